@@ -126,6 +126,10 @@ counters! {
     flushes,
     /// Table bytes written by flushes.
     flush_bytes_written,
+    /// Bulk loads.
+    bulk_loads,
+    /// Table bytes written by bulk loads.
+    bulk_bytes_written,
     /// Compactions.
     compactions,
     /// Table bytes read by compactions.

@@ -147,6 +147,8 @@ pub enum Waypoint {
     LiveValuesFound,
     /// A cursor or a get of many keys has its view and no number.
     ViewLoaded,
+    /// A bulk load has its number, which is not published.
+    LoadNumbered,
     /// A large batch is logged and in the view; its entries have no numbers yet.
     LargeBatchLogged,
     /// A get has its view and its number, and has looked at nothing.

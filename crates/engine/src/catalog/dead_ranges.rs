@@ -283,6 +283,13 @@ impl DeadRanges {
         }
     }
 
+    /// Forgets all ranges, because puts of any keys come. Called under the commit lock.
+    pub fn forget_all(&self) {
+        if self.are_there.load(Relaxed) {
+            self.set(NO_RANGES);
+        }
+    }
+
     fn note_put(&self, key: &[u8]) {
         let known = self.ranges.load();
         let Some(known) = known.as_deref() else { return };

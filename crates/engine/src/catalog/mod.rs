@@ -83,6 +83,16 @@ impl Catalog {
         self.keyspaces.read().find(name).cloned()
     }
 
+    /// The id of no keyspace, now or while this store is open.
+    pub(crate) fn unused_keyspace(&self) -> Result<KeyspaceId> {
+        let mut manifest = self.manifest.lock();
+        let id = manifest.next_keyspace;
+        let none_left =
+            || Error::invalid("there are no ids for keyspaces left", "reopen the store");
+        manifest.next_keyspace = id.checked_add(1).ok_or_else(none_left)?;
+        Ok(id)
+    }
+
     /// Removes a keyspace that the manifest no longer names.
     pub(crate) fn remove_keyspace(&self, keyspace: &KeyspaceCore) {
         self.keyspaces.write().remove(keyspace);

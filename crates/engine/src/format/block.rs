@@ -240,6 +240,15 @@ impl Block {
         })
     }
 
+    /// Gives all entries this number. They must have been written under number 0.
+    pub fn numbered(mut self, seq: SeqNo) -> Result<Block, BadBlock> {
+        if self.base_seq != 0 {
+            return Err("entries have numbers where the manifest gives them theirs");
+        }
+        self.base_seq = seq;
+        Ok(self)
+    }
+
     /// The bytes that it was parsed from.
     pub fn raw(&self) -> &[u8] {
         &self.bytes

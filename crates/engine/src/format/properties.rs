@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Tags below 128 must be understood by the reader; an unknown one is a newer format. Tags from 128
-//! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints.
+//! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints. Tag 12
+//! has no bytes: all entries are stored under number 0, and the manifest says which they have.
 //!
 //! ```text
 //! expiries (tag 129)    := entries varint | first u64 | last u64, in milliseconds since 1970
@@ -27,6 +28,7 @@ const TAG_NUMBERS: u64 = 3;
 const TAG_PREFIXES: u64 = 4;
 const TAG_KINDS: u64 = 5;
 const TAG_RANGE_DELETES: u64 = 9;
+const TAG_NUMBERED_LATER: u64 = 12;
 /// A hint: readers without it lose an estimate.
 const TAG_SKETCH: u64 = 128;
 /// A hint: readers without it drop no table unread.
@@ -63,6 +65,9 @@ pub struct Properties {
     pub range_deletes: Vec<RangeDelete>,
     /// The entries that expire.
     pub expiries: Expiries,
+    /// Whether all entries have the one number that the manifest gives the table: those of a bulk
+    /// load, which are written before they have a number.
+    pub is_numbered_later: bool,
 }
 
 /// Why properties do not decode.
@@ -109,6 +114,9 @@ impl Properties {
             put_range_deletes(&mut list, &self.range_deletes);
             put(TAG_RANGE_DELETES, &list);
         }
+        if self.is_numbered_later {
+            put(TAG_NUMBERED_LATER, &[]);
+        }
         put(TAG_SKETCH, self.sketch.as_bytes());
         if self.expiries.entries > 0 {
             let mut numbers = Vec::new();
@@ -149,6 +157,7 @@ impl Properties {
                     properties.range_deletes =
                         take_range_deletes(&mut value_reader).map_err(malformed)?;
                 }
+                TAG_NUMBERED_LATER => properties.is_numbered_later = true,
                 TAG_KINDS => properties.kinds = value_reader.take_u64().map_err(malformed)?,
                 TAG_SKETCH => {
                     let sketch = Sketch::from_bytes(value);
@@ -223,6 +232,7 @@ mod tests {
             sketch: Sketch::of_nothing(),
             range_deletes: vec![range_delete(b"a", 8, b"k"), range_delete(b"b", 9, b"")],
             expiries: Expiries { entries: 2, first_ms: 5, last_ms: u64::MAX },
+            is_numbered_later: true,
         };
         let mut bytes = Vec::new();
         properties.encode(&mut bytes);

@@ -18,8 +18,7 @@ use crate::values::file::ValueFile;
 impl Runner {
     /// Runs `change` while no job of the keyspace runs.
     pub(crate) fn without_jobs<T>(&self, keyspace: &KeyspaceCore, change: impl FnOnce() -> T) -> T {
-        let held = Held::compactions(&self.schedule, keyspace.id);
-        held.freeze();
+        let _held = Held::everything(&self.schedule, keyspace.id);
         change()
     }
 

@@ -99,6 +99,17 @@ impl Flusher {
             waiting.iter().map(|(keyspace, _)| keyspace.values.load_full()).collect();
         let logs = files.iter().filter_map(|values| values.log());
         let _no_collection: Vec<_> = logs.map(|log| log.flushing.lock()).collect();
+        self.write_and_install(waiting)
+    }
+
+    /// Flushes the oldest waiting memtable of a keyspace in which no job runs; `false` if none
+    /// waits. It makes no room for values, which could take numbers; their file grows instead.
+    pub(crate) fn flush_frozen(&self, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
+        let oldest = keyspace.view.load().immutable.last().cloned();
+        self.write_and_install(oldest.map(|memtable| (keyspace, memtable)).into_iter().collect())
+    }
+
+    fn write_and_install(&self, waiting: Vec<(&Arc<KeyspaceCore>, Arc<Memtable>)>) -> Result<bool> {
         let (mut written, mut outcome) = (Vec::new(), Ok(!waiting.is_empty()));
         for (keyspace, memtable) in waiting {
             match self.write(keyspace, memtable) {

@@ -7,6 +7,7 @@
 //! - [`collection`]: collects garbage in value files.
 //! - [`covered`]: tables that a range delete hides, which leave unread.
 //! - [`idle`]: what to do while nobody writes.
+//! - [`load`]: bulk loads, which a caller's thread writes to tables.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
 //!   [`filtering`]: what compaction filters make of them; [`folding`]: operands of merge operators;
@@ -27,6 +28,7 @@ mod folding;
 mod idle;
 pub(crate) mod install;
 mod liveness;
+pub(crate) mod load;
 pub(crate) mod output;
 pub(crate) mod prepare;
 pub(crate) mod runner;

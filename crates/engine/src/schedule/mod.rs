@@ -36,6 +36,8 @@ pub(crate) enum Claim {
     Flush(Vec<KeyspaceId>),
     Compaction(KeyspaceId, Plan),
     Collect(KeyspaceId),
+    /// A bulk load into the keyspace. Others may run beside it, and so may jobs.
+    Load(KeyspaceId),
     /// A job that runs one at a time, by name.
     Single(&'static str),
 }
@@ -44,7 +46,7 @@ impl Claim {
     pub(crate) fn is_of(&self, id: KeyspaceId) -> bool {
         match self {
             Claim::Flush(own) => own.contains(&id),
-            Claim::Compaction(own, _) | Claim::Collect(own) => *own == id,
+            Claim::Compaction(own, _) | Claim::Collect(own) | Claim::Load(own) => *own == id,
             Claim::Single(_) => false,
         }
     }
@@ -241,7 +243,7 @@ impl Schedule {
             Claim::Flush(ids) => turns.flush = ids.last().map_or(0, |id| id + 1),
             Claim::Compaction(id, _) => turns.compaction = id + 1,
             Claim::Collect(id) => turns.collect = id + 1,
-            Claim::Single(_) => {}
+            Claim::Load(_) | Claim::Single(_) => {}
         }
         claims.next_claim += 1;
         claims.running.push((claims.next_claim, claim));
@@ -258,8 +260,8 @@ impl Schedule {
 }
 
 /// While this lives, no compaction of a keyspace runs or starts; once frozen, no other job of it
-/// either. A full compaction needs the first. A change of options needs the second, because the new
-/// policy's jobs know nothing of the old one's.
+/// either. A full compaction needs the first. A bulk load needs the second for its last steps. A
+/// change of options needs it too, because the new policy's jobs know nothing of the old one's.
 pub(crate) struct Held<'a> {
     schedule: &'a Schedule,
     id: KeyspaceId,
@@ -267,10 +269,31 @@ pub(crate) struct Held<'a> {
 
 impl<'a> Held<'a> {
     pub(crate) fn compactions(schedule: &'a Schedule, id: KeyspaceId) -> Held<'a> {
+        Held::once(schedule, id, |_| true)
+    }
+
+    /// Every job, and every load: none begins while a keyspace is frozen. It waits for loads before
+    /// it holds anything, because each of them holds compactions back at its end.
+    pub(crate) fn everything(schedule: &'a Schedule, id: KeyspaceId) -> Held<'a> {
+        let is_load = |claim: &Claim| matches!(claim, Claim::Load(own) if *own == id);
+        let held = Held::once(schedule, id, |claims| {
+            let may = !claims.running.iter().any(|(_, claim)| is_load(claim));
+            if may {
+                claims.frozen.insert(id);
+            }
+            may
+        });
+        held.freeze();
+        held
+    }
+
+    /// Holds compactions back once nobody else does and `may` agrees.
+    fn once(schedule: &'a Schedule, id: KeyspaceId, may: impl Fn(&mut Claims) -> bool) -> Held<'a> {
         let mut claims = schedule.claims.lock();
-        while !claims.exclusive.insert(id) {
+        while claims.exclusive.contains(&id) || !may(&mut claims) {
             schedule.ended.wait(&mut claims);
         }
+        claims.exclusive.insert(id);
         let held = Held { schedule, id };
         held.wait_while(
             &mut claims,
@@ -282,7 +305,8 @@ impl<'a> Held<'a> {
     pub(crate) fn freeze(&self) {
         let mut claims = self.schedule.claims.lock();
         claims.frozen.insert(self.id);
-        self.wait_while(&mut claims, |claim| claim.is_of(self.id));
+        let is_job = |claim: &Claim| claim.is_of(self.id) && !matches!(claim, Claim::Load(_));
+        self.wait_while(&mut claims, is_job);
     }
 
     fn wait_while(&self, claims: &mut MutexGuard<'_, Claims>, concerns: impl Fn(&Claim) -> bool) {

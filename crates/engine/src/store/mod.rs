@@ -2,7 +2,8 @@
 //!
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log. [`close`]: the orderly end.
-//! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them.
+//! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
+//!   `bulk`: bulk loads.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
 //!   depend on its value.
 //! - [`kv`]: the operations that every key-value store offers.
@@ -11,6 +12,7 @@
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
 //! - [`unstable`]: looks inside a store, without a promise.
 
+mod bulk;
 mod checkpoint;
 mod close;
 mod directory;

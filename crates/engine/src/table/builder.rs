@@ -49,6 +49,8 @@ pub struct TableLayout {
     pub filter_millibits_per_key: u32,
     /// Collects the prefixes of the keys, if a rule is set.
     pub prefixer: Option<Prefixer>,
+    /// Whether the entries get their one number from the manifest. They are added under number 0.
+    pub is_numbered_later: bool,
 }
 
 impl TableLayout {
@@ -62,6 +64,7 @@ impl TableLayout {
             compression: options.compression.get(level as usize).copied().unwrap_or(last),
             filter_millibits_per_key: options.filter_millibits_per_key(shape, level),
             prefixer: None,
+            is_numbered_later: false,
         }
     }
 }
@@ -104,7 +107,6 @@ impl TableBuilder {
         let file = storage.create(&table_name(id), Category::Table)?;
         Ok(TableBuilder {
             block: BlockBuilder::new(layout.restart_interval, layout.hash_index),
-            layout,
             file,
             cache: Arc::clone(&context.cache),
             disk: Arc::clone(&context.disk),
@@ -118,8 +120,10 @@ impl TableBuilder {
             properties: Properties {
                 min_seq: u64::MAX,
                 sketch: Sketch::of_nothing(),
+                is_numbered_later: layout.is_numbered_later,
                 ..Properties::default()
             },
+            layout,
             raw: Vec::new(),
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written_bytes: 0,
@@ -284,7 +288,10 @@ impl TableBuilder {
         self.block.finish(&mut raw);
         self.raw = raw;
         let (offset, stored_len) = self.seal(self.layout.compression)?;
-        self.cache.insert_if_room(CacheKey { uid: self.uid, offset }, &self.raw);
+        // A block in the cache has the numbers of its entries.
+        if !self.layout.is_numbered_later {
+            self.cache.insert_if_room(CacheKey { uid: self.uid, offset }, &self.raw);
+        }
         self.properties.block_count += 1;
         self.pending = Some(PendingBlock { last_key, offset, stored_len });
         Ok(())

@@ -180,7 +180,7 @@ impl TableIter {
     #[inline]
     pub fn whole_block(&self) -> Option<WholeBlock<'_>> {
         let cursor = self.cursor.as_ref().filter(|cursor| cursor.is_first() && cursor.valid())?;
-        if self.access != Access::Sequential {
+        if self.access != Access::Sequential || !self.table.holds_numbers() {
             return None;
         }
         let (offset, len) = self.partition.as_ref()?.block_range(self.block)?;

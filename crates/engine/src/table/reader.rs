@@ -13,6 +13,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::base::codec::{Reader, u32_at, u64_at};
 use crate::base::error::{Error, Result};
+use crate::base::key::SeqNo;
 use crate::base::threads;
 use crate::cache::{Cache, CacheKey, Cached, Reservation};
 use crate::format::block::{Block, Found};
@@ -47,6 +48,8 @@ pub struct TableReader {
     root: KeyArray,
     slots: Vec<Slot>,
     properties: Properties,
+    /// The number of all entries, if those were written without one.
+    number: Option<SeqNo>,
     cache: Arc<Cache>,
 }
 
@@ -121,7 +124,8 @@ impl TableReader {
         check_properties(&name, footer.properties.0, &properties, meta)?;
         let (root, slots) = decode_root(&part(footer.root)?, footer.root.0)
             .ok_or_else(|| Error::corruption(&name, footer.root.0, "root does not decode"))?;
-        Ok(TableReader { name, uid, file, file_len, root, slots, properties, cache })
+        let number = properties.is_numbered_later.then_some(meta.max_seq);
+        Ok(TableReader { name, uid, file, file_len, root, slots, properties, number, cache })
     }
 
     /// Opens a table that no manifest describes, from its own footer and properties, for offline
@@ -157,6 +161,11 @@ impl TableReader {
             expiries: found.expiries,
         };
         TableReader::open(storage, &meta, uid, cache)
+    }
+
+    /// Whether its blocks hold the numbers of their entries, so that another table may take them.
+    pub fn holds_numbers(&self) -> bool {
+        self.number.is_none()
     }
 
     /// Properties of the table.
@@ -328,7 +337,11 @@ impl TableReader {
     }
 
     fn parse_block(&self, offset: u64, raw: Vec<u8>) -> Result<Block> {
-        Block::parse(raw).map_err(|what| self.corrupt(offset, what))
+        let block = Block::parse(raw).and_then(|block| match self.number {
+            Some(number) => block.numbered(number),
+            None => Ok(block),
+        });
+        block.map_err(|what| self.corrupt(offset, what))
     }
 
     fn read_frame(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
@@ -466,12 +479,15 @@ fn decode_properties(raw: &[u8], name: &str, at: u64) -> Result<Properties> {
 }
 
 fn check_properties(name: &str, at: u64, found: &Properties, meta: &Table) -> Result<()> {
+    let numbers = match found.is_numbered_later {
+        true => (0, 0, meta.min_seq == meta.max_seq),
+        false => (meta.min_seq, meta.max_seq, true),
+    };
     let same = *found.min_key == *meta.min_key
         && *found.max_key == *meta.max_key
         && found.entries == meta.entries
         && found.tombstones == meta.tombstones
-        && found.min_seq == meta.min_seq
-        && found.max_seq == meta.max_seq;
+        && (found.min_seq, found.max_seq, true) == numbers;
     if same {
         return Ok(());
     }

@@ -82,6 +82,8 @@ pub(crate) struct Committer {
     pub(super) syncer: Syncer<Error>,
     /// Held by the writer of a large batch.
     pub(super) large: Mutex<()>,
+    /// Held while a bulk load has a number that is not published; taken before the commit lock.
+    pub(super) loading: Mutex<()>,
 }
 
 /// The parts that a committer works with.
@@ -156,6 +158,7 @@ impl Committer {
             log_too_long: AtomicBool::new(false),
             syncer: Syncer::default(),
             large: Mutex::new(()),
+            loading: Mutex::new(()),
         }
     }
 
@@ -291,6 +294,7 @@ impl Committer {
         deleted: &mut Vec<(u64, u32)>,
     ) -> Result<SeqNo> {
         self.env.check_not_stopped()?;
+        let _no_load = self.loading.lock();
         let state = self.state.lock();
         // Every writer with a number must have inserted, or its write would be missed here.
         self.visibility.publisher.wait_visible(state.next_seq - 1);
@@ -345,7 +349,7 @@ impl Committer {
     }
 
     /// Appends a batch to the log, out of the reserve if the disk is full and the batch deletes.
-    fn append_to_log(&self, state: &mut CommitState, batch: &Batch) -> Result<u64> {
+    pub(super) fn append_to_log(&self, state: &mut CommitState, batch: &Batch) -> Result<u64> {
         let first_seq = state.next_seq;
         let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
         let operations = batch.encoded();

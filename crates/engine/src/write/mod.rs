@@ -3,6 +3,7 @@
 //! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
 //! - [`conditional`]: the same if nothing came between, for transactions.
 //! - [`large`]: the same for batches that do not fit a log segment.
+//! - [`load`]: the number of a bulk load.
 //! - [`log`]: syncs the log, and manages its segments.
 //! - [`rotation`]: replaces memtables.
 //! - [`pressure`]: slows writers down before they must be stopped.
@@ -10,6 +11,7 @@
 pub(crate) mod commit;
 pub(crate) mod conditional;
 mod large;
+pub(crate) mod load;
 mod log;
 pub(crate) mod pressure;
 mod rotation;

@@ -1,9 +1,10 @@
 //! One compaction policy, and what is asked of any: the trait, the plan of a whole tree, the space
-//! bound. Not the policies: those are in `policies/`.
+//! bound, the place of a bulk load. Not the policies: those are in `policies/`.
 
 mod contract;
 pub mod expired;
 pub mod idle;
+pub mod load;
 pub mod range;
 pub mod space;
 pub mod whole;
@@ -11,4 +12,5 @@ pub mod whole;
 pub use contract::*;
 pub use expired::expired_plan;
 pub use idle::idle_plan;
+pub use load::load_edit;
 pub use space::next_plan;

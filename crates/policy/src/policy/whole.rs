@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::options::PolicyOptions;
-use crate::policy::CompactionPolicy;
+use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::shape::plan::{Compaction, CompactionInput, Plan};
 use crate::shape::{Level, Shape, Table, TableId};
 
@@ -40,13 +40,8 @@ pub fn whole_compaction(
     policy: &dyn CompactionPolicy,
     options: &PolicyOptions,
 ) -> Option<Compaction> {
-    let deepest = shape.deepest()?;
-    let targets = policy.targets(shape, options);
-    let bytes = shape.bytes();
-    let fits = |level: &u32| {
-        targets.get(*level as usize).is_none_or(|target| target.capacity_bytes >= bytes)
-    };
-    let output_level = (deepest.max(1)..Shape::MAX_LEVELS).find(fits).unwrap_or(deepest.max(1));
+    shape.deepest()?;
+    let output_level = whole_level(shape, &policy.targets(shape, options), shape.bytes());
     let mut inputs = Vec::new();
     for (level, tables) in (0u32..).zip(&shape.levels) {
         let ids = |tables: &[Arc<Table>]| CompactionInput {
@@ -60,6 +55,15 @@ pub fn whole_compaction(
     }
     let (slot, cut) = policy.whole_output(shape, output_level, options);
     Some(Compaction { inputs, output_level, slot, cut })
+}
+
+/// The shallowest level that may hold so many bytes, from level 1 on and from the deepest in use on.
+pub(super) fn whole_level(shape: &Shape, targets: &[LevelTarget], bytes: u64) -> u32 {
+    let fits = |level: &u32| {
+        targets.get(*level as usize).is_none_or(|target| target.capacity_bytes >= bytes)
+    };
+    let least = shape.deepest().unwrap_or(0).max(1);
+    (least..Shape::MAX_LEVELS).find(fits).unwrap_or(least)
 }
 
 /// Whether the tree is one run, without tombstones.

@@ -174,7 +174,7 @@ impl Execution<'_> {
                 let (bytes, entries) = input_size(version, self.compaction);
                 let cutter = Cutter::new(self.compaction.cut, bytes, entries);
                 let mut output = Output::new(catalog, layout, cutter);
-                output.separation = separation_of(self.keyspace, self.compaction);
+                output.separation = separation_of(self.keyspace, version, self.compaction);
                 output
             }
         }
@@ -203,14 +203,21 @@ pub(super) fn input_size(version: &Version, compaction: &Compaction) -> (u64, u6
 }
 
 /// How a compaction places values. `None` leaves them as they are: where the keyspace keeps values
-/// has not changed since its inputs were written.
+/// has not changed since its inputs were written. Those of a bulk load, which have one number, hold
+/// large values in any case.
 pub(super) fn separation_of(
     keyspace: &KeyspaceCore,
+    version: &Version,
     compaction: &Compaction,
 ) -> Option<Separation> {
     let least_id = compaction.input_ids().min().unwrap_or(u64::MAX);
     let (options, values) = (keyspace.options.load(), keyspace.values.load_full());
-    if keyspace.merging.load().is_used() || keyspace.filtering.load().is_used() {
+    let is_loaded = |table: &Arc<TableHandle>| {
+        table.meta().min_seq == table.meta().max_seq && table.meta().entries > 1
+    };
+    let mut inputs = compaction.input_ids().filter_map(|id| version.handle(id));
+    let is_changing = keyspace.merging.load().is_used() || keyspace.filtering.load().is_used();
+    if is_changing || inputs.any(is_loaded) {
         // What operands are folded to, or entries changed to, may be large.
         return Separation::new(&values, &options.values);
     }

@@ -168,8 +168,8 @@ impl Compactor {
     ) -> Result<Execution<'a>> {
         let mode = keyspace.options.load().sub_compactions;
         let (bytes, _) = input_size(version, compaction);
-        let is_sliced =
-            is_sliced(mode, compaction.cut, bytes) && separation_of(keyspace, compaction).is_none();
+        let is_sliced = is_sliced(mode, compaction.cut, bytes)
+            && separation_of(keyspace, version, compaction).is_none();
         let mut execution = match is_sliced {
             true => {
                 self.sliced(keyspace, version, compaction, &|threads, _, _| slices_for(threads))?.0

@@ -1,0 +1,270 @@
+//! Bulk loads: sorted entries become tables of the tree without a memtable and without the log.
+//!
+//! 1. The caller's thread writes the tables while writers, flushes and compactions go on. Nobody
+//!    knows the number of the entries yet: the tables hold 0 in its place, and the manifest will
+//!    give them theirs. So a load of an hour keeps no writer waiting.
+//! 2. Compactions of the keyspace are held back. Its memtables are flushed, what was written
+//!    meanwhile too, and then its flushes and collections are held back as well.
+//! 3. The load takes one number, and a new memtable takes the writes behind it (`write/load.rs`).
+//!    Until it is published, no later write is visible, so what follows must be short. What the
+//!    memtable before holds, written since step 2, is flushed: older data must not lie above the
+//!    load (I1). The log is synced up to the number, because no earlier write may be lost when the
+//!    load is durable (P2), and because recovery goes on behind the largest number of the log.
+//! 4. One manifest edit: the tables, as deep as nothing overlaps them ([`load_edit`]).
+//! 5. The number is published: readers see all of the load or nothing.
+//!
+//! A crash before the edit leaves tables that no manifest names, which open removes. After an error
+//! the number is published too, and shows nothing.
+//!
+//! Rejected: a number taken first, which would hold all writers up for the whole load; entries that
+//! are written again once the number is known; a number far ahead, which would leave a gap in the
+//! log that recovery could not tell from a lost record.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use runstone_policy::plan::Cut;
+use runstone_policy::policy::load_edit;
+use runstone_policy::shape::Table;
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, SeqNo, pack};
+use crate::base::metrics::Counter;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::cutter::Cutter;
+use crate::jobs::install::Installer;
+use crate::jobs::runner::Runner;
+use crate::schedule::{Claim, Held, Schedule};
+use crate::table::builder::{TableBuilder, TableLayout};
+use crate::table::table_name;
+use crate::tree::record::Change;
+use crate::wal::batch::check_sizes;
+
+/// Entries between two looks at what writers want.
+const PREPARE_INTERVAL: u64 = 4096;
+
+/// The tables of a load that is not installed. Dropping it removes them.
+pub(crate) struct Load<'a> {
+    runner: &'a Runner,
+    keyspace: &'a Arc<KeyspaceCore>,
+    layout: TableLayout,
+    cutter: Cutter,
+    open: Option<(u64, TableBuilder)>,
+    tables: Vec<Arc<Table>>,
+    last_key: Vec<u8>,
+    entries: u64,
+    user_bytes: u64,
+    /// Closing the store, changing the options and dropping the keyspace wait for it.
+    _claim: LoadClaim<'a>,
+}
+
+/// The claim of a load. A load runs code of the caller, whose panic leaves nothing half done, so
+/// unlike a job's it does not stop the store.
+struct LoadClaim<'a> {
+    schedule: &'a Schedule,
+    claim: u64,
+}
+
+impl Drop for LoadClaim<'_> {
+    fn drop(&mut self) {
+        self.schedule.release(self.claim);
+    }
+}
+
+impl Runner {
+    /// Begins a load.
+    pub(crate) fn begin_load<'a>(&'a self, keyspace: &'a Arc<KeyspaceCore>) -> Result<Load<'a>> {
+        self.env.check_writable()?;
+        let claim = {
+            let mut claims = self.schedule.lock();
+            loop {
+                self.installer.check_wanted(keyspace)?;
+                if !claims.frozen.contains(&keyspace.id) {
+                    break self.schedule.claim(&mut claims, Claim::Load(keyspace.id));
+                }
+                self.schedule.wait_for_change(&mut claims, self.env.is_manual());
+            }
+        };
+        let claim = LoadClaim { schedule: &self.schedule, claim };
+        let options = keyspace.options.load();
+        let policy = options.compaction_policy()?;
+        let shape = keyspace.view.load().version.shape.clone();
+        // Where the load will lie is known at the end. It is laid out for the deepest level.
+        let level = shape.deepest().unwrap_or(0).max(1);
+        let mut layout = TableLayout::of_level(&options, &shape, level);
+        layout.is_numbered_later = true;
+        layout.prefixer = keyspace.prefixer.lock().clone();
+        let (_, cut) = policy.whole_output(&shape, level, &options.shape);
+        Ok(Load {
+            runner: self,
+            keyspace,
+            layout,
+            cutter: cutter(cut),
+            open: None,
+            tables: Vec::new(),
+            last_key: Vec::new(),
+            entries: 0,
+            user_bytes: 0,
+            _claim: claim,
+        })
+    }
+
+    /// Steps 2 to 5. `checkpoint` is held by a checkpoint while it waits for flushes.
+    fn install_load(&self, load: &Load<'_>, checkpoint: &Mutex<()>) -> Result<()> {
+        let keyspace = load.keyspace;
+        let held = Held::compactions(&self.schedule, keyspace.id);
+        let alone = std::slice::from_ref(keyspace);
+        let last_seq = self.committer.rotate(alone, |_| true);
+        // Nobody flushes a keyspace that is being dropped, and the drop waits for this load.
+        let is_settled = || keyspace.is_flushed(last_seq) || keyspace.check_exists().is_err();
+        self.wait_until(is_settled)?;
+        // A checkpoint limits flushes to those of its moment, and the next ones would pass it.
+        let _no_checkpoint = checkpoint.lock();
+        held.freeze();
+        let marker = self.catalog.unused_keyspace()?;
+        let number = self.committer.number_load(keyspace, marker)?;
+        reached!(LoadNumbered);
+        while self.flusher.flush_frozen(keyspace)? {}
+        self.committer.sync_through(number.seq())?;
+        match self.installer.install_load(keyspace, &load.tables, number.seq()) {
+            Err(refused @ Error::InvalidArgument { .. }) => Err(refused),
+            installed => self.note_outcome(installed),
+        }
+    }
+}
+
+impl Load<'_> {
+    /// Adds an entry above all before.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        check_sizes(key.len(), value.len())?;
+        if self.entries > 0 && *key <= *self.last_key {
+            return Err(self.unsorted(key));
+        }
+        self.runner.installer.check_wanted(self.keyspace)?;
+        if self.entries.is_multiple_of(PREPARE_INTERVAL) {
+            self.runner.env.check_writable()?;
+            self.runner.preparer.let_flushes_pass();
+        }
+        let table_bytes = self.open.as_ref().map_or(0, |(_, table)| table.estimated_bytes());
+        let prefixer = self.layout.prefixer.as_ref();
+        if self.cutter.cuts_before(key, prefixer, table_bytes, self.entries) {
+            self.close_table()?;
+        }
+        let (_, table) = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let (catalog, id) = (&self.runner.catalog, self.runner.env.new_file());
+                let table = TableBuilder::create(&catalog.tables, id, self.layout.clone())?;
+                self.open.insert((id, table))
+            }
+        };
+        table.add(key, pack(0, Kind::Put), value)?;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.entries += 1;
+        self.user_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
+    /// Makes all that was added part of the keyspace, and returns the number of entries.
+    pub(crate) fn finish(mut self, checkpoint: &Mutex<()>) -> Result<u64> {
+        self.close_table()?;
+        if self.tables.is_empty() {
+            return Ok(0);
+        }
+        self.runner.install_load(&self, checkpoint)?;
+        let bytes = self.tables.iter().map(|table| table.bytes).sum();
+        self.tables.clear();
+        self.runner.env.metrics.add_all(&[
+            (Counter::bulk_loads, 1),
+            (Counter::bulk_bytes_written, bytes),
+            (Counter::writes, self.entries),
+            (Counter::user_bytes_written, self.user_bytes),
+        ]);
+        Ok(self.entries)
+    }
+
+    fn close_table(&mut self) -> Result<()> {
+        let Some((id, table)) = self.open.take() else { return Ok(()) };
+        let table = table.finish().inspect_err(|_| self.remove(id))?;
+        self.tables.push(Arc::new(table));
+        Ok(())
+    }
+
+    fn remove(&self, id: u64) {
+        // The next open removes what stays as an orphan.
+        let _ = self.runner.env.storage.remove(&table_name(id));
+    }
+
+    fn unsorted(&self, key: &[u8]) -> Error {
+        let (before, key_shown) = (self.last_key.escape_ascii(), key.escape_ascii());
+        let (what, hint) = match *key == *self.last_key {
+            true => ("twice", "a bulk load takes each key once: leave one of them out"),
+            false => ("out of order", "sort the entries by their bytes, or put them one by one"),
+        };
+        let place = self.entries + 1;
+        let what = format!("key \"{key_shown}\", entry {place}, comes {what}: behind \"{before}\"");
+        Error::invalid(what, hint)
+    }
+}
+
+impl Drop for Load<'_> {
+    fn drop(&mut self) {
+        if let Some((id, table)) = self.open.take() {
+            drop(table);
+            self.remove(id);
+        }
+        self.runner.catalog.discard_uninstalled(&self.tables);
+    }
+}
+
+impl Installer {
+    /// Step 4. The memtables that wait are flushed, and those to come have larger numbers.
+    fn install_load(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        tables: &[Arc<Table>],
+        seq: SeqNo,
+    ) -> Result<()> {
+        let numbered = |table: &Arc<Table>| {
+            Arc::new(Table { min_seq: seq, max_seq: seq, ..Table::clone(table) })
+        };
+        let tables: Vec<_> = tables.iter().map(numbered).collect();
+        let mut manifest = self.catalog.manifest.lock();
+        keyspace.check_exists()?;
+        let view = keyspace.view.load_full();
+        assert!(view.immutable.is_empty(), "older data would lie above the load");
+        let options = keyspace.options.load();
+        let shape = &view.version.shape;
+        let edit = load_edit(shape, options.compaction_policy()?, &options.shape, &tables);
+        let writes_back = keyspace.values.load().all().any(|store| store.writes_back);
+        if writes_back && meets_any(&tables, &view.version.shape) {
+            // Its groups know of every version of their keys, and collect without the tree.
+            return Err(Error::invalid(
+                "the keyspace holds keys in the range of the load, and its value file writes \
+                 pointers back",
+                "put the entries one by one, or change values.gc_pointers",
+            ));
+        }
+        let version = self.catalog.next_version(keyspace, &edit)?;
+        let log_start = manifest.log_start;
+        let change = Change::Edit { id: keyspace.id, flushed_seq: seq, edit };
+        self.catalog.append_edit(&mut manifest, vec![change], log_start)?;
+        manifest.flushed.insert(keyspace.id, seq);
+        keyspace.swap_version(version, 0);
+        self.schedule.stir(keyspace.id);
+        self.pressure.refresh([keyspace]);
+        Ok(())
+    }
+}
+
+fn meets_any(tables: &[Arc<Table>], shape: &runstone_policy::shape::Shape) -> bool {
+    let (Some(first), Some(last)) = (tables.first(), tables.last()) else { return false };
+    shape.tables().any(|(_, table)| table.overlaps(&first.min_key, &last.max_key))
+}
+
+/// Cuts as an output of all of the tree is cut. How much comes is not known, so a prefix is cut as
+/// if there were no end.
+fn cutter(cut: Cut) -> Cutter {
+    Cutter::new(cut, u64::MAX, u64::MAX)
+}

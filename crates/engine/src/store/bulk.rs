@@ -1,0 +1,79 @@
+//! Bulk loads, as users call them.
+
+use crate::base::error::{Error, Result};
+use crate::store::keyspace::Keyspace;
+
+impl Keyspace {
+    /// Stores sorted entries, written straight to tables: each byte once, without the log and
+    /// without a memtable. All of them become visible and durable together when it returns; after
+    /// an error or a crash before that none of them is there. Returns the number of entries.
+    ///
+    /// Keys ascend strictly, by their bytes. They may be in the keyspace already, where the load
+    /// replaces them, and other threads may write meanwhile, also to the same keys: the load comes
+    /// behind the writes that were acknowledged before its end begins, when it waits for running
+    /// compactions of the keyspace and flushes its memtables.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let squares = store.open_keyspace("squares", None)?;
+    /// let entries = (0..10_000u32).map(|n| (n.to_be_bytes(), (n * n).to_string()));
+    /// assert_eq!(squares.bulk_load(entries)?, 10_000);
+    /// assert_eq!(squares.get(12u32.to_be_bytes())?.as_deref(), Some(&b"144"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Values stay in the tables even if the keyspace keeps large ones apart; the first compaction
+    /// that rewrites them moves those. An iterator that holds still holds up a close of the store,
+    /// a drop of the keyspace and a change of its options.
+    ///
+    /// # Errors
+    /// If a key does not ascend, with both keys in the message; if a key or value is too long; if
+    /// the disk is full. Nothing is stored then, and the store goes on. With
+    /// [`crate::GcPointers::Writeback`], if keys of the range are there already.
+    pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+    {
+        self.try_bulk_load(entries.into_iter().map(Ok::<_, Error>))
+    }
+
+    /// Stores sorted entries of a source that can fail, as [`Keyspace::bulk_load`] does. The first
+    /// error of the source is returned, and nothing is stored.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use std::io::BufRead;
+    ///
+    /// let lines = std::io::Cursor::new("apple\nbanana\n").lines();
+    /// let entries = lines.map(|line| Ok::<_, Box<dyn std::error::Error>>((line?, "a fruit")));
+    /// assert_eq!(store.default_keyspace().try_bulk_load(entries)?, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the source, and those of [`Keyspace::bulk_load`].
+    pub fn try_bulk_load<K, V, E>(
+        &self,
+        entries: impl IntoIterator<Item = std::result::Result<(K, V), E>>,
+    ) -> std::result::Result<u64, E>
+    where
+        K: AsRef<[u8]>,
+        V: AsRef<[u8]>,
+        E: From<Error>,
+    {
+        self.inner.check_open()?;
+        let mut load = self.store.runner.begin_load(&self.inner)?;
+        for entry in entries {
+            let (key, value) = entry?;
+            load.add(key.as_ref(), value.as_ref())?;
+        }
+        Ok(load.finish(&self.store.checkpointing)?)
+    }
+}

@@ -1,0 +1,69 @@
+//! The number of a bulk load, under which all of its entries become visible at once. What is loaded
+//! is written elsewhere (`jobs/load.rs`).
+//!
+//! The log has no entry of a load, but each number has a place in it: recovery takes a number that
+//! is missing for a lost record. So the load's number is that of a record with one operation, on a
+//! keyspace that does not exist, which replays pass over as they do writes to one that was dropped.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use crate::base::error::Result;
+use crate::base::key::{KeyspaceId, Kind, SeqNo};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::wal::batch::Batch;
+use crate::write::commit::Committer;
+
+/// The number of a load. Dropping it publishes the number, so that later writes become visible,
+/// whether the load is in the tree or failed.
+pub(crate) struct LoadNumber<'a> {
+    committer: &'a Committer,
+    seq: SeqNo,
+    /// Collections hold the commit lock while they wait for earlier numbers. They wait for this one
+    /// before they take the lock, because a load needs the lock until it is published.
+    _one_at_a_time: MutexGuard<'a, ()>,
+}
+
+impl LoadNumber<'_> {
+    pub(crate) fn seq(&self) -> SeqNo {
+        self.seq
+    }
+}
+
+impl Drop for LoadNumber<'_> {
+    fn drop(&mut self) {
+        self.committer.visibility.publisher.publish(self.seq, self.seq);
+    }
+}
+
+impl Committer {
+    /// Takes the next number for a load into a keyspace, and puts an empty memtable in the place of
+    /// the active one, so that older and newer writes are apart. `marker` is the id of no keyspace.
+    pub(crate) fn number_load(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        marker: KeyspaceId,
+    ) -> Result<LoadNumber<'_>> {
+        let mut batch = Batch::new();
+        batch.push(Kind::Put, marker, &[], &[])?;
+        let alone = std::slice::from_ref(keyspace);
+        let fresh = Arc::new(self.catalog.new_memtable(&keyspace.options.load(), None));
+        let one_at_a_time = self.loading.lock();
+        let mut state = self.lock_commit();
+        self.check_batch(&state, &batch, alone)?;
+        let seq = state.next_seq;
+        let segment = match self.append_to_log(&mut state, &batch) {
+            Ok(segment) => segment,
+            Err(error) => {
+                drop(state);
+                self.env.note_job_error(&error);
+                return Err(error);
+            }
+        };
+        self.note_logged(&mut state, &batch, segment);
+        keyspace.replace_active(None, fresh, |active| !active.is_empty());
+        keyspace.dead_ranges.forget_all();
+        Ok(LoadNumber { committer: self, seq, _one_at_a_time: one_at_a_time })
+    }
+}

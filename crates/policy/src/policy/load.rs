@@ -1,0 +1,96 @@
+//! Where the tables of a bulk load go: newer data than all of the tree, in key order, that never was
+//! in a memtable. Not a compaction: nothing that is there is rewritten.
+
+use std::sync::Arc;
+
+use crate::options::PolicyOptions;
+use crate::policy::CompactionPolicy;
+use crate::policy::whole::whole_level;
+use crate::shape::plan::Busy;
+use crate::shape::{Edit, Level, Placement, RunId, RunSlot, Shape, Table, bounds};
+
+/// The edit that places the tables of a load, which are disjoint. O(levels log tables).
+///
+/// 1. As deep as neither that level nor one above it holds a key of their range (I1: what is loaded
+///    is newer than all of the tree), but no deeper than all of the tree would go.
+/// 2. If level 0 holds one already, or the policy keeps everything there (a stack), as a new run on
+///    top of level 0. Such a run counts as a flush.
+///
+/// What is left of an interrupted plan writes into levels too, and counts as being there. The
+/// caller sees to it that no other plan runs.
+pub fn load_edit(
+    shape: &Shape,
+    policy: &dyn CompactionPolicy,
+    options: &PolicyOptions,
+    tables: &[Arc<Table>],
+) -> Edit {
+    let Some(range) = bounds(tables.iter()) else { return Edit::default() };
+    let busy = Busy::of(shape, shape.pending.as_deref());
+    let is_free = |level: &u32| {
+        shape.level(*level).meeting(Some(range)).next().is_none() && !busy.writes_into(*level)
+    };
+    let targets = policy.targets(shape, options);
+    let is_stack = targets.get(1).is_some_and(|below| below.max_runs == 0);
+    let bytes = tables.iter().map(|table| table.bytes).sum::<u64>() + shape.bytes();
+    let deepest = if is_stack { 0 } else { whole_level(shape, &targets, bytes) };
+    let level = (0..=deepest).take_while(is_free).last().unwrap_or(0);
+    let run: RunId = tables[0].id;
+    let slot = match shape.level(level) {
+        _ if level == 0 => RunSlot::New(run),
+        Level::Runs(runs) => match runs.first() {
+            Some(newest) => RunSlot::New(newest.id),
+            None => policy.whole_output(shape, level, options).0,
+        },
+        Level::Overlapping(_) => RunSlot::Overlapping,
+    };
+    let place = |table: &Arc<Table>| Placement { level, slot, table: Arc::clone(table) };
+    Edit {
+        place: tables.iter().map(place).collect(),
+        flushes: u64::from(level == 0),
+        ..Edit::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::POLICIES;
+
+    fn table(id: u64, min: &str, max: &str, seq: u64) -> Arc<Table> {
+        Arc::new(Table {
+            id,
+            min_key: min.as_bytes().into(),
+            max_key: max.as_bytes().into(),
+            bytes: 1 << 20,
+            entries: 1000,
+            min_seq: seq,
+            max_seq: seq,
+            ..Table::default()
+        })
+    }
+
+    /// The levels that two loads go to which do not meet, and a third that meets both.
+    #[test]
+    fn every_policy_gets_a_load_as_deep_as_nothing_lies_above_or_there() {
+        for policy in POLICIES {
+            let options = PolicyOptions::default();
+            let mut shape = Shape::default();
+            let mut levels = Vec::new();
+            let loads = [("a", "f"), ("g", "z"), ("e", "h"), ("zz", "zzz")];
+            for (id, (min, max)) in (1u64..).zip(loads) {
+                let tables = [table(id, min, max, id)];
+                let edit = load_edit(&shape, *policy, &options, &tables);
+                levels.push(edit.place[0].level);
+                let before = shape.state.flush_count;
+                shape = shape.apply(&edit).expect("it fits");
+                let flushes = shape.state.flush_count - before;
+                assert_eq!(flushes, u64::from(levels[levels.len() - 1] == 0));
+            }
+            let is_stack = policy.targets(&shape, &options)[1].max_runs == 0;
+            let wanted = if is_stack { [0, 0, 0, 0] } else { [1, 1, 0, 1] };
+            assert_eq!(levels, wanted, "{}", policy.name());
+            let newest = shape.level(0).runs().first().expect("the third load").tables[0].id;
+            assert_eq!(newest, if is_stack { 4 } else { 3 }, "{}", policy.name());
+        }
+    }
+}
