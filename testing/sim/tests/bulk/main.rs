@@ -1,0 +1,107 @@
+//! Bulk loads among all other operations: the content against the model, a crash or a failure at
+//! every I/O operation, and other threads meanwhile. Not here: the command (`crates/cli/tests`).
+
+mod beside;
+mod crash;
+mod model;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone::storage::Storage;
+use runstone::{Error, Options, Store};
+use runstone_sim::oracle::{Change, Write};
+use runstone_sim::random::Random;
+use runstone_sim::workload::{Operation, Run, generate, keyspaces};
+
+/// An operation of the usual workloads, or a load.
+#[derive(Debug)]
+enum Step {
+    Usual(Operation),
+    Load { keyspace: usize, entries: BTreeMap<Vec<u8>, Vec<u8>> },
+}
+
+/// A workload with a load after every `every` operations or so. The keys are those of the
+/// workload, or new ones beside them.
+fn steps(seed: u64, count: usize, every: u64) -> Vec<Step> {
+    let mut random = Random::new(seed ^ 0xb01c);
+    let operations = generate(seed, count);
+    let mut keys: Vec<Vec<u8>> = operations
+        .iter()
+        .filter_map(|operation| match operation {
+            Operation::Write { writes, .. } => Some(writes.iter().map(|write| write.key.clone())),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    keys.sort();
+    let mut all = Vec::new();
+    for operation in operations {
+        all.push(Step::Usual(operation));
+        if random.one_in(every) {
+            all.push(load(&mut random, &keys));
+        }
+    }
+    all
+}
+
+fn load(random: &mut Random, keys: &[Vec<u8>]) -> Step {
+    let mut entries = BTreeMap::new();
+    let keyspace = random.below(2) as usize;
+    let from = random.below(keys.len() as u64) as usize;
+    let most = if random.one_in(4) { keys.len() as u64 } else { 30 };
+    let len = random.below(most) as usize;
+    for key in keys.iter().skip(from).take(len) {
+        let mut key = key.clone();
+        if random.one_in(3) {
+            key.push(b'+');
+        }
+        let value = vec![b'a' + random.below(26) as u8; random.below(300) as usize];
+        entries.insert(key, value);
+    }
+    Step::Load { keyspace, entries }
+}
+
+fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
+    let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+    let store = Store::open_on(storage, options.clone())?;
+    keyspaces(&store)?;
+    Ok(store)
+}
+
+/// Applies a step. What a load brings is durable when it returns. Value files that write pointers
+/// back refuse loads over keys that are there.
+fn apply(
+    run: &mut Run,
+    step: &Step,
+    storage: &(impl Storage + Clone + 'static),
+    options: &Options,
+) -> Result<(), Error> {
+    let (keyspace, entries) = match step {
+        Step::Usual(operation) => return run.apply(operation, || open(storage, options)),
+        Step::Load { keyspace, entries } => (*keyspace, entries),
+    };
+    let write = |(key, value): (&Vec<u8>, &Vec<u8>)| Write {
+        keyspace,
+        key: key.clone(),
+        change: Change::Put(value.clone()),
+    };
+    let before = run.oracle.clone();
+    run.oracle.attempt(&entries.iter().map(write).collect::<Vec<_>>());
+    let store = run.store.as_ref().expect("open");
+    match keyspaces(store)?[keyspace].bulk_load(entries) {
+        Ok(count) => assert_eq!(count, entries.len() as u64),
+        Err(Error::InvalidArgument { .. }) => {
+            let values = &options.keyspace.as_ref().expect("given").values;
+            assert!(values.writes_back(), "nothing else is refused");
+            run.oracle = before;
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    }
+    run.oracle.acknowledge();
+    if !entries.is_empty() {
+        run.oracle.synced();
+    }
+    Ok(())
+}
