@@ -30,7 +30,11 @@ pub enum Exit {
 /// Every exit code with its meaning, for help.
 pub const EXIT_CODES: &[(Exit, &str)] = &[
     (Exit::Ok, "done"),
-    (Exit::Different, "the key is absent, a value differs, or --strict met a malformed record"),
+    (
+        Exit::Different,
+        "the key is absent, a value differs, an import stored nothing, or --strict met a malformed \
+         record",
+    ),
     (Exit::Damaged, "a file of the store is damaged"),
     (Exit::Usage, "the command line or an option is wrong"),
     (Exit::CannotOpen, "the store cannot be opened: not a store, in use, a newer format"),

@@ -113,10 +113,11 @@ pub trait Opened: Entries {
     fn dump(&self, has_entries: bool) -> Result<Figures>;
     /// What a demonstration cost whose readers see `live_bytes`.
     fn costs(&self, live_bytes: u64) -> Result<Figures>;
-    /// Prepares the import of a source. `how` says how the source is read.
+    /// Prepares the import of a source, which is `None` if it cannot be read again. `how` says how
+    /// the source is read.
     fn into_target(
         self: Box<Self>,
-        source: &Path,
+        source: Option<&Path>,
         how: &str,
         durability: Durability,
     ) -> Result<Box<dyn Target>>;

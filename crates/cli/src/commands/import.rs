@@ -19,26 +19,28 @@ use crate::output::{Output, amount, duration, note, rounded};
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::Progress;
 use crate::transfer::source::{self, Source};
-use crate::transfer::{Format, Malformed, format_of};
+use crate::transfer::{Format, Malformed, format_of, input};
 
 /// At most this many malformed records are named one by one.
 const MOST_TOLD: u64 = 100;
 
-/// Write the records of a directory, jsonl, csv or tsv file into a store
+/// Write the records of a directory, jsonl, csv or tsv file or pipe into a store
 ///
 /// An import that ends early, by Ctrl-C or in any other way, goes on where it was when the same
-/// command is run again.
+/// command is run again. One from a pipe cannot, since what it read is gone.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
-    /// A directory (path -> content) or a file. A line of a file and a record of a CSV file have at
-    /// most 1G; larger values, up to 4G, come as files of a directory.
+    /// A directory (path -> content), a file or a pipe; `-` is standard input. Files that end in
+    /// .gz or .zst are unpacked, and so is what comes through a pipe. A line of a file and a record
+    /// of a CSV file have at most 1G; larger values, up to 4G, come as files of a directory.
     source: PathBuf,
     /// How the source is written; without it, its name tells.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// jsonl, csv: the field that is the key. Without --value, the whole record becomes the value.
+    /// jsonl, csv: the field that is the key; in jsonl `a.b` is field b of object a. Without
+    /// --value, the whole record becomes the value.
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
     /// jsonl, csv: the field that is the value.
@@ -68,7 +70,8 @@ impl Args {
         interrupt::watch(&[SIGINT, SIGTERM, SIGHUP]);
         let name = self.keyspace.name();
         keyspaces::refuse_reserved(name)?;
-        if self.source.symlink_metadata().is_err() {
+        let is_again = input::is_file(&self.source) || self.source.is_dir();
+        if !input::is_stdin(&self.source) && self.source.symlink_metadata().is_err() {
             let error = std::io::ErrorKind::NotFound.into();
             return Err(Failure::file(&self.source, "open the source", &error));
         }
@@ -83,7 +86,7 @@ impl Args {
         let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
         let opened = Location::of(&self.store)?.to_make(&self.make, name, None)?;
-        let mut target = opened.into_target(&self.source, &how, durability)?;
+        let mut target = opened.into_target(is_again.then_some(&*self.source), &how, durability)?;
         let mut progress = Progress::default();
         if !self.restart
             && let Some(left) = target.left()?
@@ -102,6 +105,7 @@ impl Args {
             bar,
             told: Vec::new(),
             is_json: output.is_json,
+            is_again,
         };
         let started = Instant::now();
         let outcome = import.copy(&mut *source, self.batch, self.strict);
@@ -129,6 +133,8 @@ struct Import<'a> {
     bar: ProgressBar,
     told: Vec<Malformed>,
     is_json: bool,
+    /// Whether the source can be read again.
+    is_again: bool,
 }
 
 impl Import<'_> {
@@ -137,7 +143,10 @@ impl Import<'_> {
             if let Err(interrupted) = interrupt::check() {
                 self.commit()?;
                 let records = plural(self.committed.records, "record");
-                let hint = "run the same command again to go on there; --restart begins anew";
+                let hint = match self.is_again {
+                    true => "run the same command again to go on there; --restart begins anew",
+                    false => "what a pipe brought is gone: begin again, from a file to go on",
+                };
                 let what = format!("interrupted: {records} of the source are in the store");
                 return Err(Failure { what, ..interrupted.hint(hint) });
             }
@@ -161,7 +170,25 @@ impl Import<'_> {
         }
         self.target.commit(None)?;
         self.committed = self.progress.clone();
-        Ok(())
+        self.check_stored()
+    }
+
+    /// An import that stored nothing was given the wrong source, or the wrong words for it.
+    fn check_stored(&self) -> Result<()> {
+        if self.committed.records > 0 {
+            return Ok(());
+        }
+        let (what, hint) = match (self.progress.malformed, self.told.first()) {
+            (0, _) | (_, None) => (
+                "the source holds no records, and nothing was stored".to_string(),
+                "is it the right source, and the right --format?".to_string(),
+            ),
+            (count, Some(first)) => (
+                format!("{} and no others: nothing was stored", plural(count, "malformed record")),
+                format!("the first: {first}; see --format, --key and --value"),
+            ),
+        };
+        Err(Failure::new(Exit::Different, what).hint(hint))
     }
 
     fn commit(&mut self) -> Result<()> {

@@ -41,7 +41,8 @@ pub fn progress_files(image: &Path) -> [PathBuf; 2] {
 /// See the module docs.
 pub struct DeviceTarget {
     device: KvSsdStore,
-    source: String,
+    /// `None` if it cannot be read again: no progress is kept.
+    source: Option<String>,
     path: PathBuf,
     new_path: PathBuf,
     batch: Vec<(Vec<u8>, Vec<u8>)>,
@@ -53,7 +54,7 @@ impl DeviceTarget {
     /// Prepares the import of a source. `how` says how the source is read.
     pub fn new(
         device: KvSsdStore,
-        source: &Path,
+        source: Option<&Path>,
         how: &str,
         asked: Durability,
     ) -> Result<DeviceTarget> {
@@ -63,14 +64,15 @@ impl DeviceTarget {
             kvssd::Durability::Log => Durability::Sync,
         };
         let [path, new_path] = progress_files(Path::new(device.place()));
-        let source = source_key(source, how)?;
+        let source = source.map(|source| source_key(source, how)).transpose()?;
         let batch = Vec::new();
         Ok(DeviceTarget { device, source, path, new_path, batch, batch_bytes: 0, durability })
     }
 
     fn save(&self, progress: &Progress) -> Result<()> {
+        let Some(source) = &self.source else { return Ok(()) };
         let last_seq = self.device.device().tree().last_seq();
-        let saved = Saved { source: self.source.clone(), last_seq, progress: progress.clone() };
+        let saved = Saved { source: source.clone(), last_seq, progress: progress.clone() };
         let text = serde_json::to_vec(&saved)
             .map_err(|error| Failure::usage(error, "import without resuming: --restart"))?;
         let failed = |error| Failure::file(&self.path, "write the progress to", &error);
@@ -88,7 +90,8 @@ impl Target for DeviceTarget {
         // A file that does not decode, or belongs to another source, counts as none.
         let saved = serde_json::from_slice::<Saved>(&saved).ok();
         let last_seq = self.device.device().tree().last_seq();
-        let saved = saved.filter(|saved| saved.source == self.source && saved.last_seq <= last_seq);
+        let saved = saved.filter(|saved| self.source.as_ref() == Some(&saved.source));
+        let saved = saved.filter(|saved| saved.last_seq <= last_seq);
         Ok(saved.map(|saved| saved.progress))
     }
 

@@ -179,7 +179,7 @@ impl Opened for KvSsdStore {
 
     fn into_target(
         self: Box<Self>,
-        source: &Path,
+        source: Option<&Path>,
         how: &str,
         durability: Durability,
     ) -> Result<Box<dyn Target>> {

@@ -191,7 +191,7 @@ impl Opened for FileStore {
 
     fn into_target(
         self: Box<Self>,
-        source: &Path,
+        source: Option<&Path>,
         how: &str,
         durability: Durability,
     ) -> Result<Box<dyn Target>> {

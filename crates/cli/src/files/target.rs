@@ -16,20 +16,21 @@ const MOST_BATCH_BYTES: u64 = 4 << 20;
 pub struct StoreTarget {
     store: Store,
     keyspace: Keyspace,
-    record: ProgressRecord,
+    record: Option<ProgressRecord>,
     batch: Batch,
     writes: WriteOptions,
 }
 
 impl StoreTarget {
-    /// Prepares the import of a source. `how` says how the source is read.
+    /// Prepares the import of a source, which keeps no progress if there is no path. `how` says how the source is read.
     pub fn new(
         (store, keyspace): (Store, Keyspace),
-        source: &Path,
+        source: Option<&Path>,
         how: &str,
         durability: Durability,
     ) -> Result<StoreTarget> {
-        let record = ProgressRecord::open(&store, source, how)?;
+        let record = source.map(|source| ProgressRecord::open(&store, source, how));
+        let record = record.transpose()?;
         Ok(StoreTarget {
             store,
             keyspace,
@@ -42,7 +43,7 @@ impl StoreTarget {
 
 impl Target for StoreTarget {
     fn left(&self) -> Result<Option<Progress>> {
-        self.record.read()
+        self.record.as_ref().map_or(Ok(None), ProgressRecord::read)
     }
 
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()> {
@@ -54,9 +55,10 @@ impl Target for StoreTarget {
     }
 
     fn commit(&mut self, progress: Option<&Progress>) -> Result<()> {
-        match progress {
-            Some(progress) => self.record.put(&mut self.batch, progress)?,
-            None => self.record.delete(&mut self.batch)?,
+        match (&self.record, progress) {
+            (Some(record), Some(progress)) => record.put(&mut self.batch, progress)?,
+            (Some(record), None) => record.delete(&mut self.batch)?,
+            (None, _) => {}
         }
         self.store.write(&self.batch, self.writes)?;
         self.batch.clear();
@@ -66,7 +68,7 @@ impl Target for StoreTarget {
     fn close(self: Box<Self>, is_complete: bool) -> Result<()> {
         let StoreTarget { store, keyspace, record, .. } = *self;
         drop(keyspace);
-        if is_complete {
+        if let Some(record) = record.filter(|_| is_complete) {
             record.close(&store)?;
         }
         Ok(store.close()?)

@@ -76,9 +76,21 @@ fn trim(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim().to_string()
 }
 
+/// The value of a field, or of a field inside an object: `props.id`. A field whose own name has the
+/// dots goes first.
+fn find<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
+    if let Some(value) = object.get(name) {
+        return Some(value);
+    }
+    name.match_indices('.').find_map(|(at, _)| {
+        let inner: Object<'a> = serde_json::from_str(object.get(&name[..at])?.get()).ok()?;
+        find(&inner, &name[at + 1..])
+    })
+}
+
 /// A string is taken as it is, anything else as its JSON text.
 fn field(object: &Object<'_>, name: &str) -> Result<String, String> {
-    let Some(value) = object.get(name) else {
+    let Some(value) = find(object, name) else {
         return Err(format!("the object has no field {name:?}"));
     };
     if !value.get().starts_with('"') {
@@ -107,6 +119,21 @@ mod tests {
         }
         let odd = br#"{"key":"a","value":"b","encoding":"rot13"}"#;
         assert!(parse(odd, &own).is_err_and(|what| what.contains("rot13")));
+    }
+
+    #[test]
+    fn fields_inside_objects() {
+        let line = br#"{"a.b":"dots","a":{"b":1,"c":{"d":"deep"}},"s":"{\"b\":1}"}"#;
+        let key = |name: &str| {
+            let fields = Fields { key: Some(name.into()), value: None };
+            parse(line, &fields).map(|record| String::from_utf8(record.key).expect("text"))
+        };
+        assert_eq!(key("a.b").as_deref(), Ok("dots"));
+        assert_eq!(key("a.c.d").as_deref(), Ok("deep"));
+        assert_eq!(key("a.c").as_deref(), Ok(r#"{"d":"deep"}"#));
+        for absent in ["a.x", "a.", ".a", "a.b.c", "s.b", "a..b"] {
+            assert!(key(absent).is_err_and(|what| what.contains(absent)), "{absent}");
+        }
     }
 
     #[test]

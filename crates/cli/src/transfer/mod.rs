@@ -3,6 +3,7 @@
 
 pub mod csv;
 pub mod directory;
+pub mod input;
 pub mod jsonl;
 pub mod lines;
 pub mod progress;
@@ -64,7 +65,8 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
     if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Ok(Format::Dir);
     }
-    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    let inner = if input::is_compressed(path) { path.with_extension("") } else { path.into() };
+    let extension = inner.extension().map(|extension| extension.to_ascii_lowercase());
     match extension.as_ref().and_then(|extension| extension.to_str()) {
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
         Some("csv") => Ok(Format::Csv),

@@ -11,7 +11,7 @@ use super::csv::{Fed, Parser};
 use super::directory::{FileEntry, Skipped, Tree};
 use super::jsonl::Fields;
 use super::lines::{LineReader, MOST_RECORD_BYTES, trim_end};
-use super::{BYTE_ORDER_MARK, Format, Malformed, Record, jsonl, tsv};
+use super::{BYTE_ORDER_MARK, Format, Malformed, Record, input, jsonl, tsv};
 use crate::encoding::{from_hex, shown, to_hex};
 use crate::failure::{Failure, Result};
 use crate::output::amount;
@@ -48,7 +48,7 @@ pub trait Source {
     /// changed.
     fn resume(&mut self, position: &Position) -> Result<bool>;
 
-    /// All bytes that will be read.
+    /// All bytes that will be read; 0 if that is not known.
     fn total_bytes(&self) -> u64;
 
     /// What was passed over.
@@ -157,6 +157,7 @@ impl Source for FileSource {
     fn next(&mut self) -> Result<Option<Item>> {
         loop {
             self.buffer.clear();
+            self.lines.mark();
             let (offset_bytes, line) = (self.lines.offset_bytes, self.lines.line);
             if !self.lines.next(&mut self.buffer)? {
                 return Ok(None);
@@ -202,16 +203,15 @@ impl Source for FileSource {
 
 impl FileSource {
     fn open(path: &Path, format: Format, fields: &Fields) -> Result<FileSource> {
-        let metadata = fs::metadata(path).map_err(|error| Failure::file(path, "read", &error))?;
-        if metadata.is_dir() {
+        if path.is_dir() {
             return Err(
                 Failure::usage("the source is a directory", "pass --format dir").at(path.display())
             );
         }
-        if !metadata.is_file() {
-            let what = "the source is no regular file: an import could not go on where it was cut";
-            return Err(Failure::usage(what, "write it to a file first").at(path.display()));
-        }
+        // How much a pipe will bring is not known, nor what compressed bytes will come to.
+        let is_plain = input::is_file(path) && !input::is_compressed(path);
+        let metadata = is_plain.then(|| fs::metadata(path)).transpose();
+        let metadata = metadata.map_err(|error| Failure::file(path, "read", &error))?;
         let mut source = FileSource {
             path: path.to_path_buf(),
             lines: LineReader::open(path)?,
@@ -221,7 +221,7 @@ impl FileSource {
             header: Vec::new(),
             columns: (0, None),
             buffer: Vec::new(),
-            total_bytes: metadata.len(),
+            total_bytes: metadata.map_or(0, |metadata| metadata.len()),
             most_record_bytes: MOST_RECORD_BYTES,
         };
         if format == Format::Csv {

@@ -1,5 +1,5 @@
-//! Where the tables of a bulk load go: newer data than all of the tree, in key order, that never was
-//! in a memtable. Not a compaction: nothing that is there is rewritten.
+//! Where the tables of a bulk load go: data in key order that is newer than all of the tree, and
+//! never was in a memtable. Not a compaction: nothing that is there is rewritten.
 
 use std::sync::Arc;
 

@@ -1,0 +1,171 @@
+//! The bytes of a source: a file, a pipe, or what either of them holds compressed. Not their lines
+//! (`lines.rs`).
+//!
+//! A file can be read from any place. A pipe cannot, nor can compressed bytes: there reading goes on
+//! at a place by reading up to it, and goes back as far as the last record began, which is kept.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Whether a source is standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Whether a source is a regular file, which an import can read again.
+pub fn is_file(path: &Path) -> bool {
+    !is_stdin(path) && path.is_file()
+}
+
+/// Whether the name says that the file is compressed.
+pub fn is_compressed(path: &Path) -> bool {
+    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    extension.is_some_and(|extension| extension == "gz" || extension == "zst")
+}
+
+/// See the module docs.
+pub enum Input {
+    File(BufReader<File>),
+    Stream(Stream),
+}
+
+/// Bytes that come once.
+pub struct Stream {
+    input: Box<dyn BufRead>,
+    /// Whole lines from the beginning of the last record on, and where they begin.
+    kept: Vec<u8>,
+    kept_from: u64,
+    /// The place in `kept` that is read next; its end if the input is.
+    at: usize,
+}
+
+impl Input {
+    /// Opens a source. A pipe is looked at for the beginning of compressed bytes; of a file the
+    /// name tells. No line of a format begins so.
+    pub fn open(path: &Path) -> io::Result<Input> {
+        if is_file(path) {
+            let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);
+            return match is_compressed(path) {
+                true => Ok(Input::Stream(Stream::new(decoded(&mut file)?(file)?))),
+                false => Ok(Input::File(file)),
+            };
+        }
+        let reader: Box<dyn Read> = match is_stdin(path) {
+            true => Box::new(io::stdin()),
+            false => Box::new(File::open(path)?),
+        };
+        let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+        Ok(Input::Stream(Stream::new(decoded(&mut reader)?(reader)?)))
+    }
+
+    /// Appends the next line to `buffer`, but no more than so many bytes. Returns how many.
+    pub fn read_line(&mut self, most: u64, buffer: &mut Vec<u8>) -> io::Result<u64> {
+        match self {
+            Input::File(file) => Ok(file.take(most).read_until(b'\n', buffer)? as u64),
+            Input::Stream(stream) => stream.read_line(most, buffer),
+        }
+    }
+
+    /// Forgets what a stream keeps: nobody goes back to before the next line.
+    pub fn mark(&mut self) {
+        if let Input::Stream(stream) = self {
+            stream.kept.drain(..stream.at);
+            stream.kept_from += stream.at as u64;
+            stream.at = 0;
+        }
+    }
+
+    /// Goes to a place where a line begins.
+    pub fn seek(&mut self, offset_bytes: u64) -> io::Result<()> {
+        match self {
+            Input::File(file) => file.seek(SeekFrom::Start(offset_bytes)).map(drop),
+            Input::Stream(stream) => stream.seek(offset_bytes),
+        }
+    }
+}
+
+type Decode<R> = fn(R) -> io::Result<Box<dyn BufRead>>;
+
+/// How to decode bytes that begin so. It waits until the first ones are there.
+fn decoded<R: BufRead + 'static>(input: &mut R) -> io::Result<Decode<R>> {
+    let first = input.fill_buf()?;
+    Ok(match first {
+        // All members of a file, as `gzip` writes them when it appends.
+        [0x1f, 0x8b, ..] => |input| {
+            let decoder = flate2::bufread::MultiGzDecoder::new(input);
+            Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
+        },
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => |input| {
+            let decoder = zstd::Decoder::with_buffer(input)?;
+            Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
+        },
+        _ => |input| Ok(Box::new(input)),
+    })
+}
+
+impl Stream {
+    fn new(input: Box<dyn BufRead>) -> Stream {
+        Stream { input, kept: Vec::new(), kept_from: 0, at: 0 }
+    }
+
+    fn read_line(&mut self, most: u64, buffer: &mut Vec<u8>) -> io::Result<u64> {
+        let before = buffer.len();
+        if self.at < self.kept.len() {
+            let mut kept = &self.kept[self.at..];
+            kept.read_until(b'\n', buffer)?;
+        } else {
+            (&mut self.input).take(most).read_until(b'\n', buffer)?;
+            self.kept.extend_from_slice(&buffer[before..]);
+        }
+        let bytes = buffer.len() - before;
+        self.at += bytes;
+        Ok(bytes as u64)
+    }
+
+    /// Backwards as far as what is kept; forwards by reading.
+    fn seek(&mut self, offset_bytes: u64) -> io::Result<()> {
+        let Some(at) = offset_bytes.checked_sub(self.kept_from) else {
+            return Err(io::Error::other("a stream was to be read again"));
+        };
+        if at <= self.kept.len() as u64 {
+            self.at = at as usize;
+            return Ok(());
+        }
+        let skipped = at - self.kept.len() as u64;
+        let found = io::copy(&mut (&mut self.input).take(skipped), &mut io::sink())?;
+        (self.kept_from, self.at) = (offset_bytes, 0);
+        self.kept.clear();
+        match found == skipped {
+            true => Ok(()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_goes_back_to_the_last_record() {
+        let mut stream = Input::Stream(Stream::new(Box::new(&b"one\ntwo\nthree\nfour"[..])));
+        let line = |stream: &mut Input| {
+            let mut buffer = Vec::new();
+            stream.read_line(100, &mut buffer).expect("reads");
+            String::from_utf8(buffer).expect("text")
+        };
+        assert_eq!(line(&mut stream), "one\n");
+        stream.mark();
+        assert_eq!((line(&mut stream), line(&mut stream)), ("two\n".into(), "three\n".into()));
+        stream.seek(4).expect("the last record");
+        assert_eq!(line(&mut stream), "two\n");
+        stream.mark();
+        assert!(stream.seek(4).is_err(), "forgotten");
+        stream.seek(14).expect("ahead");
+        assert_eq!((line(&mut stream), line(&mut stream)), ("four".into(), String::new()));
+        assert!(stream.seek(100).is_err(), "there is no such place");
+    }
+}
