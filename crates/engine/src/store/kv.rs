@@ -64,6 +64,9 @@ pub struct KvMetrics {
 /// Keys that a store without range deletes removes in one batch.
 const DELETED_AT_ONCE: usize = 1000;
 
+/// Entries that a store without bulk loads puts in one batch.
+const LOADED_AT_ONCE: usize = 1000;
+
 /// A key-value store, as benchmarks and tools see it.
 pub trait KvStore: Send + Sync {
     /// The name of the store in reports.
@@ -98,6 +101,22 @@ pub trait KvStore: Send + Sync {
             let deletes: Vec<KvWrite<'_>> =
                 keys.iter().map(|key| KvWrite::Delete { key }).collect();
             self.write(&deletes, durability)?;
+        }
+    }
+
+    /// Stores entries with strictly ascending keys, durably, and returns how many. A store without
+    /// bulk loads puts them in batches: if that fails, some are there.
+    fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
+        let mut count = 0;
+        loop {
+            let some: Vec<_> = (&mut *entries).take(LOADED_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(count);
+            }
+            let puts: Vec<KvWrite<'_>> =
+                some.iter().map(|(key, value)| KvWrite::Put { key, value }).collect();
+            self.write(&puts, Durability::Sync)?;
+            count += some.len() as u64;
         }
     }
 
@@ -160,6 +179,10 @@ impl KvStore for Store {
         let options = WriteOptions { durability: Some(durability) };
         let end = end.map_or(Bound::Unbounded, Bound::Excluded);
         self.default_keyspace().delete_range_with::<&[u8]>((Bound::Included(start), end), options)
+    }
+
+    fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
+        self.default_keyspace().bulk_load(entries)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {

@@ -4,6 +4,7 @@ use runstone::Result;
 
 use crate::bench::{Bench, Tally};
 
+mod bulk;
 mod delete;
 mod fill;
 mod hot;
@@ -36,6 +37,7 @@ const fn workload(
 /// Every benchmark, in the order of help.
 pub static WORKLOADS: &[Workload] = &[
     workload("fillseq", "write num keys in order", fill::sequential),
+    workload("bulkload", "write num keys in order, all at once and durable", bulk::load),
     workload("fillrandom", "write num keys drawn at random, some of them twice", fill::random),
     workload("filluniquerandom", "write num keys in random order, each once", fill::unique_random),
     workload("overwrite", "write num keys drawn at random over what is there", fill::random),
