@@ -22,7 +22,8 @@ pub struct StoreTarget {
 }
 
 impl StoreTarget {
-    /// Prepares the import of a source, which keeps no progress if there is no path. `how` says how the source is read.
+    /// Prepares the import of a source, which keeps no progress if there is no path. `how` says how
+    /// the source is read.
     pub fn new(
         (store, keyspace): (Store, Keyspace),
         source: Option<&Path>,

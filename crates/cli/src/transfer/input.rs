@@ -1,8 +1,8 @@
 //! The bytes of a source: a file, a pipe, or what either of them holds compressed. Not their lines
 //! (`lines.rs`).
 //!
-//! A file can be read from any place. A pipe cannot, nor can compressed bytes: there reading goes on
-//! at a place by reading up to it, and goes back as far as the last record began, which is kept.
+//! A file can be read from any place. A pipe cannot, nor can compressed bytes: there reading goes
+//! on at a place by reading up to it, and goes back as far as the last record began, which is kept.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};

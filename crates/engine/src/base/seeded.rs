@@ -130,6 +130,10 @@ pub enum Bug {
     TablesNotChecked,
     /// The check of a transaction overlooks range deletes.
     RangeDeletesNotChecked,
+    /// A reader does not look whether a bulk load came between its view and its number.
+    LoadsMissedInViews,
+    /// The check of a transaction overlooks bulk loads that came behind its view.
+    LoadsNotChecked,
     /// A value that a collection moved counts as a write that a transaction conflicts with.
     RelocationsConflict,
     /// A waiter for a lock does not look whether it closes a circle.
@@ -147,6 +151,8 @@ pub enum Waypoint {
     LiveValuesFound,
     /// A cursor or a get of many keys has its view and no number.
     ViewLoaded,
+    /// A get has its view and no number.
+    GetViewLoaded,
     /// A bulk load has its number, which is not published.
     LoadNumbered,
     /// A large batch is logged and in the view; its entries have no numbers yet.

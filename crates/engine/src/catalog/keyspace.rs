@@ -35,6 +35,8 @@ pub(crate) struct View {
     /// Memtables that wait for their flush, newest first.
     pub(crate) immutable: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
+    /// The number of the last bulk load that is in the version, or that failed.
+    pub(crate) loaded: SeqNo,
 }
 
 impl View {
@@ -61,6 +63,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) closed: AtomicBool,
     /// The one that opened the store.
     process: Process,
+    /// The last number that a bulk load took. Set under the commit lock.
+    pub(crate) last_load: AtomicU64,
     pub(crate) dead_ranges: DeadRanges,
     /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
@@ -116,11 +120,13 @@ impl KeyspaceCore {
                 active: Arc::new(active),
                 immutable: Vec::new(),
                 version: Arc::new(version),
+                loaded: 0,
             }),
             view_lock: Mutex::new(()),
             dropped: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             process: Process::current(),
+            last_load: AtomicU64::new(0),
             dead_ranges: DeadRanges::default(),
             prefixer: Mutex::new(prefixer),
             merging: ArcSwap::from_pointee(merging),
@@ -186,6 +192,7 @@ impl KeyspaceCore {
             active: Arc::clone(&old.active),
             immutable: old.immutable[..keep].to_vec(),
             version: Arc::clone(&version),
+            loaded: old.loaded,
         }));
         old.immutable[keep..].iter().for_each(|flushed| flushed.leave());
         old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
@@ -208,8 +215,28 @@ impl KeyspaceCore {
         let used = Some(&old.active).filter(|active| !active.is_empty());
         let newest = filled.into_iter().chain(used).chain(&old.immutable);
         let (immutable, version) = (newest.cloned().collect(), Arc::clone(&old.version));
-        self.view.store(Arc::new(View { active: fresh, immutable, version }));
+        let loaded = old.loaded;
+        self.view.store(Arc::new(View { active: fresh, immutable, version, loaded }));
         self.dead_ranges.forget_unused();
+    }
+
+    /// Notes that the last load ended, before its number is visible.
+    pub(crate) fn end_load(&self) {
+        let _view = self.view_lock.lock();
+        let old = self.view.load_full();
+        let (active, immutable) = (Arc::clone(&old.active), old.immutable.clone());
+        let (version, loaded) = (Arc::clone(&old.version), self.last_load.load(Relaxed));
+        self.view.store(Arc::new(View { active, immutable, version, loaded }));
+    }
+
+    /// Whether a bulk load that a reader at `seq` must see came behind the view. The reader got its
+    /// view before its number, so it could see writes behind the load in a memtable, and not the
+    /// load itself. What it needs is a view that was loaded after the number.
+    #[inline]
+    pub(crate) fn lacks_load(&self, view: &View, seq: SeqNo) -> bool {
+        // Relaxed: the number that the reader sees was published after this was set.
+        let last = self.last_load.load(Relaxed);
+        last > view.loaded && last <= seq && !seeded!(LoadsMissedInViews)
     }
 
     /// Retired value files that nothing can point to any more: no table of `version`, and no

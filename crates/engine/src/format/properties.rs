@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Tags below 128 must be understood by the reader; an unknown one is a newer format. Tags from 128
-//! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints. Tag 12
-//! has no bytes: all entries are stored under number 0, and the manifest says which they have.
+//! on are hints and may be skipped. Tags 10 and 11 are reserved: value pointers, policy hints. Tag
+//! 12 has no bytes: all entries are stored under number 0, and the manifest says which they have.
 //!
 //! ```text
 //! expiries (tag 129)    := entries varint | first u64 | last u64, in milliseconds since 1970

@@ -203,8 +203,8 @@ impl Cursor {
             }
         }
         let before = reader.visibility.now();
-        let Moment { view, values, held } = reader.moment(keyspace, options.snapshot.as_ref());
-        let now = reader.visibility.now();
+        let (moment, now) = reader.moment_now(keyspace, options.snapshot.as_ref());
+        let Moment { view, values, held } = moment;
         let access = Access::Cached { fill: options.fill_cache };
         let pace = values.pace(keyspace.options.load().values.scan_ahead_bytes);
         let seq = held.as_ref().map_or(now, Snapshot::seq);

@@ -66,8 +66,13 @@ impl Reader {
         // The view is loaded before the number. Whatever compactions dropped from the view is
         // shadowed by writes that were visible when the view was made.
         let view = keyspace.view.load();
+        reached!(GetViewLoaded);
         let seq = self.visibility.now();
         reached!(GetBegun);
+        if keyspace.lacks_load(&view, seq) {
+            drop(view);
+            return self.get_at(keyspace, key, &self.visibility.snapshot());
+        }
         match self.get_in(keyspace, &view, key, seq)? {
             Got::Value(value) => Ok(value),
             Got::Collected if seeded!(GetDoesNotLookAgain) => Ok(None),
@@ -124,9 +129,8 @@ impl Reader {
         keys: &[K],
     ) -> Result<Vec<Option<Value>>> {
         keyspace.check_readable()?;
-        let Moment { view, held, .. } = self.moment(keyspace, None);
-        let now = || self.visibility.now();
-        let seq = held.as_ref().map_or_else(now, Snapshot::seq);
+        let (Moment { view, held, .. }, now) = self.moment_now(keyspace, None);
+        let seq = held.as_ref().map_or(now, Snapshot::seq);
         reached!(GetBegun);
         let mut order: Vec<usize> = (0..keys.len()).collect();
         order.sort_unstable_by(|a, b| keys[*a].as_ref().cmp(keys[*b].as_ref()));
@@ -159,6 +163,21 @@ impl Reader {
                 return Moment { view, values, held };
             }
         }
+    }
+
+    /// A moment, and the number as of which it is seen if it holds no snapshot.
+    pub(crate) fn moment_now(
+        &self,
+        keyspace: &KeyspaceCore,
+        given: Option<&Snapshot>,
+    ) -> (Moment, SeqNo) {
+        let moment = self.moment(keyspace, given);
+        let now = self.visibility.now();
+        if moment.held.is_none() && keyspace.lacks_load(&moment.view, now) {
+            let snapshot = self.visibility.snapshot();
+            return (self.moment(keyspace, Some(&snapshot)), now);
+        }
+        (moment, now)
     }
 
     fn get_in(&self, keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {

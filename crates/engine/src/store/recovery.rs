@@ -264,7 +264,7 @@ fn replace_memtable(inner: &Engine, keyspace: &KeyspaceCore) {
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
     let active = Arc::new(inner.catalog.new_memtable(&options, None));
-    keyspace.view.store(Arc::new(View { active, immutable: Vec::new(), version }));
+    keyspace.view.store(Arc::new(View { active, immutable: Vec::new(), version, loaded: 0 }));
     inner.catalog.unflushed.remove_if_flushed(keyspace);
 }
 

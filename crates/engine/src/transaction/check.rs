@@ -7,7 +7,8 @@
 //! 2. *Under it:* if no number was given out since, nothing came between. Otherwise what came lies
 //!    in memtables of the view from step 1 and of the present one, because memtables are flushed
 //!    oldest first: as long as the one that was active then is in the present view, none that came
-//!    after it has left memory. If it is not, step 1 comes again.
+//!    after it has left memory. If it is not, step 1 comes again, and so it does if a bulk load
+//!    came, which goes to tables at once.
 //! 3. Stretches are walked and many keys take long, so for them step 1 comes again a few times
 //!    before memtables are searched under the lock. Where others write all the time, that holds
 //!    them up: some 20 ns for each entry of a stretch in the active memtable, some 300 ns for each
@@ -23,6 +24,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, kind_of, seq_of};
@@ -145,6 +147,9 @@ impl Condition for Check<'_> {
             let look = Look { reader: self.reader, snapshot: self.snapshot, checked: self.checked };
             for part in &self.parts {
                 let Some(before) = &part.view else { return Ok(false) };
+                if part.core.last_load.load(Relaxed) > self.checked && !seeded!(LoadsNotChecked) {
+                    return Ok(false);
+                }
                 let present = part.core.view.load();
                 let has = |memtable: &Arc<Memtable>| {
                     std::iter::once(&present.active)

@@ -59,6 +59,8 @@ pub(super) struct CommitState {
     /// The next sequence number to give out.
     pub(crate) next_seq: SeqNo,
     pub(crate) closed: bool,
+    /// Whether a bulk load has a number that is not published.
+    pub(crate) is_loading: bool,
     pub(crate) wal: Wal,
     /// The segment of the last record.
     pub(crate) last_segment: u64,
@@ -151,6 +153,7 @@ impl Committer {
             state: CachePadded::new(Mutex::new(CommitState {
                 next_seq: last_seq + 1,
                 closed: false,
+                is_loading: false,
                 wal,
                 last_segment: 0,
             })),
@@ -294,8 +297,7 @@ impl Committer {
         deleted: &mut Vec<(u64, u32)>,
     ) -> Result<SeqNo> {
         self.env.check_not_stopped()?;
-        let _no_load = self.loading.lock();
-        let state = self.state.lock();
+        let state = self.lock_commit_behind_loads();
         // Every writer with a number must have inserted, or its write would be missed here.
         self.visibility.publisher.wait_visible(state.next_seq - 1);
         let view = keyspace.view.load();
@@ -401,6 +403,20 @@ impl Committer {
             std::hint::spin_loop();
         }
         self.state.lock()
+    }
+
+    /// The commit lock at a moment at which no bulk load has a number that is not published. Who
+    /// waits under the lock for all earlier numbers takes it here: a load takes the lock before it
+    /// publishes its own, so the two would wait for each other.
+    pub(super) fn lock_commit_behind_loads(&self) -> MutexGuard<'_, CommitState> {
+        loop {
+            let state = self.lock_commit();
+            if !state.is_loading {
+                return state;
+            }
+            drop(state);
+            drop(self.loading.lock());
+        }
     }
 
     pub(super) fn log_locked(

@@ -66,7 +66,7 @@ impl Committer {
         loop {
             condition.prepare()?;
             reached!(TransactionChecked);
-            let state = self.lock_commit();
+            let state = self.lock_commit_behind_loads();
             if seeded!(CheckedBeforeTheLock) {
                 return Ok(state);
             }

@@ -6,6 +6,7 @@
 //! keyspace that does not exist, which replays pass over as they do writes to one that was dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 
@@ -19,9 +20,10 @@ use crate::write::commit::Committer;
 /// whether the load is in the tree or failed.
 pub(crate) struct LoadNumber<'a> {
     committer: &'a Committer,
+    keyspace: Arc<KeyspaceCore>,
     seq: SeqNo,
-    /// Collections hold the commit lock while they wait for earlier numbers. They wait for this one
-    /// before they take the lock, because a load needs the lock until it is published.
+    /// Who would wait for earlier numbers under the commit lock waits here, before it takes the
+    /// lock: see [`Committer::lock_commit_behind_loads`].
     _one_at_a_time: MutexGuard<'a, ()>,
 }
 
@@ -33,7 +35,9 @@ impl LoadNumber<'_> {
 
 impl Drop for LoadNumber<'_> {
     fn drop(&mut self) {
+        self.keyspace.end_load();
         self.committer.visibility.publisher.publish(self.seq, self.seq);
+        self.committer.lock_commit().is_loading = false;
     }
 }
 
@@ -62,8 +66,11 @@ impl Committer {
             }
         };
         self.note_logged(&mut state, &batch, segment);
+        state.is_loading = true;
+        keyspace.last_load.store(seq, Relaxed);
         keyspace.replace_active(None, fresh, |active| !active.is_empty());
         keyspace.dead_ranges.forget_all();
-        Ok(LoadNumber { committer: self, seq, _one_at_a_time: one_at_a_time })
+        let keyspace = Arc::clone(keyspace);
+        Ok(LoadNumber { committer: self, keyspace, seq, _one_at_a_time: one_at_a_time })
     }
 }

@@ -57,7 +57,8 @@ pub fn whole_compaction(
     Some(Compaction { inputs, output_level, slot, cut })
 }
 
-/// The shallowest level that may hold so many bytes, from level 1 on and from the deepest in use on.
+/// The shallowest level that may hold so many bytes, from level 1 on and from the deepest in use
+/// on.
 pub(super) fn whole_level(shape: &Shape, targets: &[LevelTarget], bytes: u64) -> u32 {
     let fits = |level: &u32| {
         targets.get(*level as usize).is_none_or(|target| target.capacity_bytes >= bytes)

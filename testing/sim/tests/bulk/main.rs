@@ -1,8 +1,10 @@
 //! Bulk loads among all other operations: the content against the model, a crash or a failure at
-//! every I/O operation, and other threads meanwhile. Not here: the command (`crates/cli/tests`).
+//! every I/O operation, other threads meanwhile, and what else a store can do. Not here: the
+//! command (`crates/cli/tests`).
 
 mod beside;
 mod crash;
+mod features;
 mod model;
 
 use std::collections::BTreeMap;

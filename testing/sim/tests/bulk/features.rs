@@ -1,0 +1,293 @@
+//! Loads beside range deletes, operands, transactions and snapshots: each asks for the numbers of
+//! entries, and those of a load are in the manifest only.
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use runstone::seeded::{self, Bug, Waypoint};
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Background, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
+    Transaction, TransactionOptions, WriteOptions,
+};
+use runstone_sim::found::panics;
+
+fn open(storage: &MemoryStorage) -> Store {
+    let keyspace = KeyspaceOptions { merge_operator: "append(,)".into(), ..Default::default() };
+    let options =
+        Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() };
+    Store::open_on(Arc::new(storage.clone()), options).expect("opens")
+}
+
+fn numbered(numbers: std::ops::Range<u32>) -> impl Iterator<Item = (String, String)> {
+    numbers.map(|number| (format!("k{number:03}"), format!("loaded {number}")))
+}
+
+fn all(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+    let options =
+        snapshot.map_or_else(ReadOptions::default, |snapshot| ReadOptions::default().at(snapshot));
+    let mut cursor = keyspace.cursor(options).expect("opens");
+    cursor.seek_to_first().expect("seeks");
+    let mut found = Vec::new();
+    while cursor.valid() {
+        let pair = (text(cursor.key()), text(cursor.value()));
+        let got = match snapshot {
+            Some(snapshot) => keyspace.get_at(cursor.key(), snapshot),
+            None => keyspace.get(cursor.key()),
+        };
+        assert_eq!(got.expect("reads").as_deref(), Some(cursor.value()), "gets agree");
+        found.push(pair);
+        cursor.next().expect("moves");
+    }
+    found
+}
+
+/// Runs `check` as things are, after a flush, after a compaction, and after a reopen.
+fn at_each_place(storage: &MemoryStorage, store: Store, check: impl Fn(&Store)) {
+    check(&store);
+    store.flush().expect("flushes");
+    check(&store);
+    store.compact().expect("compacts");
+    check(&store);
+    let report = store.verify().expect("verifies");
+    assert!(report.is_clean(), "{:?}", report.damage);
+    store.close().expect("closes");
+    check(&open(storage));
+}
+
+#[test]
+fn a_load_over_an_older_range_delete_is_seen() {
+    for is_flushed in [false, true] {
+        let storage = MemoryStorage::new();
+        let store = open(&storage);
+        let keyspace = store.default_keyspace();
+        keyspace.put("k001", "old").expect("puts");
+        keyspace.put("k200", "old").expect("puts");
+        keyspace.delete_range("k".."l").expect("deletes");
+        if is_flushed {
+            store.flush().expect("flushes");
+        }
+        let before = store.snapshot();
+        assert_eq!(keyspace.bulk_load(numbered(0..100)).expect("loads"), 100);
+        assert_eq!(all(keyspace, Some(&before)), []);
+        drop(before);
+        let wanted: Vec<_> = numbered(0..100).collect();
+        at_each_place(&storage, store, |store| {
+            assert_eq!(all(store.default_keyspace(), None), wanted);
+        });
+    }
+}
+
+#[test]
+fn a_range_delete_behind_a_load_hides_it() {
+    for is_flushed in [false, true] {
+        let storage = MemoryStorage::new();
+        let store = open(&storage);
+        let keyspace = store.default_keyspace();
+        assert_eq!(keyspace.bulk_load(numbered(0..100)).expect("loads"), 100);
+        if is_flushed {
+            store.compact().expect("compacts");
+        }
+        let before = store.snapshot();
+        keyspace.delete_range("k010".."k090").expect("deletes");
+        let loaded: Vec<_> = numbered(0..100).collect();
+        assert_eq!(all(keyspace, Some(&before)), loaded);
+        store.flush().expect("flushes");
+        assert_eq!(all(keyspace, Some(&before)), loaded);
+        store.compact().expect("compacts");
+        assert_eq!(all(keyspace, Some(&before)), loaded);
+        drop(before);
+        let wanted: Vec<_> = numbered(0..10).chain(numbered(90..100)).collect();
+        at_each_place(&storage, store, |store| {
+            assert_eq!(all(store.default_keyspace(), None), wanted);
+        });
+    }
+}
+
+/// A table of a load that is wholly covered goes unread, and not while a snapshot sees it.
+#[test]
+fn a_covered_load_goes_at_once() {
+    let store = open(&MemoryStorage::new());
+    let keyspace = store.default_keyspace();
+    keyspace.bulk_load(numbered(0..1000)).expect("loads");
+    let before = store.snapshot();
+    keyspace.delete_range("k".."l").expect("deletes");
+    store.flush().expect("flushes");
+    store.wait_idle().expect("idle");
+    assert_eq!(all(keyspace, Some(&before)).len(), 1000);
+    drop(before);
+    store.compact().expect("compacts");
+    assert_eq!(keyspace.shape().tables().count(), 0);
+    assert_eq!(keyspace.estimate::<&str>(..).expect("estimates").entries, 0);
+}
+
+#[test]
+fn operands_lie_above_and_below_a_load() {
+    let storage = MemoryStorage::new();
+    let store = open(&storage);
+    let keyspace = store.default_keyspace();
+    keyspace.merge("k001", "before").expect("merges");
+    let early = store.snapshot();
+    keyspace.bulk_load([("k001", "base"), ("k002", "base")]).expect("loads");
+    let between = store.snapshot();
+    keyspace.merge("k001", "one").expect("merges");
+    store.flush().expect("flushes");
+    keyspace.merge("k001", "two").expect("merges");
+    let seen = |at: &Snapshot| keyspace.get_at("k001", at).expect("reads").map(|v| v.to_vec());
+    assert_eq!(seen(&early).as_deref(), Some(&b"before"[..]));
+    assert_eq!(seen(&between).as_deref(), Some(&b"base"[..]));
+    store.compact().expect("compacts");
+    assert_eq!(seen(&early).as_deref(), Some(&b"before"[..]));
+    assert_eq!(seen(&between).as_deref(), Some(&b"base"[..]));
+    drop((early, between));
+    at_each_place(&storage, store, |store| {
+        let value = store.get("k001").expect("reads").expect("is there");
+        assert_eq!(&*value, b"base,one,two");
+    });
+}
+
+fn estimated(keyspace: &Keyspace, from: &str, to: &str) -> u64 {
+    keyspace.estimate(from..to).expect("estimates").entries
+}
+
+#[test]
+fn a_load_is_in_estimates() {
+    let store = open(&MemoryStorage::new());
+    let keyspace = store.default_keyspace();
+    let entries = (0..100_000u32).map(|n| (format!("k{n:06}"), format!("value {n}")));
+    keyspace.bulk_load(entries).expect("loads");
+    assert_eq!(estimated(keyspace, "k", "l"), 100_000);
+    let half = estimated(keyspace, "k025000", "k075000");
+    assert!((48_000..52_000).contains(&half), "{half}");
+}
+
+fn begin(store: &Store, keyspace: &Keyspace, key: &str) -> Transaction {
+    let mut one = store.begin(TransactionOptions::serializable()).expect("begins");
+    one.put(keyspace, key, "own").expect("puts");
+    one
+}
+
+fn commit(one: Transaction) -> Result<(), Error> {
+    one.commit(WriteOptions::default())
+}
+
+fn is_conflict<T>(outcome: Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::Conflict { .. }))
+}
+
+/// A load conflicts with what was written or read before it, whether it ends before the check of
+/// the commit begins or behind it; and with nothing else.
+fn loads_conflict() {
+    for is_late in [false, true] {
+        for key in ["k001", "x"] {
+            let store = Arc::new(open(&MemoryStorage::new()));
+            let keyspace = store.default_keyspace().clone();
+            let one = begin(&store, &keyspace, key);
+            let load = {
+                let keyspace = keyspace.clone();
+                move || assert_eq!(keyspace.bulk_load(numbered(0..10)).expect("loads"), 10)
+            };
+            match is_late {
+                true => seeded::step_in(Waypoint::TransactionChecked, load),
+                false => load(),
+            }
+            assert_eq!(is_conflict(commit(one)), key == "k001", "late {is_late}, {key}");
+            let wanted = numbered(1..2).next().expect("one").1;
+            assert_eq!(keyspace.get("k001").expect("reads").as_deref(), Some(wanted.as_bytes()));
+        }
+        let store = open(&MemoryStorage::new());
+        let keyspace = store.default_keyspace();
+        let one = begin(&store, keyspace, "x");
+        let options = ReadOptions::default().with_prefix(b"k");
+        assert_eq!(one.scan(keyspace, options).expect("scans").count(), 0);
+        keyspace.bulk_load(numbered(0..10)).expect("loads");
+        assert!(is_conflict(commit(one)), "a stretch that was read");
+    }
+}
+
+/// A commit that had looked at the tables before the load took the memtable, which was still there,
+/// for a sign that nothing had reached tables since, and replaced what was loaded unseen.
+#[test]
+fn transactions_conflict_with_loads() {
+    loads_conflict();
+    assert!(panics(|| seeded::with(Bug::LoadsNotChecked, loads_conflict)));
+}
+
+/// A load and a write behind it, in the middle of a read.
+fn load_between(keyspace: &Keyspace, place: Waypoint) {
+    let other = keyspace.clone();
+    seeded::step_in(place, move || {
+        other.bulk_load([("k1", "loaded")]).expect("loads");
+        other.merge("k1", "behind it").expect("merges");
+        other.put("k2", "behind it").expect("puts");
+    });
+}
+
+/// Readers that have their view and no number see the load with what came behind it, or neither.
+fn readers_see_a_moment() {
+    let fresh = || {
+        let store = open(&MemoryStorage::new());
+        let keyspace = store.default_keyspace().clone();
+        keyspace.put("k1", "old").expect("puts");
+        store.flush().expect("flushes");
+        (store, keyspace)
+    };
+    let (_store, keyspace) = fresh();
+    load_between(&keyspace, Waypoint::ViewLoaded);
+    let found = all_once(&keyspace);
+    assert!(seeded::has_stepped_in());
+    assert!(found[0] == "loaded,behind it" || found == ["old"], "{found:?}");
+
+    let (_store, keyspace) = fresh();
+    load_between(&keyspace, Waypoint::ViewLoaded);
+    let values = keyspace.multi_get(&["k1", "k2"]).expect("reads");
+    assert!(seeded::has_stepped_in());
+    let is_behind = values[0].as_deref() == Some(b"loaded,behind it");
+    assert_eq!(values[1].is_some(), is_behind, "{values:?}");
+
+    let (_store, keyspace) = fresh();
+    load_between(&keyspace, Waypoint::GetViewLoaded);
+    let value = keyspace.get("k1").expect("reads").expect("is there");
+    assert!(seeded::has_stepped_in());
+    assert_eq!(&*value, b"loaded,behind it");
+}
+
+/// The values that one cursor shows.
+fn all_once(keyspace: &Keyspace) -> Vec<String> {
+    let text = |value: &[u8]| String::from_utf8(value.to_vec()).expect("text");
+    let pairs = keyspace.iter().expect("opens");
+    pairs.map(|pair| text(&pair.expect("reads").1)).collect()
+}
+
+#[test]
+fn readers_that_began_beside_a_load_see_a_moment() {
+    readers_see_a_moment();
+    assert!(panics(|| seeded::with(Bug::LoadsMissedInViews, readers_see_a_moment)));
+}
+
+/// The commit of a transaction waits for all earlier numbers under the commit lock, and a load
+/// needs that lock to publish its own: the two waited for each other.
+#[test]
+fn a_commit_beside_the_end_of_a_load_ends() {
+    let store = Arc::new(open(&MemoryStorage::new()));
+    let (ended, wait) = mpsc::channel();
+    thread::spawn(move || {
+        let keyspace = store.default_keyspace();
+        let (other, committed) = (Arc::clone(&store), mpsc::channel());
+        seeded::step_in(Waypoint::LoadNumbered, move || {
+            thread::spawn(move || {
+                let one = begin(&other, other.default_keyspace(), "k001");
+                committed.0.send(commit(one)).expect("somebody waits");
+            });
+            // Time to come to the commit lock.
+            thread::sleep(Duration::from_millis(100));
+        });
+        keyspace.bulk_load(numbered(0..10)).expect("loads");
+        let outcome = committed.1.recv().expect("it ends");
+        assert!(is_conflict(outcome));
+        ended.send(()).expect("the test waits");
+    });
+    wait.recv_timeout(Duration::from_secs(60)).expect("both end");
+}
