@@ -712,10 +712,13 @@ impl Cursor {
             return Ok(Value::owned([]));
         }
         if kind_of(trailer) == Kind::Merge as u8 {
-            return match self.reader.fold(&self.keyspace, &self.view, key, self.seq)? {
-                Got::Value(value) => Ok(value.unwrap_or_else(|| Value::owned([]))),
-                Got::Collected => gone(key),
+            let value = match self.reader.fold(&self.keyspace, &self.view, key, self.seq)? {
+                Got::Value(value) => value,
+                // A compaction has folded the operands since the view was loaded, and the record of
+                // their result hides that of the base. The present view leads to the result.
+                Got::Collected => self.reader.get_registered(&self.keyspace, key, self.seq)?,
             };
+            return Ok(value.unwrap_or_else(|| Value::owned([])));
         }
         self.reader.env.metrics.add(Counter::values_read, 1);
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)

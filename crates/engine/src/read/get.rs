@@ -98,7 +98,7 @@ impl Reader {
     }
 
     /// Looks up a key at a number that a snapshot holds, so its values are kept.
-    fn get_registered(
+    pub(super) fn get_registered(
         &self,
         keyspace: &KeyspaceCore,
         key: &[u8],

@@ -171,6 +171,41 @@ fn operands_on_separated_values() {
     assert!(used < 30_000, "{used} bytes of records for 20 values of 1,019 bytes");
 }
 
+/// A cursor whose view is from before a compaction goes on through the operands that it folded. The
+/// record of the result hides the base in the eyes of a collection, and the cursor reported the base
+/// as damage.
+#[test]
+fn a_cursor_outlives_the_folding_of_its_operands() {
+    let options = options("append(,)", |keyspace| {
+        keyspace.values.placement = ValuePlacement::HashGrouped;
+        keyspace.values.separate_at = 60;
+        keyspace.values.groups = 1;
+        keyspace.values.slot_bytes = 4096;
+    });
+    let storage = MemoryStorage::new();
+    let store = open(&storage, &options).expect("opens");
+    let keyspace = store.default_keyspace();
+    let key = |number: u32| format!("k{number:03}");
+    (0..100).try_for_each(|number| keyspace.put(key(number), [b'b'; 300])).expect("puts");
+    store.flush().expect("flushes");
+    (0..100).try_for_each(|number| keyspace.merge(key(number), "operand")).expect("merges");
+    store.close().expect("closes");
+    // What a flush wrote is not in the cache of another open.
+    let store = open(&storage, &options).expect("reopens");
+    let keyspace = store.default_keyspace();
+    let mut pairs = keyspace.iter().expect("opens");
+    // A seek would take the view of its own time.
+    pairs.next().expect("the first").expect("reads");
+    store.compact().expect("folds and collects");
+    let used: u64 = keyspace.value_usage().iter().map(|usage| usage.bytes()).sum();
+    assert!(used < 50_000, "{used} bytes: the bases are collected");
+    let wanted = [&[b'b'; 300][..], b",operand"].concat();
+    for number in 1..100 {
+        let (found, value) = pairs.next().expect("one more").expect("reads");
+        assert_eq!((&*found, &*value), (key(number).as_bytes(), &*wanted));
+    }
+}
+
 /// A small log is logged again at open, and a crash before the new manifest replays both. Operands
 /// would count twice (as pointers did, see `regressions`).
 #[test]
