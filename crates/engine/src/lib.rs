@@ -72,6 +72,8 @@ macro_rules! reached {
 /// The code of the how-tos is run with the tests.
 #[cfg(doctest)]
 mod how_to {
+    #[doc = include_str!("../../../docs/how-to/bulk-load.md")]
+    struct BulkLoad;
     #[doc = include_str!("../../../docs/how-to/delete-ranges.md")]
     struct DeleteRanges;
     #[doc = include_str!("../../../docs/how-to/expire-entries.md")]
@@ -123,6 +125,7 @@ pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull
 pub use read::cursor::{Cursor, ReadOptions, Scan};
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;
+pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::{
     DEFAULT_KEYSPACE, Damage, Keyspace, RangeEstimate, Snapshot, Store, Transaction, VerifyReport,
 };

@@ -130,6 +130,8 @@ pub enum Bug {
     TablesNotChecked,
     /// The check of a transaction overlooks range deletes.
     RangeDeletesNotChecked,
+    /// A writer of sorted files takes keys in any order.
+    SortedFilesUnsorted,
     /// A reader does not look whether a bulk load came between its view and its number.
     LoadsMissedInViews,
     /// The check of a transaction overlooks bulk loads that came behind its view.

@@ -134,8 +134,8 @@ impl Runner {
 }
 
 impl Load<'_> {
-    /// Adds an entry above all before.
-    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    /// Adds a put or a delete of a key above all before.
+    pub(crate) fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         check_sizes(key.len(), value.len())?;
         if self.entries > 0 && *key <= *self.last_key {
             return Err(self.unsorted(key));
@@ -158,7 +158,7 @@ impl Load<'_> {
                 self.open.insert((id, table))
             }
         };
-        table.add(key, pack(0, Kind::Put), value)?;
+        table.add(key, pack(0, kind), value)?;
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.entries += 1;
@@ -199,7 +199,7 @@ impl Load<'_> {
     fn unsorted(&self, key: &[u8]) -> Error {
         let (before, key_shown) = (self.last_key.escape_ascii(), key.escape_ascii());
         let (what, hint) = match *key == *self.last_key {
-            true => ("twice", "a bulk load takes each key once: leave one of them out"),
+            true => ("twice", "a load takes each key once: leave one of them out"),
             false => ("out of order", "sort the entries by their bytes, or put them one by one"),
         };
         let place = self.entries + 1;

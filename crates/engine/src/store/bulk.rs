@@ -1,6 +1,7 @@
 //! Bulk loads, as users call them.
 
 use crate::base::error::{Error, Result};
+use crate::base::key::Kind;
 use crate::store::keyspace::Keyspace;
 
 impl Keyspace {
@@ -72,7 +73,7 @@ impl Keyspace {
         let mut load = self.store.runner.begin_load(&self.inner)?;
         for entry in entries {
             let (key, value) = entry?;
-            load.add(key.as_ref(), value.as_ref())?;
+            load.add(Kind::Put, key.as_ref(), value.as_ref())?;
         }
         Ok(load.finish(&self.store.checkpointing)?)
     }

@@ -3,7 +3,7 @@
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log. [`close`]: the orderly end.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
-//!   `bulk`: bulk loads.
+//!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of those.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
 //!   depend on its value.
 //! - [`kv`]: the operations that every key-value store offers.
@@ -17,6 +17,7 @@ mod checkpoint;
 mod close;
 mod directory;
 mod engine;
+mod ingest;
 mod keyspace;
 mod keyspaces;
 pub mod kv;
@@ -27,6 +28,7 @@ mod owner;
 mod queries;
 mod recovery;
 mod single_keys;
+pub mod sorted;
 mod transaction;
 pub mod unstable;
 mod verify;

@@ -102,14 +102,28 @@ struct PendingBlock {
 impl TableBuilder {
     /// Starts the file of table `id`.
     pub fn create(context: &TableContext, id: u64, layout: TableLayout) -> Result<Self> {
-        let storage = &*context.storage;
-        let uid = context.table_uid(id);
-        let file = storage.create(&table_name(id), Category::Table)?;
-        Ok(TableBuilder {
+        let file = context.storage.create(&table_name(id), Category::Table)?;
+        let shared = (Arc::clone(&context.cache), Arc::clone(&context.disk));
+        Ok(TableBuilder::new(file, (id, context.table_uid(id)), shared, layout))
+    }
+
+    /// A table of no store, in a file that is empty.
+    pub fn outside(file: Arc<dyn StorageFile>, uid: u64, layout: TableLayout) -> Self {
+        // What is written is not read again, so the cache may be small.
+        TableBuilder::new(file, (0, uid), (Arc::new(Cache::new(0)), Arc::default()), layout)
+    }
+
+    fn new(
+        file: Arc<dyn StorageFile>,
+        (id, uid): (u64, u64),
+        (cache, disk): (Arc<Cache>, Arc<DiskUse>),
+        layout: TableLayout,
+    ) -> Self {
+        TableBuilder {
             block: BlockBuilder::new(layout.restart_interval, layout.hash_index),
             file,
-            cache: Arc::clone(&context.cache),
-            disk: Arc::clone(&context.disk),
+            cache,
+            disk,
             id,
             uid,
             pending: None,
@@ -127,7 +141,7 @@ impl TableBuilder {
             raw: Vec::new(),
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written_bytes: 0,
-        })
+        }
     }
 
     /// Adds an entry; internal keys must ascend.

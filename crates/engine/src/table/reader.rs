@@ -108,7 +108,17 @@ impl TableReader {
         uid: u64,
         cache: Arc<Cache>,
     ) -> Result<TableReader> {
-        let name = table_name(meta.id);
+        TableReader::open_file(storage, &table_name(meta.id), meta, uid, cache)
+    }
+
+    fn open_file(
+        storage: &dyn Storage,
+        name: &str,
+        meta: &Table,
+        uid: u64,
+        cache: Arc<Cache>,
+    ) -> Result<TableReader> {
+        let name = name.to_string();
         let file = storage.open(&name, Category::Table)?;
         let file_len = file.len()?;
         if file_len != meta.bytes {
@@ -131,20 +141,29 @@ impl TableReader {
     /// Opens a table that no manifest describes, from its own footer and properties, for offline
     /// tools. Its uid cannot be checked.
     pub fn inspect(storage: &dyn Storage, id: u64, cache: Arc<Cache>) -> Result<TableReader> {
-        let name = table_name(id);
-        let file = storage.open(&name, Category::Table)?;
+        TableReader::inspect_file(storage, &table_name(id), id, cache)
+    }
+
+    /// The same for a table that may be of no store. `id` is what the caller calls it by.
+    pub fn inspect_file(
+        storage: &dyn Storage,
+        name: &str,
+        id: u64,
+        cache: Arc<Cache>,
+    ) -> Result<TableReader> {
+        let file = storage.open(name, Category::Table)?;
         let file_len = file.len()?;
         let footer_at = file_len.checked_sub(FOOTER_BYTES as u64);
-        let uid_at = footer_at.ok_or_else(|| Error::corruption(&name, 0, "no footer"))? + 24;
+        let uid_at = footer_at.ok_or_else(|| Error::corruption(name, 0, "no footer"))? + 24;
         let mut bytes = [0; 8];
         file.read_at(uid_at, &mut bytes)?;
         let uid = u64::from_le_bytes(bytes);
-        let footer = read_footer(&name, &*file, file_len, uid)?;
+        let footer = read_footer(name, &*file, file_len, uid)?;
         let (offset, len) = footer.properties;
-        let stored = read_exact(&name, &*file, file_len, offset, len)?;
+        let stored = read_exact(name, &*file, file_len, offset, len)?;
         let raw = frame::open(&stored, uid, offset)
-            .map_err(|what| Error::corruption(&name, offset, what))?;
-        let found = decode_properties(&raw, &name, offset)?;
+            .map_err(|what| Error::corruption(name, offset, what))?;
+        let found = decode_properties(&raw, name, offset)?;
         let meta = Table {
             id,
             min_key: found.min_key.into(),
@@ -160,7 +179,7 @@ impl TableReader {
             range_deletes: found.range_deletes.into(),
             expiries: found.expiries,
         };
-        TableReader::open(storage, &meta, uid, cache)
+        TableReader::open_file(storage, name, &meta, uid, cache)
     }
 
     /// Whether its blocks hold the numbers of their entries, so that another table may take them.

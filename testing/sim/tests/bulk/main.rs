@@ -1,10 +1,11 @@
-//! Bulk loads among all other operations: the content against the model, a crash or a failure at
+//! Bulk loads and ingests among all other operations: the content against the model, a crash or a failure at
 //! every I/O operation, other threads meanwhile, and what else a store can do. Not here: the
 //! command (`crates/cli/tests`).
 
 mod beside;
 mod crash;
 mod features;
+mod ingest;
 mod model;
 
 use std::collections::BTreeMap;
@@ -20,7 +21,12 @@ use runstone_sim::workload::{Operation, Run, generate, keyspaces};
 #[derive(Debug)]
 enum Step {
     Usual(Operation),
-    Load { keyspace: usize, entries: BTreeMap<Vec<u8>, Vec<u8>> },
+    /// A load of an iterator, or of so many files. `None` deletes.
+    Load {
+        keyspace: usize,
+        entries: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+        files: usize,
+    },
 }
 
 /// A workload with a load after every `every` operations or so. The keys are those of the
@@ -50,6 +56,7 @@ fn steps(seed: u64, count: usize, every: u64) -> Vec<Step> {
 fn load(random: &mut Random, keys: &[Vec<u8>]) -> Step {
     let mut entries = BTreeMap::new();
     let keyspace = random.below(2) as usize;
+    let files = random.below(4) as usize;
     let from = random.below(keys.len() as u64) as usize;
     let most = if random.one_in(4) { keys.len() as u64 } else { 30 };
     let len = random.below(most) as usize;
@@ -59,9 +66,10 @@ fn load(random: &mut Random, keys: &[Vec<u8>]) -> Step {
             key.push(b'+');
         }
         let value = vec![b'a' + random.below(26) as u8; random.below(300) as usize];
-        entries.insert(key, value);
+        let is_delete = files > 0 && random.one_in(5);
+        entries.insert(key, (!is_delete).then_some(value));
     }
-    Step::Load { keyspace, entries }
+    Step::Load { keyspace, entries, files }
 }
 
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
@@ -79,19 +87,26 @@ fn apply(
     storage: &(impl Storage + Clone + 'static),
     options: &Options,
 ) -> Result<(), Error> {
-    let (keyspace, entries) = match step {
+    let (keyspace, entries, files) = match step {
         Step::Usual(operation) => return run.apply(operation, || open(storage, options)),
-        Step::Load { keyspace, entries } => (*keyspace, entries),
+        Step::Load { keyspace, entries, files } => (*keyspace, entries, *files),
     };
-    let write = |(key, value): (&Vec<u8>, &Vec<u8>)| Write {
+    let write = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| Write {
         keyspace,
         key: key.clone(),
-        change: Change::Put(value.clone()),
+        change: value.clone().map_or(Change::Delete, Change::Put),
     };
     let before = run.oracle.clone();
     run.oracle.attempt(&entries.iter().map(write).collect::<Vec<_>>());
     let store = run.store.as_ref().expect("open");
-    match keyspaces(store)?[keyspace].bulk_load(entries) {
+    let keyspace = &keyspaces(store)?[keyspace];
+    let loaded = match files {
+        0 => keyspace.bulk_load(
+            entries.iter().map(|(key, value)| (key, value.as_ref().expect("no deletes"))),
+        ),
+        _ => ingest::ingest(keyspace, entries, files),
+    };
+    match loaded {
         Ok(count) => assert_eq!(count, entries.len() as u64),
         Err(Error::InvalidArgument { .. }) => {
             let values = &options.keyspace.as_ref().expect("given").values;

@@ -1,0 +1,155 @@
+//! Ingests: the entries of files that [`crate::SortedWriter`] made become part of a keyspace, all
+//! at once.
+//!
+//! 1. Each file is opened: footer, properties and index are checked, and that it is a file of
+//!    sorted entries. Files whose ranges overlap are refused.
+//! 2. Their entries go, in key order, to a bulk load (`jobs/load.rs`). Each block is read once and
+//!    its checksum looked at; each key must be above the one before. The load writes tables as the
+//!    keyspace lays them out: block size, compression, filters, the cuts and prefixes of its policy.
+//! 3. The load is installed as any other: one number, one edit, as deep as nothing overlaps.
+//!
+//! An error before step 3 leaves the keyspace as it was, and the files are never changed.
+//!
+//! Rejected: to link the files into the store. Whoever made a file could write to it later, and its
+//! checksums hold another uid than the one by which the store tells its own tables from strange
+//! ones. Nor does a file know where the policy of a keyspace cuts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_storage::{Access as Open, PosixStorage, Storage};
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, kind_of};
+use crate::cache::Cache;
+use crate::jobs::load::Load;
+use crate::store::keyspace::Keyspace;
+use crate::store::sorted::directory_and_name;
+use crate::table::iterator::{Access, TableIter};
+use crate::table::reader::TableReader;
+
+/// Holds a few partitions of a file that is read from one end to the other.
+const CACHE_BYTES: u64 = 8 << 20;
+
+/// A file to ingest.
+struct Source {
+    /// How errors name it.
+    shown: String,
+    reader: Arc<TableReader>,
+}
+
+impl Keyspace {
+    /// Stores what files of a [`crate::SortedWriter`] hold: all of it becomes visible and durable
+    /// together when this returns. After an error or a crash before that nothing of it is there.
+    /// Returns the number of entries, deletes included. The files are only read, and not needed
+    /// afterwards. O(bytes of the files).
+    ///
+    /// Their keys may be in the keyspace already, and other threads may write meanwhile, as beside
+    /// a [`Keyspace::bulk_load`].
+    ///
+    /// # Errors
+    /// If a file cannot be read, is damaged, is not a file of sorted entries or of a newer format,
+    /// or if two files overlap. The message names the file. Else those of [`Keyspace::bulk_load`].
+    pub fn ingest<P: AsRef<Path>>(&self, files: &[P]) -> Result<u64> {
+        let open = |path: &P| {
+            let path = path.as_ref();
+            let (directory, name) = directory_and_name(path)?;
+            let storage = PosixStorage::open(directory, Open::ReadOnly)?;
+            Source::open(&storage, name, path.display().to_string())
+        };
+        self.ingest_all(files.iter().map(open).collect::<Result<_>>()?)
+    }
+
+    /// Stores what files of a [`crate::SortedWriter`] on a storage hold, as [`Keyspace::ingest`]
+    /// does.
+    ///
+    /// # Errors
+    /// Those of [`Keyspace::ingest`].
+    pub fn ingest_from(&self, storage: &dyn Storage, names: &[&str]) -> Result<u64> {
+        let open = |name: &&str| Source::open(storage, name, name.to_string());
+        self.ingest_all(names.iter().map(open).collect::<Result<_>>()?)
+    }
+
+    fn ingest_all(&self, mut sources: Vec<Source>) -> Result<u64> {
+        self.inner.check_open()?;
+        sources.sort_by(|one, two| one.first_key().cmp(two.first_key()));
+        for pair in sources.windows(2) {
+            if pair[1].first_key() <= pair[0].last_key() {
+                let (one, two) = (&pair[0].shown, &pair[1].shown);
+                let key = pair[1].first_key().escape_ascii();
+                return Err(Error::invalid(
+                    format!("{one} and {two} overlap at key \"{key}\", and neither is newer"),
+                    "ingest them one after the other, the newer one last",
+                ));
+            }
+        }
+        let mut load = self.store.runner.begin_load(&self.inner)?;
+        for source in &sources {
+            source.add_to(&mut load)?;
+        }
+        load.finish(&self.store.checkpointing)
+    }
+}
+
+impl Source {
+    fn open(storage: &dyn Storage, name: &str, shown: String) -> Result<Source> {
+        let cache = Arc::new(Cache::new(CACHE_BYTES));
+        let opened = TableReader::inspect_file(storage, name, 0, cache);
+        let reader = opened.map_err(|error| named(&shown, error))?;
+        let usable = (1 << Kind::Put as u8) | (1 << Kind::Delete as u8);
+        let properties = reader.properties();
+        if properties.is_numbered_later && properties.kinds & !usable == 0 {
+            return Ok(Source { shown, reader: Arc::new(reader) });
+        }
+        Err(Error::invalid(
+            format!("{shown} is a table of a store, not a file of sorted entries"),
+            "read its store, and write what is wanted with a SortedWriter",
+        ))
+    }
+
+    fn first_key(&self) -> &[u8] {
+        &self.reader.properties().min_key
+    }
+
+    fn last_key(&self) -> &[u8] {
+        &self.reader.properties().max_key
+    }
+
+    fn add_to(&self, load: &mut Load<'_>) -> Result<()> {
+        let mut iter = TableIter::new(Arc::clone(&self.reader), Access::Sequential);
+        let mut entries = 0;
+        iter.seek_to_first().map_err(|error| named(&self.shown, error))?;
+        while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
+            let added = match Kind::from_u8(kind_of(cursor.trailer())) {
+                Some(kind @ (Kind::Put | Kind::Delete)) => {
+                    load.add(kind, cursor.key(), cursor.value())
+                }
+                _ => Err(self.reader.corrupt(0, "an entry is neither a put nor a delete")),
+            };
+            added.and_then(|()| iter.next()).map_err(|error| named(&self.shown, error))?;
+            entries += 1;
+        }
+        if entries == self.reader.properties().entries {
+            return Ok(());
+        }
+        Err(named(&self.shown, self.reader.corrupt(0, "it does not hold all of its entries")))
+    }
+}
+
+/// Says in an error which file was read. Damage of a file that is in no store is a wrong argument:
+/// the store is sound.
+fn named(shown: &str, error: Error) -> Error {
+    match error {
+        Error::Corruption { offset, what, .. } => Error::invalid(
+            format!("{shown} cannot be ingested: at byte {offset}, {what}"),
+            "make the file again with a SortedWriter; nothing was stored",
+        ),
+        Error::NewerFormat { found, supported, .. } => {
+            Error::NewerFormat { file: shown.to_string(), found, supported }
+        }
+        Error::InvalidArgument { what, hint } => {
+            Error::InvalidArgument { what: format!("{shown}: {what}"), hint }
+        }
+        error => error,
+    }
+}

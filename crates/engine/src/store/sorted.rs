@@ -1,0 +1,173 @@
+//! Writes files of sorted entries outside of any store, for [`crate::Keyspace::ingest`]. Such a
+//! file is a table (`table/builder.rs`) whose entries have no numbers yet, under a uid of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_policy::shape::Shape;
+use runstone_storage::{Category, PosixStorage, Storage};
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, pack};
+use crate::base::options::KeyspaceOptions;
+use crate::base::random;
+use crate::table::builder::{TableBuilder, TableLayout};
+use crate::wal::batch::check_sizes;
+
+/// Makes a file of sorted entries that [`crate::Keyspace::ingest`] takes, now or in any later
+/// release, into any keyspace. No store is needed: a file can be made elsewhere, many at once.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// # let path = dir.path().join("fruits.sorted");
+/// use runstone::{KeyspaceOptions, Options, SortedWriter, Store};
+///
+/// let mut writer = SortedWriter::create(&path, &KeyspaceOptions::default())?;
+/// writer.put("apple", "red")?;
+/// writer.delete("banana")?;
+/// let file = writer.finish()?;
+/// assert_eq!(file.entries, 2);
+///
+/// let store = Store::open(dir.path().join("store"), Options::default())?;
+/// store.put("banana", "yellow")?;
+/// assert_eq!(store.default_keyspace().ingest(&[&path])?, 2);
+/// assert_eq!(store.get("apple")?.as_deref(), Some(&b"red"[..]));
+/// assert!(store.get("banana")?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A file is whole once [`SortedWriter::finish`] has returned. A writer that is dropped before
+/// removes what it wrote.
+#[derive(Debug)]
+pub struct SortedWriter {
+    storage: Arc<dyn Storage>,
+    name: String,
+    /// `None` once it is finished.
+    table: Option<TableBuilder>,
+    last_key: Vec<u8>,
+    entries: u64,
+}
+
+/// A file that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortedFile {
+    /// Its entries, puts and deletes.
+    pub entries: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
+impl SortedWriter {
+    /// Makes a new file. Of the options it takes the size, compression and layout of blocks and
+    /// the filter, as they are for the deepest level.
+    ///
+    /// # Errors
+    /// If the file exists, the directory does not, or an option is out of range.
+    pub fn create(path: impl AsRef<Path>, options: &KeyspaceOptions) -> Result<SortedWriter> {
+        let (directory, name) = directory_and_name(path.as_ref())?;
+        let storage = PosixStorage::open(directory, runstone_storage::Access::MustExist)?;
+        SortedWriter::create_on(Arc::new(storage), name, options)
+    }
+
+    /// Makes a new file on a storage.
+    ///
+    /// # Errors
+    /// Those of [`SortedWriter::create`].
+    pub fn create_on(
+        storage: Arc<dyn Storage>,
+        name: &str,
+        options: &KeyspaceOptions,
+    ) -> Result<SortedWriter> {
+        options.check()?;
+        let mut layout = TableLayout::of_level(options, &Shape::default(), Shape::MAX_LEVELS - 1);
+        layout.is_numbered_later = true;
+        let file = storage.create(name, Category::Table).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => Error::invalid(
+                format!("{} exists", error.path),
+                "choose another name, or remove the file if nobody needs it",
+            ),
+            _ => error.into(),
+        })?;
+        let table = Some(TableBuilder::outside(file, random::entropy(), layout));
+        let name = name.to_string();
+        Ok(SortedWriter { storage, name, table, last_key: Vec::new(), entries: 0 })
+    }
+
+    /// Adds a value. The key is larger than all before, by their bytes.
+    ///
+    /// # Errors
+    /// If the key does not ascend, with both keys in the message, or a key or value is too long:
+    /// the entry is not added, and the writer can go on. If the disk is full.
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.add(Kind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Adds the deletion of a key, which hides what the keyspace holds when the file is ingested.
+    ///
+    /// # Errors
+    /// Those of [`SortedWriter::put`].
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.add(Kind::Delete, key.as_ref(), &[])
+    }
+
+    /// Completes the file and makes it durable, name included.
+    ///
+    /// # Errors
+    /// If nothing was added. After an error the file is gone.
+    pub fn finish(mut self) -> Result<SortedFile> {
+        if self.entries == 0 {
+            return Err(Error::invalid(
+                format!("{} would have no entries", self.name),
+                "add at least one, or make no file",
+            ));
+        }
+        let Some(table) = self.table.take() else { unreachable!("only this takes it") };
+        let written = table.finish().and_then(|table| {
+            self.storage.sync_dir()?;
+            Ok(SortedFile { entries: table.entries, bytes: table.bytes })
+        });
+        written.inspect_err(|_| self.remove())
+    }
+
+    fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        check_sizes(key.len(), value.len())?;
+        if self.entries > 0 && *key <= *self.last_key && !seeded!(SortedFilesUnsorted) {
+            let (key, last) = (key.escape_ascii(), self.last_key.escape_ascii());
+            return Err(Error::invalid(
+                format!("key \"{key}\" does not come behind \"{last}\", the one before"),
+                "add keys in ascending order of their bytes, each once",
+            ));
+        }
+        let Some(table) = &mut self.table else { unreachable!("it is taken at the end") };
+        table.add(key, pack(0, kind), value)?;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.entries += 1;
+        Ok(())
+    }
+
+    fn remove(&self) {
+        // Without a footer nobody takes what may stay for a file of sorted entries.
+        let _ = self.storage.remove(&self.name);
+    }
+}
+
+impl Drop for SortedWriter {
+    fn drop(&mut self) {
+        if self.table.take().is_some() {
+            self.remove();
+        }
+    }
+}
+
+/// The parts of a path, as a storage wants them.
+pub(super) fn directory_and_name(path: &Path) -> Result<(&Path, &str)> {
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+        let what = format!("{} is no name of a file in UTF-8", path.display());
+        Error::invalid(what, "give the path of a file")
+    })?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    Ok((parent.unwrap_or(Path::new(".")), name))
+}

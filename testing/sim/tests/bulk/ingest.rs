@@ -1,0 +1,230 @@
+//! Files of sorted entries: what a store takes of them, and what it refuses.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone::seeded::{self, Bug};
+use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::{
+    Background, Compression, Error, Keyspace, KeyspaceOptions, Options, PRESETS, SortedWriter,
+    Store,
+};
+
+/// Writes the entries to so many files of any layout, on a disk without faults, and ingests those,
+/// the last first.
+pub fn ingest(
+    keyspace: &Keyspace,
+    entries: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    files: usize,
+) -> Result<u64, Error> {
+    let storage = MemoryStorage::new();
+    let all: Vec<_> = entries.iter().collect();
+    let mut names = Vec::new();
+    for (number, some) in all.chunks(all.len().div_ceil(files).max(1)).enumerate() {
+        let mut options = KeyspaceOptions { block_bytes: 256 << number, ..Default::default() };
+        options.compression = vec![[Compression::None, Compression::Zstd][number % 2]];
+        names.insert(0, format!("{number}.sorted"));
+        let shared = Arc::new(storage.clone());
+        let mut writer = SortedWriter::create_on(shared, &names[0], &options).expect("makes");
+        for (key, value) in some {
+            let added = match value {
+                Some(value) => writer.put(key, value),
+                None => writer.delete(key),
+            };
+            added.expect("ascends");
+        }
+        assert_eq!(writer.finish().expect("finishes").entries, some.len() as u64);
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    keyspace.ingest_from(&storage, &names)
+}
+
+fn store() -> Store {
+    let options = Options { background: Background::Manual, ..Options::default() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    store.put("m", "kept").expect("puts");
+    store
+}
+
+/// A file with these keys.
+fn write(path: &Path, keys: std::ops::Range<u32>) {
+    let mut writer = SortedWriter::create(path, &KeyspaceOptions::default()).expect("makes");
+    for key in keys {
+        writer.put(format!("k{key:06}"), vec![key as u8; 100]).expect("puts");
+    }
+    writer.finish().expect("finishes");
+}
+
+/// Why files are refused. The store has what it had, and takes writes.
+fn refused(store: &Store, paths: &[&Path]) -> Error {
+    let keyspace = store.default_keyspace();
+    let error = keyspace.ingest(paths).expect_err("refused");
+    assert_eq!(keyspace.iter().expect("opens").count(), 1, "{error}");
+    assert_eq!(keyspace.shape().tables().count(), 0, "{error}");
+    keyspace.put("m", "kept").expect("goes on");
+    assert!(!error.hint().is_empty());
+    error
+}
+
+#[test]
+fn every_preset_takes_and_makes_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for preset in PRESETS {
+        let options = KeyspaceOptions::preset(preset.name).expect("known");
+        let path = dir.path().join(preset.name);
+        let mut writer = SortedWriter::create(&path, &options).expect("makes");
+        (0..1000u32).try_for_each(|n| writer.put(n.to_be_bytes(), [7; 2000])).expect("puts");
+        let file = writer.finish().expect("finishes");
+        assert_eq!(file.bytes, path.metadata().expect("is there").len());
+        let store = store();
+        let keyspace = store.open_keyspace("other", Some(options)).expect("makes");
+        assert_eq!(keyspace.ingest(&[&path]).expect("ingests"), 1000);
+        assert_eq!(keyspace.ingest(&[&path]).expect("ingests it again"), 1000);
+        store.compact().expect("compacts");
+        assert_eq!(keyspace.iter().expect("opens").count(), 1000);
+        assert!(store.verify().expect("verifies").is_clean());
+    }
+}
+
+#[test]
+fn a_file_that_is_damaged_anywhere_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, bad) = (dir.path().join("good"), dir.path().join("bad"));
+    write(&path, 0..2000);
+    let store = store();
+    let bytes = std::fs::read(&path).expect("reads");
+    for at in (0..bytes.len()).step_by(bytes.len() / 100).chain(bytes.len() - 48..bytes.len()) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        std::fs::write(&bad, damaged).expect("writes");
+        let told = refused(&store, &[&path.with_file_name("good"), &bad]);
+        // Whole, the two would overlap; so a file that is not noticed shows.
+        let shown = bad.display().to_string();
+        assert!(told.to_string().contains(&shown), "byte {at}: {told}");
+    }
+    for len in [0, 1, 47, 48, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&bad, &bytes[..len]).expect("writes");
+        let told = refused(&store, &[&bad]).to_string();
+        assert!(told.contains("cannot be ingested"), "{len} bytes: {told}");
+    }
+    std::fs::write(&bad, b"apple,red\nbanana,yellow\n".repeat(9)).expect("writes");
+    assert!(refused(&store, &[&bad]).to_string().contains("not a table"));
+}
+
+#[test]
+fn each_byte_of_a_block_counts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, bad) = (dir.path().join("good"), dir.path().join("bad"));
+    write(&path, 0..20);
+    let store = store();
+    let bytes = std::fs::read(&path).expect("reads");
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        std::fs::write(&bad, damaged).expect("writes");
+        refused(&store, &[&bad]);
+    }
+}
+
+#[test]
+fn a_newer_format_asks_for_a_newer_release() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("new");
+    write(&path, 0..10);
+    let mut bytes = std::fs::read(&path).expect("reads");
+    let footer = bytes.len() - 48;
+    bytes[footer + 32] += 1;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[footer..footer + 36]) as u32;
+    bytes[footer + 36..footer + 40].copy_from_slice(&sum.to_le_bytes());
+    std::fs::write(&path, bytes).expect("writes");
+    match refused(&store(), &[&path]) {
+        Error::NewerFormat { file, .. } => assert_eq!(file, path.display().to_string()),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn files_that_overlap_are_both_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name);
+    write(&path("one"), 0..100);
+    write(&path("two"), 100..200);
+    write(&path("three"), 199..300);
+    let store = store();
+    let told = refused(&store, &[&path("three"), &path("one"), &path("two")]).to_string();
+    assert!(
+        told.contains("two and ") && told.contains("three overlap at key \"k000199\""),
+        "{told}"
+    );
+    let keyspace = store.default_keyspace();
+    let both = [path("two"), path("one")];
+    assert_eq!(keyspace.ingest(&both).expect("ingests"), 200);
+    assert_eq!(keyspace.ingest::<&Path>(&[]).expect("nothing is no error"), 0);
+    assert_eq!(keyspace.iter().expect("opens").count(), 201);
+}
+
+#[test]
+fn keys_that_do_not_ascend_are_refused_by_the_writer_and_by_the_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("file");
+    let options = KeyspaceOptions::default();
+    let mut writer = SortedWriter::create(&path, &options).expect("makes");
+    writer.put("b", "1").expect("puts");
+    for key in ["b", "a"] {
+        let told = writer.put(key, "2").expect_err("refused").to_string();
+        let wanted = format!("key \"{key}\" does not come behind \"b\", the one before");
+        assert_eq!(told, wanted);
+        writer.delete(key).expect_err("refused");
+    }
+    writer.put("b".repeat(1 << 16), "2").expect_err("too long");
+    writer.put("c", "3").expect("the writer goes on");
+    assert_eq!(writer.finish().expect("finishes").entries, 2);
+    let told = SortedWriter::create(&path, &options).expect_err("it exists").to_string();
+    assert!(told.ends_with("file exists"), "{told}");
+
+    let bad = dir.path().join("bad");
+    seeded::with(Bug::SortedFilesUnsorted, || {
+        let mut writer = SortedWriter::create(&bad, &options).expect("makes");
+        for key in ["b", "a", "c"] {
+            writer.put(key, "1").expect("puts");
+        }
+        writer.finish().expect("finishes");
+    });
+    let told = refused(&store(), &[&bad]).to_string();
+    let shown = bad.display();
+    assert_eq!(told, format!("{shown}: key \"a\", entry 2, comes out of order: behind \"b\""));
+}
+
+#[test]
+fn a_writer_that_is_not_finished_leaves_nothing() {
+    let storage = MemoryStorage::new();
+    let begin = |name: &str| {
+        let shared = Arc::new(storage.clone());
+        SortedWriter::create_on(shared, name, &KeyspaceOptions::default()).expect("makes")
+    };
+    let mut dropped = begin("dropped");
+    dropped.put("a", "1").expect("puts");
+    drop(dropped);
+    begin("empty").finish().expect_err("it has no entries");
+    assert_eq!(storage.list().expect("lists"), []);
+}
+
+/// A table that a store wrote holds numbers of that store.
+#[test]
+fn a_table_of_a_store_is_refused() {
+    let storage = MemoryStorage::new();
+    let options = Options { background: Background::Manual, ..Options::default() };
+    let other = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+    other.put("a", "1").expect("puts");
+    other.flush().expect("flushes");
+    let names = storage.list().expect("lists");
+    let name = names.iter().find(|file| file.name.ends_with(".table")).expect("one").name.clone();
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let told = keyspace.ingest_from(&storage, &[&name]).expect_err("refused").to_string();
+    assert!(told.contains("is a table of a store"), "{told}");
+    let missing = keyspace.ingest_from(&storage, &["missing"]).expect_err("is not there");
+    assert!(missing.to_string().contains("missing"), "{missing}");
+    assert!(storage.open(&name, Category::Table).is_ok(), "the file is left alone");
+}
