@@ -56,6 +56,17 @@ pub trait Target {
     fn left(&self) -> Result<Option<Progress>>;
     /// Adds a record to the batch; an error if it could never be written.
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()>;
+    /// Whether [`Target::load`] may be called.
+    fn can_load(&self) -> bool {
+        false
+    }
+    /// Writes records whose keys ascend past the batch, which is empty: all or none.
+    fn load(
+        &mut self,
+        _records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<()> {
+        Err(Failure::usage("this store loads nothing", "import in batches: --batch"))
+    }
     /// Whether the batch has reached its largest size or number of records.
     fn is_full(&self, most_records: u64) -> bool;
     /// Writes the batch with the progress of the import; `None` at its end.

@@ -1,5 +1,6 @@
-//! `import`: writes the records of a directory or file into a store, in batches. A killed import
-//! goes on where it was when it is run again.
+//! `import`: writes the records of a directory or file into a store, as bulk loads as long as their
+//! keys ascend, then in batches. A killed import goes on where it was when it is run again: behind
+//! the last load that ended, or the last batch.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,16 +14,29 @@ use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::keyspaces;
 use crate::layout::plural;
-use crate::opened::Target;
+use crate::opened::{Limits, Target};
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
+use crate::transfer::ahead::Ahead;
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::Progress;
 use crate::transfer::source::{self, Source};
-use crate::transfer::{Format, Malformed, format_of, input};
+use crate::transfer::{Format, Malformed, Record, format_of, input};
 
 /// At most this many malformed records are named one by one.
 const MOST_TOLD: u64 = 100;
+
+/// A source is loaded if its first records ascend, these many or as many as have these bytes. To
+/// load fewer would not pay.
+const SORTED_RECORDS: usize = 1000;
+const SORTED_BYTES: u64 = 4 << 20;
+
+/// Bytes of a bulk load. An import that is killed loses a load that has not ended, so a long source
+/// is loaded piece by piece.
+const PIECE_BYTES: u64 = 256 << 20;
+
+/// Records between two moves of the bar.
+const BAR_RECORDS: u64 = 1000;
 
 /// Write the records of a directory, jsonl, csv or tsv file or pipe into a store
 ///
@@ -52,10 +66,10 @@ pub struct Args {
     /// Forget what an earlier import of this source did, and begin again.
     #[arg(long)]
     restart: bool,
-    /// Records per atomic batch.
-    #[arg(long, value_name = "N", default_value_t = 1000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    batch: u64,
+    /// Write in atomic batches of N records. Without it, records whose keys ascend are loaded
+    /// straight into tables, about 256M at once, and others come in batches of 1000.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    batch: Option<u64>,
     /// Wait for each batch until it survives a power loss.
     #[arg(long)]
     sync: bool,
@@ -102,13 +116,20 @@ impl Args {
             committed: progress.clone(),
             progress,
             target: &mut *target,
+            loaded: 0,
+            batch_records: self.batch.unwrap_or(1000),
+            strict: self.strict,
             bar,
             told: Vec::new(),
             is_json: output.is_json,
             is_again,
         };
         let started = Instant::now();
-        let outcome = import.copy(&mut *source, self.batch, self.strict);
+        let mut ahead = Ahead::new(&mut *source);
+        let outcome = match self.batch {
+            None => import.load(&mut ahead).and_then(|()| import.copy(&mut ahead)),
+            Some(_) => import.copy(&mut ahead),
+        };
         let skipped = source.skipped();
         if !output.is_json {
             skipped.unreadable_files.iter().for_each(|file| note(format!("cannot read {file}")));
@@ -130,6 +151,11 @@ struct Import<'a> {
     /// How much of the source is in the store.
     committed: Progress,
     target: &'a mut dyn Target,
+    /// Records that came in bulk loads.
+    loaded: u64,
+    batch_records: u64,
+    /// Whether the first malformed record ends it.
+    strict: bool,
     bar: ProgressBar,
     told: Vec<Malformed>,
     is_json: bool,
@@ -138,18 +164,34 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    fn copy(&mut self, source: &mut dyn Source, batch_records: u64, strict: bool) -> Result<()> {
-        loop {
-            if let Err(interrupted) = interrupt::check() {
-                self.commit()?;
-                let records = plural(self.committed.records, "record");
-                let hint = match self.is_again {
-                    true => "run the same command again to go on there; --restart begins anew",
-                    false => "what a pipe brought is gone: begin again, from a file to go on",
-                };
-                let what = format!("interrupted: {records} of the source are in the store");
-                return Err(Failure { what, ..interrupted.hint(hint) });
+    /// Loads records as long as their keys ascend, if they seem to. What follows is left to batches.
+    fn load(&mut self, source: &mut Ahead<'_>) -> Result<()> {
+        while self.target.can_load() && source.ascends(SORTED_RECORDS, SORTED_BYTES)? {
+            let mut piece = Piece {
+                source,
+                progress: self.progress.clone(),
+                malformed: Vec::new(),
+                strict: self.strict,
+                last: None,
+                bytes: 0,
+                bar: &self.bar,
+            };
+            self.target.load(&mut piece)?;
+            let Piece { progress, malformed, bytes, .. } = piece;
+            self.loaded += progress.records - self.progress.records;
+            self.progress = progress;
+            malformed.into_iter().for_each(|malformed| self.tell(malformed));
+            self.commit()?;
+            if bytes < PIECE_BYTES {
+                break;
             }
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, source: &mut dyn Source) -> Result<()> {
+        loop {
+            self.check_interrupted()?;
             let before = source.position();
             match source.next()? {
                 Some(Ok(record)) => match self.target.put(record.key, record.value) {
@@ -157,20 +199,32 @@ impl Import<'_> {
                     Err(error) => {
                         let (file, line) = source.place();
                         let what = error.to_string();
-                        self.malformed(Malformed { file, line, what }, &before, strict)?;
+                        self.malformed(Malformed { file, line, what }, &before)?;
                     }
                 },
-                Some(Err(malformed)) => self.malformed(malformed, &before, strict)?,
+                Some(Err(malformed)) => self.malformed(malformed, &before)?,
                 None => break,
             }
             self.progress.position = source.position();
-            if self.target.is_full(batch_records) {
+            if self.target.is_full(self.batch_records) {
                 self.commit()?;
             }
         }
         self.target.commit(None)?;
         self.committed = self.progress.clone();
         self.check_stored()
+    }
+
+    fn check_interrupted(&mut self) -> Result<()> {
+        let Err(interrupted) = interrupt::check() else { return Ok(()) };
+        self.commit()?;
+        let records = plural(self.committed.records, "record");
+        let hint = match self.is_again {
+            true => "run the same command again to go on there; --restart begins anew",
+            false => "what a pipe brought is gone: begin again, from a file to go on",
+        };
+        let what = format!("interrupted: {records} of the source are in the store");
+        Err(Failure { what, ..interrupted.hint(hint) })
     }
 
     /// An import that stored nothing was given the wrong source, or the wrong words for it.
@@ -200,13 +254,8 @@ impl Import<'_> {
 
     /// Counts a malformed record and names it. A strict import stops there and keeps what came
     /// before.
-    fn malformed(
-        &mut self,
-        malformed: Malformed,
-        before: &source::Position,
-        strict: bool,
-    ) -> Result<()> {
-        if strict {
+    fn malformed(&mut self, malformed: Malformed, before: &source::Position) -> Result<()> {
+        if self.strict {
             self.progress.position = before.clone();
             self.commit()?;
             let place = malformed.to_string();
@@ -215,13 +264,17 @@ impl Import<'_> {
             return Err(Failure::new(Exit::Different, &malformed.what).at(place).hint(hint));
         }
         self.progress.malformed += 1;
+        self.tell(malformed);
+        Ok(())
+    }
+
+    fn tell(&mut self, malformed: Malformed) {
         if (self.told.len() as u64) < MOST_TOLD {
             if !self.is_json {
                 self.bar.suspend(|| note(&malformed));
             }
             self.told.push(malformed);
         }
-        Ok(())
     }
 
     fn finish(
@@ -238,6 +291,7 @@ impl Import<'_> {
             .collect();
         json!({
             "records": self.committed.records,
+            "loaded_records": self.loaded,
             "resumed_records": self.resumed.records,
             "resumed_line": self.resumed.position.line,
             "malformed": self.progress.malformed,
@@ -247,6 +301,70 @@ impl Import<'_> {
             "source_bytes": self.committed.position.offset_bytes,
             "seconds": rounded(took.as_secs_f64()),
         })
+    }
+}
+
+/// The records of one load. They end at a key that does not ascend, at a record that no store
+/// takes, at a malformed one of a strict import, when the load is large, or when the user asks; what
+/// ended them is still to be read.
+struct Piece<'a, 's> {
+    source: &'a mut Ahead<'s>,
+    /// As of the record that was handed out last.
+    progress: Progress,
+    /// Those in between, the first few.
+    malformed: Vec<Malformed>,
+    strict: bool,
+    last: Option<Vec<u8>>,
+    bytes: u64,
+    bar: &'a ProgressBar,
+}
+
+impl Piece<'_, '_> {
+    fn follows(&self, record: &Record) -> bool {
+        let limits = Limits::FILES;
+        self.last.as_ref().is_none_or(|last| record.key > *last)
+            && record.key.len() as u64 <= limits.key_bytes
+            && record.value.len() as u64 <= limits.value_bytes
+    }
+
+    fn try_next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        while self.bytes < PIECE_BYTES && interrupt::check().is_ok() {
+            let before = self.source.position();
+            match self.source.next()? {
+                None => break,
+                Some(Ok(record)) if self.follows(&record) => {
+                    self.progress.records += 1;
+                    self.progress.position = self.source.position();
+                    if self.progress.records.is_multiple_of(BAR_RECORDS) {
+                        self.bar.set_position(self.progress.position.offset_bytes);
+                    }
+                    self.bytes += (record.key.len() + record.value.len()) as u64;
+                    let last = self.last.get_or_insert_default();
+                    last.clone_from(&record.key);
+                    return Ok(Some((record.key, record.value)));
+                }
+                Some(Err(malformed)) if !self.strict => {
+                    self.progress.malformed += 1;
+                    self.progress.position = self.source.position();
+                    if (self.malformed.len() as u64) < MOST_TOLD {
+                        self.malformed.push(malformed);
+                    }
+                }
+                Some(other) => {
+                    self.source.put_back(other, before);
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Piece<'_, '_> {
+    type Item = Result<(Vec<u8>, Vec<u8>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.try_next().transpose()
     }
 }
 

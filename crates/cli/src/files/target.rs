@@ -51,6 +51,18 @@ impl Target for StoreTarget {
         self.batch.put(&self.keyspace, key, value)
     }
 
+    /// Value files that write pointers back take a load only where they hold no key.
+    fn can_load(&self) -> bool {
+        !self.keyspace.options().values.writes_back()
+    }
+
+    fn load(
+        &mut self,
+        records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
+    ) -> Result<()> {
+        self.keyspace.try_bulk_load(records).map(drop)
+    }
+
     fn is_full(&self, most_records: u64) -> bool {
         self.batch.len() >= most_records || self.batch.user_bytes() >= MOST_BATCH_BYTES
     }

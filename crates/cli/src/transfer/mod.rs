@@ -1,6 +1,7 @@
 //! Records between stores and files: directories, JSON lines, CSV and TSV. Not the store's own
 //! formats; those are the engine's.
 
+pub mod ahead;
 pub mod csv;
 pub mod directory;
 pub mod input;

@@ -303,6 +303,57 @@ fn foreign_fields_become_keys_and_values() {
     assert!(ran.code == 3 && ran.stderr.contains("x.csv:1"), "{}", ran.stderr);
 }
 
+/// Records whose keys ascend are loaded, those behind them put; later ones replace earlier ones as
+/// they do in batches.
+#[test]
+fn sorted_records_are_loaded() {
+    let place = Place::new();
+    let line = |i: u32, value: &str| format!("k{i:06}\t{value}\n");
+    let mut lines: Vec<String> = (0..3000).map(|i| line(i, "one")).collect();
+    lines.insert(1500, "malformed\n".into());
+    place.write("sorted.tsv", lines.concat());
+    let report = place.json(&["import", "s", "sorted.tsv"]);
+    assert_eq!((&report["records"], &report["loaded_records"]), (&3000.into(), &3000.into()));
+    assert_eq!(
+        (&report["malformed"], &report["malformed_records"][0]["line"]),
+        (&1.into(), &1501.into())
+    );
+    let right: String = (0..3000).map(|i| line(i, "one")).collect();
+    assert!(place.ok(&["scan", "s"]) == right);
+
+    let again = (1000..2500).map(|i| line(i, "two"));
+    let behind = [line(7, "three"), line(2999, "three"), line(7, "four"), line(3001, "three")];
+    place.write("partly.tsv", again.chain(behind).collect::<String>());
+    let report = place.json(&["import", "s", "partly.tsv"]);
+    assert_eq!((&report["records"], &report["loaded_records"]), (&1504.into(), &1500.into()));
+    let value = |key: &str| place.ok(&["get", "s", key, "--raw"]);
+    let values = ["k000006", "k000007", "k001000", "k002999", "k003001"].map(value);
+    assert_eq!(values, ["one", "four", "two", "three", "three"]);
+    assert!(place.run(&["verify", "s"]).code == 0);
+
+    for batches in
+        [&["import", "other", "sorted.tsv", "--batch", "10"][..], &["import", "few", "few.tsv"]]
+    {
+        place.write("few.tsv", lines[..900].concat());
+        assert_eq!(place.json(batches)["loaded_records"], 0, "{batches:?}");
+    }
+}
+
+/// A strict import that loads keeps what comes before the first malformed record, and goes on there.
+#[test]
+fn a_strict_import_stops_a_load() {
+    let place = Place::new();
+    let line = |i: u32| format!("k{i:06}\tv\n");
+    let lines = (0..2000).map(|i| if i == 1500 { "bad\n".to_string() } else { line(i) });
+    place.write("x.tsv", lines.collect::<String>());
+    let ran = place.run(&["import", "s", "x.tsv", "--strict"]);
+    assert!(ran.code == 1 && ran.stderr.contains("x.tsv:1501"), "{}", ran.stderr);
+    assert_eq!(place.ok(&["count", "s"]).trim(), "1500");
+    let report = place.json(&["import", "s", "x.tsv"]);
+    assert_eq!((&report["records"], &report["resumed_records"]), (&1999.into(), &1500.into()));
+    assert_eq!(place.ok(&["count", "s"]).trim(), "1999");
+}
+
 /// An import killed at any moment resumes where it was. No record is lost, and the records of the
 /// first run are not read again.
 #[test]
