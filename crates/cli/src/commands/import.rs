@@ -164,7 +164,7 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Loads records as long as their keys ascend, if they seem to. What follows is left to batches.
+    /// Loads records as long as their keys ascend, if they seem to. Batches take what follows.
     fn load(&mut self, source: &mut Ahead<'_>) -> Result<()> {
         while self.target.can_load() && source.ascends(SORTED_RECORDS, SORTED_BYTES)? {
             let mut piece = Piece {
@@ -305,8 +305,8 @@ impl Import<'_> {
 }
 
 /// The records of one load. They end at a key that does not ascend, at a record that no store
-/// takes, at a malformed one of a strict import, when the load is large, or when the user asks; what
-/// ended them is still to be read.
+/// takes, at a malformed one of a strict import, when the load is large, or when the user asks.
+/// What ended them is still to be read.
 struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
     /// As of the record that was handed out last.

@@ -339,7 +339,7 @@ fn sorted_records_are_loaded() {
     }
 }
 
-/// A strict import that loads keeps what comes before the first malformed record, and goes on there.
+/// A strict import that loads keeps what comes before the first malformed record.
 #[test]
 fn a_strict_import_stops_a_load() {
     let place = Place::new();

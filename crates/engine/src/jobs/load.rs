@@ -21,6 +21,7 @@
 //! log that recovery could not tell from a lost record.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use runstone_policy::plan::Cut;
@@ -54,6 +55,11 @@ pub(crate) struct Load<'a> {
     last_key: Vec<u8>,
     entries: u64,
     user_bytes: u64,
+    /// When the entries expire by the keyspace's options, as of the last look at the clock, which
+    /// moves little between two of them.
+    expires_ms: Option<u64>,
+    /// A value with its instant.
+    expiring: Vec<u8>,
     /// Closing the store, changing the options and dropping the keyspace wait for it.
     _claim: LoadClaim<'a>,
 }
@@ -105,6 +111,8 @@ impl Runner {
             last_key: Vec::new(),
             entries: 0,
             user_bytes: 0,
+            expires_ms: None,
+            expiring: Vec::new(),
             _claim: claim,
         })
     }
@@ -144,6 +152,9 @@ impl Load<'_> {
         if self.entries.is_multiple_of(PREPARE_INTERVAL) {
             self.runner.env.check_writable()?;
             self.runner.preparer.let_flushes_pass();
+            let ttl_ms = Some(self.keyspace.ttl_ms.load(Relaxed)).filter(|ttl_ms| *ttl_ms > 0);
+            let now_ms = self.runner.env.watch.now_ms();
+            self.expires_ms = ttl_ms.map(|ttl_ms| now_ms.saturating_add(ttl_ms));
         }
         let table_bytes = self.open.as_ref().map_or(0, |(_, table)| table.estimated_bytes());
         let prefixer = self.layout.prefixer.as_ref();
@@ -158,7 +169,15 @@ impl Load<'_> {
                 self.open.insert((id, table))
             }
         };
-        table.add(key, pack(0, kind), value)?;
+        match self.expires_ms.filter(|_| kind == Kind::Put) {
+            None => table.add(key, pack(0, kind), value)?,
+            Some(at_ms) => {
+                self.expiring.clear();
+                self.expiring.extend_from_slice(value);
+                self.expiring.extend_from_slice(&at_ms.to_le_bytes());
+                table.add(key, pack(0, Kind::ExpiringPut), &self.expiring)?;
+            }
+        }
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.entries += 1;

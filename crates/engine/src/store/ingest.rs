@@ -5,7 +5,7 @@
 //!    sorted entries. Files whose ranges overlap are refused.
 //! 2. Their entries go, in key order, to a bulk load (`jobs/load.rs`). Each block is read once and
 //!    its checksum looked at; each key must be above the one before. The load writes tables as the
-//!    keyspace lays them out: block size, compression, filters, the cuts and prefixes of its policy.
+//!    keyspace lays them out: block size, compression, filters, the cuts of its policy.
 //! 3. The load is installed as any other: one number, one edit, as deep as nothing overlaps.
 //!
 //! An error before step 3 leaves the keyspace as it was, and the files are never changed.

@@ -27,7 +27,13 @@ pub fn load_edit(
     let Some(range) = bounds(tables.iter()) else { return Edit::default() };
     let busy = Busy::of(shape, shape.pending.as_deref());
     let is_free = |level: &u32| {
-        shape.level(*level).meeting(Some(range)).next().is_none() && !busy.writes_into(*level)
+        let is_met = match shape.level(*level) {
+            Level::Runs(runs) => {
+                runs.iter().any(|run| !run.overlapping(range.0, range.1).is_empty())
+            }
+            Level::Overlapping(tables) => tables.meeting(range.0, range.1).next().is_some(),
+        };
+        !is_met && !busy.writes_into(*level)
     };
     let targets = policy.targets(shape, options);
     let is_stack = targets.get(1).is_some_and(|below| below.max_runs == 0);

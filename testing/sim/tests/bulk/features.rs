@@ -8,7 +8,7 @@ use std::time::Duration;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
+    Background, Error, Expiry, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
     Transaction, TransactionOptions, WriteOptions,
 };
 use runstone_sim::found::panics;
@@ -146,6 +146,27 @@ fn operands_lie_above_and_below_a_load() {
         let value = store.get("k001").expect("reads").expect("is there");
         assert_eq!(&*value, b"base,one,two");
     });
+}
+
+/// What is loaded into a keyspace with a time to live expires as what is put there.
+#[test]
+fn loads_expire_by_the_keyspaces_time_to_live() {
+    let storage = MemoryStorage::new();
+    let store = open(&storage);
+    let options = KeyspaceOptions { ttl_seconds: 3600, ..Default::default() };
+    let keyspace = store.open_keyspace("sessions", Some(options)).expect("makes");
+    keyspace.bulk_load([("a", "loaded")]).expect("loads");
+    keyspace.put("b", "put").expect("puts");
+    for _ in 0..2 {
+        let instant = |key: &str| match keyspace.expiry(key).expect("reads") {
+            Some(Expiry::At(at)) => at,
+            other => panic!("{key}: {other:?}"),
+        };
+        let between = instant("b").duration_since(instant("a")).expect("it came later");
+        assert!(between < Duration::from_secs(600), "{between:?}");
+        assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"loaded"[..]));
+        store.compact().expect("compacts");
+    }
 }
 
 fn estimated(keyspace: &Keyspace, from: &str, to: &str) -> u64 {

@@ -1,6 +1,6 @@
-//! Bulk loads and ingests among all other operations: the content against the model, a crash or a failure at
-//! every I/O operation, other threads meanwhile, and what else a store can do. Not here: the
-//! command (`crates/cli/tests`).
+//! Bulk loads and ingests among all other operations: the content against the model, a crash or a
+//! failure at every I/O operation, other threads meanwhile, and what else a store can do. Not here:
+//! the command (`crates/cli/tests`).
 
 mod beside;
 mod crash;

@@ -171,9 +171,9 @@ fn operands_on_separated_values() {
     assert!(used < 30_000, "{used} bytes of records for 20 values of 1,019 bytes");
 }
 
-/// A cursor whose view is from before a compaction goes on through the operands that it folded. The
-/// record of the result hides the base in the eyes of a collection, and the cursor reported the base
-/// as damage.
+/// A cursor whose view is from before a compaction goes on through the operands that it folded.
+/// The record of the result hides the base in the eyes of a collection, and the cursor reported the
+/// base as damage.
 #[test]
 fn a_cursor_outlives_the_folding_of_its_operands() {
     let options = options("append(,)", |keyspace| {
