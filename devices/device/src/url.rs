@@ -18,7 +18,7 @@ use runstone::{Error, Result};
 use runstone_flash::Error as FlashError;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::GcFrontier;
-use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, cut_names};
+use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, ValuePlacement, cut_names};
 use runstone_flash::nand::{FileImage, Geometry, Image, Timing};
 
 use crate::kvssd::{KvSsdStore, explain};
@@ -78,6 +78,13 @@ impl DeviceUrl {
             if let Err(error) = url.set(name, value) {
                 return Some(Err(error));
             }
+        }
+        let is_inline = |options: &KvSsdOptions| options.values == ValuePlacement::Inline;
+        if query.split('&').any(|pair| pair.starts_with("values_from="))
+            && url.kvssd.as_ref().is_some_and(is_inline)
+        {
+            let what = "values_from says nothing while values are inline";
+            return Some(Err(Error::invalid(what, "add values=log or values=groups")));
         }
         Some(Ok(url))
     }
@@ -152,13 +159,11 @@ impl DeviceUrl {
                 }
             }
             "values" => {
-                let what = format!(
-                    "values={value}: the firmware keeps values beside their keys, in pages that \
-                     remapping shares"
-                );
-                let hint = "leave it out, or run the engine on blockssd: for values apart";
-                return Err(Error::invalid(what, hint));
+                let known = ValuePlacement::ALL.map(ValuePlacement::name);
+                let found = ValuePlacement::ALL.into_iter().find(|one| one.name() == value);
+                options.values = found.ok_or_else(|| choice(name, value, &known))?;
             }
+            "values_from" => options.values_from = number(name, value)?,
             "durability" => {
                 options.durability = match value {
                     "plp" => Durability::Capacitor,
@@ -332,6 +337,8 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("compaction", "fragmented-leveling, leveling or garnering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
     ("filters", "none, or uniform: ten bits per key in the metadata pages"),
+    ("values", "inline, or apart from keys: log, groups (by hash of the key)"),
+    ("values_from", "bytes from which a value lies apart; 256"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
 ];
 
@@ -396,6 +403,9 @@ mod tests {
                 assert!(!text.contains("no option"), "{scheme} {name}: {text}");
             }
         }
+        let url = parse("kvssd:x?values=groups&values_from=64&policy=rlsm").unwrap();
+        let options = url.kvssd.unwrap();
+        assert_eq!((options.values.name(), options.values_from), ("groups", 64));
         let url = parse("kvssd:x?policy=rlsm&cuts=grouped-global-range").unwrap();
         assert_eq!(url.kvssd.unwrap().cuts.rule().name(), "grouped-global-range");
     }
@@ -408,7 +418,9 @@ mod tests {
             ("kvssd:x?gc=split", "\"gc\""),
             ("kvssd:x?policy=lsm", "policy=lsm"),
             ("kvssd:x?cuts=prefix", "cuts=prefix"),
-            ("kvssd:x?values=vlog", "beside their keys"),
+            ("kvssd:x?values=vlog", "values=vlog is unknown"),
+            ("kvssd:x?values_from=-1", "values_from=-1"),
+            ("kvssd:x?values_from=64", "values_from says nothing"),
             ("blockssd:x?th=2", "\"th\""),
             ("blockssd:x?timing=fast", "timing=fast"),
         ] {

@@ -115,9 +115,11 @@ fn values() -> Axis {
         ("inline", default(|keyspace| keyspace.values.placement = ValuePlacement::Inline)),
         (
             "vlog",
-            asked("values", "vlog", |keyspace| keyspace.values.placement = ValuePlacement::Vlog),
+            asked("values", "log&values_from=300", |keyspace| {
+                keyspace.values.placement = ValuePlacement::Vlog;
+            }),
         ),
-        ("hash-grouped", asked("values", "hash-grouped", hashed)),
+        ("hash-grouped", asked("values", "groups&values_from=300", hashed)),
         (
             "hash-grouped, cold stream",
             asked("values", "cold-stream", move |keyspace| {

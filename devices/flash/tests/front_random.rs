@@ -22,7 +22,7 @@ use runstone_flash::front::{
     StoreIf, StoreMode,
 };
 use runstone_flash::kvssd::{
-    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
 };
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage, Timing};
 
@@ -86,6 +86,8 @@ fn options(random: &mut Random) -> KvSsdOptions {
         checkpoint_commits: 1 + random.below(16) as u32,
         form,
         has_filters: random.below(2) == 0,
+        values: one_of(random, &ValuePlacement::ALL),
+        values_from: one_of(random, &[1, 50, 400]),
     }
 }
 
@@ -111,12 +113,20 @@ impl Bench {
     /// Sometimes changes the options, but keeps the durability, because the model depends on it.
     fn reopen(&mut self, random: &mut Random) {
         self.held = None;
-        let (flash, side) = (Box::new(self.flash.clone()), Box::new(self.side.clone()));
+        let open = |options| {
+            let (flash, side) = (Box::new(self.flash.clone()), Box::new(self.side.clone()));
+            KvSsd::open(flash, side, None, Timing::PAPER, options)
+        };
         let durability = self.device.options().durability;
         let options = KvSsdOptions { durability, ..options(random) };
         let is_possible = options.check(&self.device.nand().geometry()).is_ok();
         let options = (is_possible && one_in(random, 3)).then_some(options);
-        self.device = KvSsd::open(flash, side, None, Timing::PAPER, options).expect("it opens");
+        let opened = match open(options) {
+            // Values that are apart stay as they are.
+            Err(Error::BadOption { name: "values", .. }) => open(None),
+            opened => opened,
+        };
+        self.device = opened.expect("it opens");
         self.device.verify().expect("nothing is damaged");
     }
 

@@ -265,6 +265,7 @@ impl Tree {
             is_even: false,
             filter_bytes: PAGE_BYTES / (2 * TABLE_PAGES as usize),
             cuts,
+            on_drop: &|_, _| {},
         };
         let mut written = Pages { next: self.pages.next, ..Pages::default() };
         let compacted = Merged::new(entries, PAGE_BYTES, &mut self.pages);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use failing::Failing;
 use runstone_flash::kvssd::{
-    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
 };
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
@@ -97,10 +97,20 @@ fn expect(device: &mut KvSsd, state: &State, snapshot: u64, keys: u64) {
     assert!(scanned(device, Direction::Reverse, snapshot) == backwards);
 }
 
-/// Tables of lLSM reserve room, so that it needs a larger device.
+/// Tables of lLSM reserve room, and streams of values keep blocks open, so that they need a larger
+/// device.
 fn geometry(options: &KvSsdOptions) -> Geometry {
-    let block_count = if options.form == Form::Append { 46 } else { TINY.block_count };
+    let block_count = match (options.form, options.values) {
+        (_, ValuePlacement::Log | ValuePlacement::Groups) => 54,
+        (Form::Append, _) => 46,
+        _ => TINY.block_count,
+    };
     Geometry { block_count, ..TINY }
+}
+
+/// Values apart, the larger half of them. The tree is small, and so are its levels.
+fn apart(values: ValuePlacement) -> KvSsdOptions {
+    KvSsdOptions { values, values_from: 60, level1_pages: 6, threshold: 4, ..tiny() }
 }
 
 /// lLSM.
@@ -138,6 +148,9 @@ fn variants() -> Vec<KvSsdOptions> {
     variants.extend([delayed(), appended()]);
     variants.push(KvSsdOptions { threshold: 2, placement: Placement::PerTable, ..appended() });
     variants.push(KvSsdOptions { has_filters: true, ..tiny() });
+    variants.extend([apart(ValuePlacement::Log), apart(ValuePlacement::Groups)]);
+    let values = ValuePlacement::Groups;
+    variants.push(KvSsdOptions { values, durability: Durability::Log, ..apart(values) });
     variants
 }
 
@@ -285,7 +298,8 @@ fn cut_everywhere(options: KvSsdOptions, stride: u64) {
         let expected: Vec<_> = state.clone().into_iter().collect();
         assert!(scanned(&mut device, Direction::Forward, u64::MAX) == expected, "cut {at}");
         let rest = &rest[..rest.len().min(60)];
-        assert!(run(&mut device, rest, &mut state).1.is_none(), "cut {at}");
+        let stopped = run(&mut device, rest, &mut state).1;
+        assert!(stopped.is_none(), "cut {at}: {stopped:?}");
         let expected: Vec<_> = state.into_iter().collect();
         assert!(scanned(&mut device, Direction::Forward, u64::MAX) == expected, "cut {at}");
     }
@@ -325,9 +339,27 @@ fn power_cut_at_every_program_and_erase_under_global_range() {
 }
 
 #[test]
+fn power_cut_at_every_program_and_erase_with_values_in_groups() {
+    cut_everywhere(apart(ValuePlacement::Groups), 1);
+}
+
+#[test]
+fn power_cut_at_every_program_and_erase_with_values_in_a_log() {
+    cut_everywhere(apart(ValuePlacement::Log), 1);
+    let values = ValuePlacement::Groups;
+    cut_everywhere(KvSsdOptions { durability: Durability::Log, ..apart(values) }, 5);
+}
+
+#[test]
 fn programs_and_erases_that_fail_lose_nothing() {
+    for options in [tiny(), apart(ValuePlacement::Log), apart(ValuePlacement::Groups)] {
+        programs_and_erases_fail(&options);
+    }
+}
+
+fn programs_and_erases_fail(options: &KvSsdOptions) {
     let images = Images::new();
-    let mut device = images.create(&tiny());
+    let mut device = images.create(options);
     let failing_programs = (0..4).map(|at| 150 + at * 180).collect();
     let failing_erases = [3, 40].into_iter().collect();
     let plan = FaultPlan { failing_programs, failing_erases, ..FaultPlan::default() };
@@ -359,6 +391,8 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
         KvSsdOptions { cuts: Partitioner::GlobalRange, ..tiny() },
         delayed(),
         appended(),
+        apart(ValuePlacement::Log),
+        apart(ValuePlacement::Groups),
     ] {
         let images = Images::new();
         let mut device = images.create(&options);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use failing::Failing;
 
 use runstone_flash::kvssd::{
-    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
 };
 use runstone_flash::nand::{Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
@@ -118,6 +118,8 @@ fn options(random: &mut Random) -> KvSsdOptions {
         cuts: one_of(random, cuts),
         form,
         has_filters: random.below(2) == 0,
+        values: one_of(random, &ValuePlacement::ALL),
+        values_from: one_of(random, &[1, 20, 60, 200]),
     }
 }
 
@@ -152,11 +154,16 @@ impl Run {
     /// Reopens the device, sometimes with other options.
     fn reopen(&mut self, random: &mut Random) {
         self.snapshots.clear();
-        let ([flash, side], left) = failing(&self.flash, &self.side);
+        let ([flash, side], mut left) = failing(&self.flash, &self.side);
         let options = options(random);
         let is_possible = options.check(&self.case.geometry).is_ok();
         let options = (is_possible && one_in(random, 3)).then_some(options);
-        let opened = KvSsd::open(flash, side, None, Timing::PAPER, options);
+        let mut opened = KvSsd::open(flash, side, None, Timing::PAPER, options);
+        // Values that are apart stay as they are.
+        if matches!(&opened, Err(Error::BadOption { name: "values", .. })) {
+            let ([flash, side], again) = failing(&self.flash, &self.side);
+            (opened, left) = (KvSsd::open(flash, side, None, Timing::PAPER, None), again);
+        }
         (self.device, self.left) = (opened.expect("it opens"), left);
         self.device.verify().expect("nothing is damaged");
     }

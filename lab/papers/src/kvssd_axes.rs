@@ -1,19 +1,23 @@
-//! What two axes of the engine would save on a KVSSD whose firmware does not have them: values
-//! apart from keys, and levels of several runs.
+//! Two more axes of the engine on a KVSSD: values apart from keys, which its firmware has, and
+//! levels of several runs, which it has as strata.
 //!
-//! 1. Values apart: the device with pointers of 16 bytes in place of the values gives what the tree
-//!    writes. A log that takes each value once is a page-mapped device whose pages are records,
-//!    with the blocks that the pointers leave; about one record in eight, in blocks of an eighth.
-//!    It gives what collection copies. A moved value writes its pointer anew, unless addresses are
-//!    stable, as those of hash groups are.
-//! 2. Levels of several runs: strata are runs, and a higher TH lets a table have more of them.
+//! 1. What values apart would save was reckoned before they were built, from two parts. The device
+//!    with pointers of 16 bytes in place of the values gives what the tree writes. A log that takes
+//!    each value once is a page-mapped device whose pages are records, with the blocks that the
+//!    pointers leave; about one record in eight, in blocks of an eighth. It gives what collection
+//!    copies. The sum stays beside what is measured.
+//! 2. The device with its values inside, in a log and in groups: writes, pages per get and per
+//!    entry of a scan, and once more under updates alone, which age the stream of values.
+//! 3. All axes at once: Garnering, Global-Range, filters, values in groups.
+//! 4. Levels of several runs: strata are runs, and a higher TH lets a table have more of them.
 
 use std::collections::BTreeMap;
 
 use runstone::Result;
 use runstone_flash::ftl::{Ftl, FtlOptions, HOST_BLOCK_BYTES};
-use runstone_flash::kvssd::KvSsdOptions;
+use runstone_flash::kvssd::{Direction, KvSsd, KvSsdOptions, Partitioner, ValuePlacement};
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
+use runstone_workloads::generators::Rng;
 
 use super::context::Context;
 use super::kvssd_runs::{Load, Outcome, failed, run_device};
@@ -22,12 +26,20 @@ use super::report::{PaperReport, rows};
 use super::verdict::Rule::*;
 
 rows! {
-    VALUES = "values apart: the pointers' writes per user byte; collection of a log of values",
-        "" => NotComparable("not in the paper; the log is not in the firmware");
-    VALUES_WRITES = "all writes, values inside / apart at stable addresses / pointers written back",
-        "" => NotComparable("not in the paper; the sum of parts that were measured");
-    VALUES_PAGES = "pages read per get, values inside / apart",
+    PARTS = "values apart, reckoned: the pointers' writes per user byte; collection of a log",
+        "" => NotComparable("not in the paper; parts of the next row");
+    VALUES_WRITES = "all writes, values inside / in a log / in groups; a log as reckoned",
+        "" => NotComparable("not in the paper; measured on the device, but for the last");
+    VALUES_PAGES = "pages read per get, the same; as reckoned",
         "" => NotComparable("not in the paper; metadata included");
+    VALUES_SPEED = "operations per simulated second, values inside / in a log / in groups",
+        "" => NotComparable("not in the paper");
+    VALUES_SCANS = "pages read per entry of scans of 100, the same",
+        "" => NotComparable("not in the paper; half of the records, none updated");
+    VALUES_AGED = "all writes of updates alone, values in a log / in groups",
+        "" => NotComparable("not in the paper; each record is written four times again");
+    ALL = "Garnering, Global-Range, filters, values in groups: all writes; pages per get; speed",
+        "" => NotComparable("not in the paper: the five papers in one device");
     RUNS = "TH 2 / 4 / 8 / 16: all writes; pages read per get; operations per simulated second",
         "" => NotComparable("not in the paper, which ends at 4");
 }
@@ -36,9 +48,21 @@ rows! {
 const SAMPLE: u32 = 8;
 /// Blocks of the device that the tree of pointers takes, its room to work included.
 const POINTER_BLOCKS: u32 = 40;
+/// Bytes from which values lie apart: all of them, at either scale.
+const VALUES_FROM: u32 = 64;
+/// Scans that are measured, and their entries.
+const SCANS: u64 = 200;
+const SCAN_ENTRIES: u32 = 100;
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     value_rows(context, report)?;
+    scan_rows(context, report)?;
+    aged_rows(context, report)?;
+    all_row(context, report)?;
+    run_rows(context, report)
+}
+
+fn run_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::half(context);
     let mut runs = Vec::new();
     for threshold in [2, 4, 8, 16] {
@@ -54,17 +78,91 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 
 fn value_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::roomy(context);
-    context.say("values inside, then pointers, then a log of values");
-    let inside = run_device(context, &load, &load.device_options())?;
+    context.say("values inside, in a log, in groups");
+    let mut runs = Vec::new();
+    for values in ValuePlacement::ALL {
+        runs.push(run_device(context, &load, &placed(&load, values))?);
+    }
+    context.say("pointers, then a log of values");
     let small = load.with_pointers();
     let pointers = run_device(context, &small, &small.device_options())?;
     let of_pointers = pointers.total() * small.user_bytes() as f64 / load.user_bytes() as f64;
     let collection = log_collection(&load)?;
-    report.show(VALUES, format!("{of_pointers:.2}; {collection:.2}"));
+    report.show(PARTS, format!("{of_pointers:.2}; {collection:.2}"));
     let of_values = collection * load.record_bytes() as f64 / load.user_bytes() as f64;
-    let apart = [of_values + of_pointers, of_values + of_pointers * collection];
-    report.show(VALUES_WRITES, strokes([inside.total(), apart[0], apart[1]], 2));
-    report.show(VALUES_PAGES, strokes([inside.pages_per_get, pointers.pages_per_get + 1.0], 2));
+    let line = |pick: fn(&Outcome) -> f64, digits| strokes(runs.iter().map(pick), digits);
+    let (writes, reckoned) = (line(Outcome::total, 2), of_values + of_pointers);
+    report.show(VALUES_WRITES, format!("{writes}; {reckoned:.2}"));
+    let (pages, reckoned) = (line(|run| run.pages_per_get, 2), pointers.pages_per_get + 1.0);
+    report.show(VALUES_PAGES, format!("{pages}; {reckoned:.2}"));
+    report.show(VALUES_SPEED, line(|run| run.operations_per_s, 0));
+    Ok(())
+}
+
+/// The device with its values there.
+fn placed(load: &Load, values: ValuePlacement) -> KvSsdOptions {
+    KvSsdOptions { values, values_from: VALUES_FROM, ..load.device_options() }
+}
+
+fn scan_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = Load::half(context);
+    let mut pages = Vec::new();
+    for values in ValuePlacement::ALL {
+        context.say(&format!("scans, values {}", values.name()));
+        pages.push(pages_per_entry(&load, &placed(&load, values))?);
+    }
+    report.show(VALUES_SCANS, strokes(pages, 2));
+    Ok(())
+}
+
+/// Pages that scans from keys on read for each entry.
+fn pages_per_entry(load: &Load, options: &KvSsdOptions) -> Result<f64> {
+    let mut device = load.filled_device(options)?;
+    let reads = |device: &KvSsd| device.nand().counters().total().reads;
+    let (before, mut entries) = (reads(&device), 0);
+    for at in 0..SCANS {
+        let mut left = SCAN_ENTRIES;
+        let from = load.key(at * load.loads / SCANS);
+        let mut visit = |_: &[u8], _: &[u8]| {
+            (entries, left) = (entries + 1, left - 1);
+            left > 0
+        };
+        device.scan(Some(&from), Direction::Forward, u64::MAX, &mut visit).map_err(failed)?;
+    }
+    Ok((reads(&device) - before) as f64 / f64::from(entries))
+}
+
+fn aged_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = Load::half(context);
+    let mut writes = Vec::new();
+    for values in [ValuePlacement::Log, ValuePlacement::Groups] {
+        context.say(&format!("updates alone, values {}", values.name()));
+        let mut device = load.filled_device(&placed(&load, values))?;
+        let before = device.write_amplification();
+        let (mut rng, value) = (Rng::new(3), load.value());
+        for _ in 0..4 * load.loads {
+            device.put(&load.key(rng.below(load.loads)), &value).map_err(failed)?;
+        }
+        let after = device.write_amplification();
+        let flash_bytes = after.flash_bytes - before.flash_bytes;
+        writes.push(flash_bytes as f64 / (after.user_bytes - before.user_bytes) as f64);
+    }
+    report.show(VALUES_AGED, strokes(writes, 2));
+    Ok(())
+}
+
+fn all_row(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = Load::roomy(context);
+    context.say("Garnering, Global-Range, filters and groups");
+    let options = KvSsdOptions {
+        policy: "garnering".into(),
+        cuts: Partitioner::GlobalRange,
+        has_filters: true,
+        ..placed(&load, ValuePlacement::Groups)
+    };
+    let run = run_device(context, &load, &options)?;
+    let (writes, pages, speed) = (run.total(), run.pages_per_get, run.operations_per_s);
+    report.show(ALL, format!("{writes:.2}; {pages:.2}; {speed:.0}"));
     Ok(())
 }
 

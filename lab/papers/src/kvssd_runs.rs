@@ -244,6 +244,30 @@ impl Load {
         }
     }
 
+    /// Key of a record.
+    pub(super) fn key(&self, number: u64) -> Vec<u8> {
+        let mut key = Vec::new();
+        ycsb_key(number, &mut key);
+        key
+    }
+
+    /// A value of the load's size.
+    pub(super) fn value(&self) -> Vec<u8> {
+        vec![0; self.value_bytes]
+    }
+
+    /// A device with all records that are loaded, none updated.
+    pub(super) fn filled_device(&self, options: &KvSsdOptions) -> Result<KvSsd> {
+        let (image, side) = (Box::new(MemoryImage::new()), Box::new(MemoryImage::new()));
+        let made = KvSsd::create(image, side, self.geometry(), Timing::PAPER, options.clone());
+        let mut device = made.map_err(failed)?;
+        let value = self.value();
+        for number in 0..self.loads {
+            device.put(&self.key(number), &value).map_err(failed)?;
+        }
+        Ok(device)
+    }
+
     /// Calls `put` or `get` for each operation. Returns how many there were.
     pub(super) fn run(
         &self,

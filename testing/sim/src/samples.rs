@@ -15,7 +15,9 @@ use runstone::{
     Background, Compression, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
 };
 use runstone_flash::block::{BlockOptions, BlockStorage};
-use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, Partitioner};
+use runstone_flash::kvssd::{
+    Durability, KvSsd, KvSsdOptions, Partitioner, ValuePlacement as DeviceValues,
+};
 use runstone_flash::nand::{Image, MemoryImage, Timing};
 
 use crate::clock::{PASSING, WorkloadClock};
@@ -65,8 +67,14 @@ pub fn make() -> Vec<Sample> {
         of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false),
         of_files("cold-stream", cold, false),
         of_files("writeback", writeback, true),
-        kvssd("kvssd", Durability::Capacitor, Partitioner::Size),
-        kvssd("kvssd-global-range", Durability::Log, Partitioner::GlobalRange),
+        kvssd("kvssd", Durability::Capacitor, Partitioner::Size, DeviceValues::Inline),
+        kvssd(
+            "kvssd-global-range",
+            Durability::Log,
+            Partitioner::GlobalRange,
+            DeviceValues::Inline,
+        ),
+        kvssd("kvssd-values", Durability::Capacitor, Partitioner::Size, DeviceValues::Groups),
         block_ssd(),
     ]
 }
@@ -251,7 +259,12 @@ fn expire(store: &Store, state: &mut State) {
     }
 }
 
-fn kvssd(name: &'static str, durability: Durability, cuts: Partitioner) -> Sample {
+fn kvssd(
+    name: &'static str,
+    durability: Durability,
+    cuts: Partitioner,
+    values: DeviceValues,
+) -> Sample {
     let (image, side) = (MemoryImage::new(), MemoryImage::new());
     let options = KvSsdOptions {
         durability,
@@ -260,6 +273,8 @@ fn kvssd(name: &'static str, durability: Durability, cuts: Partitioner) -> Sampl
         level1_pages: 4,
         size_ratio: 2,
         checkpoint_commits: 3,
+        values,
+        values_from: 20,
         ..KvSsdOptions::default()
     };
     let (flash, saved) = (Box::new(image.clone()), Box::new(side.clone()));

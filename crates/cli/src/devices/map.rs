@@ -73,6 +73,7 @@ fn letter(block: &BlockReport) -> char {
         (false, Some(PageType::Journal)) => 'J',
         (false, Some(PageType::Checkpoint)) => 'C',
         (false, Some(PageType::Log)) => 'W',
+        (false, Some(PageType::Value)) => 'V',
         (false, Some(PageType::Host)) => '?',
     }
 }
@@ -106,7 +107,7 @@ fn draw(map: &Map) -> String {
         let fills: String = row.iter().map(|block| fill(block, *block_pages)).collect();
         let _ = writeln!(text, "  {letters}\n  {fills}");
     }
-    text.push_str("M metadata  J journal  C checkpoint  W log  . free  x bad\n");
+    text.push_str("M metadata  J journal  C checkpoint  W log  V values  . free  x bad\n");
     text
 }
 
@@ -119,6 +120,7 @@ fn color(block: &BlockReport) -> &'static str {
             LEVEL_COLORS[level.min(LEVEL_COLORS.len() - 1)]
         }
         (false, Some(PageType::Meta)) => "#4daf4a",
+        (false, Some(PageType::Value)) => "#a65628",
         (false, Some(_)) => "#984ea3",
     }
 }

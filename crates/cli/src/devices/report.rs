@@ -30,6 +30,9 @@ fn to_json(device: &KvSsd) -> Value {
         "tables": device.tree().nodes().count(),
         "live_pages": device.live_pages(),
         "limit_pages": device.limit_pages(),
+        "values": device.options().values.name(),
+        "value_pages": device.value_pages().0,
+        "needed_value_pages": device.value_pages().1,
         "page_bytes": nand.geometry().page_bytes,
         "memtable_bytes": device.memtable_bytes().0,
         "ram_bytes": ram.total_bytes(),
@@ -66,6 +69,14 @@ fn to_text(device: &KvSsd) -> String {
         wear.sum,
         wear.retired_count
     );
+    if let (used @ 1.., needed) = device.value_pages() {
+        text.push_str(&format!(
+            "values apart: {}, of which {} are needed; RAM {}\n",
+            size(used * page_bytes),
+            size(needed * page_bytes),
+            size(ram.value_bytes)
+        ));
+    }
     if device.counters().user_bytes > 0 {
         text.push_str(&format!("since opening: {}\n", device.write_amplification()));
     }
@@ -82,9 +93,10 @@ pub fn verified(found: &kvssd::Verified) -> Verified {
         "pages": found.pages, "shared_pages": found.shared_pages,
         "records": found.records, "memtable_records": found.memtable_records,
         "tombstones": found.tombstones,
+        "values": found.values, "value_pages": found.value_pages,
     });
     let text = format!(
-        "{} tables, {} pages ({} shared), {} records{}: no damage\n",
+        "{} tables, {} pages ({} shared), {} records{}{}: no damage\n",
         found.tables,
         found.pages,
         found.shared_pages,
@@ -92,6 +104,10 @@ pub fn verified(found: &kvssd::Verified) -> Verified {
         match found.memtable_records {
             0 => String::new(),
             waiting => format!(" and {waiting} in the memtable"),
+        },
+        match found.values {
+            0 => String::new(),
+            values => format!(", {values} values apart in {} pages", found.value_pages),
         }
     );
     Verified { is_clean: true, figures: Figures { text, json } }

@@ -151,6 +151,7 @@ mod tests {
             is_even: true,
             filter_bytes: 0,
             cuts: &[],
+            on_drop: &|_, _| {},
         }
     }
 

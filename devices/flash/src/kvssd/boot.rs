@@ -9,7 +9,8 @@
 //!    be lost.
 //! 4. Read the metadata page of every table: the lists, the reference counts and the live pages
 //!    follow from them alone, so no page of a transaction that was not committed counts.
-//! 5. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
+//! 5. Note where the values are that lie apart: the tree names their pages.
+//! 6. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
 //!    gaps, so that one is damage.
 //!
 //! Nothing is programmed. Corruption of the very last journal page, log group or checkpoint that is
@@ -23,9 +24,10 @@ use super::device::{KvSsd, Saved};
 use super::frames::Frame;
 use super::journal;
 use super::log::FoundGroup;
-use super::options::KvSsdOptions;
+use super::options::{KvSsdOptions, ValuePlacement};
 use super::space::Space;
-use super::tree::{Commit, Node, Tree};
+use super::tree::{Commit, Node, Tree, ValueEntry};
+use super::value_map::ValueMap;
 use crate::error::{Error, Result};
 use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, Spare, Timing};
 
@@ -56,7 +58,7 @@ impl Scan {
             PageType::Checkpoint => self.checkpoints.push(found),
             PageType::Journal => self.journal.push(found),
             PageType::Log => self.log.push(found),
-            PageType::Kv | PageType::Meta | PageType::Host => {}
+            PageType::Kv | PageType::Meta | PageType::Host | PageType::Value => {}
         }
     }
 }
@@ -65,6 +67,7 @@ impl Scan {
 struct Checkpoint {
     pages: Vec<u32>,
     options: KvSsdOptions,
+    is_apart: bool,
     commit: Commit,
 }
 
@@ -85,22 +88,27 @@ impl KvSsd {
         let checkpoints = load_checkpoints(&mut space, &scan)?;
         let newest = checkpoints.last().ok_or_else(|| no_checkpoint(&space))?;
         let durability = newest.options.durability;
-        let options = options.unwrap_or_else(|| newest.options.clone());
-        let options = KvSsdOptions { durability, ..options };
-        options.check(&geometry)?;
         let mut tree = Tree::default();
         tree.apply(&newest.commit)?;
         let oldest_txn = checkpoints.first().map_or(0, |checkpoint| checkpoint.commit.txn);
         let live_journal = replay(&mut space, &scan.journal, &mut tree, oldest_txn)?;
+        let options = options.unwrap_or_else(|| as_found(newest.options.clone(), &tree));
+        let options = KvSsdOptions { durability, ..options };
+        options.check(&geometry)?;
+        let group_count = group_count(&options, &tree, &geometry)?;
+        let is_saved_apart = newest.is_apart || tree.group_count().is_some();
         let (capacitor, saved_frames) = Capacitor::open(side)?;
         let mut device = KvSsd::over(space, options, capacitor);
         device.tree = tree;
+        device.values = ValueMap::new(group_count);
+        device.is_saved_apart = is_saved_apart;
         device.space.program_seq = scan.program_seq;
         // The number of a torn checkpoint is not used again: its pages would mix with the new ones.
         let numbers = scan.checkpoints.iter().map(|found| found.tag.owner);
         device.checkpoint_number = numbers.max().unwrap_or(0);
         device.adopt(checkpoints, live_journal);
         device.count_references()?;
+        device.place_values()?;
         device.count_reserved();
         device.fill_memtable(saved_frames, &scan.log)?;
         device.space.settle_all();
@@ -163,6 +171,31 @@ impl KvSsd {
         Ok(())
     }
 
+    /// Finds the home of each value that lies apart. Which of them are needed is counted later.
+    fn place_values(&mut self) -> Result<()> {
+        let page_limit = self.space.nand.geometry().page_count();
+        let entries: Vec<ValueEntry> = self.tree.value_pages().cloned().collect();
+        self.values.is_counted = entries.is_empty();
+        let mut free_from = 0;
+        for entry in entries {
+            let (page, page_count) = (entry.page, u32::from(entry.page_count));
+            let end = u64::from(page) + u64::from(page_count);
+            let pages = page..page.saturating_add(page_count);
+            let is_free = u64::from(page) >= free_from
+                && end <= page_limit
+                && pages.clone().all(|page| self.references.count(page) == 0);
+            let is_home = |start: &u64| self.values.is_start(entry.group, *start);
+            if !is_free || entry.starts.iter().any(is_home) {
+                let why = format!("page {page} of values cannot be");
+                return Err(Error::Corrupt { what: "journal", why });
+            }
+            free_from = end;
+            self.hold(page, page_count, PageType::Value);
+            self.values.insert(entry);
+        }
+        Ok(())
+    }
+
     fn fill_memtable(&mut self, saved: Vec<Frame>, log_pages: &[Found]) -> Result<()> {
         let flushed_seq = self.tree.flushed_seq;
         let frames = match &mut self.saved {
@@ -196,6 +229,35 @@ impl KvSsd {
     }
 }
 
+/// The options of a checkpoint, for a device that has other values since: they are saved with the
+/// next one.
+fn as_found(mut options: KvSsdOptions, tree: &Tree) -> KvSsdOptions {
+    options.values = match (options.values, tree.group_count()) {
+        (ValuePlacement::Inline, _) | (_, None) => options.values,
+        (_, Some(1)) => ValuePlacement::Log,
+        (_, Some(_)) => ValuePlacement::Groups,
+    };
+    options
+}
+
+/// Groups of values: those that the device has, which other options cannot change.
+fn group_count(options: &KvSsdOptions, tree: &Tree, geometry: &Geometry) -> Result<u8> {
+    let wanted = options.group_count(geometry);
+    let Some(found) = tree.group_count() else { return Ok(wanted) };
+    if wanted > 0 && (wanted > 1) != (found > 1) {
+        let (name, other) = match wanted {
+            1 => ("log", "groups"),
+            _ => ("groups", "a log"),
+        };
+        let why = format!(
+            "{name}: the values of this device are in {other}; open it as it is, or with \
+             values=inline until the last of them is overwritten"
+        );
+        return Err(Error::BadOption { name: "values", why });
+    }
+    Ok(found)
+}
+
 fn no_checkpoint(space: &Space) -> Error {
     let is_host = |block| {
         let ppa = Ppa { block, page: 0 };
@@ -214,7 +276,7 @@ fn scan_blocks(space: &mut Space) -> Result<Scan> {
         let first = space.nand.read_spare(Ppa { block, page: 0 })?;
         let spares = match first {
             Spare::Erased => continue,
-            Spare::Valid(oob) if matches!(oob.tag.page_type, PageType::Kv | PageType::Meta) => {
+            Spare::Valid(oob) if !oob.tag.page_type.is_own() => {
                 vec![first]
             }
             Spare::Valid(_) | Spare::Damaged => space.nand.read_spares(block)?,
@@ -277,8 +339,8 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
             page_count = journal::checkpoint_pages(&bytes)?;
         }
     }
-    let (options, commit) = journal::decode_checkpoint(&bytes)?;
-    Ok(Some(Checkpoint { pages: numbers, options, commit }))
+    let (options, is_apart, commit) = journal::decode_checkpoint(&bytes)?;
+    Ok(Some(Checkpoint { pages: numbers, options, is_apart, commit }))
 }
 
 /// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`, which

@@ -4,7 +4,8 @@
 //! Collection, step by step:
 //!
 //! 1. The victim is the movable block that costs the fewest programs: its live pages, and a
-//!    metadata page for each table that has pages there; among equals the least worn.
+//!    metadata page for each table that has pages there; among equals the least worn. Of a block
+//!    of values, the pages that what is needed would take (`values.rs`).
 //! 2. Its live pages go to the stream of the deepest level that refers to them; the metadata pages
 //!    of their tables are programmed anew.
 //! 3. The journal page commits the new addresses. The block is free.
@@ -41,7 +42,8 @@ impl KvSsd {
         };
         let log = (self.options.durability == Durability::Log).then_some(Stream::Log);
         let others = [Stream::Meta, Stream::Journal, Stream::Checkpoint];
-        (0..levels).map(Stream::Kv).chain(others).chain(log)
+        let values = (0..self.values.group_count()).map(Stream::Values);
+        (0..levels).map(Stream::Kv).chain(others).chain(log).chain(values)
     }
 
     /// Streams that will soon open a block.
@@ -54,8 +56,12 @@ impl KvSsd {
     /// first collection then opens one for each kind of page before it frees any, more for a large
     /// checkpoint.
     fn restart_blocks(&self) -> u32 {
-        let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_));
-        let one_each = 1 + self.streams().filter(is_other).count() as u32;
+        let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_) | Stream::Values(_));
+        // Where values lie apart, the next collection may open another kind, and a second cut finds
+        // two blocks fewer.
+        let one_each = 1
+            + self.streams().filter(is_other).count() as u32
+            + if self.values.group_count() > 0 { 2 } else { 0 };
         let saved_pages = self.checkpoints.back().map_or(0, |(_, pages)| pages.len() as u32);
         one_each + saved_pages / self.space.block_pages()
     }
@@ -78,15 +84,26 @@ impl KvSsd {
             Durability::Capacitor => 0,
             Durability::Log => u64::from(self.options.memtable_pages) * 2 / block_pages + 1,
         };
-        let work = self.streams().count() as u64 + u64::from(self.restart_blocks() + PART_BLOCKS);
+        // A flush plans a block for each stream of values beside what it writes.
+        let flushed = u64::from(self.values.group_count());
+        let fixed = u64::from(self.restart_blocks() + PART_BLOCKS);
+        let work = self.streams().count() as u64 + fixed + flushed;
         let needed = work + journal + saved_pages / block_pages + 1 + log;
         let reserve = needed.max((usable * percent).div_ceil(100));
         usable.saturating_sub(reserve) * (block_pages - 1)
     }
 
-    /// Pages that tables and metadata need now.
+    /// Pages that tables, metadata and values need now; of values that lie apart, what they need
+    /// once they are collected.
     pub fn live_pages(&self) -> u64 {
-        self.space.data_pages
+        let others = self.space.data_pages - self.values.used_pages();
+        others + self.values.needed_pages(self.space.page_bytes())
+    }
+
+    /// Pages that hold values apart from the tables, and those that the needed ones would take. As
+    /// long as nobody counted them since the device was opened, that is all.
+    pub fn value_pages(&self) -> (u64, u64) {
+        (self.values.used_pages(), self.values.needed_pages(self.space.page_bytes()))
     }
 
     /// Pages that tables keep from each other for segments, beside those that are live: under lLSM
@@ -134,7 +151,8 @@ impl KvSsd {
         if self.has_room_for(more_pages, extra_pages) {
             return Ok(());
         }
-        if !self.is_squeezed {
+        self.look_at_values(true)?;
+        if !self.is_squeezed && !self.has_room_for(more_pages, extra_pages) {
             self.counters.squeezes += 1;
             self.flush_memtable()?;
             self.squeeze(|device| device.has_room_for(more_pages + most_pages, 0))?;
@@ -179,18 +197,29 @@ impl KvSsd {
 
     /// Empties the cheapest block. `false` if nothing can be gained.
     fn collect(&mut self) -> Result<bool> {
+        self.look_at_values(false)?;
         let cost = |block: u32| {
-            let tables = self.references.tables(block).count() as u32;
-            (self.space.live_in(block) + tables, self.space.nand.erase_count(block))
+            let (pages, meta_pages) = self.move_cost(block);
+            (pages + meta_pages, self.space.nand.erase_count(block))
         };
         let victim = self.space.movable(Use::Sealed).min_by_key(|block| cost(*block));
-        let gains = |block: &u32| self.space.live_in(*block) + 2 <= self.space.block_pages();
+        let gains = |block: &u32| self.move_cost(*block).0 + 2 <= self.space.block_pages();
         let Some(victim) = victim.filter(gains) else { return Ok(false) };
         self.empty(victim)?;
         self.counters.collections += 1;
         self.level_wear()?;
         self.checkpoint_if_due()?;
         Ok(true)
+    }
+
+    /// Pages to program when a block is emptied, and metadata pages.
+    fn move_cost(&self, block: u32) -> (u32, u32) {
+        if self.space.type_of(block) == Some(PageType::Value) {
+            let first = block * self.space.block_pages();
+            let pages = first..first + self.space.block_pages();
+            return (self.values.cost(pages, self.space.page_bytes()), 0);
+        }
+        (self.space.live_in(block), self.references.tables(block).count() as u32)
     }
 
     /// Moves what is left in blocks where a program failed.
@@ -222,6 +251,7 @@ impl KvSsd {
     fn empty(&mut self, block: u32) -> Result<()> {
         let moved = self.transact(Cause::Collection, |device| match device.space.type_of(block) {
             Some(PageType::Meta) => device.move_meta_pages(block),
+            Some(PageType::Value) => device.move_value_pages(block),
             _ => device.move_kv_pages(block),
         });
         match moved {

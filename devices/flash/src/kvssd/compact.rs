@@ -21,10 +21,11 @@ use super::counters::Cause;
 use super::device::{Change, KvSsd, Saved};
 use super::journal::node_bytes;
 use super::key::Key;
+use super::kv_page::record_bytes;
 use super::merge::Merged;
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::options::{Form, Placement};
-use super::record::KeyBlock;
+use super::record::{KeyBlock, Kind, Version};
 use super::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
 use super::rewrite::Rewriter;
 use super::space::{Owner, Space, Stream};
@@ -81,9 +82,14 @@ impl KvSsd {
             return Ok(());
         }
         let page_count = self.memtable.page_count(self.space.page_bytes());
-        let blocks = self.blocks_for(page_count, 1);
+        // Each stream of values may open a block, and the last page of each is not full.
+        let streams = u32::from(self.values.group_count());
+        let blocks = self.blocks_for(page_count + u64::from(streams), 1) + streams;
         if !self.make_room(blocks)? {
             return Err(self.full());
+        }
+        if self.apart_from().is_some() && !self.is_saved_apart {
+            self.checkpoint()?;
         }
         let memtable = std::mem::take(&mut self.memtable);
         let flushed = self.transact(Cause::Flush, |device| {
@@ -91,15 +97,26 @@ impl KvSsd {
             commit.flushed_seq = commit.last_seq;
             let mut change = Change::default();
             let mut keys = memtable.keys();
+            let (apart_from, mut values) = (device.apart_from(), Vec::new());
             let next_key = |block: &mut KeyBlock| {
                 let Some((key, versions)) = keys.next() else { return Ok(false) };
-                versions.all().for_each(|version| block.push(key, version.clone()));
+                for version in versions.all() {
+                    let is_apart = apart_from.is_some_and(|from| version.value.len() >= from);
+                    if is_apart && version.kind == Kind::Put {
+                        block.push(key, version.pointer());
+                        values.push((key.into(), version.clone()));
+                    } else {
+                        block.push(key, version.clone());
+                    }
+                }
                 Ok(true)
             };
             let fill_pages = device.space.block_pages();
             let place = Place { level: 0, txn: commit.txn, cuts: &[], fill_pages };
-            let tables = device
-                .write_tables(place, |rewriter, _, writer| rewriter.write(next_key, writer))?;
+            let tables = device.write_tables(place, &mut change, |rewriter, _, writer| {
+                rewriter.write(next_key, writer)
+            })?;
+            device.write_values(values, &mut commit, &mut change)?;
             for table in tables {
                 device.add_table(table, 0, &mut commit, &mut change)?;
             }
@@ -449,9 +466,10 @@ impl KvSsd {
                 Output::Rewrite { entries, cuts } => {
                     let (level, page_bytes) = (job.output_level, self.space.page_bytes());
                     let place = Place { level, txn: commit.txn, cuts: &cuts, fill_pages };
-                    let tables = self.write_tables(place, |rewriter, reader, writer| {
-                        rewriter.rewrite(Merged::new(entries, page_bytes, reader), writer)
-                    })?;
+                    let tables =
+                        self.write_tables(place, &mut change, |rewriter, reader, writer| {
+                            rewriter.rewrite(Merged::new(entries, page_bytes, reader), writer)
+                        })?;
                     self.counters.rewritten_tables += tables.len() as u64;
                     for table in tables {
                         self.add_table(table, level, &mut commit, &mut change)?;
@@ -462,9 +480,10 @@ impl KvSsd {
                     let fill_pages = self.space.block_pages();
                     let place = Place { level, txn: commit.txn, cuts: &[], fill_pages };
                     let (segments, is_untouched) = (lower.counter, entries.is_empty());
-                    let tables = self.write_tables(place, |rewriter, reader, writer| {
-                        append(lower, entries, most, rewriter, reader, writer)
-                    })?;
+                    let tables =
+                        self.write_tables(place, &mut change, |rewriter, reader, writer| {
+                            append(lower, entries, most, rewriter, reader, writer)
+                        })?;
                     match &tables[..] {
                         [table] if table.counter > segments => self.counters.appended_segments += 1,
                         _ if is_untouched => {}
@@ -493,10 +512,12 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Writes new tables. `write` gets what packs them, and the flash to read and write.
+    /// Writes new tables, and notes in `change` which pointers they do not have any more. `write`
+    /// gets what packs them, and the flash to read and write.
     fn write_tables(
         &mut self,
         Place { level, txn, cuts, fill_pages }: Place<'_>,
+        change: &mut Change,
         write: impl FnOnce(
             &Rewriter<'_>,
             &mut dyn PageReader,
@@ -504,7 +525,14 @@ impl KvSsd {
         ) -> Result<Vec<TableMeta>>,
     ) -> Result<Vec<TableMeta>> {
         let snapshots: Vec<u64> = self.snapshots.keys().copied().collect();
-        let tree = &self.tree;
+        let (tree, values) = (&self.tree, &self.values);
+        let dropped = RefCell::new(&mut change.values.dropped);
+        let on_drop = |key: &[u8], version: &Version| {
+            if let Some(len) = version.apart_bytes() {
+                let bytes = record_bytes(key.len(), len);
+                dropped.borrow_mut().push((values.group_of(key), version.seq, bytes));
+            }
+        };
         let rewriter = Rewriter {
             snapshots: &snapshots,
             // Level 0 hides deeper levels, and its own older tables.
@@ -517,6 +545,7 @@ impl KvSsd {
                 false => 0,
             },
             cuts,
+            on_drop: &on_drop,
         };
         let stream = self.kv_stream(level);
         let owner = Owner { level, txn, id: tree.next_table_id, index: 0 };

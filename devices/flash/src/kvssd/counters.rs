@@ -106,6 +106,16 @@ pub struct KvSsdCounters {
     pub wear_moves: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
+    /// Values that flushes wrote apart from their keys.
+    pub values_apart: u64,
+    /// Values that collections moved.
+    pub moved_values: u64,
+    /// Pages that lookups and scans read for values that lie apart.
+    pub value_pages_read: u64,
+    /// Groups that were read to find what is hidden in them.
+    pub group_reads: u64,
+    /// Times that the needed values were counted, after a restart.
+    pub value_counts: u64,
 }
 
 /// Write amplification by layer, in pages programmed since opening.

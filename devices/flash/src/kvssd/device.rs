@@ -14,11 +14,12 @@ use super::log::Log;
 use super::lookup::find_record;
 use super::memtable::Memtable;
 use super::meta_page::{Entry, Real, TableMeta};
-use super::options::{Durability, Form, KvSsdOptions, Placement};
+use super::options::{self, Durability, Form, KvSsdOptions, Placement};
 use super::record::{Kind, Record, Version};
 use super::references::References;
 use super::space::{Owner, Space, Stream};
 use super::tree::{Commit, Node, Tree};
+use super::value_map::{ValueChange, ValueMap};
 use crate::error::{Error, Result};
 use crate::nand::{Geometry, Image, Nand, PageType, SharedBytes, Timing};
 
@@ -41,6 +42,7 @@ pub struct KvSsd {
     pub(super) options: KvSsdOptions,
     pub(super) tree: Tree,
     pub(super) references: References,
+    pub(super) values: ValueMap,
     pub(super) memtable: Memtable,
     pub(super) saved: Saved,
     /// Snapshots that are held, by sequence number, and how often.
@@ -59,6 +61,8 @@ pub struct KvSsd {
     known_metas: BTreeMap<u32, Arc<TableMeta>>,
     /// Pages that tables keep reserved for segments.
     pub(super) reserved_pages: u64,
+    /// The newest checkpoint has the format of devices with values apart.
+    pub(super) is_saved_apart: bool,
     /// Nothing was removed since a search for space last failed.
     pub(super) is_squeezed: bool,
 }
@@ -76,6 +80,8 @@ pub(super) struct Change {
     pub(super) removed: Vec<(TableMeta, u32)>,
     /// Tables that arrive.
     pub(super) added: Vec<TableMeta>,
+    /// Values that move, arrive, or lose their pointers.
+    pub(super) values: ValueChange,
 }
 
 impl KvSsd {
@@ -106,6 +112,7 @@ impl KvSsd {
         KvSsd {
             tree: Tree::default(),
             references: References::new(geometry.block_count, geometry.block_pages),
+            values: ValueMap::new(options.group_count(&geometry)),
             memtable: Memtable::default(),
             saved,
             snapshots: BTreeMap::new(),
@@ -116,6 +123,7 @@ impl KvSsd {
             counters: KvSsdCounters::default(),
             known_metas: BTreeMap::new(),
             reserved_pages: 0,
+            is_saved_apart: false,
             is_squeezed: false,
             space,
             options,
@@ -169,19 +177,14 @@ impl KvSsd {
         self.tree.last_seq = seq;
     }
 
-    /// Longest key: two of them and an entry must fit a metadata page, and a table a journal page.
+    /// Longest key.
     pub fn max_key_bytes(&self) -> usize {
-        self.space.page_bytes() / 16
+        options::max_key_bytes(&self.space.nand.geometry())
     }
 
-    /// Longest value: its pages lie in one block.
+    /// Longest value.
     pub fn max_value_bytes(&self) -> usize {
-        self.max_record_bytes() - record_bytes(self.max_key_bytes(), 0)
-    }
-
-    fn max_record_bytes(&self) -> usize {
-        let pages = (self.space.block_pages() as usize * 3 / 4).max(1);
-        page_room_bytes(pages * self.space.page_bytes())
+        options::max_value_bytes(&self.space.nand.geometry()) as usize
     }
 
     /// Whether the sizes of key and value are possible.
@@ -217,7 +220,8 @@ impl KvSsd {
     /// there before there were snapshots; the others are no larger than the largest record since.
     fn check_held_versions(&mut self, writes: &[Write<'_>]) -> Result<()> {
         let Some(others) = self.snapshots.len().checked_sub(1) else { return Ok(()) };
-        let most_held = self.max_record_bytes() + others * self.largest_beside_snapshots;
+        let most_record = options::max_record_bytes(&self.space.nand.geometry());
+        let most_held = most_record + others * self.largest_beside_snapshots;
         let block_bytes = self.space.block_pages() as usize * self.space.page_bytes();
         let limit_bytes = page_room_bytes(block_bytes);
         for write in writes {
@@ -259,14 +263,21 @@ impl KvSsd {
         let found = self.find(key, snapshot, &mut read);
         self.counters.get_pages += read.pages;
         self.counters.get_meta_pages += read.meta_pages;
-        let value = found?.filter(|version| version.kind == Kind::Put).map(|v| v.value.to_vec());
+        let before = self.counters.value_pages_read;
+        let value = self.value_of(key, found?)?;
+        self.counters.get_pages += self.counters.value_pages_read - before;
         let bytes = value.as_ref().map_or(0, |value| key.len() + value.len());
         self.counters.get_bytes += bytes as u64;
         Ok(value)
     }
 
     /// The version of a key that a snapshot sees, a delete too.
-    fn find(&mut self, key: &[u8], snapshot: u64, read: &mut PagesRead) -> Result<Option<Version>> {
+    pub(super) fn find(
+        &mut self,
+        key: &[u8],
+        snapshot: u64,
+        read: &mut PagesRead,
+    ) -> Result<Option<Version>> {
         if let Some(version) = self.memtable.get(key, snapshot) {
             return Ok(Some(version.clone()));
         }
@@ -380,6 +391,7 @@ impl KvSsd {
                 self.keep_checkpoint(pages);
             }
         }
+        self.install_values(change.values);
         change.added.iter().for_each(|table| self.references.add(table));
         for (table, meta_page) in change.removed {
             self.drop_references(&table);
@@ -427,7 +439,8 @@ impl KvSsd {
 
     fn program_checkpoint(&mut self, saved: &Commit) -> Result<Vec<u32>> {
         let page_bytes = self.space.page_bytes();
-        let bytes = journal::encode_checkpoint(&self.options, saved, page_bytes);
+        let is_apart = self.is_format_apart();
+        let bytes = journal::encode_checkpoint(&self.options, is_apart, saved, page_bytes);
         self.checkpoint_number += 1;
         let (id, txn) = (self.checkpoint_number, saved.txn);
         self.transact(Cause::Checkpoint, |device| {
@@ -449,6 +462,7 @@ impl KvSsd {
     /// garbage.
     fn keep_checkpoint(&mut self, pages: Vec<u32>) {
         self.checkpoints.push_back((self.tree.txn, pages));
+        self.is_saved_apart = self.is_format_apart();
         self.counters.checkpoints += 1;
         if self.checkpoints.len() > KEPT_CHECKPOINTS {
             let old = self.checkpoints.pop_front();
@@ -460,6 +474,12 @@ impl KvSsd {
                 self.space.release(page, 1);
             }
         }
+    }
+
+    /// Whether checkpoints have the format of devices with values apart. They keep it: a pointer
+    /// may be left in pages that remapping shares, long after its value.
+    fn is_format_apart(&self) -> bool {
+        self.is_saved_apart || self.apart_from().is_some()
     }
 
     /// Reads the metadata page of a table for a get; its content may be known already.
@@ -615,7 +635,8 @@ impl KvSsd {
             Form::Remap | Form::Append => 1,
         };
         let tree_bytes = self.tree.nodes().map(|node| node.ram_bytes() * reals(node)).sum();
-        RamReport { tree_bytes, list_bytes, counter_bytes }
+        let value_bytes = self.values.ram_bytes();
+        RamReport { tree_bytes, list_bytes, counter_bytes, value_bytes }
     }
 
     /// Key and value bytes that wait in the memtable, and bytes saved for it beside the flash.
@@ -662,12 +683,14 @@ pub struct RamReport {
     pub list_bytes: u64,
     /// References of each page.
     pub counter_bytes: u64,
+    /// Where values are that lie apart, and which are needed.
+    pub value_bytes: u64,
 }
 
 impl RamReport {
     /// All of it.
     pub fn total_bytes(&self) -> u64 {
-        self.tree_bytes + self.list_bytes + self.counter_bytes
+        self.tree_bytes + self.list_bytes + self.counter_bytes + self.value_bytes
     }
 }
 
@@ -690,7 +713,7 @@ pub struct BlockReport {
 
 /// Pages that a look-up read.
 #[derive(Default)]
-struct PagesRead {
+pub(super) struct PagesRead {
     pages: u64,
     /// Of these, pages of metadata.
     meta_pages: u64,

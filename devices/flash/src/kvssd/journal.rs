@@ -7,27 +7,35 @@
 //! options: placement u8 | threshold u8 | durability u8 | over-provision u8 | memtable_pages u32
 //!          level1_pages u32 | size_ratio u32 | l0_trigger u32 | checkpoint_commits u32
 //!          wear_gap u32 | policy: length u16, name | cuts u8
+//!          from format 2 on: values u8 | values_from u32
 //! commit: txn u64 | next_table_id u64 | flushed_seq u64 | last_seq u64 | last_level u32
 //!         counts u32: cursors, removed, moved, added | these
+//!         with values apart: group_count u8 | count u32 | emptied | count u32 | value pages
 //! cursor: level u32 | length u16 | key          removed: id u64
 //! moved: id u64 | meta_page u32
 //! added: id u64 | meta_page u32 | level u8 | counter u8 | charged_pages u32 | record_count u64
 //!        tombstones u64 | min_seq u64 | max_seq u64 | lo length u16 | hi length u16 | lo | hi
+//! emptied: first page u32 | page count u32
+//! value page: page u32 | page_count u16 | group u8 | start count u16 | starts u64 each
 //! ```
+//!
+//! A device without values apart is of format 1. One that has them, or is to have them, is of
+//! format 2 before its first value lies apart, so that older releases refuse it.
 //!
 //! The checksum is the page's, in its spare bytes.
 
 use super::meta_page::Clip;
 use super::options::KvSsdOptions;
-use super::tree::{Commit, Node};
+use super::tree::{Commit, Node, ValueEntry, Values};
 use crate::error::{Error, Result};
 use crate::nand::SharedBytes;
 use crate::rest::Rest;
 
 const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
 const CHECKPOINT_MAGIC: u32 = 0x504b_4352; // "RCKP"
-/// Format of a device that is written, and the newest that is understood.
-const FORMAT: u32 = 1;
+/// Formats of a device: without and with values apart. The second is the newest that is understood.
+const FORMAT_INLINE: u32 = 1;
+const FORMAT: u32 = 2;
 const JOURNAL_HEADER_BYTES: usize = 8;
 const CHECKPOINT_HEADER_BYTES: usize = 12;
 const NODE_BYTES: usize = 54;
@@ -64,17 +72,19 @@ pub(super) fn decode_commit(bytes: &[u8]) -> Result<Commit> {
     decode().ok_or_else(why)
 }
 
-/// The pages of a checkpoint.
+/// The pages of a checkpoint; `is_apart`: in the format of devices with values apart.
 pub(super) fn encode_checkpoint(
     options: &KvSsdOptions,
+    is_apart: bool,
     commit: &Commit,
     page_bytes: usize,
 ) -> Vec<u8> {
     let mut bytes = vec![0; CHECKPOINT_HEADER_BYTES];
-    options.encode(&mut bytes);
+    let format = if is_apart { FORMAT } else { FORMAT_INLINE };
+    options.encode(is_apart, &mut bytes);
     put_commit(commit, &mut bytes);
     let len = bytes.len() as u32;
-    let header = [CHECKPOINT_MAGIC, FORMAT, len];
+    let header = [CHECKPOINT_MAGIC, format, len];
     for (word, place) in header.iter().zip(bytes.chunks_exact_mut(4)) {
         place.copy_from_slice(&word.to_le_bytes());
     }
@@ -91,21 +101,22 @@ pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     if magic != CHECKPOINT_MAGIC {
         return Err(corrupt());
     }
-    if format != FORMAT {
+    if !(FORMAT_INLINE..=FORMAT).contains(&format) {
         return Err(Error::NewerFormat { found: format, supported: FORMAT });
     }
     Ok((len as usize).div_ceil(first.len().max(1)))
 }
 
-/// Decodes a whole checkpoint.
-pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, Commit)> {
+/// Decodes a whole checkpoint: also whether it is of a device with values apart.
+pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, bool, Commit)> {
     let decode = || {
         let mut rest = Rest(bytes);
-        let (_, _, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
+        let (_, format, len) = (rest.u32()?, rest.u32()?, rest.u32()?);
         let mut rest = Rest(bytes.get(CHECKPOINT_HEADER_BYTES..len as usize)?);
-        let options = KvSsdOptions::decode(&mut rest)?;
+        let is_apart = format > FORMAT_INLINE;
+        let options = KvSsdOptions::decode(is_apart, &mut rest)?;
         let commit = take_commit(&mut rest)?;
-        rest.0.is_empty().then_some((options, commit))
+        rest.0.is_empty().then_some((options, is_apart, commit))
     };
     let why = || Error::Corrupt { what: "checkpoint", why: "its layout".into() };
     decode().ok_or_else(why)
@@ -130,6 +141,25 @@ fn put_commit(commit: &Commit, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&meta_page.to_le_bytes());
     }
     commit.added.iter().for_each(|node| put_node(node, bytes));
+    if commit.values != Values::default() {
+        put_values(&commit.values, bytes);
+    }
+}
+
+fn put_values(values: &Values, bytes: &mut Vec<u8>) {
+    bytes.push(values.group_count);
+    bytes.extend_from_slice(&(values.emptied.len() as u32).to_le_bytes());
+    for word in values.emptied.iter().flat_map(|(first, count)| [first, count]) {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.extend_from_slice(&(values.added.len() as u32).to_le_bytes());
+    for entry in &values.added {
+        bytes.extend_from_slice(&entry.page.to_le_bytes());
+        bytes.extend_from_slice(&entry.page_count.to_le_bytes());
+        bytes.push(entry.group);
+        bytes.extend_from_slice(&(entry.starts.len() as u16).to_le_bytes());
+        entry.starts.iter().for_each(|start| bytes.extend_from_slice(&start.to_le_bytes()));
+    }
 }
 
 fn put_node(node: &Node, bytes: &mut Vec<u8>) {
@@ -180,7 +210,28 @@ fn take_commit(rest: &mut Rest<'_>) -> Option<Commit> {
     for _ in 0..added {
         commit.added.push(take_node(rest)?);
     }
+    if !rest.0.is_empty() {
+        commit.values = take_values(rest)?;
+    }
     Some(commit)
+}
+
+fn take_values(rest: &mut Rest<'_>) -> Option<Values> {
+    let [group_count] = rest.array()?;
+    let mut values = Values { group_count, ..Values::default() };
+    for _ in 0..rest.u32()? {
+        values.emptied.push((rest.u32()?, rest.u32()?));
+    }
+    for _ in 0..rest.u32()? {
+        let (page, page_count) = (rest.u32()?, rest.u16()?);
+        let [group] = rest.array()?;
+        let mut entry = ValueEntry { page, page_count, group, starts: Vec::new() };
+        for _ in 0..rest.u16()? {
+            entry.starts.push(take_number(rest)?);
+        }
+        values.added.push(entry);
+    }
+    Some(values)
 }
 
 fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
@@ -206,6 +257,7 @@ mod tests {
     use runstone_policy::partition::Partitioner;
 
     use super::*;
+    use crate::kvssd::options::ValuePlacement;
 
     fn commit() -> Commit {
         let fence = Clip { lo: b"a"[..].into(), hi: b"czz"[..].into() };
@@ -231,18 +283,39 @@ mod tests {
             removed: vec![1, 2],
             moved: vec![(3, 44)],
             added: vec![node],
+            values: Values::default(),
         }
+    }
+
+    /// The same on a device with values apart.
+    fn apart() -> Commit {
+        let entry = |page, starts: &[u64]| {
+            let (page_count, group) = (1 + (page % 2) as u16, (page % 3) as u8);
+            ValueEntry { page, page_count, group, starts: starts.to_vec() }
+        };
+        let added = vec![entry(70, &[1, 40]), entry(71, &[1 << 50]), entry(74, &[90, 91, 92])];
+        let values = Values { group_count: 3, emptied: vec![(64, 8), (128, 8)], added };
+        Commit { values, ..commit() }
     }
 
     #[test]
     fn commits_and_checkpoints_come_back() {
         let page = encode_commit(&commit(), 512).unwrap();
         assert_eq!((page.len(), decode_commit(&page).unwrap()), (512, commit()));
+        assert_eq!(decode_commit(&encode_commit(&apart(), 512).unwrap()).unwrap(), apart());
         assert!(encode_commit(&commit(), 100).is_none());
         let options = KvSsdOptions { threshold: 4, ..KvSsdOptions::nlsm() };
-        let pages = encode_checkpoint(&options, &commit(), 64);
+        let pages = encode_checkpoint(&options, false, &commit(), 64);
         assert_eq!(checkpoint_pages(&pages[..64]).unwrap() * 64, pages.len());
-        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, commit()));
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, false, commit()));
+        assert_eq!(pages[4..8], FORMAT_INLINE.to_le_bytes());
+        let options = KvSsdOptions {
+            values: ValuePlacement::Groups,
+            values_from: 77,
+            ..KvSsdOptions::default()
+        };
+        let pages = encode_checkpoint(&options, true, &apart(), 64);
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options, true, apart()));
         assert_eq!(pages[4..8], FORMAT.to_le_bytes());
         for format in [0, 9] {
             let mut newer = pages.clone();
@@ -257,11 +330,11 @@ mod tests {
     fn checkpoints_say_where_tables_are_cut() {
         let cuts = Partitioner::GroupedGlobalRange;
         let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
-        let pages = encode_checkpoint(&options, &commit(), 512);
-        assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), commit()));
+        let pages = encode_checkpoint(&options, false, &commit(), 512);
+        assert_eq!(decode_checkpoint(&pages).unwrap(), (options.clone(), false, commit()));
         let mut unknown = pages;
         let mut encoded = Vec::new();
-        options.encode(&mut encoded);
+        options.encode(false, &mut encoded);
         unknown[CHECKPOINT_HEADER_BYTES + encoded.len() - 1] = 3;
         assert!(decode_checkpoint(&unknown).is_err());
     }
@@ -269,10 +342,10 @@ mod tests {
     /// Without the checksum of the page: no byte makes the decoders panic or allocate much.
     #[test]
     fn damaged_bytes_never_panic() {
-        let page = encode_commit(&commit(), 512).unwrap();
+        let page = encode_commit(&apart(), 512).unwrap();
         let cuts = Partitioner::GlobalRange;
         let options = KvSsdOptions { cuts, ..KvSsdOptions::default() };
-        let pages = encode_checkpoint(&options, &commit(), 512);
+        let pages = encode_checkpoint(&options, true, &apart(), 512);
         for at in 0..512 {
             for changed in [0, 1, 0x7f, 0xff] {
                 let (mut one, mut two) = (page.clone(), pages.clone());

@@ -61,11 +61,11 @@ impl OpenPage {
         self.page.key(self.rest.start + at)
     }
 
-    /// Whether a record is a value, and the last version of its key in this page. The first record
-    /// of a run is the first version.
+    /// Whether a record is a value or a pointer, and the last version of its key in this page. The
+    /// first record of a run is the first version.
     fn is_plain(&self, at: usize) -> bool {
         let is_last = at + 1 == self.rest.len() || self.key(at) != self.key(at + 1);
-        is_last && self.page.stamp(self.rest.start + at).1 == Kind::Put
+        is_last && self.page.stamp(self.rest.start + at).1 != Kind::Delete
     }
 
     /// How many keys are below `limit`. Short runs are usual: the search widens from the start.

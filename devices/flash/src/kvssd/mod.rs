@@ -31,6 +31,8 @@ mod rewrite;
 mod scan;
 mod space;
 mod tree;
+mod value_map;
+mod values;
 mod verify;
 
 use crate::error::Result;
@@ -44,7 +46,7 @@ pub use kv_page::{KvPage, find_in};
 pub use lookup::find_record;
 pub use merge::Merged;
 pub use meta_page::{Clip, Entry, Real, TableMeta};
-pub use options::{Durability, Form, KvSsdOptions, Placement, cut_names};
+pub use options::{Durability, Form, KvSsdOptions, Placement, ValuePlacement, cut_names};
 pub use page_filter::PageFilter;
 pub use record::{KeyBlock, Kind, Record, Version};
 pub use references::References;
@@ -52,7 +54,7 @@ pub use remap::{CompactionInput, Output, RemapLimits, plan_compaction};
 pub use rewrite::Rewriter;
 pub use runstone_policy::partition::{CutKey, Partitioner};
 pub use scan::{Direction, Visit};
-pub use tree::{Commit, Node, Tree};
+pub use tree::{Commit, Node, Tree, ValueEntry, Values};
 pub use verify::Verified;
 
 /// One write of an atomic group.

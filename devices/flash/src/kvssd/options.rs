@@ -5,6 +5,7 @@ use runstone_policy::partition::Partitioner;
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry;
 
+use super::kv_page::{page_room_bytes, record_bytes};
 use crate::error::{Error, Result};
 use crate::nand::Geometry;
 use crate::rest::Rest;
@@ -42,6 +43,33 @@ pub enum Form {
     /// TH segments and keeps the room of a full one reserved for them; one that overflows is
     /// rewritten, and split in halves if it must be.
     Append = 2,
+}
+
+/// Where values are that are large enough to be apart from their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValuePlacement {
+    /// With their keys, in the pages of tables.
+    Inline = 0,
+    /// In one stream of pages, as in WiscKey. Compactions tell which of them are garbage.
+    Log = 1,
+    /// In a stream for each group of keys, by their hash, as in HashKV. Reading a group tells which
+    /// of its values are garbage, before the compactions do.
+    Groups = 2,
+}
+
+impl ValuePlacement {
+    /// Every placement, by its number in a checkpoint.
+    pub const ALL: [ValuePlacement; 3] =
+        [ValuePlacement::Inline, ValuePlacement::Log, ValuePlacement::Groups];
+
+    /// Name in a URL.
+    pub fn name(self) -> &'static str {
+        match self {
+            ValuePlacement::Inline => "inline",
+            ValuePlacement::Log => "log",
+            ValuePlacement::Groups => "groups",
+        }
+    }
 }
 
 /// How an acknowledged write survives a power cut before it is flushed.
@@ -89,6 +117,10 @@ pub struct KvSsdOptions {
     /// tables of different levels share them. Tables that exist stay as they are. The paper cuts by
     /// size; Global-Range wrote 12% less and read 2% more (docs/papers/kvssd.md).
     pub cuts: Partitioner,
+    /// Where values go that are written from now on. Those that exist stay where they are.
+    pub values: ValuePlacement,
+    /// Bytes from which a value lies apart.
+    pub values_from: u32,
 }
 
 impl Default for KvSsdOptions {
@@ -108,6 +140,8 @@ impl Default for KvSsdOptions {
             wear_gap: 100,
             policy: "fragmented-leveling".to_string(),
             cuts: Partitioner::GlobalRange,
+            values: ValuePlacement::Inline,
+            values_from: 256,
         }
     }
 }
@@ -187,6 +221,7 @@ impl KvSsdOptions {
                 return Err(Error::BadOption { name, why });
             }
         }
+        self.check_values(geometry)?;
         if cuts_code(self.cuts).is_none() {
             let name = self.cuts.rule().name();
             let why = format!("{name} has no meaning for pages; choose among: {}", cut_names());
@@ -201,6 +236,31 @@ impl KvSsdOptions {
         let policy = self.compaction_policy()?;
         let checked = policy.check(&self.policy_options(geometry));
         checked.map_err(|error| Error::BadOption { name: "compaction", why: error.to_string() })
+    }
+
+    fn check_values(&self, geometry: &Geometry) -> Result<()> {
+        let most = max_value_bytes(geometry);
+        if self.values != ValuePlacement::Inline && !(1..=most).contains(&self.values_from) {
+            let why = format!(
+                "{} is not from 1 to {most}, the longest value of this geometry",
+                self.values_from
+            );
+            return Err(Error::BadOption { name: "values_from", why });
+        }
+        Ok(())
+    }
+
+    /// Groups of a new device: each keeps a block open and ends a page with each flush, so there
+    /// are few on a small device and for a small memtable. Two at least, so that their number
+    /// tells them from a log.
+    pub(super) fn group_count(&self, geometry: &Geometry) -> u8 {
+        const MOST_GROUPS: u32 = 8;
+        let most = (geometry.block_count / 24).min(self.memtable_pages / 16);
+        match self.values {
+            ValuePlacement::Inline => 0,
+            ValuePlacement::Log => 1,
+            ValuePlacement::Groups => most.clamp(2, MOST_GROUPS) as u8,
+        }
     }
 
     /// The cutting of this name.
@@ -233,7 +293,7 @@ impl KvSsdOptions {
     }
 
     /// Bytes for a checkpoint.
-    pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
+    pub(super) fn encode(&self, has_values: bool, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&[
             self.placement as u8
                 | (self.form as u8) << FORM_SHIFT
@@ -254,16 +314,20 @@ impl KvSsdOptions {
         bytes.extend_from_slice(&(self.policy.len() as u16).to_le_bytes());
         bytes.extend_from_slice(self.policy.as_bytes());
         bytes.push(cuts_code(self.cuts).unwrap_or(0));
+        if has_values {
+            bytes.push(self.values as u8);
+            bytes.extend_from_slice(&self.values_from.to_le_bytes());
+        }
     }
 
-    pub(super) fn decode(rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
+    pub(super) fn decode(has_values: bool, rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
         let [first, threshold, durability, percent] = rest.array()?;
         let (form, placement) =
             ((first & !HAS_FILTERS) >> FORM_SHIFT, first & ((1 << FORM_SHIFT) - 1));
         let forms = [Form::Remap, Form::Delay, Form::Append];
         let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
         let durabilities = [Durability::Capacitor, Durability::Log];
-        Some(KvSsdOptions {
+        let mut options = KvSsdOptions {
             placement: *placements.get(usize::from(placement))?,
             form: *forms.get(usize::from(form))?,
             has_filters: first & HAS_FILTERS != 0,
@@ -278,8 +342,31 @@ impl KvSsdOptions {
             wear_gap: rest.u32()?,
             policy: rest.text()?,
             cuts: *CUTS.get(usize::from(rest.array::<1>()?[0]))?,
-        })
+            ..KvSsdOptions::default()
+        };
+        if has_values {
+            let [values] = rest.array()?;
+            options.values = *ValuePlacement::ALL.get(usize::from(values))?;
+            options.values_from = rest.u32()?;
+        }
+        Some(options)
     }
+}
+
+/// Longest key: two of them and an entry must fit a metadata page, and a table a journal page.
+pub(super) fn max_key_bytes(geometry: &Geometry) -> usize {
+    geometry.page_bytes as usize / 16
+}
+
+/// Longest record: its pages lie in one block.
+pub(super) fn max_record_bytes(geometry: &Geometry) -> usize {
+    let pages = (geometry.block_pages as usize * 3 / 4).max(1);
+    page_room_bytes(pages * geometry.page_bytes as usize)
+}
+
+/// Longest value.
+pub(super) fn max_value_bytes(geometry: &Geometry) -> u32 {
+    (max_record_bytes(geometry) - record_bytes(max_key_bytes(geometry), 0)) as u32
 }
 
 /// Cuttings of a device, by their number in a checkpoint.

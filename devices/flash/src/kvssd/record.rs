@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::kv_page::{KvPage, record_bytes};
 use crate::nand::SharedValue;
+use crate::rest::u32_at;
 
 /// What a record says about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,9 @@ pub enum Kind {
     Put = 1,
     /// It is gone.
     Delete = 2,
+    /// It has a value that lies apart, under its key and sequence number. The record holds the
+    /// length of that value.
+    Pointer = 3,
 }
 
 impl Kind {
@@ -19,6 +23,7 @@ impl Kind {
         match number {
             1 => Some(Kind::Put),
             2 => Some(Kind::Delete),
+            3 => Some(Kind::Pointer),
             _ => None,
         }
     }
@@ -29,7 +34,7 @@ impl Kind {
 pub struct Version {
     /// Position in the history of writes, below 2^56.
     pub seq: u64,
-    /// Put or delete.
+    /// Put, delete or pointer.
     pub kind: Kind,
     /// crc32c of the value: made when it is written, and taken along from page to page.
     pub checksum: u32,
@@ -41,6 +46,17 @@ impl Version {
     /// A version with a value of its own.
     pub fn new(seq: u64, kind: Kind, value: &[u8]) -> Version {
         Version { seq, kind, checksum: crc32c::crc32c(value), value: value.into() }
+    }
+
+    /// What the tree holds of a version whose value lies apart.
+    pub(super) fn pointer(&self) -> Version {
+        Version::new(self.seq, Kind::Pointer, &(self.value.len() as u32).to_le_bytes())
+    }
+
+    /// Length of the value that a pointer points to; `None` if this is no pointer.
+    pub(super) fn apart_bytes(&self) -> Option<usize> {
+        let len = u32_at(&self.value, 0).unwrap_or_default();
+        (self.kind == Kind::Pointer).then_some(len as usize)
     }
 }
 

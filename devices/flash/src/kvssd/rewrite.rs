@@ -28,6 +28,8 @@ pub struct Rewriter<'a> {
     pub filter_bytes: usize,
     /// A page and its table end before the first key at or above each of these; ascending.
     pub cuts: &'a [CutKey],
+    /// Is told each version that is not written again.
+    pub on_drop: &'a dyn Fn(&[u8], &Version),
 }
 
 impl Rewriter<'_> {
@@ -123,12 +125,12 @@ impl Rewriter<'_> {
         if versions.len() > 1 {
             let mut newer: Option<u64> = None;
             versions.retain(|version| {
-                let is_seen = newer.is_none_or(|newer| {
-                    let from = self.snapshots.partition_point(|snapshot| *snapshot < version.seq);
-                    self.snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
-                });
+                let is_kept = newer.is_none_or(|newer| is_seen(self.snapshots, version.seq, newer));
                 newer = Some(version.seq);
-                is_seen
+                if !is_kept {
+                    (self.on_drop)(key, version);
+                }
+                is_kept
             });
         }
         let is_idle = |last: &Version| {
@@ -139,6 +141,12 @@ impl Rewriter<'_> {
             versions.pop();
         }
     }
+}
+
+/// Whether a snapshot sees a version although there is a newer one.
+pub(super) fn is_seen(snapshots: &[u64], seq: u64, newer: u64) -> bool {
+    let from = snapshots.partition_point(|snapshot| *snapshot < seq);
+    snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
 }
 
 /// The table of one page, with what a table needs to know of its records.

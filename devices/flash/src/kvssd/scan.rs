@@ -88,7 +88,15 @@ impl KvSsd {
             if record.seq() > snapshot || is_decided {
                 continue;
             }
-            if record.kind() == Kind::Put && !visit(record.key(), record.value()) {
+            let is_wanted = match record.kind() {
+                Kind::Put => visit(record.key(), record.value()),
+                Kind::Pointer => {
+                    let value = scan.device.read_value(record.key(), record.seq())?;
+                    visit(record.key(), &value)
+                }
+                Kind::Delete => true,
+            };
+            if !is_wanted {
                 return Ok(());
             }
             decided = Some(record);

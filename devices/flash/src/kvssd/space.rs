@@ -23,6 +23,8 @@ pub(super) enum Stream {
     Journal,
     Checkpoint,
     Log,
+    /// Values of a group that lie apart.
+    Values(u8),
 }
 
 impl Stream {
@@ -33,6 +35,7 @@ impl Stream {
             Stream::Journal => PageType::Journal,
             Stream::Checkpoint => PageType::Checkpoint,
             Stream::Log => PageType::Log,
+            Stream::Values(_) => PageType::Value,
         }
     }
 }
@@ -74,7 +77,7 @@ pub(super) struct Space {
     bad_count: u32,
     types: Vec<Option<PageType>>,
     live_pages: Vec<u32>,
-    /// Live pages of keys, values and metadata.
+    /// Live pages of keys, values and metadata, values apart included.
     pub(super) data_pages: u64,
     /// Blocks of which a live page cannot be read: no collection takes them.
     stuck: BTreeSet<u32>,
@@ -290,7 +293,7 @@ impl Space {
     }
 
     fn has_data(&self, block: u32) -> bool {
-        matches!(self.types[block as usize], Some(PageType::Kv | PageType::Meta))
+        matches!(self.types[block as usize], Some(PageType::Kv | PageType::Meta | PageType::Value))
     }
 
     /// Keeps what the running transaction programmed.

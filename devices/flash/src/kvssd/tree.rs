@@ -45,6 +45,31 @@ impl Node {
     }
 }
 
+/// A page of values that lie apart from the tables, or the pages of a large one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ValueEntry {
+    /// Number of the first page.
+    pub page: u32,
+    /// How many pages there are.
+    pub page_count: u16,
+    /// Group of its keys.
+    pub group: u8,
+    /// The page answers for the sequence numbers of its group from each of these up to the next of
+    /// any page; ascending.
+    pub starts: Vec<u64>,
+}
+
+/// What a commit does to pages of values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    /// How many groups there are; 0 if the commit knows of no values.
+    pub group_count: u8,
+    /// Ranges of pages that values left: first page and count.
+    pub emptied: Vec<(u32, u32)>,
+    /// Pages that arrive.
+    pub added: Vec<ValueEntry>,
+}
+
 /// A change of the tree: what one journal page says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
@@ -66,6 +91,8 @@ pub struct Commit {
     pub moved: Vec<(u64, u32)>,
     /// Tables that arrive.
     pub added: Vec<Node>,
+    /// Values that lie apart.
+    pub values: Values,
 }
 
 /// The tree and the counters that are committed with it.
@@ -75,6 +102,9 @@ pub struct Tree {
     levels: Vec<Vec<Arc<Node>>>,
     /// The same by number.
     nodes: BTreeMap<u64, Arc<Node>>,
+    /// Values apart from the tables: the groups, and the pages by number.
+    group_count: u8,
+    value_pages: BTreeMap<u32, ValueEntry>,
     pub(super) txn: u64,
     pub(super) next_table_id: u64,
     pub(super) flushed_seq: u64,
@@ -97,6 +127,16 @@ impl Tree {
     /// All tables, level by level.
     pub fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.levels.iter().flatten()
+    }
+
+    /// Pages of values that lie apart from the tables.
+    pub fn value_pages(&self) -> impl Iterator<Item = &ValueEntry> {
+        self.value_pages.values()
+    }
+
+    /// Groups of the values that lie apart; `None` if there are no such values.
+    pub fn group_count(&self) -> Option<u8> {
+        (!self.value_pages.is_empty()).then_some(self.group_count)
     }
 
     /// The table of this number.
@@ -151,6 +191,7 @@ impl Tree {
         for node in &commit.added {
             self.place(node).map_err(corrupt)?;
         }
+        self.apply_values(&commit.values).map_err(corrupt)?;
         while self.levels.last().is_some_and(Vec::is_empty) {
             self.levels.pop();
         }
@@ -160,6 +201,31 @@ impl Tree {
         self.last_seq = self.last_seq.max(commit.last_seq);
         self.last_level = commit.last_level;
         self.cursors.extend(commit.cursors.iter().cloned());
+        Ok(())
+    }
+
+    fn apply_values(&mut self, values: &Values) -> std::result::Result<(), String> {
+        for (first, count) in &values.emptied {
+            let range = *first..first.saturating_add(*count);
+            let gone: Vec<u32> = self.value_pages.range(range).map(|(page, _)| *page).collect();
+            gone.iter().for_each(|page| drop(self.value_pages.remove(page)));
+        }
+        if values.group_count > 0 {
+            let is_other = self.group_count().is_some_and(|count| count != values.group_count);
+            if is_other {
+                return Err("values are in other groups".to_string());
+            }
+            self.group_count = values.group_count;
+        }
+        for entry in &values.added {
+            let is_sound = entry.group < values.group_count
+                && entry.page_count > 0
+                && !entry.starts.is_empty()
+                && entry.starts.is_sorted_by(|one, next| one < next);
+            if !is_sound || self.value_pages.insert(entry.page, entry.clone()).is_some() {
+                return Err(format!("page {} of values has no place", entry.page));
+            }
+        }
         Ok(())
     }
 
@@ -194,6 +260,11 @@ impl Tree {
             txn: self.txn,
             cursors: self.cursors.iter().map(|(level, key)| (*level, key.clone())).collect(),
             added: self.nodes().map(|node| Node::clone(node)).collect(),
+            values: Values {
+                group_count: self.group_count().unwrap_or(0),
+                emptied: Vec::new(),
+                added: self.value_pages.values().cloned().collect(),
+            },
             ..self.next_commit()
         }
     }

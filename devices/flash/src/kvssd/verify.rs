@@ -1,14 +1,18 @@
 //! Reads everything and checks that it fits together: every page of every table, the reference
-//! counts, the live pages of every block. Changes nothing.
+//! counts, the live pages of every block, every value that lies apart. Changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::device::{KvSsd, read_records};
+use super::device::{KvSsd, PagesRead, read_records};
+use super::kv_page::record_bytes;
 use super::meta_page::TableMeta;
 use super::record::Kind;
-use super::tree::Node;
+use super::tree::{Node, ValueEntry};
 use crate::error::{Error, Result};
+
+/// Pointers in the clips of tables, by sequence number, with their keys.
+type Pointers = BTreeMap<u64, Vec<u8>>;
 
 /// What was read and found sound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +29,10 @@ pub struct Verified {
     pub tombstones: u64,
     /// Pages that two or more tables share.
     pub shared_pages: u64,
+    /// Pages of values that lie apart.
+    pub value_pages: u64,
+    /// Values there, those included that no reader needs any more.
+    pub values: u64,
     /// Records that are in no table yet: in the memtable, and saved beside the tables.
     pub memtable_records: u64,
 }
@@ -38,6 +46,7 @@ impl KvSsd {
         let mut found = Verified { memtable_records, ..Verified::default() };
         let mut groups: BTreeMap<u32, (u32, u8)> = BTreeMap::new();
         let mut reals: BTreeMap<u32, (u32, u8)> = BTreeMap::new();
+        let mut pointers: Pointers = BTreeMap::new();
         for node in &nodes {
             let table = self.read_meta(node)?;
             check_node(node, &table)?;
@@ -55,6 +64,8 @@ impl KvSsd {
                     let (key, page) = (lost.key(), entry.page);
                     return Err(wrong(format!("the filter of page {page} denies {key:?}")));
                 }
+                let apart = records.iter().filter(|record| record.kind() == Kind::Pointer);
+                pointers.extend(apart.map(|record| (record.seq(), record.key().to_vec())));
                 let deletes = records.iter().filter(|record| record.kind() == Kind::Delete);
                 found.tombstones += deletes.count() as u64;
             }
@@ -63,7 +74,68 @@ impl KvSsd {
         found.shared_pages = groups.values().filter(|(_, count)| *count > 1).count() as u64;
         groups.extend(reals);
         self.check_space(&nodes, &groups)?;
+        self.check_values(&pointers, &mut found)?;
         Ok(found)
+    }
+
+    /// Every value is at home where it is and, once they are counted, needed only if a pointer
+    /// leads to it; every pointer that leads nowhere is hidden from all readers.
+    fn check_values(&mut self, pointers: &Pointers, found: &mut Verified) -> Result<()> {
+        let known: Vec<u32> = self.tree.value_pages().map(|entry| entry.page).collect();
+        let is_same = |entry: &ValueEntry| self.values.entry(entry.page).as_ref() == Some(entry);
+        if known != self.values.pages_in(0..u32::MAX) || !self.tree.value_pages().all(is_same) {
+            return Err(wrong_values("their pages are not those of the tree".to_string()));
+        }
+        let mut present = BTreeSet::new();
+        for page in self.values.pages_in(0..u32::MAX) {
+            let (mut needed, mut needed_bytes) = (0, 0);
+            for (key, version) in self.read_value_page(page)? {
+                let home = self.values.home(self.values.group_of(&key), version.seq);
+                if home.is_none_or(|(home, _)| home != page) || !present.insert(version.seq) {
+                    let why = format!("version {} is not to be in page {page}", version.seq);
+                    return Err(wrong_values(why));
+                }
+                if self.values.is_counted && self.values.is_needed(page, version.seq) {
+                    needed += 1;
+                    needed_bytes += record_bytes(key.len(), version.value.len()) as u64;
+                    if pointers.get(&version.seq).is_none_or(|other| **other != *key) {
+                        let why = format!("nothing points to version {}", version.seq);
+                        return Err(wrong_values(why));
+                    }
+                }
+                found.values += 1;
+            }
+            let counted = self.values.needed_of(page);
+            if self.values.is_counted && !self.is_hiding() && counted != (needed, needed_bytes) {
+                let why = format!("page {page} has {needed} values in need, counted are others");
+                return Err(wrong_values(why));
+            }
+        }
+        found.value_pages = self.values.used_pages();
+        for (seq, key) in pointers {
+            let home = self.values.home(self.values.group_of(key), *seq);
+            let is_needed = home.is_some_and(|(page, _)| self.values.is_needed(page, *seq));
+            if !present.contains(seq) || !is_needed {
+                self.check_hidden(*seq, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether values may have gone while pointers to them are left.
+    fn is_hiding(&self) -> bool {
+        self.values.group_count() > 1
+    }
+
+    fn check_hidden(&mut self, seq: u64, key: &[u8]) -> Result<()> {
+        let snapshots: Vec<u64> = self.snapshots.keys().copied().chain([u64::MAX]).collect();
+        for snapshot in snapshots {
+            let version = self.find(key, snapshot, &mut PagesRead::default())?;
+            if !self.is_hiding() || version.is_some_and(|version| version.seq == seq) {
+                return Err(wrong_values(format!("version {seq} of a key is needed and is gone")));
+            }
+        }
+        Ok(())
     }
 
     fn check_space(&self, nodes: &[Arc<Node>], groups: &BTreeMap<u32, (u32, u8)>) -> Result<()> {
@@ -78,6 +150,9 @@ impl KvSsd {
         let meta = nodes.iter().map(|node| node.meta_page);
         let journal = self.journal.iter().map(|(_, page)| *page);
         let checkpoints = self.checkpoints.iter().flat_map(|(_, pages)| pages.iter().copied());
+        for (page, what) in self.values.pages() {
+            *live.entry(page / block_pages).or_insert(0) += what.page_count;
+        }
         for page in meta.chain(journal).chain(checkpoints).chain(self.log_pages()) {
             *live.entry(page / block_pages).or_insert(0) += 1;
         }
@@ -91,6 +166,10 @@ impl KvSsd {
         }
         Ok(())
     }
+}
+
+fn wrong_values(why: String) -> Error {
+    Error::Corrupt { what: "values apart", why }
 }
 
 fn wrong(why: String) -> Error {

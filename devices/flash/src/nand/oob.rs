@@ -35,17 +35,20 @@ pub enum PageType {
     Log,
     /// Host blocks of an ordinary block SSD.
     Host,
+    /// Values that lie apart from the tree.
+    Value,
 }
 
 impl PageType {
     /// Every type, in the order of the counters and of the numbers on flash (from 1).
-    pub const ALL: [PageType; 6] = [
+    pub const ALL: [PageType; 7] = [
         PageType::Kv,
         PageType::Meta,
         PageType::Journal,
         PageType::Checkpoint,
         PageType::Log,
         PageType::Host,
+        PageType::Value,
     ];
 
     /// Short name for reports.
@@ -57,7 +60,14 @@ impl PageType {
             PageType::Checkpoint => "checkpoint",
             PageType::Log => "log",
             PageType::Host => "host",
+            PageType::Value => "value",
         }
+    }
+
+    /// Whether all pages of a block of this type are told apart by their spare bytes at boot:
+    /// nothing else says where they are.
+    pub(crate) fn is_own(self) -> bool {
+        !matches!(self, PageType::Kv | PageType::Meta | PageType::Value)
     }
 
     fn from_number(number: u8) -> Option<PageType> {

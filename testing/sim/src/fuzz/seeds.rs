@@ -10,7 +10,9 @@ use runstone::testing::{
 use runstone::{Background, Batch, GcPointers, Options, Store, ValueOptions, ValuePlacement};
 
 use runstone_flash::block::{BlockOptions, BlockStorage};
-use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, Placement};
+use runstone_flash::kvssd::{
+    Durability, KvSsd, KvSsdOptions, Placement, ValuePlacement as DeviceValues,
+};
 use runstone_flash::nand::{Image, MemoryImage, Timing};
 
 use super::flash::{BLOCK_SSD, KVSSD, input_of};
@@ -273,11 +275,15 @@ pub fn operations() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Images of small devices: a KVSSD by capacitor and by log, a block SSD.
+/// Images of small devices: a KVSSD by capacitor and by log, also with values apart, a block SSD.
 pub fn flash() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    let kinds = [(Placement::Mixed, 0), (Placement::PerTable, 2), (Placement::PerLevel, 4)];
-    for (i, (placement, threshold)) in (0..).zip(kinds) {
+    let kinds = [
+        (Placement::Mixed, 0, DeviceValues::Inline),
+        (Placement::PerTable, 2, DeviceValues::Groups),
+        (Placement::PerLevel, 4, DeviceValues::Log),
+    ];
+    for (i, (placement, threshold, values)) in (0..).zip(kinds) {
         for durability in [Durability::Capacitor, Durability::Log] {
             let options = KvSsdOptions {
                 placement,
@@ -287,6 +293,8 @@ pub fn flash() -> Vec<Vec<u8>> {
                 level1_pages: 4,
                 size_ratio: 2,
                 checkpoint_commits: 3,
+                values,
+                values_from: 40,
                 ..KvSsdOptions::default()
             };
             seeds.push(kvssd_of(options, 40 + i * 40));
