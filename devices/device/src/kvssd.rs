@@ -8,7 +8,10 @@ use runstone::{Durability, Error, Result, Value};
 use runstone_flash::Error as FlashError;
 use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
 
-/// Entries that a scan takes at a time; other callers get their turn between two such stretches.
+/// Entries that a scan takes at a time, first and at most: twice as many each time. Other callers
+/// get their turn between two such stretches. A value that lies apart costs a page, so a scan that
+/// ends soon must not have read many ahead.
+const FIRST_SCAN_ENTRIES: usize = 16;
 const SCAN_ENTRIES: usize = 256;
 
 /// A store on a KVSSD. Dropping it syncs what the log still holds back.
@@ -60,12 +63,13 @@ impl KvSsdStore {
         from: Option<&[u8]>,
         direction: kvssd::Direction,
         snapshot: u64,
+        count: usize,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let mut entries = Vec::with_capacity(SCAN_ENTRIES);
+        let mut entries = Vec::with_capacity(count);
         self.run(|device| {
             device.scan(from, direction, snapshot, &mut |key, value| {
                 entries.push((key.to_vec(), value.to_vec()));
-                entries.len() < SCAN_ENTRIES
+                entries.len() < count
             })
         })?;
         Ok(entries)
@@ -84,9 +88,11 @@ impl KvSsdStore {
         };
         let mut from = from.map(<[u8]>::to_vec);
         let mut seen: Option<Vec<u8>> = None;
+        let mut count = FIRST_SCAN_ENTRIES;
         loop {
-            let entries = self.scan_from(from.as_deref(), way, snapshot)?;
-            let is_last = entries.len() < SCAN_ENTRIES;
+            let entries = self.scan_from(from.as_deref(), way, snapshot, count)?;
+            let is_last = entries.len() < count;
+            count = (2 * count).min(SCAN_ENTRIES);
             for (key, value) in &entries {
                 // A stretch begins with the last key of the one before.
                 if seen.as_ref() != Some(key) && !visit(key, value) {

@@ -70,12 +70,13 @@ fn to_text(device: &KvSsd) -> String {
         wear.retired_count
     );
     if let (used @ 1.., needed) = device.value_pages() {
-        text.push_str(&format!(
-            "values apart: {}, of which {} are needed; RAM {}\n",
-            size(used * page_bytes),
-            size(needed * page_bytes),
-            size(ram.value_bytes)
-        ));
+        // Nobody has counted them since the device was opened if all are needed.
+        let needed = match needed < used {
+            true => format!(", of which {} are needed", size(needed * page_bytes)),
+            false => String::new(),
+        };
+        let (used, ram) = (size(used * page_bytes), size(ram.value_bytes));
+        text.push_str(&format!("values apart: {used}{needed}; RAM {ram}\n"));
     }
     if device.counters().user_bytes > 0 {
         text.push_str(&format!("since opening: {}\n", device.write_amplification()));
