@@ -282,7 +282,9 @@ fn kvssd(
     let mut device = device.expect("valid options");
     let mut state = State::new();
     let mut random = Random::new(30);
-    for _ in 0..160 {
+    // All samples together stay small.
+    let writes = if values == DeviceValues::Inline { 160 } else { 100 };
+    for _ in 0..writes {
         let key = format!("key{:02}", random.below(50)).into_bytes();
         if random.one_in(5) {
             device.delete(&key).expect("room");

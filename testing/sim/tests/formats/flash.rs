@@ -1,10 +1,10 @@
 //! Flash images, KVSSDs and the directory of the block SSD: section 11 of docs/formats.md.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_sim::samples::Files;
 
-use super::bytes::{Bytes, at};
+use super::bytes::{Bytes, at, xxh3};
 
 /// The content of an image, page by page.
 pub struct Image<'a> {
@@ -118,6 +118,9 @@ struct Tree {
     txn: u64,
     flushed_seq: u64,
     nodes: BTreeMap<u64, Node>,
+    group_count: u8,
+    /// Pages of values by their first: how many, group, starts.
+    values: BTreeMap<u32, (u16, u8, Vec<u64>)>,
 }
 
 fn short<'a>(reader: &mut Bytes<'a>) -> &'a [u8] {
@@ -151,6 +154,41 @@ impl Tree {
             assert!(id < next_table_id);
             self.nodes.insert(id, Node { meta_page, level, records, fence });
         }
+        if !body.is_empty() {
+            self.apply_values(body);
+        }
+    }
+
+    fn apply_values(&mut self, body: &mut Bytes<'_>) {
+        self.group_count = body.u8();
+        for _ in 0..body.u32() {
+            let (first, count) = (body.u32(), body.u32());
+            self.values.retain(|page, _| !(first..first + count).contains(page));
+        }
+        for _ in 0..body.u32() {
+            let (page, count, group) = (body.u32(), body.u16(), body.u8());
+            let starts = (0..body.u16()).map(|_| body.u64()).collect();
+            assert!(group < self.group_count);
+            self.values.insert(page, (count, group, starts));
+        }
+    }
+
+    /// The value of a pointer: its length is `len`.
+    fn value(&self, image: &Image<'_>, key: &[u8], seq: u64, len: &[u8]) -> Vec<u8> {
+        let product = u128::from(xxh3(key)) * u128::from(self.group_count);
+        let group = (product >> 64) as u8;
+        let of_group = self.values.iter().filter(|(_, (_, of, _))| *of == group);
+        let starts = of_group.flat_map(|(page, (count, _, starts))| {
+            starts.iter().map(move |start| (*start, *page, *count))
+        });
+        let home = starts.filter(|(start, ..)| *start <= seq).max().expect("a home");
+        let (_, page, count) = home;
+        let records = read_group(image, 7, page, u32::from(count));
+        let found = records.into_iter().find(|(of, at, ..)| of == key && *at == seq);
+        let (_, _, value, kind) = found.expect("is there");
+        let value = value.expect("a put");
+        assert_eq!((kind, (value.len() as u32).to_le_bytes().as_slice()), (1, len));
+        value
     }
 }
 
@@ -175,8 +213,12 @@ pub fn kvssd(image: &Image<'_>, saved: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
             *newest = (seq, value);
         }
     };
+    let mut pointers = BTreeSet::new();
     for (id, node) in &tree.nodes {
-        read_table(image, *id, node).into_iter().for_each(&mut add);
+        for (key, seq, value, kind) in read_table(image, *id, node) {
+            pointers.extend((kind == 3).then_some(seq));
+            add((key, seq, value));
+        }
     }
     let mut next = tree.flushed_seq + 1;
     for (key, seq, value) in if is_logged { logged(image) } else { frames(Bytes(saved)) } {
@@ -185,7 +227,13 @@ pub fn kvssd(image: &Image<'_>, saved: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
             add((key, seq, value));
         }
     }
-    let live = versions.into_iter().filter_map(|(key, (_, value))| Some((key, value?)));
+    let live = versions.into_iter().filter_map(|(key, (seq, value))| {
+        let value = match pointers.contains(&seq) {
+            true => tree.value(image, &key, seq, &value?),
+            false => value?,
+        };
+        Some((key, value))
+    });
     live.collect()
 }
 
@@ -212,7 +260,9 @@ fn newest_checkpoint(image: &Image<'_>) -> (Tree, bool) {
     let of_it = pages.range((number, 0)..=(number, u32::MAX));
     let bytes: Vec<u8> = of_it.flat_map(|(_, page)| page.data).copied().collect();
     let mut header = at(&bytes, 0);
-    assert_eq!((header.take(4), header.u32()), (&b"RCKP"[..], 1));
+    assert_eq!(header.take(4), b"RCKP");
+    let format = header.u32();
+    assert!(matches!(format, 1 | 2));
     let len = header.u32() as usize;
     assert!(bytes[len..].iter().all(|byte| *byte == 0));
     let mut body = Bytes(&bytes[12..len]);
@@ -221,13 +271,20 @@ fn newest_checkpoint(image: &Image<'_>) -> (Tree, bool) {
     let _numbers = [(); 6].map(|()| body.u32());
     let (_policy, cuts) = (short(&mut body), body.u8());
     assert!(placement <= 2 && durability <= 1 && cuts <= 2);
+    if format == 2 {
+        let (values, _values_from) = (body.u8(), body.u32());
+        assert!(values <= 2);
+    }
     let mut tree = Tree::default();
     tree.apply(&mut body);
     assert!(body.is_empty());
     (tree, durability == 1)
 }
 
-fn read_table(image: &Image<'_>, id: u64, node: &Node) -> Vec<KvRecord> {
+/// As a record, and its kind.
+type Stamped = (Vec<u8>, u64, Option<Vec<u8>>, u8);
+
+fn read_table(image: &Image<'_>, id: u64, node: &Node) -> Vec<Stamped> {
     let page = &image.pages[&node.meta_page];
     assert_eq!((page.kind, page.owner), (2, id));
     let data = page.data;
@@ -246,21 +303,21 @@ fn read_table(image: &Image<'_>, id: u64, node: &Node) -> Vec<KvRecord> {
         let (lo, hi) = (meta.take(lo), meta.take(hi));
         assert!(lo >= &node.fence.0[..] && hi <= &node.fence.1[..]);
         assert!(u32::from(stratum) < counter && flags <= 3);
-        let records = read_group(image, page, u32::from(pages));
+        let records = read_group(image, 1, page, u32::from(pages));
         assert_eq!(records.len(), count as usize);
-        assert_eq!(flags & 2 != 0, records.iter().any(|(.., value)| value.is_none()));
+        assert_eq!(flags & 2 != 0, records.iter().any(|record| record.2.is_none()));
         counted += records.len() as u64;
         let inside = records.into_iter().filter(|(key, ..)| lo <= &key[..] && &key[..] < hi);
-        found.extend(inside.inspect(|(_, seq, _)| assert!((min_seq..=max_seq).contains(seq))));
+        found.extend(inside.inspect(|(_, seq, ..)| assert!((min_seq..=max_seq).contains(seq))));
     }
     assert_eq!(data.len() - meta.0.len(), used as usize);
     assert!(node.level < 64 && counted >= node.records);
     found
 }
 
-fn read_group(image: &Image<'_>, first: u32, count: u32) -> Vec<KvRecord> {
+fn read_group(image: &Image<'_>, kind: u8, first: u32, count: u32) -> Vec<Stamped> {
     let pages: Vec<&Page<'_>> = (first..first + count).map(|at| &image.pages[&at]).collect();
-    assert!(pages.iter().all(|page| page.kind == 1));
+    assert!(pages.iter().all(|page| page.kind == kind));
     let bytes: Vec<u8> = pages.iter().flat_map(|page| page.data).copied().collect();
     let mut reader = at(&bytes, 0);
     assert_eq!((reader.take(4), reader.u64()), (&b"RSKV"[..], 0));
@@ -278,11 +335,11 @@ fn read_group(image: &Image<'_>, first: u32, count: u32) -> Vec<KvRecord> {
         (key_at, value_at) = (key_end, value_end);
         assert_eq!(checksum, crc(value));
         let value = match word & 0xff {
-            1 => Some(value.to_vec()),
+            1 | 3 => Some(value.to_vec()),
             2 => None,
             kind => panic!("kind {kind}"),
         };
-        (key.to_vec(), word >> 8, value)
+        (key.to_vec(), word >> 8, value, word as u8)
     };
     slots.into_iter().map(record).collect()
 }
