@@ -226,7 +226,7 @@ fn cursors_turn_around_and_respect_bounds() {
     assert_eq!(cursor.key(), b"01998");
     cursor.seek(b"00000").expect("seek");
     assert_eq!(cursor.key(), b"01000");
-    let mut both = store.default_keyspace().range(Some(b"00010"), Some(b"00020")).expect("scan");
+    let mut both = store.default_keyspace().range("00010".."00020").expect("scan");
     let mut seen = Vec::new();
     while let Some(item) = both.next() {
         seen.push(item.expect("entry").0);

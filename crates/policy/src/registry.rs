@@ -1,13 +1,15 @@
 //! The list of compaction policies: the one place that names them all. Options, help, docs tables,
 //! the benchmark sweep and the property tests read it; adding a policy adds its line here.
 
+use std::sync::{PoisonError, RwLock};
+
 use crate::policies::{
     adaptive_tiering, bigtable, binomial, constant, fluid, fragmented_leveling, garnering, guards,
     lazy_leveling, leveling, min_latency, tiering, universal,
 };
 use crate::policy::CompactionPolicy;
 
-/// Every policy, in the order of help and docs tables.
+/// Every policy that is built in, in the order of help and docs tables.
 pub static POLICIES: &[&dyn CompactionPolicy] = &[
     &fragmented_leveling::FRAGMENTED_LEVELING,
     &leveling::LEVELING,
@@ -40,12 +42,78 @@ pub struct UnknownPolicy {
     pub all: Vec<&'static str>,
 }
 
-/// The policy of that name.
+/// Policies that programs brought.
+static REGISTERED: RwLock<Vec<&'static dyn CompactionPolicy>> = RwLock::new(Vec::new());
+
+/// A policy of this name is there already.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a compaction policy named {0:?} is there already: choose another name")]
+pub struct NameTaken(pub String);
+
+/// Adds a policy of the program to those that keyspaces may name, for the life of the process.
+/// Register it before a store is opened that uses it: a store whose policy nobody knows does not
+/// open.
+///
+/// ```
+/// use runstone_policy::options::PolicyOptions;
+/// use runstone_policy::plan::Plan;
+/// use runstone_policy::policy::{CompactionPolicy, Job, LevelTarget};
+/// use runstone_policy::registry;
+/// use runstone_policy::shape::Shape;
+///
+/// /// Tiering by day and leveling by night.
+/// struct DayAndNight;
+///
+/// impl DayAndNight {
+///     fn now(&self) -> &'static dyn CompactionPolicy {
+///         let is_night = false;
+///         registry::find(if is_night { "leveling" } else { "tiering" }).expect("built in")
+///     }
+/// }
+///
+/// impl CompactionPolicy for DayAndNight {
+///     fn name(&self) -> &'static str {
+///         "day-and-night"
+///     }
+///
+///     fn doc(&self) -> &'static str {
+///         "tiering by day, leveling by night"
+///     }
+///
+///     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+///         self.now().targets(shape, options)
+///     }
+///
+///     fn decide(&self, job: &Job<'_>) -> Option<Plan> {
+///         self.now().decide(job)
+///     }
+/// }
+///
+/// registry::register(&DayAndNight).expect("the name is free");
+/// assert_eq!(registry::find("day-and-night").expect("it is there").name(), "day-and-night");
+/// assert!(registry::register(&DayAndNight).is_err());
+/// ```
+pub fn register(policy: &'static dyn CompactionPolicy) -> Result<(), NameTaken> {
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    if POLICIES.iter().chain(&*registered).any(|other| other.name() == policy.name()) {
+        return Err(NameTaken(policy.name().to_owned()));
+    }
+    registered.push(policy);
+    Ok(())
+}
+
+/// The policy of that name, registered ones among them.
 pub fn find(name: &str) -> Result<&'static dyn CompactionPolicy, UnknownPolicy> {
-    if let Some(policy) = POLICIES.iter().find(|policy| policy.name() == name) {
+    let own = POLICIES.iter().find(|policy| policy.name() == name);
+    if let Some(policy) = own {
         return Ok(*policy);
     }
-    let all: Vec<&'static str> = POLICIES.iter().map(|policy| policy.name()).collect();
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(policy) = registered.iter().find(|policy| policy.name() == name) {
+        return Ok(*policy);
+    }
+    let all = POLICIES.iter().chain(&*registered).map(|policy| policy.name());
+    let all: Vec<&'static str> = all.collect();
     Err(UnknownPolicy { name: name.to_owned(), nearest: nearest(name, &all), all })
 }
 

@@ -79,7 +79,8 @@ pub fn make() -> Vec<Sample> {
     ]
 }
 
-/// Options to make and open samples. The store keeps the keyspace options.
+/// Options to make and open samples. The store keeps the keyspace options. The clock is the
+/// system's: for it, what had expired when a sample was made has.
 pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
     Options {
         memory_budget_bytes: 2 << 20,
@@ -88,10 +89,14 @@ pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
         max_wal_bytes: 512 << 10,
         wal_mode: WalMode::Write,
         seed: Some(1),
-        clock: Arc::new(WorkloadClock),
         keyspace,
         ..Options::default()
     }
+}
+
+/// The options to make a sample.
+fn clocked(keyspace: Option<KeyspaceOptions>) -> Options {
+    Options { clock: Arc::new(WorkloadClock), ..options(keyspace) }
 }
 
 fn keyspace(policy: &str) -> KeyspaceOptions {
@@ -124,7 +129,7 @@ fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> S
     let has_cold_stream = options_of.values.cold_stream;
     let has_operands = !options_of.merge_operator.is_empty();
     let expires = options_of.ttl_seconds > 0;
-    let mut store = Store::open_on(Arc::clone(&shared), options(Some(options_of))).expect("fresh");
+    let mut store = Store::open_on(Arc::clone(&shared), clocked(Some(options_of))).expect("fresh");
     let mut state = fill(&store, 220);
     if has_cold_stream {
         cool(&store, &mut state);
@@ -133,13 +138,13 @@ fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> S
         change(&store, &mut state);
         // A new manifest describes the tree as a whole.
         store.close().expect("memory");
-        store = Store::open_on(Arc::clone(&shared), options(None)).expect("opens");
+        store = Store::open_on(Arc::clone(&shared), clocked(None)).expect("opens");
         change(&store, &mut state);
     }
     if expires {
         expire(&store, &mut state);
         store.close().expect("memory");
-        store = Store::open_on(shared, options(None)).expect("opens");
+        store = Store::open_on(shared, clocked(None)).expect("opens");
         expire(&store, &mut state);
     }
     match has_log {

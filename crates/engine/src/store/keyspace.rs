@@ -313,7 +313,7 @@ impl Keyspace {
         Cursor::open(&self.store.reader, &self.inner, options)
     }
 
-    /// Iterates over the keys from `start` (inclusive) to `end` (exclusive), in both directions.
+    /// Iterates over the keys of a range, in both directions.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -323,23 +323,53 @@ impl Keyspace {
     /// for key in ["a", "b", "c"] {
     ///     keyspace.put(key, "")?;
     /// }
-    /// assert_eq!(keyspace.range(Some(b"a"), Some(b"c"))?.count(), 2);
-    /// assert_eq!(keyspace.range(Some(b"b"), None)?.rev().count(), 2);
+    /// assert_eq!(keyspace.range("a".."c")?.count(), 2);
+    /// assert_eq!(keyspace.range("b"..)?.rev().count(), 2);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn range(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<Scan> {
-        Scan::open(&self.store.reader, &self.inner, ReadOptions::default().with_bounds(start, end))
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Scan> {
+        // An empty range ends where it starts.
+        let (start, end) = range_of(&range)?
+            .map_or((Vec::new(), Some(Vec::new())), |(start, end)| {
+                (start, Some(end).filter(|end| !end.is_empty()))
+            });
+        self.scan(ReadOptions::default().with_bounds(Some(&start), end.as_deref()))
+    }
+
+    /// Iterates as the options say: at a snapshot, inside bounds or a prefix, in both directions.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::ReadOptions;
+    ///
+    /// store.put("a", "old")?;
+    /// let snapshot = store.snapshot();
+    /// store.delete("a")?;
+    /// for name in store.keyspaces() {
+    ///     let keyspace = store.keyspace(&name)?;
+    ///     assert_eq!(keyspace.scan(ReadOptions::default().at(&snapshot))?.count(), 1);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scan(&self, options: ReadOptions) -> Result<Scan> {
+        Scan::open(&self.store.reader, &self.inner, options)
     }
 
     /// Iterates over the keys that start with `prefix`, in both directions.
     pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
-        Scan::open(&self.store.reader, &self.inner, ReadOptions::default().with_prefix(prefix))
+        self.scan(ReadOptions::default().with_prefix(prefix))
     }
 
     /// Iterates over the whole keyspace, in both directions.
     pub fn iter(&self) -> Result<Scan> {
-        Scan::open(&self.store.reader, &self.inner, ReadOptions::default())
+        self.scan(ReadOptions::default())
     }
 
     /// The shape of the tree, which is all that a compaction policy sees.

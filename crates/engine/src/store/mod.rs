@@ -36,8 +36,10 @@ mod verify;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use runstone_storage::Storage;
 
 pub use crate::visibility::snapshot::Snapshot;
@@ -56,16 +58,24 @@ use engine::Engine;
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
 
-/// An open store. Dropping it closes it in order; [`Store::close`] also reports errors.
+/// A handle to an open store. Cloning it is cheap. The store is closed in order when its last
+/// handle is dropped, or at once by [`Store::close`], which also reports errors.
 ///
 /// All methods take `&self` and may be called from any number of threads. In a fork of the process
 /// that opened the store they fail with [`Error::OtherProcess`], and dropping it does nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Store {
     inner: Arc<Engine>,
     default: Keyspace,
-    threads: Vec<JoinHandle<()>>,
-    closed: bool,
+    opening: Arc<Opening>,
+}
+
+/// What closes a store with its last handle.
+#[derive(Debug)]
+struct Opening {
+    inner: Arc<Engine>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    closed: AtomicBool,
 }
 
 impl Store {
@@ -215,18 +225,23 @@ impl Store {
         self.inner.verify()
     }
 
-    /// Closes the store: stops background work, flushes memtables and releases the lock.
-    pub fn close(mut self) -> Result<()> {
-        self.close_once()
+    /// Closes the store for all its handles: stops background work, flushes memtables and releases
+    /// the lock. Other handles fail with [`Error::Closed`] from then on. If another handle has
+    /// closed it, this does nothing.
+    pub fn close(self) -> Result<()> {
+        self.opening.close()
     }
+}
 
-    fn close_once(&mut self) -> Result<()> {
-        if mem::replace(&mut self.closed, true) {
+impl Opening {
+    fn close(&self) -> Result<()> {
+        if self.closed.swap(true, AcqRel) {
             return Ok(());
         }
+        let threads = mem::take(&mut *self.threads.lock());
         if let Err(refused @ Error::OtherProcess) = self.inner.env.check_caller() {
             // The threads are not here, and all the rest is the other process's.
-            self.threads.drain(..).for_each(mem::forget);
+            threads.into_iter().for_each(mem::forget);
             mem::forget(Arc::clone(&self.inner));
             return Err(refused);
         }
@@ -234,16 +249,16 @@ impl Store {
         // A listener must not close its store: closing would wait for the job that called the
         // listener. The log keeps what is in memory.
         self.inner.env.check_caller()?;
-        for thread in self.threads.drain(..) {
+        for thread in threads {
             let _ = thread.join();
         }
         outcome.and_then(|()| self.inner.finish_close())
     }
 }
 
-impl Drop for Store {
+impl Drop for Opening {
     fn drop(&mut self) {
-        if let Err(error) = self.close_once()
+        if let Err(error) = self.close()
             && !matches!(error, Error::OtherProcess)
         {
             tracing::warn!(%error, "closing the store failed; the log keeps what was not flushed");

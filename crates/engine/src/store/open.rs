@@ -16,13 +16,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use parking_lot::Mutex;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
-use super::{DEFAULT_KEYSPACE, Keyspace, Store};
+use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::base::codec::NUMBER_LIMIT;
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
@@ -306,7 +306,9 @@ fn finish(inner: Arc<Engine>) -> Result<Store> {
         _ => Vec::new(),
     };
     let default = Keyspace::new(Arc::clone(&inner), keyspace);
-    Ok(Store { inner, default, threads, closed: false })
+    let (threads, closed) = (Mutex::new(threads), AtomicBool::new(false));
+    let opening = Arc::new(Opening { inner: Arc::clone(&inner), threads, closed });
+    Ok(Store { inner, default, opening })
 }
 
 #[cfg(test)]

@@ -99,6 +99,23 @@ impl Deref for Value {
     }
 }
 
+impl From<Value> for Vec<u8> {
+    fn from(value: Value) -> Vec<u8> {
+        match value.0 {
+            Repr::Owned(bytes) => bytes.into_vec(),
+            _ => value.to_vec(),
+        }
+    }
+}
+
+#[cfg(feature = "bytes")]
+impl From<Value> for bytes::Bytes {
+    /// Without a copy: it holds what the value holds.
+    fn from(value: Value) -> bytes::Bytes {
+        bytes::Bytes::from_owner(value)
+    }
+}
+
 impl AsRef<[u8]> for Value {
     fn as_ref(&self) -> &[u8] {
         self

@@ -97,6 +97,11 @@ impl Batch {
         Ok(())
     }
 
+    /// An empty batch with room for `bytes` of keys and values, and some for what goes with them.
+    pub fn with_capacity(bytes: usize) -> Batch {
+        Batch { bytes: Vec::with_capacity(bytes + bytes / 8), ..Batch::default() }
+    }
+
     /// Number of writes.
     pub fn len(&self) -> u64 {
         self.count

@@ -219,7 +219,10 @@ impl World {
         let ([lo, hi, prefix], mut content) = self.bounds(&self.now, random);
         let mut scan = match prefix {
             Some(prefix) => self.keyspace().prefix(&prefix)?,
-            None => self.keyspace().range(lo.as_deref(), hi.as_deref())?,
+            None => {
+                let bounds = ReadOptions::default();
+                self.keyspace().scan(bounds.with_bounds(lo.as_deref(), hi.as_deref()))?
+            }
         };
         loop {
             let (found, expected) = match random.one_in(2) {

@@ -7,6 +7,7 @@ mod dead_ranges;
 mod estimates;
 mod expiry;
 mod extreme_options;
+mod handles;
 mod merge_operators;
 mod operations;
 mod range_deletes;
