@@ -28,6 +28,10 @@ pub struct Args {
     /// How the target is written; without it, its name tells.
     #[arg(long, value_enum)]
     format: Option<Format>,
+    /// For csv, of values that are JSON objects: a column for each of these fields, such as
+    /// name,address.city, beside the key.
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
+    columns: Vec<String>,
     /// Replace what exists.
     #[arg(long)]
     force: bool,
@@ -39,6 +43,9 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         interrupt::watch(&[SIGINT, SIGTERM, SIGHUP]);
         let format = format_of(self.format, &self.target)?;
+        if !self.columns.is_empty() && format != Format::Csv {
+            return Err(Failure::usage("--columns is for csv", "add --format csv"));
+        }
         let is_stdout = self.target.as_os_str() == "-";
         if is_stdout && output.is_json {
             let what = "--json and the export both take standard output";
@@ -47,7 +54,7 @@ impl Args {
         let range = Range::of(&self.selection)?;
         let entries = Location::of(&self.store)?.to_read(self.selection.part.keyspace.name())?;
         let store = opening::places(&self.store);
-        let mut sink = sink::open(&self.target, format, self.force, store, output)?;
+        let mut sink = sink::open(&self.target, format, self.force, store, &self.columns, output)?;
         // Nobody counted the keys of a range.
         let total = entries.estimate().filter(|_| range.is_everything());
         let bar = output.count_bar("export", total);
@@ -96,9 +103,11 @@ impl Args {
         if refused == 0 {
             return Ok(Exit::Ok);
         }
-        let what = match refused {
-            1 => "1 entry has a key that cannot be a file".to_string(),
-            _ => format!("{refused} entries have keys that cannot be files"),
+        let what = match (refused, self.columns.is_empty()) {
+            (1, true) => "1 entry has a key that cannot be a file".to_string(),
+            (_, true) => format!("{refused} entries have keys that cannot be files"),
+            (1, false) => "1 entry has a value that is no JSON object".to_string(),
+            (_, false) => format!("{refused} entries have values that are no JSON objects"),
         };
         Err(Failure::new(Exit::Different, what)
             .at(self.target.display())

@@ -88,6 +88,18 @@ fn find<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
     })
 }
 
+/// The named fields of a value that is an object, as [`field`] takes them; a field that is absent or
+/// null is empty.
+pub fn columns(value: &[u8], names: &[String]) -> Result<Vec<String>, String> {
+    let object: Object<'_> =
+        serde_json::from_slice(value).map_err(|_| "its value is no JSON object".to_string())?;
+    let cell = |name: &String| match find(&object, name).map(RawValue::get) {
+        None | Some("null") => Ok(String::new()),
+        Some(_) => field(&object, name),
+    };
+    names.iter().map(cell).collect()
+}
+
 /// A string is taken as it is, anything else as its JSON text.
 fn field(object: &Object<'_>, name: &str) -> Result<String, String> {
     let Some(value) = find(object, name) else {
@@ -134,6 +146,14 @@ mod tests {
         for absent in ["a.x", "a.", ".a", "a.b.c", "s.b", "a..b"] {
             assert!(key(absent).is_err_and(|what| what.contains(absent)), "{absent}");
         }
+    }
+
+    #[test]
+    fn objects_have_columns() {
+        let names = ["a", "b.c", "none", "null"].map(str::to_string);
+        let cells = columns(br#"{"a":"x,y","b":{"c":[1, 2]},"null":null}"#, &names);
+        assert_eq!(cells, Ok(["x,y", "[1, 2]", "", ""].map(str::to_string).to_vec()));
+        assert!(columns(b"7", &names).is_err() && columns(b"\xff", &names).is_err());
     }
 
     #[test]

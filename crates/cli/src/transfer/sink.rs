@@ -25,6 +25,7 @@ pub fn open<'a>(
     format: Format,
     force: bool,
     store: Vec<PathBuf>,
+    columns: &'a [String],
     output: &'a Output,
 ) -> Result<Box<dyn Sink + 'a>> {
     if format == Format::Dir {
@@ -33,18 +34,25 @@ pub fn open<'a>(
     let sink: Box<dyn Sink + 'a> = match path == Path::new("-") {
         true => {
             let target = Printer { output };
-            Box::new(FileSink { target, format, buffer: header(format) })
+            Box::new(FileSink { target, format, columns, buffer: header(format, columns) })
         }
         false => {
             let target = NewFile::open(path, force, &store)?;
-            Box::new(FileSink { target, format, buffer: header(format) })
+            Box::new(FileSink { target, format, columns, buffer: header(format, columns) })
         }
     };
     Ok(sink)
 }
 
-fn header(format: Format) -> Vec<u8> {
-    if format == Format::Csv { b"key,value\n".to_vec() } else { Vec::new() }
+fn header(format: Format, columns: &[String]) -> Vec<u8> {
+    let mut header = Vec::new();
+    let names: Vec<&[u8]> = columns.iter().map(String::as_bytes).collect();
+    match (format, &names[..]) {
+        (Format::Csv, []) => csv::write(&[b"key", b"value"], &mut header),
+        (Format::Csv, names) => csv::write(&[&[&b"key"[..]], names].concat(), &mut header),
+        _ => {}
+    }
+    header
 }
 
 /// Where lines go.
@@ -53,17 +61,27 @@ trait Target {
     fn finish(&mut self) -> Result<()>;
 }
 
-struct FileSink<T> {
+struct FileSink<'a, T> {
     target: T,
     format: Format,
+    /// Fields of the values that become columns; none if a value is one column.
+    columns: &'a [String],
     buffer: Vec<u8>,
 }
 
-impl<T: Target> Sink for FileSink<T> {
+impl<T: Target> Sink for FileSink<'_, T> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>> {
         match self.format {
             Format::Jsonl => jsonl::write(key, value, &mut self.buffer),
-            Format::Csv => csv::write(&[key, value], &mut self.buffer),
+            Format::Csv if self.columns.is_empty() => csv::write(&[key, value], &mut self.buffer),
+            Format::Csv => match jsonl::columns(value, self.columns) {
+                Ok(cells) => {
+                    let cells = cells.iter().map(String::as_bytes);
+                    let fields: Vec<&[u8]> = std::iter::once(key).chain(cells).collect();
+                    csv::write(&fields, &mut self.buffer);
+                }
+                Err(what) => return Ok(Err(what)),
+            },
             _ => tsv::write(key, value, &mut self.buffer),
         }
         self.target.write(&self.buffer)?;

@@ -672,3 +672,21 @@ fn unreadable_files_are_named() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("cannot read d/closed: Permission denied"), "{}", ran.stderr);
 }
+
+/// Values that are JSON objects become columns, and those that are none are named.
+#[test]
+fn objects_are_exported_as_columns() {
+    let place = Place::new();
+    place.ok(&["put", "s", "1", r#"{"name":"Ann, the first","at":{"city":"Bern"},"age":7}"#]);
+    place.ok(&["put", "s", "2", r#"{"name":"Bob"}"#]);
+    let columns = "name,at.city,age";
+    let csv = place.ok(&["export", "s", "-", "--format", "csv", "--columns", columns]);
+    let expected = "key,name,at.city,age\n1,\"Ann, the first\",Bern,7\n2,Bob,,\n";
+    assert_eq!(csv, expected);
+    place.ok(&["put", "s", "3", "text"]);
+    let ran = place.run(&["export", "s", "out.csv", "--columns", columns]);
+    assert!(ran.code == 1 && ran.stderr.contains("key 3: its value is no"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 entry has a value that is no JSON object"), "{}", ran.stderr);
+    let ran = place.run(&["export", "s", "out.jsonl", "--columns", columns]);
+    assert!(ran.code == 3 && ran.stderr.contains("--columns is for csv"), "{}", ran.stderr);
+}

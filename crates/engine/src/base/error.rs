@@ -91,7 +91,7 @@ pub enum Error {
         /// The name as given.
         name: String,
     },
-    /// A merge operator failed on a key. Its operands stay, and so does everything else.
+    /// A merge operator failed on a key. Nothing is lost: the operands of the key stay.
     #[error("merge operator {operator} failed on key \"{key}\": {what}")]
     MergeFailed {
         /// The name of the operator.

@@ -70,9 +70,14 @@ pub trait MergeOperator: Debug + Send + Sync {
         operands: &[&[u8]],
     ) -> std::result::Result<Vec<u8>, String>;
 
+    /// Whether several operands that are applied to nothing make an operand that stands for them.
+    fn is_associative(&self) -> bool {
+        false
+    }
+
     /// One operand that stands for several, oldest first; `None` if there is none.
-    fn partial_merge(&self, _key: &[u8], _operands: &[&[u8]]) -> Option<Vec<u8>> {
-        None
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        self.is_associative().then(|| self.full_merge(key, None, operands).ok()).flatten()
     }
 
     /// Refuses an operand that no value can take, before it is written.
@@ -122,9 +127,9 @@ impl MergeOperator for Add {
         Ok(sum.to_vec())
     }
 
-    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
-        // Saturation makes the order matter, so signed sums may only be folded on a value.
-        if self.is_signed { None } else { self.full_merge(key, None, operands).ok() }
+    /// Saturation makes the order matter, so signed sums may only be folded on a value.
+    fn is_associative(&self) -> bool {
+        !self.is_signed
     }
 
     fn check(&self, operand: &[u8]) -> std::result::Result<(), String> {
@@ -154,8 +159,8 @@ impl MergeOperator for Extreme {
         Ok(found.copied().unwrap_or_default().to_vec())
     }
 
-    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
-        self.full_merge(key, None, operands).ok()
+    fn is_associative(&self) -> bool {
+        true
     }
 }
 
@@ -181,8 +186,8 @@ impl MergeOperator for Append {
         Ok(all.join(self.separator.as_bytes()))
     }
 
-    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
-        self.full_merge(key, None, operands).ok()
+    fn is_associative(&self) -> bool {
+        true
     }
 }
 
@@ -286,7 +291,10 @@ impl Merging {
         }
         let checked = self.operator.as_ref().map_or(Ok(()), |operator| operator.check(operand));
         checked.map_err(|what| {
-            Error::invalid(format!("operand of {}: {what}", self.name), "write another operand")
+            Error::invalid(
+                format!("merge operator {} refuses the operand: {what}", self.name),
+                "see what the operator takes, and write that",
+            )
         })
     }
 

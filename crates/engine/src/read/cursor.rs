@@ -16,6 +16,7 @@ use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::format::record::Pointer;
 use crate::read::covers::Covers;
+use crate::read::ends::{Ends, Entry, Walking};
 use crate::read::get::{Got, Moment, Reader};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
@@ -921,15 +922,43 @@ fn sources(view: &View, access: Access) -> Vec<Source> {
     sources
 }
 
+impl Walking for Cursor {
+    fn go_to_first(&mut self) -> Result<()> {
+        self.seek_to_first()
+    }
+
+    fn go_to_last(&mut self) -> Result<()> {
+        self.seek_to_last()
+    }
+
+    fn go_up(&mut self) -> Result<()> {
+        self.next()
+    }
+
+    fn go_down(&mut self) -> Result<()> {
+        self.prev()
+    }
+
+    fn has_entry(&self) -> bool {
+        self.valid()
+    }
+
+    fn key(&self) -> &[u8] {
+        Cursor::key(self)
+    }
+
+    fn value(&self) -> Value {
+        self.pin_value()
+    }
+}
+
 /// A standard iterator over keys and values, from both ends. After an error it ends.
 #[derive(Debug)]
 pub struct Scan {
     reader: Arc<Reader>,
     keyspace: Arc<KeyspaceCore>,
     options: ReadOptions,
-    front: Option<Cursor>,
-    back: Option<Cursor>,
-    done: bool,
+    ends: Ends<Cursor>,
 }
 
 impl Scan {
@@ -944,43 +973,12 @@ impl Scan {
             options.snapshot = Some(reader.visibility.snapshot());
         }
         let (reader, keyspace) = (Arc::clone(reader), Arc::clone(keyspace));
-        Ok(Scan { reader, keyspace, options, front: None, back: None, done: false })
+        Ok(Scan { reader, keyspace, options, ends: Ends::default() })
     }
 
-    fn advance(&mut self, forward: bool) -> Result<Option<(Vec<u8>, Value)>> {
-        if self.done {
-            return Ok(None);
-        }
-        let slot = if forward { &mut self.front } else { &mut self.back };
-        let cursor = match slot {
-            Some(cursor) => {
-                if forward {
-                    cursor.next()?
-                } else {
-                    cursor.prev()?
-                }
-                cursor
-            }
-            None => {
-                let cursor =
-                    slot.insert(Cursor::open(&self.reader, &self.keyspace, self.options.clone())?);
-                if forward {
-                    cursor.seek_to_first()?
-                } else {
-                    cursor.seek_to_last()?
-                }
-                cursor
-            }
-        };
-        let item = cursor.valid().then(|| (cursor.key().to_vec(), cursor.pin_value()));
-        let met = match (&self.front, &self.back) {
-            (Some(front), Some(back)) => {
-                !front.valid() || !back.valid() || front.key() >= back.key()
-            }
-            _ => false,
-        };
-        self.done = item.is_none() || met;
-        Ok(item.filter(|_| !met))
+    fn advance(&mut self, is_upward: bool) -> Option<Result<Entry>> {
+        let open = || Cursor::open(&self.reader, &self.keyspace, self.options.clone());
+        self.ends.advance(is_upward, open)
     }
 }
 
@@ -988,16 +986,12 @@ impl Iterator for Scan {
     type Item = Result<(Vec<u8>, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.advance(true);
-        self.done |= item.is_err();
-        item.transpose()
+        self.advance(true)
     }
 }
 
 impl DoubleEndedIterator for Scan {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let item = self.advance(false);
-        self.done |= item.is_err();
-        item.transpose()
+        self.advance(false)
     }
 }

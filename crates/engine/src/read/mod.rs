@@ -2,11 +2,13 @@
 //!
 //! - [`get`]: point reads, by `tree/version.rs` and `table/reader.rs`.
 //! - [`cursor`]: filters the merged entries to what a reader may see.
+//! - [`ends`]: a standard iterator, by a cursor for each end.
 //! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value under operands.
 //! - [`merge`]: the k-way merge; [`source`]: one sorted stream per memtable and run.
 
 mod covers;
 pub mod cursor;
+pub(crate) mod ends;
 mod fold;
 pub(crate) mod get;
 pub mod merge;

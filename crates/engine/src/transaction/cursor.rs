@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use crate::base::error::Result;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::read::cursor::{Cursor, ReadOptions};
+use crate::read::ends::{Ends, Entry, Walking};
 use crate::read::get::Reader;
 use crate::transaction::read_set::{ReadSet, Span};
 use crate::transaction::write_set::KeyspaceWrites;
@@ -384,56 +385,53 @@ impl Tracker<'_> {
     }
 }
 
+impl Walking for TransactionCursor<'_> {
+    fn go_to_first(&mut self) -> Result<()> {
+        self.seek_to_first()
+    }
+
+    fn go_to_last(&mut self) -> Result<()> {
+        self.seek_to_last()
+    }
+
+    fn go_up(&mut self) -> Result<()> {
+        self.next()
+    }
+
+    fn go_down(&mut self) -> Result<()> {
+        self.prev()
+    }
+
+    fn has_entry(&self) -> bool {
+        self.valid()
+    }
+
+    fn key(&self) -> &[u8] {
+        TransactionCursor::key(self)
+    }
+
+    fn value(&self) -> Value {
+        self.pin_value()
+    }
+}
+
 /// A standard iterator over keys and values as a transaction sees them, from both ends. After an
 /// error it ends.
 #[derive(Debug)]
 pub struct TransactionScan<'t> {
     source: Source<'t>,
     options: ReadOptions,
-    front: Option<TransactionCursor<'t>>,
-    back: Option<TransactionCursor<'t>>,
-    done: bool,
+    ends: Ends<TransactionCursor<'t>>,
 }
 
 impl<'t> TransactionScan<'t> {
     pub(crate) fn new(source: Source<'t>, options: ReadOptions) -> TransactionScan<'t> {
-        TransactionScan { source, options, front: None, back: None, done: false }
+        TransactionScan { source, options, ends: Ends::default() }
     }
 
-    fn advance(&mut self, is_upward: bool) -> Result<Option<(Vec<u8>, Value)>> {
-        if self.done {
-            return Ok(None);
-        }
-        let slot = if is_upward { &mut self.front } else { &mut self.back };
-        let cursor = match slot {
-            Some(cursor) if is_upward => {
-                cursor.next()?;
-                cursor
-            }
-            Some(cursor) => {
-                cursor.prev()?;
-                cursor
-            }
-            None => {
-                let fresh = TransactionCursor::open(self.source.clone(), self.options.clone())?;
-                let cursor = slot.insert(fresh);
-                if is_upward {
-                    cursor.seek_to_first()?
-                } else {
-                    cursor.seek_to_last()?
-                }
-                cursor
-            }
-        };
-        let item = cursor.valid().then(|| (cursor.key().to_vec(), cursor.pin_value()));
-        let met = match (&self.front, &self.back) {
-            (Some(front), Some(back)) => {
-                !front.valid() || !back.valid() || front.key() >= back.key()
-            }
-            _ => false,
-        };
-        self.done = item.is_none() || met;
-        Ok(item.filter(|_| !met))
+    fn advance(&mut self, is_upward: bool) -> Option<Result<Entry>> {
+        let open = || TransactionCursor::open(self.source.clone(), self.options.clone());
+        self.ends.advance(is_upward, open)
     }
 }
 
@@ -441,17 +439,13 @@ impl Iterator for TransactionScan<'_> {
     type Item = Result<(Vec<u8>, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.advance(true);
-        self.done |= item.is_err();
-        item.transpose()
+        self.advance(true)
     }
 }
 
 impl DoubleEndedIterator for TransactionScan<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        let item = self.advance(false);
-        self.done |= item.is_err();
-        item.transpose()
+        self.advance(false)
     }
 }
 

@@ -51,7 +51,7 @@ const RANKS: [u32; 34] = [
 ];
 
 impl Draws {
-    /// The record of a draw. The same number gives the same.
+    /// The record that a draw stands for. Equal draws stand for the same record.
     fn record(self, number: u64, records: u64) -> u64 {
         let bits = mix64(number);
         let Draws::Zipfian = self else { return bits % records };

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use runstone::{Batch, Keyspace, Snapshot, Store, Value, WriteOptions};
+use runstone::{Batch, Error, Keyspace, Snapshot, Store, Value, WriteOptions};
 
 use super::{
-    COUNT_KEY, Model, Soak, apply, count_in, difference, key_of, keyspace_of, model_in, text,
-    value_of,
+    COUNT_KEY, Change, LASTING, Model, PASSING, Soak, count_in, difference, key_of, keyspace_of,
+    model_in, text, value_of,
 };
 use crate::random::Random;
 
@@ -72,17 +72,15 @@ fn write(
     for number in first.. {
         let changes = soak.operation(number);
         let mut batch = Batch::new();
-        for (key, len) in &changes {
-            let (name, keyspace) = (key_of(*key), keyspace_of(keyspaces, *key));
-            match len {
-                Some(len) => batch.put(keyspace, name, value_of(number, *key, *len)),
-                None => batch.delete(keyspace, name),
-            }
-            .map_err(text)?;
+        for (key, change) in &changes {
+            add(&mut batch, keyspaces, number, *key, *change).map_err(text)?;
         }
         batch.put(&keyspaces[0], COUNT_KEY, number.to_le_bytes()).map_err(text)?;
         store.write(&batch, WriteOptions::default()).map_err(|error| format!("write: {error}"))?;
-        apply(&mut model, number, &changes);
+        soak.apply(&mut model, number, &changes);
+        if changes.iter().any(|(_, change)| matches!(change, Change::PutPassing)) {
+            std::thread::sleep(2 * PASSING);
+        }
         if number % OPERATIONS_PER_LINE == 0 {
             writeln!(out, "at {number}").map_err(text)?;
         }
@@ -112,6 +110,25 @@ fn write(
         }
     }
     Ok(())
+}
+
+fn add(
+    batch: &mut Batch,
+    keyspaces: &[Keyspace],
+    number: u64,
+    key: u64,
+    change: Change,
+) -> Result<(), Error> {
+    let (name, keyspace) = (key_of(key), keyspace_of(keyspaces, key));
+    match change {
+        Change::Put(len) => batch.put(keyspace, name, value_of(number, key, len)),
+        Change::PutLasting(len) => {
+            batch.put_with_ttl(keyspace, name, value_of(number, key, len), LASTING)
+        }
+        Change::PutPassing => batch.put_with_ttl(keyspace, name, "passing", PASSING),
+        Change::Delete => batch.delete(keyspace, name),
+        Change::DeleteRange(to) => batch.delete_range(keyspace, name..key_of(to)),
+    }
 }
 
 fn check_one(keyspaces: &[Keyspace], model: &Model, key: u64) -> Result<Held, String> {

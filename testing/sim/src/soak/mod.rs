@@ -1,5 +1,5 @@
 //! Random work in a process that is killed, for as long as one likes: puts between small and large,
-//! deletes, snapshots held, collection, `kill -9` at any moment, reopening.
+//! some of which expire, deletes of keys and ranges, snapshots held, collection, `kill -9` at any moment, reopening.
 //!
 //! 1. The operations are a function of seed and number, so that both processes know them. Each is
 //!    one batch, which also writes its number.
@@ -19,6 +19,7 @@ mod parent;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use runstone::{
     Background, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot,
@@ -78,8 +79,26 @@ const LEAST_VALUE_BYTES: usize = 16;
 /// The expected state of a key: the number of the last write, and the length of its value.
 type Model = BTreeMap<u64, (u64, usize)>;
 
-/// A write: a key, and the length of its value, or a deletion.
-type Change = (u64, Option<usize>);
+/// A write.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// Stores a value of this length.
+    Put(usize),
+    /// The same, and lets it expire when everybody is gone.
+    PutLasting(usize),
+    /// Stores a value that has expired when the next operation begins.
+    PutPassing,
+    Delete,
+    /// Deletes the keys of the keyspace from this one on, up to another.
+    DeleteRange(u64),
+}
+
+/// The time to live of entries that are to stay.
+const LASTING: Duration = Duration::from_secs(1 << 33);
+/// The time to live of those that are to go.
+const PASSING: Duration = Duration::from_millis(1);
+/// Keys of the longest range that is deleted.
+const MOST_RANGE_KEYS: u64 = 40;
 
 impl Soak {
     /// The options of the n-th opening.
@@ -105,6 +124,7 @@ impl Soak {
                 let seed = Random::new(self.seed ^ opening ^ 0x7ee5).draw();
                 Options {
                     compaction_slices: Some(1 + random.below(4) as usize),
+                    clock: Options::default().clock,
                     ..workload::options(seed, Background::Threads(2))
                 }
             }
@@ -115,7 +135,7 @@ impl Soak {
         if let Some(keyspace) = &mut options.keyspace {
             keyspace.write_buffer_bytes = 512 << 10;
             keyspace.values = values;
-            keyspace.merge_operator.clear();
+            workload::set_programs(keyspace, false, !keyspace.compaction_filter.is_empty());
         }
         options
     }
@@ -133,24 +153,27 @@ impl Soak {
     }
 
     /// The writes of an operation.
-    fn operation(&self, number: u64) -> Vec<Change> {
+    fn operation(&self, number: u64) -> Vec<(u64, Change)> {
         let mut random = Random::new(self.seed ^ number.wrapping_mul(0x9e6c_63d0_876a_3f35));
         let count = if random.one_in(8) { 1 + random.below(6) } else { 1 };
         let change = |random: &mut Random| {
             // The smaller of two, so that some keys are written often.
             let key = random.below(self.keys).min(random.below(self.keys));
             let more = match random.below(100) {
-                0..12 => return (key, None),
+                0 => return (key, Change::PutPassing),
+                1 => return (key, Change::DeleteRange(key + 1 + random.below(MOST_RANGE_KEYS))),
+                2..12 => return (key, Change::Delete),
                 12..35 => random.below(100),
                 35..36 => random.below(150_000),
                 _ => SEPARATE_AT.into(),
             };
             if self.large_bytes > 0 && random.one_in(WRITES_PER_LARGE) {
                 let more = random.below(self.large_bytes) as usize;
-                return (key, Some(LEAST_VALUE_BYTES + more));
+                return (key, Change::Put(LEAST_VALUE_BYTES + more));
             }
             let spread = if more == u64::from(SEPARATE_AT) { random.below(3_000) } else { 0 };
-            (key, Some(LEAST_VALUE_BYTES + (more + spread) as usize))
+            let len = LEAST_VALUE_BYTES + (more + spread) as usize;
+            (key, if random.one_in(6) { Change::PutLasting(len) } else { Change::Put(len) })
         };
         (0..count).map(|_| change(&mut random)).collect()
     }
@@ -158,7 +181,22 @@ impl Soak {
     /// The state after the operations `from` to `to`.
     fn replay(&self, model: &mut Model, from: u64, to: u64) {
         for number in from..=to {
-            apply(model, number, &self.operation(number));
+            self.apply(model, number, &self.operation(number));
+        }
+    }
+
+    fn apply(&self, model: &mut Model, number: u64, changes: &[(u64, Change)]) {
+        for (key, change) in changes {
+            match change {
+                Change::Put(len) | Change::PutLasting(len) => {
+                    model.insert(*key, (number, *len));
+                }
+                Change::PutPassing | Change::Delete => _ = model.remove(key),
+                Change::DeleteRange(to) => {
+                    let range = (*key..*to).step_by(self.keyspaces as usize);
+                    range.for_each(|key| _ = model.remove(&key));
+                }
+            }
         }
     }
 }
@@ -169,15 +207,6 @@ fn tree_of(policy: &str) -> Options {
     keyspace.shape.table_bytes = 128 << 10;
     keyspace.shape.base_bytes = 512 << 10;
     Options { background: Background::Threads(2), keyspace: Some(keyspace), ..Options::default() }
-}
-
-fn apply(model: &mut Model, number: u64, changes: &[Change]) {
-    for (key, len) in changes {
-        match len {
-            Some(len) => model.insert(*key, (number, *len)),
-            None => model.remove(key),
-        };
-    }
 }
 
 fn key_of(key: u64) -> String {

@@ -93,7 +93,8 @@ fn a_batch_applies_in_order() {
     }
 }
 
-/// A batch that does not fit a log segment gets its numbers late, and so do its range deletes.
+/// A batch that does not fit a log segment is numbered after it was inserted. Its range deletes act
+/// by those numbers.
 #[test]
 fn a_large_batch_deletes_ranges() {
     let store = open(|_| ());

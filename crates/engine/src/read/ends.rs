@@ -1,0 +1,81 @@
+//! A standard iterator from both ends, by one cursor for each end.
+
+use crate::base::error::Result;
+use crate::values::Value;
+
+/// What such an iterator asks of a cursor.
+pub(crate) trait Walking {
+    fn go_to_first(&mut self) -> Result<()>;
+    fn go_to_last(&mut self) -> Result<()>;
+    fn go_up(&mut self) -> Result<()>;
+    fn go_down(&mut self) -> Result<()>;
+    /// Whether it is on an entry, neither behind the last nor before the first.
+    fn has_entry(&self) -> bool;
+    fn key(&self) -> &[u8];
+    fn value(&self) -> Value;
+}
+
+/// An entry, owned.
+pub(crate) type Entry = (Vec<u8>, Value);
+
+/// Two cursors that walk towards each other, until they meet or one fails.
+#[derive(Debug)]
+pub(crate) struct Ends<C> {
+    front: Option<C>,
+    back: Option<C>,
+    done: bool,
+}
+
+impl<C> Default for Ends<C> {
+    fn default() -> Self {
+        Ends { front: None, back: None, done: false }
+    }
+}
+
+impl<C: Walking> Ends<C> {
+    /// The next entry from below or from above. `open` makes a cursor.
+    pub(crate) fn advance(
+        &mut self,
+        is_upward: bool,
+        open: impl FnOnce() -> Result<C>,
+    ) -> Option<Result<Entry>> {
+        if self.done {
+            return None;
+        }
+        let item = self.step(is_upward, open);
+        self.done |= !matches!(item, Ok(Some(_)));
+        item.transpose()
+    }
+
+    fn step(&mut self, is_upward: bool, open: impl FnOnce() -> Result<C>) -> Result<Option<Entry>> {
+        let slot = if is_upward { &mut self.front } else { &mut self.back };
+        let cursor = match (slot, is_upward) {
+            (Some(cursor), true) => {
+                cursor.go_up()?;
+                cursor
+            }
+            (Some(cursor), false) => {
+                cursor.go_down()?;
+                cursor
+            }
+            (slot, true) => {
+                let cursor = slot.insert(open()?);
+                cursor.go_to_first()?;
+                cursor
+            }
+            (slot, false) => {
+                let cursor = slot.insert(open()?);
+                cursor.go_to_last()?;
+                cursor
+            }
+        };
+        let item = cursor.has_entry().then(|| (cursor.key().to_vec(), cursor.value()));
+        Ok(item.filter(|_| !self.have_met()))
+    }
+
+    /// Whether the cursors have passed each other, or one has passed all.
+    fn have_met(&self) -> bool {
+        let Some((front, back)) = self.front.as_ref().zip(self.back.as_ref()) else { return false };
+        !front.has_entry() || !back.has_entry() || front.key() >= back.key()
+    }
+}
