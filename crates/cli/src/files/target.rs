@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use runstone::{Batch, Durability, Keyspace, Store, WriteOptions};
+use runstone::{Batch, Durability, Keyspace, Store, ValuePlacement, WriteOptions};
 
 use super::options_of;
 use crate::failure::Result;
@@ -51,9 +51,10 @@ impl Target for StoreTarget {
         self.batch.put(&self.keyspace, key, value)
     }
 
-    /// Value files that write pointers back take a load only where they hold no key.
+    /// A load keeps values with their keys until compactions rewrite them, so where values lie apart
+    /// it would write them twice.
     fn can_load(&self) -> bool {
-        !self.keyspace.options().values.writes_back()
+        self.keyspace.options().values.placement == ValuePlacement::Inline
     }
 
     fn load(

@@ -21,6 +21,7 @@ use runstone_policy::shape::Table;
 use crate::base::env::Env;
 use crate::base::error::Result;
 use crate::base::event::Event;
+use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -102,10 +103,12 @@ impl Flusher {
         self.write_and_install(waiting)
     }
 
-    /// Flushes the oldest waiting memtable of a keyspace in which no job runs; `false` if none
-    /// waits. It makes no room for values, which could take numbers; their file grows instead.
-    pub(crate) fn flush_frozen(&self, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
+    /// Flushes the oldest waiting memtable of a keyspace in which no job runs, if it is older than
+    /// `seq`; `false` if it is not, or none waits. It makes no room for values, which could take
+    /// numbers; their file grows instead.
+    pub(crate) fn flush_frozen(&self, keyspace: &Arc<KeyspaceCore>, seq: SeqNo) -> Result<bool> {
         let oldest = keyspace.view.load().immutable.last().cloned();
+        let oldest = oldest.filter(|memtable| memtable.first_seq() < seq);
         self.write_and_install(oldest.map(|memtable| (keyspace, memtable)).into_iter().collect())
     }
 

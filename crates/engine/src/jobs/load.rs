@@ -29,6 +29,7 @@ use runstone_policy::policy::load_edit;
 use runstone_policy::shape::Table;
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{Kind, SeqNo, pack};
 use crate::base::metrics::Counter;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -55,9 +56,6 @@ pub(crate) struct Load<'a> {
     last_key: Vec<u8>,
     entries: u64,
     user_bytes: u64,
-    /// When the entries expire by the keyspace's options, as of the last look at the clock, which
-    /// moves little between two of them.
-    expires_ms: Option<u64>,
     /// A value with its instant.
     expiring: Vec<u8>,
     /// Closing the store, changing the options and dropping the keyspace wait for it.
@@ -111,7 +109,6 @@ impl Runner {
             last_key: Vec::new(),
             entries: 0,
             user_bytes: 0,
-            expires_ms: None,
             expiring: Vec::new(),
             _claim: claim,
         })
@@ -132,7 +129,9 @@ impl Runner {
         let marker = self.catalog.unused_keyspace()?;
         let number = self.committer.number_load(keyspace, marker)?;
         reached!(LoadNumbered);
-        while self.flusher.flush_frozen(keyspace)? {}
+        // Newer memtables may wait already: somebody else flushes, or commits a large batch. Their
+        // writes become visible only after the load, so a flush would wait for itself.
+        while self.flusher.flush_frozen(keyspace, number.seq())? {}
         self.committer.sync_through(number.seq())?;
         match self.installer.install_load(keyspace, &load.tables, number.seq()) {
             Err(refused @ Error::InvalidArgument { .. }) => Err(refused),
@@ -144,7 +143,8 @@ impl Runner {
 impl Load<'_> {
     /// Adds a put or a delete of a key above all before.
     pub(crate) fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
-        check_sizes(key.len(), value.len())?;
+        let expiry_ms = self.expiry_ms().filter(|_| kind == Kind::Put);
+        check_sizes(key.len(), value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES))?;
         if self.entries > 0 && *key <= *self.last_key {
             return Err(self.unsorted(key));
         }
@@ -152,9 +152,6 @@ impl Load<'_> {
         if self.entries.is_multiple_of(PREPARE_INTERVAL) {
             self.runner.env.check_writable()?;
             self.runner.preparer.let_flushes_pass();
-            let ttl_ms = Some(self.keyspace.ttl_ms.load(Relaxed)).filter(|ttl_ms| *ttl_ms > 0);
-            let now_ms = self.runner.env.watch.now_ms();
-            self.expires_ms = ttl_ms.map(|ttl_ms| now_ms.saturating_add(ttl_ms));
         }
         let table_bytes = self.open.as_ref().map_or(0, |(_, table)| table.estimated_bytes());
         let prefixer = self.layout.prefixer.as_ref();
@@ -169,7 +166,7 @@ impl Load<'_> {
                 self.open.insert((id, table))
             }
         };
-        match self.expires_ms.filter(|_| kind == Kind::Put) {
+        match expiry_ms {
             None => table.add(key, pack(0, kind), value)?,
             Some(at_ms) => {
                 self.expiring.clear();
@@ -183,6 +180,15 @@ impl Load<'_> {
         self.entries += 1;
         self.user_bytes += (key.len() + value.len()) as u64;
         Ok(())
+    }
+
+    /// When an entry of now expires by the keyspace's options. Entries may come slowly, so each
+    /// looks at the clock.
+    fn expiry_ms(&self) -> Option<u64> {
+        match self.keyspace.ttl_ms.load(Relaxed) {
+            0 => None,
+            ttl_ms => Some(self.runner.env.watch.now_ms().saturating_add(ttl_ms)),
+        }
     }
 
     /// Makes all that was added part of the keyspace, and returns the number of entries.
@@ -252,7 +258,8 @@ impl Installer {
         let mut manifest = self.catalog.manifest.lock();
         keyspace.check_exists()?;
         let view = keyspace.view.load_full();
-        assert!(view.immutable.is_empty(), "older data would lie above the load");
+        let are_newer = view.immutable.iter().all(|memtable| memtable.first_seq() > seq);
+        assert!(are_newer, "older data would lie above the load");
         let options = keyspace.options.load();
         let shape = &view.version.shape;
         let edit = load_edit(shape, options.compaction_policy()?, &options.shape, &tables);

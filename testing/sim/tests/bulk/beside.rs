@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
-use runstone::{Background, Keyspace, KeyspaceOptions, Options, Store};
+use runstone::{Background, Batch, Keyspace, KeyspaceOptions, Options, Store, WriteOptions};
 
 const KEYS: u64 = 400;
 
@@ -107,6 +107,42 @@ fn check(policy: &str, threads: usize) {
             store.compact().expect("compacts");
         }
     }
+}
+
+/// Somebody flushes and somebody commits large batches while loads end: both put newer memtables
+/// behind the load's back, whose writes become visible only after it.
+#[test]
+fn flushes_and_large_batches() {
+    let store = open("leveling", 2);
+    let keyspace = store.default_keyspace();
+    let done = AtomicBool::new(false);
+    let work = |kind: u8| match kind {
+        0 => keyspace.put("small", "value").expect("puts"),
+        1 => store.flush().expect("flushes"),
+        _ => {
+            let mut batch = Batch::new();
+            batch.put(keyspace, "large", vec![1; 9 << 20]).expect("adds");
+            store.write(&batch, WriteOptions::default()).expect("writes");
+        }
+    };
+    std::thread::scope(|scope| {
+        let (work, done) = (&work, &done);
+        for kind in 0..3 {
+            scope.spawn(move || {
+                while !done.load(Relaxed) {
+                    work(kind);
+                }
+            });
+        }
+        for load in 0..40u64 {
+            let entries = (0..50).map(|number| (key(number), load.to_be_bytes()));
+            assert_eq!(keyspace.bulk_load(entries).expect("loads"), 50);
+            let found = keyspace.get(key(7)).expect("reads");
+            assert_eq!(found.as_deref(), Some(&load.to_be_bytes()[..]));
+        }
+        done.store(true, Relaxed);
+    });
+    assert!(store.verify().expect("verifies").is_clean());
 }
 
 #[test]
