@@ -16,9 +16,10 @@ pub enum FilterDecision {
     Change(Vec<u8>),
 }
 
-/// Looks at entries that compactions pass, from several threads. It sees what readers of now see:
-/// no entry that a snapshot needs, and no operand. When a compaction comes along is not said, so
-/// what it removes may be read for long. [`crate::Keyspace::compact`] shows it everything.
+/// Looks at entries that compactions pass, from several threads. It is shown puts that readers of
+/// now see, if no snapshot saw them when the compaction began; a snapshot that is taken while the
+/// compaction runs may see what the filter did. Operands and the values below them are not shown.
+/// Until a compaction passes an entry, reads see it; [`crate::Keyspace::compact`] passes all.
 ///
 /// ```
 /// use std::sync::Arc;

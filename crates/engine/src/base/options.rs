@@ -615,7 +615,7 @@ impl KeyspaceOptions {
         policy.check(&self.shape)?;
         self.prefix_rule()?;
         self.values.check()?;
-        self.check_pointer_writers()?;
+        self.check_programs()?;
         let ranges: [(&str, u64, u64, u64); 9] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
@@ -676,30 +676,32 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Collections that write pointers would put them above the operands of their keys, and bring
-    /// back what a compaction filter removed.
-    fn check_pointer_writers(&self) -> Result<()> {
-        if self.values.placement != ValuePlacement::Vlog && !self.values.writes_back() {
-            return Ok(());
+    /// Refuses what does not go with the placement of values. Collections that write pointers would
+    /// put them above the operands of their keys. The record of a value that a compaction filter
+    /// removes would be dead at once, although a cursor may have begun before.
+    fn check_programs(&self) -> Result<()> {
+        let writes_pointers =
+            self.values.placement == ValuePlacement::Vlog || self.values.writes_back();
+        if !self.merge_operator.is_empty() && writes_pointers {
+            return Err(Error::invalid(
+                format!(
+                    "merge_operator {} does not go with a placement whose collections write \
+                     pointers: those would lie above the operands",
+                    self.merge_operator
+                ),
+                "set values.placement to \"inline\", or to \"hash-grouped\" with \
+                 values.gc_pointers = \"stable\"",
+            ));
         }
-        for (option, name, why) in [
-            ("merge_operator", &self.merge_operator, "those would lie above the operands"),
-            (
-                "compaction_filter",
-                &self.compaction_filter,
-                "those would bring back what it removes",
-            ),
-        ] {
-            if !name.is_empty() {
-                return Err(Error::invalid(
-                    format!(
-                        "{option} {name} does not go with a placement whose collections write \
-                         pointers: {why}"
-                    ),
-                    "set values.placement to \"inline\", or to \"hash-grouped\" with \
-                     values.gc_pointers = \"stable\"",
-                ));
-            }
+        if !self.compaction_filter.is_empty() && self.values.placement != ValuePlacement::Inline {
+            return Err(Error::invalid(
+                format!(
+                    "compaction_filter {} does not go with values apart from their keys: a cursor \
+                     may still read what it removes",
+                    self.compaction_filter
+                ),
+                "set values.placement to \"inline\"",
+            ));
         }
         Ok(())
     }

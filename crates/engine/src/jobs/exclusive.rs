@@ -11,6 +11,7 @@ use runstone_policy::whole::full_plan;
 use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::collection::Collected;
+use crate::jobs::liveness::Past;
 use crate::jobs::runner::Runner;
 use crate::schedule::{Claim, Held};
 use crate::values::file::ValueFile;
@@ -42,7 +43,8 @@ impl Runner {
         };
         let wanted = |shape: &Shape| {
             let (policy, options) = (options.compaction_policy()?, &options.shape);
-            let shape = &*shape.at(self.env.watch.now_ms());
+            let Past { now_ms, newest_snapshot } = Past::now(&self.env, &self.visibility);
+            let shape = &*shape.at(now_ms, newest_snapshot);
             Ok(match range {
                 Some(range) => range_plan(shape, policy, options, settled_from, range),
                 None => full_plan(shape, policy, options, settled_from),

@@ -66,20 +66,21 @@ impl Folding {
         let oldest_first: Vec<&[u8]> =
             operands.iter().rev().map(|(_, operand)| operand.as_slice()).collect();
         let full = |base: Option<&[u8]>| self.merging.full(&key, base, &oldest_first).ok();
+        // Folded onto it, the operands would go with the base when it expires.
+        let on_expiring = matches!(&below, Below::Base((trailer, _)) if expires(*trailer));
         let folded = match &below {
-            // Folded now, the operands would go with the base when it expires.
-            Below::Base((trailer, _)) if expires(*trailer) => None,
+            _ if on_expiring => self.partial(&key, &oldest_first),
             Below::Base((trailer, bytes)) => {
                 let base = self.base(&key, *trailer, bytes)?;
                 base.and_then(|base| full(Some(&base))).map(|value| (Kind::Put, value))
             }
             Below::Delete(_) | Below::Nothing => full(None).map(|value| (Kind::Put, value)),
-            Below::Unknown if operands.len() > 1 => {
-                self.merging.partial(&key, &oldest_first).map(|operand| (Kind::Merge, operand))
-            }
-            Below::Unknown => None,
+            Below::Unknown => self.partial(&key, &oldest_first),
         };
         Ok(match (folded, below) {
+            (Some((kind, operand)), Below::Base(last)) if on_expiring => {
+                Folded { versions: vec![(pack(seq, kind), operand), last], dead: None }
+            }
             (Some((kind, value)), below) => {
                 let dead = match below {
                     Below::Base((trailer, bytes)) => is_pointer(trailer).then_some(bytes),
@@ -92,6 +93,14 @@ impl Folding {
             }
             (None, _) => Folded { versions: operands, dead: None },
         })
+    }
+
+    /// One operand for several.
+    fn partial(&self, key: &[u8], oldest_first: &[&[u8]]) -> Option<(Kind, Vec<u8>)> {
+        if oldest_first.len() < 2 {
+            return None;
+        }
+        self.merging.partial(key, oldest_first).map(|operand| (Kind::Merge, operand))
     }
 
     /// The value of a base; `None` if its record is gone, because a newer version outside hides it.

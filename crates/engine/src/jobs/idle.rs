@@ -13,6 +13,7 @@ use runstone_policy::shape::Table;
 
 use crate::base::key::SeqNo;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::liveness::Past;
 use crate::jobs::runner::{Job, Runner};
 use crate::schedule::{Claims, Litter};
 
@@ -58,14 +59,18 @@ impl Runner {
                 continue;
             };
             let version = Arc::clone(&keyspace.view.load().version);
-            let shape = version.shape.at(self.env.watch.now_ms());
-            let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
+            let past = Past::now(&self.env, &self.visibility);
+            if let Some(plan) = self.unread_drops(keyspace, &version, &Busy::default(), past) {
+                return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
+            }
+            let sum = |of: fn(&Table) -> u64| version.shape.tables().map(|(_, t)| of(t)).sum();
             let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
             let litter = Litter { entries, tombstones, oldest_seq };
             if claims.exclusive.contains(&id) || claims.tidied.get(&id) == Some(&litter) {
                 continue;
             }
             let options = keyspace.options.load();
+            let shape = version.shape.at(past.now_ms, past.newest_snapshot);
             let (busy, least) = (Busy::default(), LEAST_TOMBSTONES);
             let plan = options
                 .compaction_policy()

@@ -177,7 +177,9 @@ impl Liveness {
     /// Whether readers of now see a version with this number, or would if its key had no newer one,
     /// and no snapshot does.
     pub(crate) fn is_of_now(&self, seq: SeqNo) -> bool {
-        seq > self.past.newest_snapshot && self.points.last().is_some_and(|now| seq <= *now)
+        let is_alone = self.points.iter().rev().nth(1).is_none_or(|snapshot| *snapshot < seq);
+        let is_visible = self.points.last().is_some_and(|now| seq <= *now);
+        is_alone && is_visible && seq > self.past.newest_snapshot
     }
 
     /// Whether a deletion in the place of a version of the entered key hides nothing.

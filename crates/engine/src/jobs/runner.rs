@@ -274,13 +274,19 @@ impl Runner {
         }
         let policy = options.compaction_policy().ok()?;
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
-        let plan = next_plan(policy, &version.shape.at(past.now_ms), &busy, &heat, &options.shape)?;
+        let plan = next_plan(
+            policy,
+            &version.shape.at(past.now_ms, past.newest_snapshot),
+            &busy,
+            &heat,
+            &options.shape,
+        )?;
         Some(Job::Compaction(Arc::clone(keyspace), version, plan))
     }
 
     /// The tables that leave the tree unread, because nobody sees any of their entries. Values
     /// apart from their keys die with their pointers, so those must be read.
-    fn unread_drops(
+    pub(super) fn unread_drops(
         &self,
         keyspace: &KeyspaceCore,
         version: &Version,

@@ -525,14 +525,11 @@ impl Cursor {
             }
             let is_spent = skipping && key == &self.saved_key[..];
             if seq_of(trailer) <= self.seq && !is_spent {
-                let is_covered = match Kind::from_u8(kind_of(trailer)) {
-                    Some(Kind::Delete | Kind::RangeDelete) => false,
-                    Some(_) if self.covers.hide(key, seq_of(trailer)) => true,
-                    Some(_)
-                        if expires(trailer)
-                            && is_past(&mut self.now_ms, &self.reader, self.merge.value()) =>
-                    {
-                        false
+                let (is_covered, is_past) = match Kind::from_u8(kind_of(trailer)) {
+                    Some(Kind::Delete | Kind::RangeDelete) => (false, false),
+                    Some(_) if self.covers.hide(key, seq_of(trailer)) => (true, false),
+                    Some(_) if is_past(&mut self.now_ms, &self.reader, trailer, &self.merge) => {
+                        (false, true)
                     }
                     Some(_) => {
                         self.end_walk(true);
@@ -544,6 +541,11 @@ impl Cursor {
                 self.saved_key.extend_from_slice(key);
                 skipping = true;
                 if is_covered && self.skip_covered_up()? {
+                    continue;
+                }
+                if is_past {
+                    self.pass_past(1);
+                    self.merge.step()?;
                     continue;
                 }
             }
@@ -576,6 +578,14 @@ impl Cursor {
             self.merge.skip_covered(stretch.start.as_deref(), stretch.seq)?;
         }
         Ok(())
+    }
+
+    /// Passes entries of a key that has expired. A cursor that began earlier may see it, so no dead
+    /// range reaches over it.
+    #[inline(never)]
+    fn pass_past(&mut self, entries: u64) {
+        self.hidden_passed += entries;
+        self.walk.clear();
     }
 
     /// Steps past a hidden entry, or jumps over the dead range or the versions of a key that it is
@@ -636,6 +646,7 @@ impl Cursor {
         // An older version's value may be collected already, so only the deciding one is fetched.
         let mut pointer: Option<(u64, Vec<u8>)> = None;
         let mut deciding = false;
+        let mut has_expired = false;
         // Counts entries of `saved_key`.
         let mut entries = 0;
         self.walk.clear();
@@ -649,7 +660,10 @@ impl Cursor {
                         break;
                     }
                     deciding = false;
-                    self.pass_down(std::mem::take(&mut entries))?;
+                    match std::mem::take(&mut has_expired) {
+                        true => self.pass_past(std::mem::take(&mut entries)),
+                        false => self.pass_down(std::mem::take(&mut entries))?,
+                    }
                     self.skip_covered_down()?;
                     continue;
                 }
@@ -659,13 +673,12 @@ impl Cursor {
                     deciding = true;
                 }
                 pointer = None;
+                has_expired = false;
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Delete | Kind::RangeDelete) => None,
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => None,
-                    Some(_)
-                        if expires(trailer)
-                            && is_past(&mut self.now_ms, &self.reader, self.merge.value()) =>
-                    {
+                    Some(_) if is_past(&mut self.now_ms, &self.reader, trailer, &self.merge) => {
+                        has_expired = true;
                         None
                     }
                     Some(Kind::Put | Kind::ExpiringPut) => Some(self.pin_inline_value()),
@@ -893,10 +906,11 @@ fn is_put(trailer: u64) -> bool {
     matches!(kind_of(trailer), 1 | 6)
 }
 
-/// Whether an entry that expires has, by the time of the cursor.
-#[inline(never)]
-fn is_past(now_ms: &mut Option<u64>, reader: &Reader, entry: &[u8]) -> bool {
-    split(entry).1 <= *now_ms.get_or_insert_with(|| reader.env.watch.now_ms())
+/// Whether the current entry expires and has, by the time of the cursor.
+#[inline]
+fn is_past(now_ms: &mut Option<u64>, reader: &Reader, trailer: u64, merge: &MergeIter) -> bool {
+    expires(trailer)
+        && split(merge.value()).1 <= *now_ms.get_or_insert_with(|| reader.env.watch.now_ms())
 }
 
 /// Reports a value that is gone. It is corruption, because a registered reader keeps its values.

@@ -124,7 +124,9 @@ impl Keyspace {
     }
 
     fn expiry_by(&self, key: &[u8], options: ReadOptions) -> Result<Option<Expiry>> {
-        let mut cursor = self.cursor(options.with_prefix(key).keys_only())?;
+        let behind = [key, &[0]].concat();
+        let options = options.with_bounds(Some(key), Some(&behind)).keys_only();
+        let mut cursor = self.cursor(options)?;
         cursor.seek(key)?;
         Ok((cursor.valid() && cursor.key() == key).then(|| cursor.expiry()))
     }

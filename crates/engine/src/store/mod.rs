@@ -36,7 +36,6 @@ mod verify;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::AcqRel};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -75,7 +74,8 @@ pub struct Store {
 struct Opening {
     inner: Arc<Engine>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    closed: AtomicBool,
+    /// How the close ended, once it has. Held while somebody closes, so that others wait for it.
+    closed: Mutex<Option<Result<()>>>,
 }
 
 impl Store {
@@ -226,8 +226,8 @@ impl Store {
     }
 
     /// Closes the store for all its handles: stops background work, flushes memtables and releases
-    /// the lock. Other handles fail with [`Error::Closed`] from then on. If another handle has
-    /// closed it, this does nothing.
+    /// the lock. Other handles fail with [`Error::Closed`] from then on. If another handle closes
+    /// it, this waits for that and returns the same.
     pub fn close(self) -> Result<()> {
         self.opening.close()
     }
@@ -235,9 +235,21 @@ impl Store {
 
 impl Opening {
     fn close(&self) -> Result<()> {
-        if self.closed.swap(true, AcqRel) {
-            return Ok(());
+        // A listener must not wait for another thread's close, which waits for it.
+        let mut closed = match self.closed.try_lock() {
+            Some(closed) => closed,
+            None => {
+                self.inner.env.check_caller()?;
+                self.closed.lock()
+            }
+        };
+        if closed.is_none() {
+            *closed = Some(self.close_now());
         }
+        closed.clone().unwrap_or(Ok(()))
+    }
+
+    fn close_now(&self) -> Result<()> {
         let threads = mem::take(&mut *self.threads.lock());
         if let Err(refused @ Error::OtherProcess) = self.inner.env.check_caller() {
             // The threads are not here, and all the rest is the other process's.

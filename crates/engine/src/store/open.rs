@@ -16,7 +16,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
@@ -306,7 +306,7 @@ fn finish(inner: Arc<Engine>) -> Result<Store> {
         _ => Vec::new(),
     };
     let default = Keyspace::new(Arc::clone(&inner), keyspace);
-    let (threads, closed) = (Mutex::new(threads), AtomicBool::new(false));
+    let (threads, closed) = (Mutex::new(threads), Mutex::default());
     let opening = Arc::new(Opening { inner: Arc::clone(&inner), threads, closed });
     Ok(Store { inner, default, opening })
 }

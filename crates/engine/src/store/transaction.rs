@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::options::WriteOptions;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::read::cursor::ReadOptions;
@@ -192,8 +193,8 @@ impl Transaction {
         value: impl AsRef<[u8]>,
     ) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        check_sizes(key.len(), value.len())?;
         let expiry_ms = keyspace.own_expiry_ms();
+        check_sizes(key.len(), value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES))?;
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
@@ -211,7 +212,7 @@ impl Transaction {
         ttl: Duration,
     ) -> Result<()> {
         let (key, value) = (key.as_ref(), value.as_ref());
-        check_sizes(key.len(), value.len())?;
+        check_sizes(key.len(), value.len() + EXPIRY_BYTES)?;
         let expiry_ms = Some(self.store.env.watch.after(ttl)?);
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }

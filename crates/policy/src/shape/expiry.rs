@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::shape::overlapping::OverlappingTables;
-use crate::shape::{Level, Run, Shape, Table};
+use crate::shape::{Level, Run, SeqNo, Shape, Table};
 
 /// The entries of a table that expire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,13 +50,20 @@ impl Table {
 }
 
 impl Shape {
-    /// The tree as a policy sees it at `now_ms`: entries that are past count as tombstones.
-    /// O(tables), and a copy of the tree if any is past.
-    pub fn at(&self, now_ms: u64) -> Cow<'_, Shape> {
-        if !self.tables().any(|(_, table)| table.expiries.past(now_ms) > 0) {
+    /// The tree as a policy sees it at `now_ms`: entries that are past count as tombstones, except in
+    /// tables that a snapshot may see, since a compaction would keep them. O(tables), and a copy of
+    /// the tree if any is past.
+    pub fn at(&self, now_ms: u64, newest_snapshot: SeqNo) -> Cow<'_, Shape> {
+        let past = |table: &Table| match table.min_seq > newest_snapshot {
+            true => {
+                table.expiries.past(now_ms).min(table.entries - table.tombstones.min(table.entries))
+            }
+            false => 0,
+        };
+        if !self.tables().any(|(_, table)| past(table) > 0) {
             return Cow::Borrowed(self);
         }
-        let seen = |table: &Arc<Table>| match table.expiries.past(now_ms) {
+        let seen = |table: &Arc<Table>| match past(table) {
             0 => Arc::clone(table),
             past => Arc::new(Table { tombstones: table.tombstones + past, ..(**table).clone() }),
         };
@@ -80,6 +87,20 @@ impl Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn past_entries_are_tombstones_unless_a_snapshot_sees_the_table() {
+        let expiries = Expiries { entries: 4, first_ms: 10, last_ms: 20 };
+        let table = Table { entries: 5, min_seq: 7, expiries, ..Table::default() };
+        let run = Run { id: 1, last_flush: 0, tables: vec![Arc::new(table)] };
+        let shape = Shape { levels: vec![Level::Runs(vec![run])], ..Shape::default() };
+        let tombstones = |now_ms, newest_snapshot| {
+            let seen = shape.at(now_ms, newest_snapshot);
+            seen.tables().map(|(_, table)| table.tombstones).sum::<u64>()
+        };
+        assert_eq!([tombstones(9, 0), tombstones(15, 0), tombstones(20, 6)], [0, 2, 4]);
+        assert_eq!(tombstones(20, 7), 0, "a compaction would keep them");
+    }
 
     #[test]
     fn the_number_of_past_entries_grows_evenly() {
