@@ -100,17 +100,22 @@ impl Args {
                 note(format!("{records}, {}, {}", amount(bytes), duration(took)));
             }
         }
-        if refused == 0 {
-            return Ok(Exit::Ok);
+        match refused {
+            0 => Ok(Exit::Ok),
+            _ => Err(self.refusal(refused)),
         }
+    }
+
+    /// Says how many entries the format could not hold.
+    fn refusal(&self, refused: u64) -> Failure {
         let what = match (refused, self.columns.is_empty()) {
             (1, true) => "1 entry has a key that cannot be a file".to_string(),
             (_, true) => format!("{refused} entries have keys that cannot be files"),
             (1, false) => "1 entry has a value that is no JSON object".to_string(),
             (_, false) => format!("{refused} entries have values that are no JSON objects"),
         };
-        Err(Failure::new(Exit::Different, what)
+        Failure::new(Exit::Different, what)
             .at(self.target.display())
-            .hint("export them with --format jsonl"))
+            .hint("export them with --format jsonl")
     }
 }

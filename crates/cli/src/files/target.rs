@@ -51,7 +51,7 @@ impl Target for StoreTarget {
         self.batch.put(&self.keyspace, key, value)
     }
 
-    /// A load keeps values with their keys until compactions rewrite them, so where values lie apart
+    /// A load keeps values with their keys until compactions rewrite them. Where values lie apart,
     /// it would write them twice.
     fn can_load(&self) -> bool {
         self.keyspace.options().values.placement == ValuePlacement::Inline

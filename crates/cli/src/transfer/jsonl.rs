@@ -88,8 +88,8 @@ fn find<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
     })
 }
 
-/// The named fields of a value that is an object, as [`field`] takes them; a field that is absent or
-/// null is empty.
+/// The named fields of a value that is an object, as [`field`] takes them. A field that is absent
+/// or null is empty.
 pub fn columns(value: &[u8], names: &[String]) -> Result<Vec<String>, String> {
     let object: Object<'_> =
         serde_json::from_slice(value).map_err(|_| "its value is no JSON object".to_string())?;

@@ -50,9 +50,9 @@ impl Table {
 }
 
 impl Shape {
-    /// The tree as a policy sees it at `now_ms`: entries that are past count as tombstones, except in
-    /// tables that a snapshot may see, since a compaction would keep them. O(tables), and a copy of
-    /// the tree if any is past.
+    /// The tree as a policy sees it at `now_ms`: entries that are past count as tombstones, but not
+    /// in tables that a snapshot may see: a compaction would keep them there. O(tables), and a copy
+    /// of the tree if any is past.
     pub fn at(&self, now_ms: u64, newest_snapshot: SeqNo) -> Cow<'_, Shape> {
         let past = |table: &Table| match table.min_seq > newest_snapshot {
             true => {

@@ -1,5 +1,6 @@
 //! Random work in a process that is killed, for as long as one likes: puts between small and large,
-//! some of which expire, deletes of keys and ranges, snapshots held, collection, `kill -9` at any moment, reopening.
+//! some of which expire, deletes of keys and ranges, snapshots held, collection, `kill -9` at any
+//! moment, reopening.
 //!
 //! 1. The operations are a function of seed and number, so that both processes know them. Each is
 //!    one batch, which also writes its number.

@@ -72,8 +72,8 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Decisions hold, for entries that expire too, and for values that lie apart since the keyspace had
-/// another placement.
+/// Decisions hold, for entries that expire too, and for values that still lie apart because the
+/// keyspace had another placement.
 #[test]
 fn decisions_hold() {
     for was_apart in [false, true] {
