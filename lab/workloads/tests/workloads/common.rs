@@ -110,6 +110,7 @@ pub fn check_all(store: &dyn KvStore, spec: &BenchSpec) {
         "ycsb-d",
         "ycsb-e",
         "ycsb-f",
+        "bulkload",
     ];
     assert!(WORKLOADS.iter().all(|workload| names.contains(&workload.name)), "all are covered");
     let report = run(store, &names, spec, &NoProgress).expect("no errors");
