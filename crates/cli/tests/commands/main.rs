@@ -60,7 +60,10 @@ impl Place {
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = pipes.spawn().expect("the command starts");
         let mut stdin = child.stdin.take().expect("a pipe");
-        stdin.write_all(input.as_ref()).expect("the command reads");
+        // A command that refuses its arguments ends without reading: its pipe is broken then.
+        if let Err(err) = stdin.write_all(input.as_ref()) {
+            assert_eq!(err.kind(), std::io::ErrorKind::BrokenPipe, "the command reads: {err}");
+        }
         drop(stdin);
         ran(child.wait_with_output().expect("the command ends"))
     }
