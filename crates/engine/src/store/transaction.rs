@@ -217,6 +217,47 @@ impl Transaction {
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
+    /// Changes a value by an operand of the keyspace's merge operator. Unlike outside of
+    /// transactions this is a read and a put at once: the check of the commit, or the lock, is for
+    /// a value. So it conflicts as both do, and the value gets the keyspace's time to live.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::{KeyspaceOptions, TransactionOptions, WriteOptions};
+    ///
+    /// let options = KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
+    /// let counters = store.open_keyspace("counters", Some(options))?;
+    /// counters.merge("seats", 3u64.to_le_bytes())?;
+    /// let mut booking = store.begin(TransactionOptions::default())?;
+    /// booking.merge(&counters, "seats", 2u64.to_le_bytes())?;
+    /// assert_eq!(booking.get(&counters, "seats")?.as_deref(), Some(&5u64.to_le_bytes()[..]));
+    /// booking.commit(WriteOptions::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Keyspace::merge`], [`Transaction::get`] and [`Transaction::put`].
+    pub fn merge(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        self.writable(keyspace)?;
+        let merging = keyspace.inner.merging.load();
+        merging.check(keyspace.name(), operand)?;
+        let base = match self.locks.is_some() {
+            true => self.get_for_update(keyspace, key)?,
+            false => self.get(keyspace, key)?,
+        };
+        let value = merging.full(key, base.as_deref(), &[operand])?;
+        self.put(keyspace, key, value)
+    }
+
     /// Removes a key. Removing an absent key is no error. A pessimistic transaction locks the key.
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
         check_sizes(key.as_ref().len(), 0)?;

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use runstone::{Batch, Error, Keyspace, Snapshot, Store, Value, WriteOptions};
+use runstone::{
+    Batch, Error, Keyspace, Snapshot, Store, Transaction, TransactionOptions, Value, WriteOptions,
+};
 
 use super::{
-    COUNT_KEY, Change, LASTING, Model, PASSING, Soak, count_in, difference, key_of, keyspace_of,
-    model_in, text, value_of,
+    COUNT_KEY, Change, LASTING, Model, Opened, PASSING, Soak, count_in, difference, key_of,
+    keyspace_of, model_in, number_in, text, value_of,
 };
 use crate::random::Random;
 
@@ -25,6 +27,8 @@ const OPERATIONS_PER_LINE: u64 = 64;
 const OPERATIONS_PER_SNAPSHOT: u64 = 3_000;
 /// This many values are held, and checked again before they are dropped.
 const HELD: usize = 200;
+/// One operation in this many is a transaction, the others are batches.
+const OPERATIONS_PER_TRANSACTION: u64 = 5;
 
 /// A value that is held, and what it must be.
 type Held = (Option<Value>, Option<Vec<u8>>);
@@ -32,7 +36,7 @@ type Held = (Option<Value>, Option<Vec<u8>>);
 /// Works on the store until the process is killed. Returns only if something is wrong, with the
 /// reason.
 pub fn run(soak: &Soak, opening: u64) -> String {
-    let (store, keyspaces) = match soak.open(opening) {
+    let opened = match soak.open(opening) {
         Ok(opened) => opened,
         Err(error) => return format!("open: {error}"),
     };
@@ -41,11 +45,11 @@ pub fn run(soak: &Soak, opening: u64) -> String {
     let mut random = Random::new(soak.seed ^ (opening << 20));
     let mut other = Random::new(random.draw());
     let mut pause = Random::new(random.draw());
-    let (store, checked, keyspaces) = (&store, &checked, &keyspaces[..]);
+    let (opened, checked) = (&opened, &checked);
     std::thread::scope(|scope| {
-        scope.spawn(move || end_on(check_snapshots(keyspaces, receiver, checked, &mut other)));
-        scope.spawn(move || end_on(collect(store, &mut pause)));
-        end_on(write(soak, (store, keyspaces), &sender, checked, &mut random));
+        scope.spawn(move || end_on(check_snapshots(opened, receiver, checked, &mut other)));
+        scope.spawn(move || end_on(collect(&opened.store, &mut pause)));
+        end_on(write(soak, opened, &sender, checked, &mut random));
     });
     "the writer ended".to_string()
 }
@@ -60,23 +64,20 @@ fn end_on(outcome: Result<(), String>) {
 
 fn write(
     soak: &Soak,
-    (store, keyspaces): (&Store, &[Keyspace]),
+    opened: &Opened,
     sender: &SyncSender<(Snapshot, Model)>,
     checked: &AtomicU64,
     random: &mut Random,
 ) -> Result<(), String> {
+    let Opened { store, keyspaces, beside } = opened;
     let mut model = model_in(keyspaces, None)?;
     let mut held: VecDeque<Held> = VecDeque::new();
     let first = count_in(store).map_err(text)? + 1;
     let mut out = std::io::stdout().lock();
     for number in first.. {
+        beside.load_before(number, &soak.directory)?;
         let changes = soak.operation(number);
-        let mut batch = Batch::new();
-        for (key, change) in &changes {
-            add(&mut batch, keyspaces, number, *key, *change).map_err(text)?;
-        }
-        batch.put(&keyspaces[0], COUNT_KEY, number.to_le_bytes()).map_err(text)?;
-        store.write(&batch, WriteOptions::default()).map_err(|error| format!("write: {error}"))?;
+        apply(opened, number, &changes).map_err(|error| format!("operation {number}: {error}"))?;
         soak.apply(&mut model, number, &changes);
         if changes.iter().any(|(_, change)| matches!(change, Change::PutPassing)) {
             std::thread::sleep(2 * PASSING);
@@ -112,24 +113,51 @@ fn write(
     Ok(())
 }
 
-fn add(
-    batch: &mut Batch,
-    keyspaces: &[Keyspace],
-    number: u64,
-    key: u64,
-    change: Change,
-) -> Result<(), Error> {
-    let (name, keyspace) = (key_of(key), keyspace_of(keyspaces, key));
-    match change {
-        Change::Put(len) => batch.put(keyspace, name, value_of(number, key, len)),
-        Change::PutLasting(len) => {
-            batch.put_with_ttl(keyspace, name, value_of(number, key, len), LASTING)
-        }
-        Change::PutPassing => batch.put_with_ttl(keyspace, name, "passing", PASSING),
-        Change::Delete => batch.delete(keyspace, name),
-        Change::DeleteRange(to) => batch.delete_range(keyspace, name..key_of(to)),
+/// Writes what an operation does, all or none.
+fn apply(opened: &Opened, number: u64, changes: &[(u64, Change)]) -> Result<(), Error> {
+    if number.is_multiple_of(OPERATIONS_PER_TRANSACTION) {
+        let mut transaction = opened.store.begin(TransactionOptions::default())?;
+        add_to_transaction(&mut transaction, opened, number, changes)?;
+        return transaction.commit(WriteOptions::default());
     }
+    let mut batch = Batch::new();
+    add_to_batch(&mut batch, opened, number, changes)?;
+    opened.store.write(&batch, WriteOptions::default())
 }
+
+/// Batches and transactions share names of methods, but no trait.
+macro_rules! adds_to {
+    ($name:ident, $Writes:ty) => {
+        fn $name(
+            writes: &mut $Writes,
+            opened: &Opened,
+            number: u64,
+            changes: &[(u64, Change)],
+        ) -> Result<(), Error> {
+            for (key, change) in changes {
+                let (name, keyspace) = (key_of(*key), keyspace_of(&opened.keyspaces, *key));
+                let value = |len: usize| value_of(number, *key, len);
+                match *change {
+                    Change::Put(len) => writes.put(keyspace, name, value(len)),
+                    Change::PutLasting(len) => {
+                        writes.put_with_ttl(keyspace, name, value(len), LASTING)
+                    }
+                    Change::PutPassing => writes.put_with_ttl(keyspace, name, "passing", PASSING),
+                    Change::Delete => writes.delete(keyspace, name),
+                    Change::DeleteRange(to) => writes.delete_range(keyspace, name..key_of(to)),
+                }?;
+            }
+            let (counters, counter) = opened.beside.counter(number);
+            match opened.beside.is_reset_by(number) {
+                true => writes.delete(counters, counter)?,
+                false => writes.merge(counters, counter, 1u64.to_le_bytes())?,
+            }
+            writes.put(&opened.keyspaces[0], COUNT_KEY, number.to_le_bytes())
+        }
+    };
+}
+adds_to!(add_to_batch, Batch);
+adds_to!(add_to_transaction, Transaction);
 
 fn check_one(keyspaces: &[Keyspace], model: &Model, key: u64) -> Result<Held, String> {
     let found = keyspace_of(keyspaces, key).get(key_of(key));
@@ -143,7 +171,7 @@ fn check_one(keyspaces: &[Keyspace], model: &Model, key: u64) -> Result<Held, St
 
 /// Snapshots are held for up to two seconds while values are collected, then compared.
 fn check_snapshots(
-    keyspaces: &[Keyspace],
+    Opened { store, keyspaces, beside }: &Opened,
     receiver: Receiver<(Snapshot, Model)>,
     checked: &AtomicU64,
     random: &mut Random,
@@ -154,6 +182,8 @@ fn check_snapshots(
         if let Some(what) = difference(&model, &found) {
             return Err(format!("a snapshot changed: {what}"));
         }
+        let count = store.default_keyspace().get_at(COUNT_KEY, &snapshot).map_err(text)?;
+        beside.check(number_in(count), Some(&snapshot))?;
         checked.fetch_add(1, Relaxed);
     }
     Ok(())

@@ -1,9 +1,9 @@
 //! Random work in a process that is killed, for as long as one likes: puts between small and large,
-//! some of which expire, deletes of keys and ranges, snapshots held, collection, `kill -9` at any
-//! moment, reopening.
+//! some of which expire, deletes of keys and ranges, counters, loads, transactions, snapshots held,
+//! collection, `kill -9` at any moment, reopening.
 //!
 //! 1. The operations are a function of seed and number, so that both processes know them. Each is
-//!    one batch, which also writes its number.
+//!    one batch or transaction, which also writes its number.
 //! 2. The child (`child`) applies them and reports its progress over a pipe. It also checks what it
 //!    reads against a model of its own, snapshots included.
 //! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
@@ -15,6 +15,7 @@
 //! turned into a stepped test. No power is lost; that is `crash`. To run with few open files, use
 //! `ulimit -n 128` before the command.
 
+mod beside;
 mod child;
 mod parent;
 
@@ -24,9 +25,10 @@ use std::time::Duration;
 
 use runstone::{
     Background, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot,
-    Store, ValueOptions, ValuePlacement,
+    Store, Value, ValueOptions, ValuePlacement,
 };
 
+use beside::Beside;
 pub use child::run as run_child;
 pub use parent::{Totals, run};
 
@@ -76,6 +78,15 @@ const COUNT_KEY: &str = "count";
 const WRITES_PER_LARGE: u64 = 2_000;
 /// A value begins with the number of its operation and with its key.
 const LEAST_VALUE_BYTES: usize = 16;
+
+/// An open store.
+#[derive(Debug)]
+struct Opened {
+    store: Store,
+    /// Those of the model.
+    keyspaces: Vec<Keyspace>,
+    beside: Beside,
+}
 
 /// The expected state of a key: the number of the last write, and the length of its value.
 type Model = BTreeMap<u64, (u64, usize)>;
@@ -142,15 +153,16 @@ impl Soak {
     }
 
     /// Opens the store, and its keyspaces, which it may have to make.
-    fn open(&self, opening: u64) -> Result<(Store, Vec<Keyspace>), Error> {
+    fn open(&self, opening: u64) -> Result<Opened, Error> {
         let options = self.options(opening);
         let of_each = options.keyspace.clone();
         let store = Store::open(&self.directory, options)?;
+        let beside = Beside::open(&store, of_each.clone().unwrap_or_default())?;
         let mut keyspaces = vec![store.default_keyspace().clone()];
         for i in 1..self.keyspaces {
             keyspaces.push(store.open_keyspace(&format!("keyspace{i:03}"), of_each.clone())?);
         }
-        Ok((store, keyspaces))
+        Ok(Opened { store, keyspaces, beside })
     }
 
     /// The writes of an operation.
@@ -228,8 +240,11 @@ fn value_of(number: u64, key: u64, len: usize) -> Vec<u8> {
 
 /// Number of the last operation that the store holds.
 fn count_in(store: &Store) -> Result<u64, Error> {
-    let found = store.get(COUNT_KEY)?;
-    Ok(found.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes))
+    Ok(number_in(store.get(COUNT_KEY)?))
+}
+
+fn number_in(value: Option<Value>) -> u64 {
+    value.and_then(|bytes| bytes[..].try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
 /// The keyspace of a key.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use runstone::{Keyspace, ValuePlacement};
 
 use super::{
-    GROUPS, Model, RECORD_BYTES, RESERVE_PERMILLE, SEPARATE_AT, SLOT_BYTES, Soak, TAG_FOOTER_BYTES,
-    VLOG_CHUNK_BYTES, count_in, difference, model_in, text,
+    GROUPS, Model, Opened, RECORD_BYTES, RESERVE_PERMILLE, SEPARATE_AT, SLOT_BYTES, Soak,
+    TAG_FOOTER_BYTES, VLOG_CHUNK_BYTES, count_in, difference, model_in, text,
 };
 use crate::random::Random;
 
@@ -140,7 +140,8 @@ fn check(
     totals: &mut Totals,
     settles: bool,
 ) -> Result<(), String> {
-    let (store, keyspaces) = soak.open(opening).map_err(|error| format!("open: {error}"))?;
+    let opened = soak.open(opening).map_err(|error| format!("open: {error}"))?;
+    let Opened { store, keyspaces, beside } = opened;
     let count = count_in(&store).map_err(text)?;
     if count < promised || count < totals.operations {
         return Err(format!("{count} operations are there, {promised} were acknowledged"));
@@ -149,7 +150,7 @@ fn check(
     totals.operations = count;
     totals.checks += 1;
     let compare = |when: &str| match difference(model, &model_in(&keyspaces, None)?) {
-        None => Ok(()),
+        None => beside.check(count, None).map_err(|what| format!("{when}: {what}")),
         Some(what) => Err(format!("{when}, after {count} operations: {what}")),
     };
     compare("after a kill")?;

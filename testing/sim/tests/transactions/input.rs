@@ -26,6 +26,7 @@ fn a_keyspace_of_another_store() {
     is_advice(one.get(foreign, "k"), "another store");
     is_advice(one.put(foreign, "k", "v"), "another store");
     is_advice(one.delete(foreign, "k"), "another store");
+    is_advice(one.merge(foreign, "k", "v"), "another store");
     is_advice(one.delete_range(foreign, "a".."z"), "another store");
     is_advice(one.cursor(foreign, ReadOptions::default()), "another store");
     is_advice(one.scan(foreign, ReadOptions::default()), "another store");

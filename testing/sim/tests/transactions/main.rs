@@ -9,6 +9,7 @@ mod cursors;
 mod histories;
 mod input;
 mod locks;
+mod merges;
 mod single_keys;
 
 use std::sync::Arc;
