@@ -5,8 +5,16 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+use runstone::seeded::{self, Bug};
+
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a check, and once more with a bug seeded, which it must find.
+pub fn holds_and_finds(bug: Bug, check: impl Fn()) {
+    check();
+    assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
 }
 
 /// Whether `work` panics. What it would print is dropped, in this thread only.

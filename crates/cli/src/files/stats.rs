@@ -1,6 +1,8 @@
 //! What a store of files holds and measures. Counters begin at each open, so those of a store that
 //! is opened only for this are mostly zero; an application prints its own with `metrics()`.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use runstone::policy::shape::Table;
 use runstone::{Keyspace, Store, ValueUsage};
 use serde_json::{Value, json};
@@ -19,6 +21,10 @@ struct KeyspaceStats {
     bytes: u64,
     entries: u64,
     tombstones: u64,
+    range_deletes: u64,
+    expiring: u64,
+    /// About how many of these are past.
+    past: u64,
 }
 
 /// Those of the tables that the range meets.
@@ -27,6 +33,7 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> KeyspaceStats {
     let meets = |table: &Table| range.meets(&table.min_key, &table.max_key);
     let tables = || shape.tables().map(|(_, table)| table).filter(|table| meets(table));
     let sum = |pick: fn(&Table) -> u64| tables().map(|table| pick(table)).sum();
+    let now_ms = now_ms();
     let runs = shape.levels.iter().flat_map(|level| level.runs());
     KeyspaceStats {
         tables: tables().count() as u64,
@@ -34,6 +41,9 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> KeyspaceStats {
         bytes: sum(|table| table.bytes),
         entries: sum(|table| table.entries),
         tombstones: sum(|table| table.tombstones),
+        range_deletes: sum(|table| table.range_deletes.len() as u64),
+        expiring: sum(|table| table.expiries.entries),
+        past: tables().map(|table| table.expiries.past(now_ms)).sum(),
     }
 }
 
@@ -55,6 +65,9 @@ fn to_json(store: &Store, keyspaces: &[Keyspace], range: &Range) -> Value {
             "bytes": stats.bytes,
             "entries": stats.entries,
             "tombstones": stats.tombstones,
+            "range_deletes": stats.range_deletes,
+            "expiring": stats.expiring,
+            "past": stats.past,
             "memtable_bytes": keyspace.memtable_bytes(),
             "values": keyspace.value_usage(),
             "options": &*keyspace.options(),
@@ -108,12 +121,36 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
         size(counters.user_bytes_written),
         metrics.write_amplification_permille as f64 / 1000.0,
     ));
+    keyspaces.iter().for_each(|keyspace| text.push_str(&special_text(keyspace, range)));
     keyspaces.iter().for_each(|keyspace| text.push_str(&values_text(keyspace)));
     if metrics.pressure.permille > 0 {
         let (permille, cause) = (metrics.pressure.permille, metrics.pressure.cause);
         text.push_str(&format!("writers are held back: {permille} of 1000, by {cause}\n"));
     }
     text
+}
+
+/// A line for what only some keyspaces have: range deletes, and entries that expire.
+fn special_text(keyspace: &Keyspace, range: &Range) -> String {
+    let (stats, name) = (keyspace_stats(keyspace, range), keyspace.name());
+    let mut parts = Vec::new();
+    if stats.range_deletes > 0 {
+        parts.push(plural(stats.range_deletes, "range delete"));
+    }
+    if stats.expiring > 0 {
+        let (expiring, past) = (plural(stats.expiring, "entry"), stats.past);
+        parts.push(format!("{expiring} with an expiry, about {past} past"));
+    }
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("tables of {name}: {}\n", parts.join("; ")),
+    }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// One line per value file.

@@ -268,6 +268,14 @@ impl LevelPicture {
         tombstone_permille(self.runs.iter().flat_map(|run| &run.tables))
     }
 
+    /// Range deletes, and entries that expire.
+    pub fn special_counts(&self) -> (u64, u64) {
+        let tables = self.runs.iter().flat_map(|run| &run.tables);
+        tables.fold((0, 0), |(ranges, expiring), table| {
+            (ranges + table.range_deletes.len() as u64, expiring + table.expiries.entries)
+        })
+    }
+
     fn to_json(&self) -> Value {
         let bounded = |value: u64, none: u64| (value != none).then_some(value);
         json!({
@@ -290,12 +298,17 @@ impl RunPicture {
     }
 
     fn to_json(&self) -> Value {
+        let expiry = |at_ms: u64| (at_ms > 0).then_some(at_ms);
         let tables = self.tables.iter().map(|table| {
             json!({
                 "id": table.id,
                 "bytes": table.bytes,
                 "entries": table.entries,
                 "tombstones": table.tombstones,
+                "range_deletes": table.range_deletes.len(),
+                "expiring": table.expiries.entries,
+                "first_expiry_ms": expiry(table.expiries.first_ms),
+                "last_expiry_ms": expiry(table.expiries.last_ms),
                 "min_key": shown(&table.min_key),
                 "max_key": shown(&table.max_key),
             })

@@ -30,13 +30,20 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
     for level in &picture.levels {
         let tombstones = level.tombstone_permille();
         text.push_str(&format!(
-            "L{}  {}  {}  tombstones {}.{}%\n",
+            "L{}  {}  {}  tombstones {}.{}%",
             level.index,
             level.fill_text(),
             level.runs_text(),
             tombstones / 10,
             tombstones % 10
         ));
+        let (ranges, expiring) = level.special_counts();
+        for (name, count) in [("range deletes", ranges), ("expiring", expiring)] {
+            if count > 0 {
+                text.push_str(&format!("  {name} {count}"));
+            }
+        }
+        text.push('\n');
         for run in level.runs.iter().take(MOST_RUNS) {
             text.push_str(&draw_run(picture, run, width));
         }

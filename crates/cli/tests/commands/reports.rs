@@ -246,3 +246,29 @@ fn completions_and_manual_pages_name_every_command() {
     let refused = place.run(&["man", "man"]);
     assert!(refused.code != 0 && refused.stderr.contains("--force"), "{}", refused.stderr);
 }
+
+/// What range deletes, expiry and operands leave in the tables is to be seen.
+#[test]
+fn what_lies_in_the_tables_is_shown() {
+    let place = Place::new();
+    place.write("o.toml", "merge_operator = \"add-u64\"\n");
+    place.write("a.tsv", "a\t1\nb\t2\nc\t3\nd\t4\n");
+    place.ok(&["import", "s", "a.tsv", "--batch", "1", "--options", "o.toml"]);
+    assert!(!place.ok(&["stats", "s"]).contains("tables of"));
+    assert!(!place.ok(&["shape", "s"]).contains("expiry"));
+    place.ok(&["put", "s", "e", "5", "--ttl", "1h"]);
+    place.ok(&["put", "s", "f", "6", "--ttl", "10d"]);
+    place.ok(&["delete", "s", "--from", "b", "--to", "c"]);
+    // A checkpoint's tables hold what was in the log.
+    place.ok(&["checkpoint", "s", "t"]);
+    let stats = place.ok(&["stats", "t"]);
+    let line = "tables of default: 1 range delete; 2 entries with an expiry, about 0 past\n";
+    assert!(stats.contains(line), "{stats}");
+    let shape = place.ok(&["shape", "t"]);
+    let words = shape.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("range deletes 1 expiring 2"), "{shape}");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.ok(&["stats", "t", "--json"])).expect("json");
+    assert_eq!(json["keyspaces"][0]["expiring"], 2);
+    assert_eq!(json["keyspaces"][0]["range_deletes"], 1);
+}

@@ -154,6 +154,10 @@ counters! {
     entries_dropped,
     /// Entries that flushes and compactions found expired.
     entries_expired,
+    /// Operands that flushes and compactions folded into values or into fewer operands.
+    operands_folded,
+    /// Operands that gets and iterators applied, because none of those has folded them yet.
+    operands_read,
     /// Entries that compaction filters removed.
     entries_removed_by_filters,
     /// Entries that compaction filters changed.

@@ -142,6 +142,20 @@ pub enum Bug {
     DeadlocksNotSought,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
+    /// An expired entry goes, whatever older version of its key it hid.
+    ExpiredDroppedEarly,
+    /// What has expired goes although a snapshot, and so perhaps a cursor, sees it.
+    ExpiryIgnoresSnapshots,
+    /// A clock that is set back shows entries again that were past.
+    ClockGoesBack,
+    /// The record of a value that expired counts as live.
+    ExpiredValuesLive,
+    /// What a compaction filter removes uncovers older versions.
+    FilterUncoversOlder,
+    /// A compaction filter decides about what a snapshot sees.
+    FilterIgnoresSnapshots,
+    /// An entry that a compaction filter changes does not expire any more.
+    FilterForgetsExpiry,
 }
 
 /// Where a test may step in.

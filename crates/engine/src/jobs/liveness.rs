@@ -51,6 +51,9 @@ impl Past {
     /// and sees nothing that is past here.
     pub(crate) fn now(env: &Env, visibility: &Visibility) -> Past {
         let now_ms = env.watch.now_ms();
+        if seeded!(ExpiryIgnoresSnapshots) {
+            return Past { now_ms, newest_snapshot: 0 };
+        }
         Past { now_ms, newest_snapshot: visibility.newest_snapshot() }
     }
 
@@ -179,6 +182,9 @@ impl Liveness {
     pub(crate) fn is_of_now(&self, seq: SeqNo) -> bool {
         let is_alone = self.points.iter().rev().nth(1).is_none_or(|snapshot| *snapshot < seq);
         let is_visible = self.points.last().is_some_and(|now| seq <= *now);
+        if seeded!(FilterIgnoresSnapshots) {
+            return is_visible;
+        }
         is_alone && is_visible && seq > self.past.newest_snapshot
     }
 
@@ -206,6 +212,9 @@ impl Liveness {
             return !is_shadowed && self.keeps_range(seq, stripe, value);
         }
         if shadowed || self.drops_hidden && self.is_covered(seq, stripe) {
+            return false;
+        }
+        if has_expired && seeded!(ExpiredDroppedEarly) {
             return false;
         }
         let spent = (kind_of(trailer) == Kind::Delete as u8 || has_expired)

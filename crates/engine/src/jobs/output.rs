@@ -129,15 +129,17 @@ pub(crate) fn write_streams(
         written: Written::default(),
         seen: 0,
         expired: 0,
+        folded: 0,
         last_place: None,
         chain: None,
     };
     let outcome = writing.run(MergeIter::new(sources), range, cancelled);
-    let Writing { output, copier, open, mut written, expired, .. } = writing;
+    let Writing { output, copier, open, mut written, expired, folded, .. } = writing;
     catalog.env.metrics.add_all(&[
         (Counter::blocks_copied, copier.blocks),
         (Counter::block_bytes_copied, copier.bytes),
         (Counter::entries_expired, expired),
+        (Counter::operands_folded, folded),
         (
             Counter::entries_removed_by_filters,
             output.filter.as_ref().map_or(0, |filter| filter.removed),
@@ -175,6 +177,8 @@ struct Writing<'a> {
     seen: u64,
     /// Versions that had expired: dropped, or tombstones now.
     expired: u64,
+    /// Operands that are none any more.
+    folded: u64,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
     /// The operands of the key that have met no base yet.
@@ -259,7 +263,9 @@ impl Writing<'_> {
     #[inline(never)]
     fn expire(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<()> {
         self.expired += 1;
-        if is_pointer(trailer) && !is_behind(self.last_place, Pointer::place_of_entry(value)) {
+        let is_dead =
+            is_pointer(trailer) && !is_behind(self.last_place, Pointer::place_of_entry(value));
+        if is_dead && !seeded!(ExpiredValuesLive) {
             self.written.note_dead(key, value)?;
         }
         self.settle(key, pack(seq_of(trailer), Kind::Delete), &[], fate)
@@ -309,12 +315,15 @@ impl Writing<'_> {
         let seq = seq_of(trailer);
         let newest = match decision {
             FilterDecision::Keep => return self.add(key, trailer, value).map(drop),
-            FilterDecision::Remove if self.live.may_go(seq) => {
+            FilterDecision::Remove if self.live.may_go(seq) || seeded!(FilterUncoversOlder) => {
                 self.written.dropped += 1;
                 None
             }
             FilterDecision::Remove => self.add(key, pack(seq, Kind::Delete), &[])?,
             FilterDecision::Change(mut new) => match expiry_of(trailer, value) {
+                Some(_) if seeded!(FilterForgetsExpiry) => {
+                    self.add(key, pack(seq, Kind::Put), &new)?
+                }
                 None => self.add(key, pack(seq, Kind::Put), &new)?,
                 Some(at_ms) => {
                     new.extend_from_slice(&at_ms.to_le_bytes());
@@ -389,8 +398,11 @@ impl Writing<'_> {
             return Ok(());
         };
         let key = chain.key.clone();
-        let had = chain.operands.len() + usize::from(matches!(below, Below::Base(_)));
+        let operands = chain.operands.len();
+        let had = operands + usize::from(matches!(below, Below::Base(_)));
         let folded = folding.fold(chain, below)?;
+        let is_operand = |(trailer, _): &&(u64, Vec<u8>)| kind_of(*trailer) == Kind::Merge as u8;
+        self.folded += (operands - folded.versions.iter().filter(is_operand).count()) as u64;
         self.written.dropped += (had - folded.versions.len().min(had)) as u64;
         let mut newest = None;
         for (trailer, value) in folded.versions {

@@ -4,6 +4,7 @@
 
 use crate::base::error::{Result, unsupported_kind};
 use crate::base::key::{Kind, SeqNo, kind_of, seek_trailer, seq_of};
+use crate::base::metrics::Counter;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
 use crate::memtable::MemtableIter;
@@ -59,6 +60,7 @@ impl Chain<'_> {
 
     fn value(self, base: Option<&[u8]>) -> Result<Got> {
         let operands: Vec<&[u8]> = self.operands.iter().rev().map(Vec::as_slice).collect();
+        self.reader.env.metrics.add(Counter::operands_read, operands.len() as u64);
         let value = self.keyspace.merging.load().full(self.key, base, &operands)?;
         Ok(Got::Value(Some(Value::owned(value))))
     }

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, CompactionFilter, Event, EventListener, Expiry, FilterDecision, KeyspaceOptions,
     Options, Store, ValuePlacement,
 };
+use runstone_sim::found::holds_and_finds;
 
 /// Removes values that begin with `-`, gives those that begin with `+` a new one, and notes what it
 /// was shown.
@@ -76,95 +78,113 @@ fn get(store: &Store, key: &str) -> Option<String> {
 /// keyspace had another placement.
 #[test]
 fn decisions_hold() {
-    for was_apart in [false, true] {
-        let filter = Arc::new(Signs::default());
-        let change = |keyspace: &mut KeyspaceOptions| {
-            if was_apart {
-                keyspace.compaction_filter.clear();
-                apart(keyspace);
+    holds_and_finds(Bug::FilterForgetsExpiry, || {
+        for was_apart in [false, true] {
+            let filter = Arc::new(Signs::default());
+            let change = |keyspace: &mut KeyspaceOptions| {
+                if was_apart {
+                    keyspace.compaction_filter.clear();
+                    apart(keyspace);
+                }
+            };
+            let store = fresh(options(&filter, change));
+            let ttl = Duration::from_secs(3600);
+            for (key, value) in
+                [("keep", "0123456789"), ("go", "-123456789"), ("new", "+123456789")]
+            {
+                store.put(key, value).expect("writes");
+                let key = format!("{key}/short-lived");
+                store.default_keyspace().put_with_ttl(key, value, ttl).expect("writes");
             }
-        };
-        let store = fresh(options(&filter, change));
-        let ttl = Duration::from_secs(3600);
-        for (key, value) in [("keep", "0123456789"), ("go", "-123456789"), ("new", "+123456789")] {
-            store.put(key, value).expect("writes");
-            let key = format!("{key}/short-lived");
-            store.default_keyspace().put_with_ttl(key, value, ttl).expect("writes");
+            store.flush().expect("flushes");
+            store.open_keyspace("default", options(&filter, |_| ()).keyspace).expect("changes");
+            assert!(filter.take_shown().is_empty(), "flushes show it nothing");
+            assert_eq!(get(&store, "go").as_deref(), Some("-123456789"));
+            store.compact().expect("compacts");
+            assert_eq!(filter.take_shown().len(), 6);
+            for end in ["", "/short-lived"] {
+                assert_eq!(get(&store, &format!("keep{end}")).as_deref(), Some("0123456789"));
+                assert_eq!(get(&store, &format!("go{end}")), None);
+                assert_eq!(get(&store, &format!("new{end}")).as_deref(), Some("new123456789"));
+            }
+            let expiry = store.default_keyspace().expiry("new/short-lived").expect("reads");
+            assert!(matches!(expiry, Some(Expiry::At(_))), "{expiry:?}");
+            let shape = store.default_keyspace().shape();
+            assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 4);
+            // Each compaction that is asked for shows it everything.
+            store.compact().expect("compacts");
+            assert_eq!(filter.take_shown().len(), 4);
+            assert!(store.verify().expect("verifies").is_clean());
+            let counters = store.metrics().counters;
+            let counted =
+                (counters.entries_removed_by_filters, counters.entries_changed_by_filters);
+            assert_eq!(counted, (2, 2));
         }
-        store.flush().expect("flushes");
-        store.open_keyspace("default", options(&filter, |_| ()).keyspace).expect("changes");
-        assert!(filter.take_shown().is_empty(), "flushes show it nothing");
-        assert_eq!(get(&store, "go").as_deref(), Some("-123456789"));
-        store.compact().expect("compacts");
-        assert_eq!(filter.take_shown().len(), 6);
-        for end in ["", "/short-lived"] {
-            assert_eq!(get(&store, &format!("keep{end}")).as_deref(), Some("0123456789"));
-            assert_eq!(get(&store, &format!("go{end}")), None);
-            assert_eq!(get(&store, &format!("new{end}")).as_deref(), Some("new123456789"));
-        }
-        let expiry = store.default_keyspace().expiry("new/short-lived").expect("reads");
-        assert!(matches!(expiry, Some(Expiry::At(_))), "{expiry:?}");
-        let shape = store.default_keyspace().shape();
-        assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 4);
-        // Each compaction that is asked for shows it everything.
-        store.compact().expect("compacts");
-        assert_eq!(filter.take_shown().len(), 4);
-        assert!(store.verify().expect("verifies").is_clean());
-        let counters = store.metrics().counters;
-        let counted = (counters.entries_removed_by_filters, counters.entries_changed_by_filters);
-        assert_eq!(counted, (2, 2));
-    }
+    });
 }
 
 /// What it removes in an upper level does not bring back an older version below.
 #[test]
 fn a_removal_hides_older_versions() {
-    let filter = Arc::new(Signs::default());
-    let store = fresh(options(&filter, |keyspace| {
-        keyspace.policy = "tiering".into();
-        keyspace.shape.l0_trigger = 2;
-    }));
-    store.put("a", "older").expect("writes");
-    store.compact().expect("compacts");
-    filter.take_shown();
-    store.put("a", "-newer").expect("writes");
-    let mut shown = Vec::new();
-    for round in 0..20 {
-        if shown.contains(&"a".to_string()) {
-            break;
+    holds_and_finds(Bug::FilterUncoversOlder, || {
+        let filter = Arc::new(Signs::default());
+        let store = fresh(options(&filter, |keyspace| {
+            keyspace.policy = "universal".into();
+            keyspace.shape.l0_trigger = 3;
+        }));
+        store.put("a", "older").expect("writes");
+        // So large that the merges of small runs leave it alone.
+        (0..2000).for_each(|i| store.put(format!("large{i}"), [7; 100]).expect("writes"));
+        store.compact().expect("compacts");
+        filter.take_shown();
+        store.put("a", "-newer").expect("writes");
+        let mut shown = Vec::new();
+        for round in 0..20 {
+            if shown.contains(&"a".to_string()) {
+                break;
+            }
+            // Around it, so that its table is not moved as it is.
+            for side in ["0", "b"] {
+                store.put(format!("{side}{round}"), "stays").expect("writes");
+            }
+            store.flush().expect("flushes");
+            store.wait_idle().expect("works");
+            shown.extend(filter.take_shown());
         }
-        store.put(format!("b{round}"), "stays").expect("writes");
-        store.flush().expect("flushes");
-        store.wait_idle().expect("works");
-        shown.extend(filter.take_shown());
-    }
-    assert_eq!(shown.iter().filter(|key| *key == "a").count(), 1, "the older one lies apart");
-    assert_eq!(get(&store, "a"), None);
-    store.compact().expect("compacts");
-    assert_eq!(get(&store, "a"), None);
+        assert_eq!(shown.iter().filter(|key| *key == "a").count(), 1);
+        let shape = store.default_keyspace().shape();
+        let holding = shape.tables().filter(|(_, table)| table.overlaps(b"a", b"a")).count();
+        assert_eq!(holding, 2, "the older one lies apart");
+        assert_eq!(get(&store, "a"), None);
+        store.compact().expect("compacts");
+        assert_eq!(get(&store, "a"), None);
+    });
 }
 
 #[test]
 fn it_is_not_shown_what_a_snapshot_needs() {
-    let filter = Arc::new(Signs::default());
-    let store = fresh(options(&filter, |keyspace| keyspace.merge_operator = "append(,)".into()));
-    store.put("seen", "-by the snapshot").expect("writes");
-    store.put("replaced", "-by the snapshot").expect("writes");
-    let snapshot = store.snapshot();
-    store.put("replaced", "-by nobody else").expect("writes");
-    store.put("fresh", "-by nobody else").expect("writes");
-    store.default_keyspace().merge("operands", "-1").expect("writes");
-    store.compact().expect("compacts");
-    assert_eq!(filter.take_shown(), ["fresh", "replaced"]);
-    assert_eq!(get(&store, "seen").as_deref(), Some("-by the snapshot"));
-    let keyspace = store.default_keyspace();
-    let old = keyspace.get_at("replaced", &snapshot).expect("reads");
-    assert_eq!(old.as_deref(), Some(&b"-by the snapshot"[..]));
-    assert_eq!(get(&store, "replaced"), None);
-    assert_eq!(get(&store, "operands").as_deref(), Some("-1"));
-    drop(snapshot);
-    store.compact().expect("compacts");
-    assert_eq!(keyspace.iter().expect("opens").count(), 0);
+    holds_and_finds(Bug::FilterIgnoresSnapshots, || {
+        let filter = Arc::new(Signs::default());
+        let store =
+            fresh(options(&filter, |keyspace| keyspace.merge_operator = "append(,)".into()));
+        store.put("seen", "-by the snapshot").expect("writes");
+        store.put("replaced", "-by the snapshot").expect("writes");
+        let snapshot = store.snapshot();
+        store.put("replaced", "-by nobody else").expect("writes");
+        store.put("fresh", "-by nobody else").expect("writes");
+        store.default_keyspace().merge("operands", "-1").expect("writes");
+        store.compact().expect("compacts");
+        assert_eq!(filter.take_shown(), ["fresh", "replaced"]);
+        assert_eq!(get(&store, "seen").as_deref(), Some("-by the snapshot"));
+        let keyspace = store.default_keyspace();
+        let old = keyspace.get_at("replaced", &snapshot).expect("reads");
+        assert_eq!(old.as_deref(), Some(&b"-by the snapshot"[..]));
+        assert_eq!(get(&store, "replaced"), None);
+        assert_eq!(get(&store, "operands").as_deref(), Some("-1"));
+        drop(snapshot);
+        store.compact().expect("compacts");
+        assert_eq!(keyspace.iter().expect("opens").count(), 0);
+    });
 }
 
 #[derive(Debug, Default)]

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
+use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Clock, Expiry, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions,
     Store, TransactionOptions, ValuePlacement, WriteOptions,
 };
+use runstone_sim::found::holds_and_finds;
 
 /// A clock that tests set.
 #[derive(Debug, Default)]
@@ -164,32 +166,69 @@ fn an_expired_entry_is_hidden_wherever_it_lies() {
     }
 }
 
+/// An expired entry that a compaction meets above an older one goes on hiding it.
+#[test]
+fn what_it_replaced_stays_hidden_below() {
+    holds_and_finds(Bug::ExpiredDroppedEarly, || {
+        let world = World::new(|keyspace| {
+            keyspace.policy = "universal".into();
+            keyspace.shape.l0_trigger = 3;
+        });
+        world.keyspace().put("old", "older").expect("writes");
+        // So large that the merges of small runs leave it alone.
+        (0..2000).for_each(|i| world.put(&format!("large{i}"), &"7".repeat(100), 1 << 30));
+        world.store().compact().expect("compacts");
+        world.put("old", "newer", 10);
+        world.store().flush().expect("flushes");
+        world.clock.set(1010);
+        let expired = || world.store().metrics().counters.entries_expired;
+        for round in 0..20 {
+            if expired() > 0 {
+                break;
+            }
+            // Around it, so that its table is not moved as it is.
+            for side in ["a", "z"] {
+                world.put(&format!("{side}{round}"), "", 1 << 30);
+            }
+            world.store().flush().expect("flushes");
+            world.store().wait_idle().expect("works");
+        }
+        assert_eq!(expired(), 1, "a compaction has met it");
+        assert_eq!(world.get("old"), None);
+    });
+}
+
 #[test]
 fn what_a_cursor_saw_stays_readable_until_it_ends() {
-    for change in placements() {
-        let world = World::new(change);
-        for i in 0..200 {
-            world.put(&format!("{i:03}"), &format!("value {i}"), 10 + i);
+    holds_and_finds(Bug::ExpiryIgnoresSnapshots, || {
+        for change in placements() {
+            let world = World::new(change);
+            for i in 0..200 {
+                world.put(&format!("{i:03}"), &format!("value {i}"), 10 + i);
+            }
+            world.store().flush().expect("flushes");
+            let snapshot = world.store().snapshot();
+            let mut cursor = world.keyspace().cursor(ReadOptions::default()).expect("opens");
+            cursor.seek(b"050").expect("seeks");
+            world.clock.set(2000);
+            assert!(
+                world.keys(ReadOptions::default().at(&snapshot)).is_empty(),
+                "past for snapshots"
+            );
+            assert!(world.keyspace().get_at("050", &snapshot).expect("reads").is_none());
+            world.store().compact().expect("compacts");
+            world.store().collect_values().expect("collects");
+            for i in 50..200 {
+                assert_eq!(cursor.key(), format!("{i:03}").as_bytes());
+                assert_eq!(cursor.value(), format!("value {i}").as_bytes());
+                cursor.next().expect("steps");
+            }
+            assert!(!cursor.valid());
+            drop((cursor, snapshot));
+            world.store().compact().expect("compacts");
+            assert_eq!(world.entries(), 0);
         }
-        world.store().flush().expect("flushes");
-        let snapshot = world.store().snapshot();
-        let mut cursor = world.keyspace().cursor(ReadOptions::default()).expect("opens");
-        cursor.seek(b"050").expect("seeks");
-        world.clock.set(2000);
-        assert!(world.keys(ReadOptions::default().at(&snapshot)).is_empty(), "past for snapshots");
-        assert!(world.keyspace().get_at("050", &snapshot).expect("reads").is_none());
-        world.store().compact().expect("compacts");
-        world.store().collect_values().expect("collects");
-        for i in 50..200 {
-            assert_eq!(cursor.key(), format!("{i:03}").as_bytes());
-            assert_eq!(cursor.value(), format!("value {i}").as_bytes());
-            cursor.next().expect("steps");
-        }
-        assert!(!cursor.valid());
-        drop((cursor, snapshot));
-        world.store().compact().expect("compacts");
-        assert_eq!(world.entries(), 0);
-    }
+    });
 }
 
 #[test]
@@ -236,6 +275,23 @@ fn a_settled_tree_is_looked_at_again_when_a_table_is_past() {
     assert_eq!(world.store().metrics().counters.compaction_bytes_read, 0);
 }
 
+/// Of the readers of an open store none sees what an earlier one found past.
+#[test]
+fn a_clock_that_is_set_back_shows_nothing_again() {
+    holds_and_finds(Bug::ClockGoesBack, || {
+        let world = World::new(|_| ());
+        world.put("short", "value", 10);
+        world.clock.set(1010);
+        assert_eq!(world.get("short"), None);
+        world.clock.set(1000);
+        assert_eq!(world.get("short"), None);
+        assert!(world.keys(ReadOptions::default()).is_empty());
+        world.put("later", "value", 10);
+        world.clock.set(1019);
+        assert_eq!(world.get("later").as_deref(), Some("value"), "counted from the later time");
+    });
+}
+
 /// Later walks learn nothing of the stretch that one walk passed because it had expired by then: a
 /// cursor that began earlier goes on seeing it.
 #[test]
@@ -261,21 +317,23 @@ fn a_cursor_that_began_earlier_sees_what_others_pass() {
 /// The values of an all-expired keyspace are dead records, whose space comes back.
 #[test]
 fn expired_values_die_in_their_groups() {
-    let world = World::new(|keyspace| {
-        placements()[1](keyspace);
-        keyspace.ttl_seconds = 100;
+    holds_and_finds(Bug::ExpiredValuesLive, || {
+        let world = World::new(|keyspace| {
+            placements()[1](keyspace);
+            keyspace.ttl_seconds = 100;
+        });
+        for i in 0..2000 {
+            world.keyspace().put(format!("{i:05}"), [9; 1000]).expect("writes");
+        }
+        world.store().flush().expect("flushes");
+        let used = |world: &World| -> u64 {
+            world.keyspace().value_usage().iter().map(|usage| usage.disk_bytes).sum()
+        };
+        let before = used(&world);
+        world.clock.set(2000);
+        world.store().compact().expect("compacts");
+        assert!(used(&world) * 20 < before, "{} of {before}", used(&world));
     });
-    for i in 0..2000 {
-        world.keyspace().put(format!("{i:05}"), [9; 1000]).expect("writes");
-    }
-    world.store().flush().expect("flushes");
-    let used = |world: &World| -> u64 {
-        world.keyspace().value_usage().iter().map(|usage| usage.disk_bytes).sum()
-    };
-    let before = used(&world);
-    world.clock.set(2000);
-    world.store().compact().expect("compacts");
-    assert!(used(&world) * 20 < before, "{} of {before}", used(&world));
 }
 
 #[test]

@@ -4,13 +4,13 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use runstone::seeded::{self, Bug};
+use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     ValueOptions, ValuePlacement, WriteOptions,
 };
-use runstone_sim::found::panics;
+use runstone_sim::found::holds_and_finds;
 
 fn open(change: impl FnOnce(&mut KeyspaceOptions)) -> Store {
     let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
@@ -41,11 +41,6 @@ fn count(keyspace: &Keyspace) -> usize {
     assert_eq!(all.len(), back, "both directions show the same");
     assert!(all.iter().all(|key| keyspace.get(key).expect("reads").is_some()), "and so do gets");
     all.len()
-}
-
-fn holds_and_finds(bug: Bug, check: impl Fn()) {
-    check();
-    assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
 }
 
 #[test]
