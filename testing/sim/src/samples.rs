@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
-    Background, Compression, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
+    Background, Compression, GcPointers, KeyspaceOptions, Options, SortedWriter, Store,
+    ValuePlacement, WalMode,
 };
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::kvssd::{
@@ -58,15 +59,16 @@ pub fn make() -> Vec<Sample> {
     let mut expiring = apart(ValuePlacement::HashGrouped);
     expiring.ttl_seconds = 9_000 * 365 * 24 * 3600;
     vec![
-        of_files("expiring", expiring, true),
-        of_files("ranges-and-operands", ranges, true),
-        of_files("plain", plain.clone(), false),
-        of_files("log", plain, true),
-        of_files("prefixes", prefixes, true),
-        of_files("vlog", apart(ValuePlacement::Vlog), true),
-        of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false),
-        of_files("cold-stream", cold, false),
-        of_files("writeback", writeback, true),
+        of_files("expiring", expiring, true, Some(expire)),
+        of_files("ranges-and-operands", ranges, true, Some(change)),
+        of_files("loaded", keyspace("tiering"), true, Some(load)),
+        of_files("plain", plain.clone(), false, None),
+        of_files("log", plain, true, None),
+        of_files("prefixes", prefixes, true, None),
+        of_files("vlog", apart(ValuePlacement::Vlog), true, None),
+        of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false, None),
+        of_files("cold-stream", cold, false, None),
+        of_files("writeback", writeback, true, None),
         kvssd("kvssd", Durability::Capacitor, Partitioner::Size, DeviceValues::Inline),
         kvssd(
             "kvssd-global-range",
@@ -122,30 +124,27 @@ fn apart(placement: ValuePlacement) -> KeyspaceOptions {
     options
 }
 
-/// The files of a closed store, or of a store that stopped with a log.
-fn of_files(name: &'static str, options_of: KeyspaceOptions, has_log: bool) -> Sample {
+/// The files of a closed store, or of a store that stopped with a log. `further` writes come
+/// before and after a reopen, because a new manifest describes the tree as a whole.
+fn of_files(
+    name: &'static str,
+    options_of: KeyspaceOptions,
+    has_log: bool,
+    further: Option<fn(&Store, &mut State)>,
+) -> Sample {
     let storage = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let has_cold_stream = options_of.values.cold_stream;
-    let has_operands = !options_of.merge_operator.is_empty();
-    let expires = options_of.ttl_seconds > 0;
     let mut store = Store::open_on(Arc::clone(&shared), clocked(Some(options_of))).expect("fresh");
     let mut state = fill(&store, 220);
     if has_cold_stream {
         cool(&store, &mut state);
     }
-    if has_operands {
-        change(&store, &mut state);
-        // A new manifest describes the tree as a whole.
-        store.close().expect("memory");
-        store = Store::open_on(Arc::clone(&shared), clocked(None)).expect("opens");
-        change(&store, &mut state);
-    }
-    if expires {
-        expire(&store, &mut state);
+    if let Some(further) = further {
+        further(&store, &mut state);
         store.close().expect("memory");
         store = Store::open_on(shared, clocked(None)).expect("opens");
-        expire(&store, &mut state);
+        further(&store, &mut state);
     }
     match has_log {
         true => std::mem::forget(store),
@@ -262,6 +261,42 @@ fn expire(store: &Store, state: &mut State) {
             store.flush().expect("memory");
         }
     }
+}
+
+/// Loads entries over others and behind all, and a file that also deletes.
+fn load(store: &Store, state: &mut State) {
+    let keyspace = store.default_keyspace();
+    // Another value at the second time.
+    let round = keyspace.shape().tables().count() as u8;
+    let entries = |stem: &'static str| {
+        (0..20).map(move |i| (format!("{stem}{i:02}").into_bytes(), vec![round; 50]))
+    };
+    for stem in ["once0", "zebra"] {
+        keyspace.bulk_load(entries(stem)).expect("memory");
+        state.extend(entries(stem).map(|(key, value)| ((0, key), value)));
+    }
+    let files = MemoryStorage::new();
+    let options = KeyspaceOptions::default();
+    let mut writer =
+        SortedWriter::create_on(Arc::new(files.clone()), "file", &options).expect("memory");
+    for (key, value) in entries("user0") {
+        match value[0].wrapping_add(key[6]) % 3 {
+            0 => {
+                writer.delete(&key).expect("memory");
+                state.remove(&(0, key));
+            }
+            _ => {
+                writer.put(&key, &value).expect("memory");
+                state.insert((0, key), value);
+            }
+        }
+    }
+    writer.finish().expect("memory");
+    keyspace.ingest_from(&files, &["file"]).expect("memory");
+    // The last write stays in the log.
+    keyspace.put("zebra05", "logged").expect("memory");
+    store.sync().expect("memory");
+    state.insert((0, b"zebra05".to_vec()), b"logged".to_vec());
 }
 
 fn kvssd(

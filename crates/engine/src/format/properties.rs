@@ -18,7 +18,7 @@ use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::sketch::Sketch;
 
 use crate::base::codec::{
-    Decoded, Reader, put_bytes, put_varint, take_list, take_number, take_size,
+    Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size,
 };
 use crate::base::key::range_delete;
 
@@ -205,10 +205,15 @@ pub fn put_expiries(out: &mut Vec<u8>, expiries: &Expiries) {
     out.extend_from_slice(&expiries.last_ms.to_le_bytes());
 }
 
-/// Reads what [`put_expiries`] wrote.
+/// Reads what [`put_expiries`] wrote. Instants without entries, or in the wrong order, are damage.
 pub fn take_expiries(reader: &mut Reader<'_>) -> Decoded<Expiries> {
     let entries = take_size(reader)?;
-    Ok(Expiries { entries, first_ms: reader.take_u64()?, last_ms: reader.take_u64()? })
+    let expiries = Expiries { entries, first_ms: reader.take_u64()?, last_ms: reader.take_u64()? };
+    let is_sound = match entries {
+        0 => expiries == Expiries::default(),
+        _ => expiries.first_ms <= expiries.last_ms,
+    };
+    if is_sound { Ok(expiries) } else { Err(Truncated) }
 }
 
 #[cfg(test)]
@@ -246,5 +251,10 @@ mod tests {
         put_bytes(&mut newer, b"");
         assert_eq!(Properties::decode(&newer), Err(BadProperties::Newer));
         assert_eq!(Properties::decode(&[]), Err(BadProperties::Malformed));
+        for (entries, first_ms, last_ms) in [(0, 0, 5), (0, 5, 5), (2, 6, 5)] {
+            let mut bytes = Vec::new();
+            put_expiries(&mut bytes, &Expiries { entries, first_ms, last_ms });
+            assert!(take_expiries(&mut Reader::new(&bytes)).is_err());
+        }
     }
 }

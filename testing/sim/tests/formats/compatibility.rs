@@ -16,7 +16,7 @@ use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, decode, encode, formats, image_of, make, options, storage_of};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-const MOST_BYTES: u64 = 300 << 10;
+const MOST_BYTES: u64 = 384 << 10;
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/samples")

@@ -22,6 +22,7 @@ pub struct Seen {
     pub partitions: usize,
     pub spanning_keys: usize,
     pub filter_probes: BTreeSet<u8>,
+    pub has_loaded: bool,
 }
 
 struct File<'a> {
@@ -74,7 +75,13 @@ pub fn read(bytes: &[u8], store_uid: u64, table: &Table, seen: &mut Seen) -> Vec
     assert!(reader.is_empty() && position == root.0);
     check_order(&entries);
     assert_eq!(filter_bits, table.filter_bits);
-    check_properties(&file.frame(properties, seen), &entries, table, (blocks, filter_bits));
+    let properties = file.frame(properties, seen);
+    let is_loaded = check_properties(&properties, &entries, table, (blocks, filter_bits));
+    if is_loaded {
+        assert_eq!(table.min_seq, table.max_seq);
+        entries.iter_mut().for_each(|entry| entry.seq = table.min_seq);
+        seen.has_loaded = true;
+    }
     entries
 }
 
@@ -230,7 +237,13 @@ fn check_filter(filter: &[u8], entries: &[Entry], seen: &mut Seen) -> u64 {
     lines.len() as u64 * 8
 }
 
-fn check_properties(raw: &[u8], entries: &[Entry], table: &Table, (blocks, filter): (u64, u64)) {
+/// Returns whether it is a table of a bulk load, whose number only the manifest has.
+fn check_properties(
+    raw: &[u8],
+    entries: &[Entry],
+    table: &Table,
+    (blocks, filter): (u64, u64),
+) -> bool {
     let mut reader = at(raw, 0);
     let mut tags = BTreeSet::new();
     while !reader.is_empty() {
@@ -252,8 +265,8 @@ fn check_properties(raw: &[u8], entries: &[Entry], table: &Table, (blocks, filte
                 let user = user.sum::<usize>() as u64;
                 let count = entries.len() as u64;
                 assert_eq!(found, [count, deletes, min_seq, max_seq, user, blocks, filter]);
-                let of_manifest = [table.entries, table.tombstones, table.min_seq, table.max_seq];
-                assert_eq!(found[..4], of_manifest);
+                assert_eq!(found[..2], [table.entries, table.tombstones]);
+                assert!(max_seq == 0 || found[2..4] == [table.min_seq, table.max_seq]);
             }
             4 => {
                 let mut found = Vec::new();
@@ -280,6 +293,7 @@ fn check_properties(raw: &[u8], entries: &[Entry], table: &Table, (blocks, filte
                 let expected = (all.count() as u64, first, last.expect("one"));
                 assert_eq!((take_expiries(&mut of), table.expiries), (expected, expected));
             }
+            12 => assert!(value.is_empty() && entries.iter().all(|entry| entry.seq == 0)),
             128 => assert!(value == table.sketch && value == sketch(entries)),
             _ => panic!("property {tag}"),
         }
@@ -287,7 +301,9 @@ fn check_properties(raw: &[u8], entries: &[Entry], table: &Table, (blocks, filte
     assert_eq!(tags.contains(&4), !table.prefixes.is_empty());
     assert_eq!(tags.contains(&9), !table.range_deletes.is_empty());
     assert_eq!(tags.contains(&129), table.expiries.0 > 0);
+    assert_eq!(tags.contains(&12), entries[0].seq == 0);
     assert!([1, 2, 3, 5, 128].iter().all(|tag| tags.contains(tag)));
+    tags.contains(&12)
 }
 
 /// HyperLogLog registers of the user keys.
