@@ -13,7 +13,7 @@ use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
-use crate::layout::plural;
+use crate::layout::{fold, plural, terminal_columns};
 use crate::output::{Output, columns, size};
 use crate::values_apart::Values;
 
@@ -25,6 +25,8 @@ pub struct Setup {
     pub coarsening: Coarsening,
     pub gets: u64,
     pub cuts_flushes: bool,
+    /// Bytes written until an entry expires.
+    pub ttl_bytes: Option<u64>,
     /// Values apart, if any; then the tree is one of pointers.
     pub values: Option<Values>,
 }
@@ -88,6 +90,7 @@ impl<'a> Simulation<'a> {
             "size_bytes": self.setup.size_bytes,
             "options": self.setup.options,
             "workload": self.setup.workload,
+            "ttl_bytes": self.setup.ttl_bytes,
             "coarsening": {
                 "table_factor": table_factor,
                 "split_factor": split_factor,
@@ -241,7 +244,16 @@ impl<'a> Simulation<'a> {
                 size(report.critical_read_bytes),
             ]
         };
-        columns(&header, &self.outcomes.iter().map(row).collect::<Vec<_>>())
+        let mut text = columns(&header, &self.outcomes.iter().map(row).collect::<Vec<_>>());
+        if self.setup.ttl_bytes.is_some() {
+            let dropped = |outcome: &Outcome| {
+                format!("{} {}", outcome.policy, size(outcome.report.dropped_bytes))
+            };
+            let dropped: Vec<String> = self.outcomes.iter().map(dropped).collect();
+            let line = format!("\nExpired tables that left unread: {}\n", dropped.join(", "));
+            text.push_str(&fold(&line, terminal_columns()));
+        }
+        text
     }
 
     fn gets(&self) -> String {
@@ -277,6 +289,9 @@ fn simulate(setup: &Setup, policy: &'static dyn CompactionPolicy) -> Result<Outc
     let mut simulator = Simulator::new(policy, options, workload);
     if setup.cuts_flushes {
         simulator = simulator.with_cut_flushes();
+    }
+    if let Some(ttl_bytes) = setup.ttl_bytes {
+        simulator = simulator.with_expiry(ttl_bytes);
     }
     let failed = |error| {
         let what = format!("the policy made a plan that does not fit the tree: {error}");

@@ -172,3 +172,53 @@ fn gets_make_adaptive_tiering_read_like_leveling() {
     let (_, gets) = load("leveling");
     assert_eq!((gets.plan_count, gets.compacted_bytes), (0, 0));
 }
+
+/// Time series: ascending keys that expire. Each table leaves unread once it is past.
+#[test]
+fn what_ascends_and_expires_leaves_unread() {
+    for policy in POLICIES {
+        let workload = workload(KeyOrder::Sequential, 1 << 60);
+        let simulator = Simulator::new(*policy, PolicyOptions::default(), workload);
+        let report = simulator.with_expiry(100 * FLUSH_BYTES).run(500).unwrap();
+        let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
+        assert_eq!(report.compaction_read_bytes, 0, "{}", policy.name());
+        assert_eq!(report.dropped_bytes + held, report.flushed_bytes, "{}", policy.name());
+        // The last flush is looked at when it is as old as the first that stays.
+        assert_eq!(held, 100 * FLUSH_BYTES, "{}", policy.name());
+    }
+}
+
+/// Keys that come again and expire: what is held stays within a few times what is live.
+#[test]
+fn what_expires_gives_its_space_back() {
+    for policy in POLICIES {
+        let run = |expires: bool| {
+            let workload = workload(KeyOrder::Uniform, 1 << 60);
+            let simulator = Simulator::new(*policy, PolicyOptions::default(), workload);
+            let mut simulator = match expires {
+                true => simulator.with_expiry(64 * FLUSH_BYTES),
+                false => simulator,
+            };
+            let report = simulator.run(512).unwrap();
+            for (_, table) in simulator.shape().tables() {
+                assert!(
+                    table.tombstones <= table.entries && table.expiries.entries <= table.entries
+                );
+            }
+            report
+        };
+        let (all, live) = (run(false), run(true));
+        let held = |report: &SimReport| report.levels.iter().map(|level| level.bytes).sum::<u64>();
+        assert!(held(&live) >= 64 * FLUSH_BYTES / 1000 * 999, "{}", policy.name());
+        assert!(held(&live) < held(&all), "{}: {}", policy.name(), held(&live) / FLUSH_BYTES);
+        let shrank = live.compaction_read_bytes - live.compacted_bytes;
+        assert!(shrank + live.dropped_bytes > 0, "{}", policy.name());
+        println!(
+            "{} held {} of 64, wa {} vs {}",
+            policy.name(),
+            held(&live) / FLUSH_BYTES,
+            live.write_amplification_permille,
+            all.write_amplification_permille
+        );
+    }
+}

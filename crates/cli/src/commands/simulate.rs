@@ -80,6 +80,9 @@ pub struct Args {
     /// Share of the writes that overwrite a key, from 0 to below 1.
     #[arg(long, value_name = "SHARE")]
     overwrite: Option<f64>,
+    /// Bytes written until an entry expires; without it, none does.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    ttl: Option<u64>,
     /// How keys arrive.
     #[arg(long, value_enum, default_value = "uniform")]
     order: Order,
@@ -190,8 +193,20 @@ impl Args {
             }
         };
         let coarsening = Coarsening::of(&options, &workload, size_bytes, self.max_tables);
-        let (gets, cuts_flushes) = (self.gets, self.cut_flushes);
-        Ok(Setup { size_bytes, options, workload, coarsening, gets, cuts_flushes, values })
+        if values.is_some() && self.ttl.is_some() {
+            let what = "values apart are reckoned without expiry";
+            return Err(Failure::usage(what, "leave out --ttl or --placement").at("--ttl"));
+        }
+        Ok(Setup {
+            size_bytes,
+            options,
+            workload,
+            coarsening,
+            gets: self.gets,
+            cuts_flushes: self.cut_flushes,
+            ttl_bytes: self.ttl,
+            values,
+        })
     }
 
     fn check_sizes(&self) -> Result<()> {
@@ -202,6 +217,7 @@ impl Args {
             ("--keys", self.keys.unwrap_or(1)),
             ("--prefixes", self.prefixes.unwrap_or(1)),
             ("--max-tables", self.max_tables),
+            ("--ttl", self.ttl.unwrap_or(1)),
         ];
         if let Some((flag, _)) = counts.iter().find(|(_, value)| *value == 0) {
             return Err(Failure::usage("0 is nothing to simulate", "write 1 or more").at(flag));

@@ -49,6 +49,15 @@ fn simulate_says_when_tables_are_larger_than_asked() {
 }
 
 #[test]
+fn simulate_lets_entries_expire() {
+    let place = Place::new();
+    let arguments = ["simulate", "--policy", "tiering", "--size", "10G", "--ttl", "1G"];
+    assert!(place.ok(&arguments).contains("left unread: tiering 9G\n"));
+    let load = &place.json(&arguments)["policies"][0]["load"];
+    assert_eq!(load["dropped_bytes"], 9_u64 << 30);
+}
+
+#[test]
 fn simulate_refuses_nonsense() {
     let place = Place::new();
     let base = ["simulate", "--policy", "leveling", "--size", "1G"];
@@ -66,6 +75,8 @@ fn simulate_refuses_nonsense() {
         (&["--overwrite", "1"], "--overwrite 1"),
         (&["--keys", "10", "--overwrite", "0.1"], "--overwrite"),
         (&["--keys", "0"], "--keys"),
+        (&["--ttl", "0"], "--ttl"),
+        (&["--ttl", "1G", "--entry-size", "1K", "--placement", "vlog"], "--ttl"),
         (&["--order", "backwards"], "sequential"),
         (&["--table-size", "1"], "--table-size"),
         (&["--placement", "vlog", "--slot", "64"], "--slot"),

@@ -23,6 +23,7 @@
 //! terabytes want larger tables than a store would have ([`Coarsening`]).
 
 mod coarsen;
+mod expiry;
 mod gets;
 mod report;
 mod spread;
@@ -138,6 +139,8 @@ pub struct Simulator<'a> {
     looks: Looks,
     curve: Vec<SimPoint>,
     cuts_flushes: bool,
+    /// Flushes after which an entry has expired.
+    ttl_flushes: Option<u64>,
 }
 
 /// Sums of bytes are wide: compactions write what a user wrote many times over.
@@ -150,6 +153,7 @@ struct Totals {
     compacted_bytes: u128,
     moved_bytes: u128,
     critical_read_bytes: u128,
+    dropped_bytes: u128,
     max_l0_run_count: u64,
     plan_count: u64,
 }
@@ -190,6 +194,7 @@ impl<'a> Simulator<'a> {
             looks: Looks::default(),
             curve: Vec::new(),
             cuts_flushes: false,
+            ttl_flushes: None,
         }
     }
 
@@ -226,14 +231,16 @@ impl<'a> Simulator<'a> {
     /// [`next_plan`](crate::policy::next_plan), with what the model knows of the keys in the place
     /// of sketches.
     fn next_plan(&self) -> Option<Plan> {
-        let (policy, shape, options) = (self.policy, &self.shape, &self.options);
+        let (policy, options) = (self.policy, &self.options);
+        let shape = &*self.shape.at(self.flush_count, 0);
         let busy = Busy::default();
         let bound = || {
             space::bound_plan(policy, shape, &busy, options, options.max_space_percent, |_| {
                 self.live_bytes()
             })
         };
-        policy.pick(shape, &busy, &self.heat, options).or_else(bound)
+        let wanted = || policy.pick(shape, &busy, &self.heat, options);
+        self.unread_drops().or_else(wanted).or_else(bound)
     }
 
     /// What a compaction of all tables would leave.
@@ -259,11 +266,15 @@ impl<'a> Simulator<'a> {
         let tables = match Spread::of(&[spread_of(&whole)]).filter(|_| self.cuts_flushes) {
             Some(spread) if !matches!(cut, Cut::Prefix { .. }) => {
                 let seqs = (whole.min_seq, whole.max_seq);
-                self.outputs(cut, &spread, whole.entries, seqs)
+                let mut parts = self.outputs(cut, &spread, whole.entries, seqs);
+                let expiries = |part: &Table| self.new_expiries(part.entries);
+                parts.iter_mut().for_each(|part| part.expiries = expiries(part));
+                parts
             }
-            _ => vec![Arc::new(whole)],
+            _ => vec![whole],
         };
-        let place = tables.into_iter().map(|table| Placement { level: 0, slot, table }).collect();
+        let place = |table| Placement { level: 0, slot, table: Arc::new(table) };
+        let place = tables.into_iter().map(place).collect();
         self.install(&Edit { place, flushes: 1, ..Edit::default() }, 0)?;
         let l0_run_count = self.shape.level(0).runs().len() as u64;
         self.totals.max_l0_run_count = self.totals.max_l0_run_count.max(l0_run_count);
@@ -294,7 +305,8 @@ impl<'a> Simulator<'a> {
         };
         let entries = entries.min(max_key - min_key + 1);
         let seq = self.totals.user_entries;
-        self.table(min_key, max_key, entries, (seq + 1, seq + written))
+        let table = self.table(min_key, max_key, entries, (seq + 1, seq + written));
+        Table { expiries: self.new_expiries(entries), ..table }
     }
 
     fn carry_out(&mut self, plan: &Plan) -> Result<(), EditError> {
@@ -309,6 +321,9 @@ impl<'a> Simulator<'a> {
                 outputs.push(self.compact_tables(compaction, inputs));
             }
         }
+        let dropped = self.shape.tables().filter(|(_, table)| plan.drops.contains(&table.id));
+        let dropped: Vec<(u32, u64)> = dropped.map(|(level, table)| (level, table.bytes)).collect();
+        self.totals.dropped_bytes += dropped.iter().map(|drop| u128::from(drop.1)).sum::<u128>();
         let edit = edit_for(&self.shape, plan, &outputs);
         self.totals.plan_count += 1;
         let placed: u128 =
@@ -320,7 +335,8 @@ impl<'a> Simulator<'a> {
         if job_bytes > self.largest_job.bytes {
             self.largest_job = LargestJob { bytes: job_bytes, why: plan.why.clone() };
         }
-        self.install(&edit, deepest_of(plan))
+        let deepest = dropped.iter().map(|drop| drop.0).max().unwrap_or(0);
+        self.install(&edit, deepest.max(deepest_of(plan)))
     }
 
     /// The input tables of each compaction, found in one pass.
@@ -349,16 +365,18 @@ impl<'a> Simulator<'a> {
         inputs: &[Arc<Table>],
     ) -> Vec<Arc<Table>> {
         let tables = || inputs.iter();
-        let spreads: Vec<_> = tables().map(|table| spread_of(table)).collect();
-        let Some(spread) = Spread::of(&spreads) else {
+        self.totals.compaction_read_bytes +=
+            tables().map(|table| u128::from(table.bytes)).sum::<u128>();
+        let left = self.left_of(compaction, inputs);
+        let Some(spread) = Spread::of(&left.spreads) else {
             return Vec::new();
         };
         let seqs = tables().map(|table| (table.min_seq, table.max_seq));
         let seqs = seqs.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
-        self.totals.compaction_read_bytes +=
-            tables().map(|table| u128::from(table.bytes)).sum::<u128>();
         let input_entries: u64 = tables().map(|table| table.entries).sum();
-        self.outputs(compaction.cut, &spread, input_entries, seqs)
+        let mut outputs = self.outputs(compaction.cut, &spread, input_entries, seqs);
+        outputs.iter_mut().for_each(|table| left.share_with(table));
+        outputs.into_iter().map(Arc::new).collect()
     }
 
     /// The tables that such a cut makes of a spread.
@@ -368,7 +386,7 @@ impl<'a> Simulator<'a> {
         spread: &Spread,
         input_entries: u64,
         seqs: (u64, u64),
-    ) -> Vec<Arc<Table>> {
+    ) -> Vec<Table> {
         let (mut done, mut from_key) = (0, spread.key_at(0));
         let mut outputs = Vec::new();
         for (to, end_key) in self.ends(cut, spread, input_entries) {
@@ -376,7 +394,7 @@ impl<'a> Simulator<'a> {
             if let Cut::Prefix { .. } = cut {
                 table.prefixes = self.buckets().prefixes(spread, done, to, MAX_TABLE_PREFIXES);
             }
-            outputs.push(Arc::new(table));
+            outputs.push(table);
             (done, from_key) = (to, end_key);
         }
         outputs
@@ -511,6 +529,7 @@ impl<'a> Simulator<'a> {
             compacted_bytes: narrow(totals.compacted_bytes),
             moved_bytes: narrow(totals.moved_bytes),
             critical_read_bytes: narrow(totals.critical_read_bytes),
+            dropped_bytes: narrow(totals.dropped_bytes),
             write_amplification_permille: self.write_amplification_permille(),
             space_amplification_permille: self.space_amplification_permille(),
             tables_probed_per_get_permille: self.probed_permille(),
@@ -526,7 +545,7 @@ impl<'a> Simulator<'a> {
 
     /// Entries held over distinct keys written, by the model.
     fn space_amplification_permille(&self) -> u64 {
-        let distinct = self.workload.distinct_keys(self.totals.user_entries);
+        let distinct = self.workload.distinct_keys(self.unexpired(self.totals.user_entries));
         let held: u64 = self.shape.tables().map(|(_, table)| table.entries).sum();
         mul_div(held, 1000, distinct.max(1))
     }

@@ -59,9 +59,11 @@ pub struct SimReport {
     /// Bytes that the largest compaction of each plan read: compactions of one plan share no key,
     /// and can run side by side.
     pub critical_read_bytes: u64,
+    /// Bytes of tables that left unread, because all of their entries had expired.
+    pub dropped_bytes: u64,
     /// (flushed + compacted) / user, in thousandths.
     pub write_amplification_permille: u64,
-    /// Entries held / distinct keys written, in thousandths.
+    /// Entries held / distinct keys written that have not expired, in thousandths.
     pub space_amplification_permille: u64,
     /// Tables that cover a key, averaged over the key space, in thousandths: what a get of an
     /// absent key probes without filters.

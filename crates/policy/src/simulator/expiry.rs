@@ -1,0 +1,112 @@
+//! Entries that expire. The clock of the model is the number of flushes; an entry expires when so
+//! many bytes were written after it.
+//!
+//! As in the engine, a policy is shown entries that are past as tombstones, and tables that hold
+//! nothing else leave unread. A compaction drops what is past, and tombstones, where no table
+//! outside of it and none below its output covers its keys; elsewhere a past entry becomes a
+//! tombstone, which counts as large as an entry here. What is left is taken to be spread evenly
+//! over the keys and over the time between its first and last instant.
+
+use std::sync::Arc;
+
+use super::spread::number;
+use super::{Simulator, mul_div};
+use crate::policy::expired_plan;
+use crate::shape::Table;
+use crate::shape::expiry::Expiries;
+use crate::shape::plan::{Busy, Compaction, Plan};
+
+/// What a compaction makes of its inputs before keys that they share become one.
+pub(super) struct Left {
+    /// First key, last key and entries of each input that leaves any.
+    pub(super) spreads: Vec<(u64, u64, u64)>,
+    entries: u64,
+    tombstones: u64,
+    expiries: Expiries,
+}
+
+impl Simulator<'_> {
+    /// The same tree in which an entry expires once `ttl_bytes` were written after it.
+    pub fn with_expiry(self, ttl_bytes: u64) -> Self {
+        let ttl_flushes = ttl_bytes.div_ceil(self.workload.flush_bytes.max(1)).max(1);
+        Simulator { ttl_flushes: Some(ttl_flushes), ..self }
+    }
+
+    /// What a memtable that is flushed now holds.
+    pub(super) fn new_expiries(&self, entries: u64) -> Expiries {
+        self.ttl_flushes.map_or(Expiries::default(), |ttl| {
+            let at = self.flush_count + ttl;
+            Expiries { entries, first_ms: at, last_ms: at }
+        })
+    }
+
+    /// The tables of which every entry is past, to be dropped.
+    pub(super) fn unread_drops(&self) -> Option<Plan> {
+        self.ttl_flushes?;
+        expired_plan(&self.shape, &Busy::default(), self.flush_count, 0)
+    }
+
+    /// The entries of so many that have not expired.
+    pub(super) fn unexpired(&self, entries: u64) -> u64 {
+        let ttl = self.ttl_flushes.map(|ttl| ttl * self.workload.entries_per_flush());
+        entries.min(ttl.unwrap_or(u64::MAX))
+    }
+
+    /// What is left of the inputs of a compaction.
+    pub(super) fn left_of(&self, compaction: &Compaction, inputs: &[Arc<Table>]) -> Left {
+        let is_lowest = self.ttl_flushes.is_some() && self.is_lowest(compaction, inputs);
+        let mut left =
+            Left { spreads: Vec::new(), entries: 0, tombstones: 0, expiries: Expiries::default() };
+        for table in inputs {
+            let past = self.ttl_flushes.map_or(0, |_| table.expiries.past(self.flush_count));
+            let tombstones = table.tombstones + past;
+            let gone = if is_lowest { tombstones } else { 0 };
+            let entries = table.entries.saturating_sub(gone);
+            if entries > 0 {
+                left.spreads.push((number(&table.min_key), number(&table.max_key), entries));
+                left.entries += entries;
+                left.tombstones += tombstones - gone;
+            }
+            left.add_expiries(table.expiries, past, self.flush_count);
+        }
+        left
+    }
+
+    /// Whether no table outside of a compaction holds older versions of its keys.
+    fn is_lowest(&self, compaction: &Compaction, inputs: &[Arc<Table>]) -> bool {
+        let Some(min_key) = inputs.iter().map(|table| &table.min_key).min() else { return true };
+        let Some(max_key) = inputs.iter().map(|table| &table.max_key).max() else { return true };
+        let newest = inputs.iter().map(|table| table.max_seq).max().unwrap_or(0);
+        let levels = self.shape.levels.iter().skip(compaction.output_level as usize);
+        let mut others = levels.flat_map(|level| level.tables());
+        !others.any(|table| {
+            table.overlaps(min_key, max_key)
+                && table.min_seq < newest
+                && !inputs.iter().any(|input| input.id == table.id)
+        })
+    }
+}
+
+impl Left {
+    fn add_expiries(&mut self, of_table: Expiries, past: u64, now: u64) {
+        let entries = of_table.entries - past;
+        if entries == 0 {
+            return;
+        }
+        let first_ms = if past > 0 { of_table.first_ms.max(now) } else { of_table.first_ms };
+        let all = &mut self.expiries;
+        all.first_ms = if all.entries == 0 { first_ms } else { all.first_ms.min(first_ms) };
+        all.last_ms = all.last_ms.max(of_table.last_ms);
+        all.entries += entries;
+    }
+
+    /// Gives an output its share of what expires and of the tombstones.
+    pub(super) fn share_with(&self, table: &mut Table) {
+        let share = |all: u64| mul_div(all, table.entries, self.entries).min(table.entries);
+        let (tombstones, entries) = (share(self.tombstones), share(self.expiries.entries));
+        table.tombstones = tombstones;
+        if entries > 0 {
+            table.expiries = Expiries { entries, ..self.expiries };
+        }
+    }
+}
