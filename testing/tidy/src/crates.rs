@@ -9,11 +9,12 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 13] = [
+pub const EDGES: [Edge<'_>; 14] = [
     ("crates/policy", &[]),
     ("crates/storage", &[]),
     ("crates/plot", &["policy"]),
     ("crates/engine", &["policy", "storage"]),
+    ("crates/typed", &["engine"]),
     (
         "crates/cli",
         &["engine", "plot", "policy", "storage", "device", "flash", "papers", "workloads"],

@@ -1,0 +1,244 @@
+//! A keyspace with types.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
+
+use runstone::{Error, Keyspace, ReadOptions, Result, Transaction, Value, WriteOptions};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::access::{Reads, Writes};
+use crate::format::{self, Json, ValueFormat};
+use crate::iter::{TypedCursor, TypedScan};
+use crate::prefix::KeyPrefix;
+use crate::{Types, key};
+
+/// A keyspace of which all keys are a `K` and all values a `V`. It is a handle, and stores nothing
+/// about the types: opening a keyspace with others shows as errors when entries are read.
+///
+/// Keys are ordered by their bytes, which [`key`] draws. That is the order of integers, strings,
+/// chars, and of what tuples, structs, enums, options and sequences derive from them; floats order
+/// by `total_cmp`, so that `-0.0` and `0.0` are two keys.
+pub struct TypedKeyspace<K, V, F = Json> {
+    keyspace: Keyspace,
+    types: Types<(K, V, F)>,
+}
+
+impl<K, V, F> TypedKeyspace<K, V, F>
+where
+    K: Serialize + DeserializeOwned,
+    F: ValueFormat<V>,
+{
+    /// Puts types on a keyspace.
+    pub fn new(keyspace: Keyspace) -> Self {
+        TypedKeyspace { keyspace, types: PhantomData }
+    }
+
+    /// The keyspace below, for all that needs no types; [`key::encode`] makes its keys.
+    pub fn keyspace(&self) -> &Keyspace {
+        &self.keyspace
+    }
+
+    /// Stores a value with the durability that the store was opened with.
+    pub fn put(&self, key: &K, value: &V) -> Result<()> {
+        self.put_with(key, value, WriteOptions::default())
+    }
+
+    /// Stores a value with the durability in `options`.
+    pub fn put_with(&self, key: &K, value: &V, options: WriteOptions) -> Result<()> {
+        self.keyspace.put_with(key::encode(key)?, format::encode::<V, F>(value)?, options)
+    }
+
+    /// Stores a value that expires after `ttl`, counted from now.
+    pub fn put_with_ttl(&self, key: &K, value: &V, ttl: Duration) -> Result<()> {
+        self.keyspace.put_with_ttl(key::encode(key)?, format::encode::<V, F>(value)?, ttl)
+    }
+
+    /// Adds a put to a batch or a transaction.
+    pub fn put_in(&self, writes: &mut impl Writes, key: &K, value: &V) -> Result<()> {
+        writes.put_bytes(&self.keyspace, &key::encode(key)?, &format::encode::<V, F>(value)?)
+    }
+
+    /// Looks up a key.
+    ///
+    /// # Errors
+    /// If the value is not a `V`; and as [`Keyspace::get`].
+    pub fn get(&self, key: &K) -> Result<Option<V>> {
+        let key = key::encode(key)?;
+        self.typed(self.keyspace.get(&key)?, &key)
+    }
+
+    /// Looks up a key at a snapshot, or as a transaction sees it.
+    pub fn get_in(&self, view: &impl Reads, key: &K) -> Result<Option<V>> {
+        let key = key::encode(key)?;
+        self.typed(view.get_bytes(&self.keyspace, &key)?, &key)
+    }
+
+    /// Locks a key in a pessimistic transaction, and looks it up as it is now.
+    pub fn get_for_update(&self, transaction: &mut Transaction, key: &K) -> Result<Option<V>> {
+        let key = key::encode(key)?;
+        self.typed(transaction.get_for_update(&self.keyspace, &key)?, &key)
+    }
+
+    /// Looks up many keys at one moment, and returns the results in the order of the keys.
+    pub fn multi_get<'k>(&self, keys: impl IntoIterator<Item = &'k K>) -> Result<Vec<Option<V>>>
+    where
+        K: 'k,
+    {
+        let keys = keys.into_iter().map(key::encode).collect::<Result<Vec<_>>>()?;
+        let values = self.keyspace.multi_get(&keys)?;
+        keys.iter().zip(values).map(|(key, value)| self.typed(value, key)).collect()
+    }
+
+    /// Whether the key has a value.
+    pub fn contains_key(&self, key: &K) -> Result<bool> {
+        self.keyspace.contains_key(key::encode(key)?)
+    }
+
+    /// The smallest key with its value.
+    pub fn first_key_value(&self) -> Result<Option<(K, V)>> {
+        self.iter()?.next().transpose()
+    }
+
+    /// The largest key with its value.
+    pub fn last_key_value(&self) -> Result<Option<(K, V)>> {
+        self.iter()?.next_back().transpose()
+    }
+
+    /// Removes a key. Removing an absent key is no error.
+    pub fn delete(&self, key: &K) -> Result<()> {
+        self.keyspace.delete(key::encode(key)?)
+    }
+
+    /// Adds a delete to a batch or a transaction.
+    pub fn delete_in(&self, writes: &mut impl Writes, key: &K) -> Result<()> {
+        writes.delete_bytes(&self.keyspace, &key::encode(key)?)
+    }
+
+    /// Removes the keys of a range by one small record, as [`Keyspace::delete_range`] does.
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn delete_range(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.delete_between(self.bounds(&range)?)
+    }
+
+    /// Removes all keys that begin with `prefix`, in the same way.
+    pub fn delete_prefix(&self, prefix: &impl KeyPrefix<K>) -> Result<()> {
+        self.delete_between(bounds_of_prefix(prefix)?)
+    }
+
+    fn delete_between(&self, (start, end): Bounds) -> Result<()> {
+        let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+        self.keyspace.delete_range::<Vec<u8>>((Bound::Included(start), end))
+    }
+
+    /// Iterates over all entries, in both directions.
+    pub fn iter(&self) -> Result<TypedScan<K, V, F>> {
+        self.range(..)
+    }
+
+    /// Iterates over the keys of a range, in both directions.
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn range(&self, range: impl RangeBounds<K>) -> Result<TypedScan<K, V, F>> {
+        let scan = self.keyspace.scan(options_of(self.bounds(&range)?))?;
+        Ok(TypedScan::new(scan, &self.keyspace))
+    }
+
+    /// Iterates over the keys of a range at a snapshot, or as a transaction sees them.
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn range_in<'r, R: Reads>(
+        &self,
+        view: &'r R,
+        range: impl RangeBounds<K>,
+    ) -> Result<TypedScan<K, V, F, R::Scan<'r>>> {
+        let scan = view.scan_bytes(&self.keyspace, options_of(self.bounds(&range)?))?;
+        Ok(TypedScan::new(scan, &self.keyspace))
+    }
+
+    /// Iterates over the keys that begin with `prefix`, in both directions.
+    pub fn prefix(&self, prefix: &impl KeyPrefix<K>) -> Result<TypedScan<K, V, F>> {
+        let scan = self.keyspace.scan(options_of(bounds_of_prefix(prefix)?))?;
+        Ok(TypedScan::new(scan, &self.keyspace))
+    }
+
+    /// Iterates over the keys that begin with `prefix` at a snapshot, or as seen by a transaction.
+    pub fn prefix_in<'r, R: Reads>(
+        &self,
+        view: &'r R,
+        prefix: &impl KeyPrefix<K>,
+    ) -> Result<TypedScan<K, V, F, R::Scan<'r>>> {
+        let scan = view.scan_bytes(&self.keyspace, options_of(bounds_of_prefix(prefix)?))?;
+        Ok(TypedScan::new(scan, &self.keyspace))
+    }
+
+    /// A cursor, which seeks. Position it before use. Bounds in the options are bytes of keys.
+    pub fn cursor(&self, options: ReadOptions) -> Result<TypedCursor<K, V, F>> {
+        Ok(TypedCursor::new(self.keyspace.cursor(options)?, &self.keyspace))
+    }
+
+    fn typed(&self, value: Option<Value>, key: &[u8]) -> Result<Option<V>> {
+        let decode = |value: Value| format::decode::<V, F>(&value, key, self.keyspace.name());
+        value.map(decode).transpose()
+    }
+
+    fn bounds(&self, range: &impl RangeBounds<K>) -> Result<Bounds> {
+        // No key lies between one and the same with a zero behind it.
+        let behind = |key: &K| key::encode(key).map(|bytes| [&bytes[..], &[0]].concat());
+        let start = match range.start_bound() {
+            Bound::Included(key) => key::encode(key)?,
+            Bound::Excluded(key) => behind(key)?,
+            Bound::Unbounded => Vec::new(),
+        };
+        let end = match range.end_bound() {
+            Bound::Included(key) => Some(behind(key)?),
+            Bound::Excluded(key) => Some(key::encode(key)?),
+            Bound::Unbounded => None,
+        };
+        if let Some(end) = end.as_ref().filter(|end| **end < start) {
+            let (start, end) = (start.escape_ascii(), end.escape_ascii());
+            let name = self.keyspace.name();
+            return Err(Error::invalid(
+                format!(
+                    "the range \"{start}\" to \"{end}\" of keyspace {name:?} ends before its start"
+                ),
+                "give the smaller key first",
+            ));
+        }
+        Ok((start, end))
+    }
+}
+
+/// The first key, and the least one behind the last, if there is one.
+type Bounds = (Vec<u8>, Option<Vec<u8>>);
+
+fn bounds_of_prefix(prefix: &impl Serialize) -> Result<Bounds> {
+    let start = key::encode(prefix)?;
+    let mut end = start.clone();
+    while end.pop_if(|last| *last == u8::MAX).is_some() {}
+    let Some(last) = end.last_mut() else { return Ok((start, None)) };
+    *last += 1;
+    Ok((start, Some(end)))
+}
+
+fn options_of((start, end): Bounds) -> ReadOptions {
+    ReadOptions::default().with_bounds(Some(&start), end.as_deref())
+}
+
+impl<K, V, F> Clone for TypedKeyspace<K, V, F> {
+    fn clone(&self) -> Self {
+        TypedKeyspace { keyspace: self.keyspace.clone(), types: PhantomData }
+    }
+}
+
+impl<K, V, F> fmt::Debug for TypedKeyspace<K, V, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TypedKeyspace").field(&self.keyspace.name()).finish()
+    }
+}

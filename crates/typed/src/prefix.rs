@@ -1,0 +1,44 @@
+//! Which values are the first parts of which keys.
+
+use serde::Serialize;
+
+/// The first parts of keys of type `K`: of a tuple, a shorter tuple of the same types.
+///
+/// For a struct, say which types its first fields have; the order is that of their declaration:
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct Visit {
+///     user: u64,
+///     page: String,
+/// }
+/// impl runstone_typed::KeyPrefix<Visit> for (u64,) {}
+/// ```
+pub trait KeyPrefix<K>: Serialize {}
+
+macro_rules! prefixes {
+    ($(($($first:ident)+) of ($($rest:ident)+);)*) => {$(
+        impl<$($first: Serialize,)+ $($rest),+> KeyPrefix<($($first,)+ $($rest,)+)>
+            for ($($first,)+)
+        {
+        }
+    )*};
+}
+
+prefixes! {
+    (A) of (B);
+    (A) of (B C);
+    (A B) of (C);
+    (A) of (B C D);
+    (A B) of (C D);
+    (A B C) of (D);
+    (A) of (B C D E);
+    (A B) of (C D E);
+    (A B C) of (D E);
+    (A B C D) of (E);
+    (A) of (B C D E F);
+    (A B) of (C D E F);
+    (A B C) of (D E F);
+    (A B C D) of (E F);
+    (A B C D E) of (F);
+}

@@ -1,0 +1,199 @@
+//! Typed keyspaces on a store: all calls, and entries of other types.
+
+use std::time::Duration;
+
+use runstone::{
+    Batch, Error, KeyspaceOptions, Options, ReadOptions, Result, Store, TransactionOptions,
+    WriteOptions,
+};
+use runstone_typed::{TypedKeyspace, ValueFormat};
+
+type Scores = TypedKeyspace<(i32, String), u64>;
+
+fn on_scores(check: impl FnOnce(&Store, Scores) -> Result<()>) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Store::open(dir.path(), Options::default()).expect("opens");
+    let scores = Scores::new(store.open_keyspace("scores", None).expect("opens"));
+    for level in [-300i32, -1, 0, 1, 300] {
+        for name in ["", "a", "a\0", "b"] {
+            let value = level.unsigned_abs().into();
+            scores.put(&(level, name.into()), &value).expect("puts");
+        }
+    }
+    check(&store, scores).expect("passes");
+}
+
+fn levels(entries: impl Iterator<Item = Result<((i32, String), u64)>>) -> Vec<i32> {
+    entries.map(|entry| entry.expect("is typed").0.0).collect()
+}
+
+#[test]
+fn single_keys() {
+    on_scores(|_, scores| {
+        let (known, absent) = ((-300, "a\0".to_string()), (2, String::new()));
+        assert_eq!((scores.get(&known)?, scores.get(&absent)?), (Some(300), None));
+        assert_eq!(scores.multi_get([&absent, &known])?, [None, Some(300)]);
+        assert!(scores.contains_key(&known)? && !scores.contains_key(&absent)?);
+        assert_eq!(scores.first_key_value()?, Some(((-300, String::new()), 300)));
+        assert_eq!(scores.last_key_value()?, Some(((300, "b".into()), 300)));
+        scores.delete(&known)?;
+        assert_eq!(scores.get(&known)?, None);
+        scores.put_with_ttl(&known, &1, Duration::from_secs(600))?;
+        scores.clone().put_with(&absent, &2, WriteOptions::sync())?;
+        assert_eq!((scores.get(&known)?, scores.get(&absent)?), (Some(1), Some(2)));
+        Ok(())
+    });
+}
+
+#[test]
+fn ranges_and_prefixes() {
+    on_scores(|_, scores| {
+        let at = |level: i32, name: &str| (level, name.to_string());
+        assert_eq!(levels(scores.iter()?).len(), 20);
+        let middle = levels(scores.range(at(-1, "b")..at(1, "a"))?);
+        assert_eq!(middle, [-1, 0, 0, 0, 0, 1]);
+        let middle = levels(scores.range(at(-1, "b")..=at(1, "a"))?.rev());
+        assert_eq!(middle, [1, 1, 0, 0, 0, 0, -1]);
+        assert_eq!(levels(scores.range(..at(-300, "a"))?), [-300]);
+        assert_eq!(levels(scores.range(at(2, "")..)?), [300; 4]);
+        assert_eq!(scores.range(at(0, "")..at(0, ""))?.count(), 0);
+        let error = scores.range(at(1, "")..at(0, "")).expect_err("inverted");
+        assert!(error.to_string().contains("\"scores\" ends before its start"), "{error}");
+
+        assert_eq!(levels(scores.prefix(&(-1,))?), [-1; 4]);
+        scores.delete_range(at(-300, "a")..=at(-300, "a\0"))?;
+        scores.delete_prefix(&(0,))?;
+        let left = [-300, -300, -1, -1, -1, -1, 1, 1, 1, 1, 300, 300, 300, 300];
+        assert_eq!(levels(scores.iter()?), left);
+        Ok(())
+    });
+}
+
+/// Nothing is above a prefix whose bytes are all 255.
+#[test]
+fn a_prefix_at_the_end() {
+    on_scores(|store, _| {
+        let pairs = TypedKeyspace::<(u8, u16), bool>::new(store.open_keyspace("pairs", None)?);
+        for key in [(254, 0), (255, 0), (255, u16::MAX)] {
+            pairs.put(&key, &true)?;
+        }
+        assert_eq!(pairs.prefix(&(255,))?.count(), 2);
+        assert_eq!(pairs.prefix(&(254,))?.count(), 1);
+        pairs.delete_prefix(&(255,))?;
+        assert_eq!(pairs.iter()?.count(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn cursors_seek_both_ways() {
+    on_scores(|_, scores| {
+        let mut cursor = scores.cursor(ReadOptions::default())?;
+        assert_eq!((cursor.valid(), cursor.key()?, cursor.value()?), (false, None, None));
+        cursor.seek(&(-1, "aa".into()))?;
+        assert_eq!((cursor.key()?, cursor.value()?), (Some((-1, "b".into())), Some(1)));
+        cursor.next()?;
+        assert_eq!(cursor.key()?, Some((0, String::new())));
+        cursor.seek_for_prev(&(0, "aa".into()))?;
+        cursor.prev()?;
+        assert_eq!(cursor.key()?, Some((0, "a".into())));
+        cursor.seek_to_last()?;
+        assert_eq!(cursor.key()?, Some((300, "b".into())));
+        cursor.seek_to_first()?;
+        assert_eq!(cursor.key()?, Some((-300, String::new())));
+        Ok(())
+    });
+}
+
+#[test]
+fn batches_snapshots_and_transactions() {
+    on_scores(|store, scores| {
+        let key = (0, "a".to_string());
+        let snapshot = store.snapshot();
+        let mut batch = Batch::new();
+        scores.put_in(&mut batch, &key, &5)?;
+        scores.delete_in(&mut batch, &(0, "b".into()))?;
+        store.write(&batch, WriteOptions::default())?;
+        assert_eq!((scores.get(&key)?, scores.get_in(&snapshot, &key)?), (Some(5), Some(0)));
+        assert_eq!(scores.prefix_in(&snapshot, &(0,))?.count(), 4);
+
+        let mut transaction = store.begin(TransactionOptions::default())?;
+        scores.delete_in(&mut transaction, &key)?;
+        scores.put_in(&mut transaction, &(0, "c".into()), &9)?;
+        let own = scores.range_in(&transaction, (0, String::new())..)?.rev();
+        assert_eq!(levels(own).last_chunk(), Some(&[0, 0, 0]));
+        assert_eq!(scores.get_in(&transaction, &key)?, None);
+        assert_eq!(levels(scores.prefix_in(&transaction, &(0,))?), [0; 3]);
+        transaction.commit(WriteOptions::default())?;
+        assert_eq!(scores.get(&(0, "c".into()))?, Some(9));
+
+        let mut transaction = store.begin(TransactionOptions::pessimistic())?;
+        let old = scores.get_for_update(&mut transaction, &(0, "c".into()))?;
+        assert_eq!(old, Some(9));
+        Ok(())
+    });
+}
+
+/// A keyspace that others wrote to shows its good entries, and names the others.
+#[test]
+fn entries_of_other_types_are_named() {
+    on_scores(|_, scores| {
+        scores.keyspace().put(b"\x80\0\0\x02zz", "1")?;
+        scores.keyspace().put(b"\x80\0\0\x02\0", "\"text\"")?;
+        let outcome: Vec<_> = scores.range((2, String::new())..)?.collect();
+        assert_eq!(outcome.iter().filter(|entry| entry.is_ok()).count(), 4);
+        let texts: Vec<String> =
+            outcome.into_iter().filter_map(|entry| Some(entry.err()?.to_string())).collect();
+        assert!(
+            texts[0].starts_with(
+                "the value of key \"\\x80\\x00\\x00\\x02\\x00\" in keyspace \"scores\" is not a u64"
+            ),
+            "{texts:?}"
+        );
+        assert!(
+            texts[1].starts_with("in keyspace \"scores\", key \"\\x80\\x00\\x00\\x02zz\" is not a"),
+            "{texts:?}"
+        );
+        let error = scores.get(&(2, String::new())).expect_err("not a number");
+        assert!(matches!(error, Error::InvalidArgument { .. }), "{error}");
+        Ok(())
+    });
+}
+
+#[derive(Debug)]
+struct LittleEndian;
+
+impl ValueFormat<u64> for LittleEndian {
+    fn encode(value: &u64) -> std::result::Result<Vec<u8>, String> {
+        Ok(value.to_le_bytes().to_vec())
+    }
+    fn decode(bytes: &[u8]) -> std::result::Result<u64, String> {
+        bytes.try_into().map(u64::from_le_bytes).map_err(|_| "it has not 8 bytes".into())
+    }
+}
+
+#[test]
+fn another_format_reads_what_an_operator_wrote() {
+    on_scores(|store, _| {
+        let options = KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
+        let keyspace = store.open_keyspace("counters", Some(options))?;
+        let counters = TypedKeyspace::<u32, u64, LittleEndian>::new(keyspace);
+        counters.put(&7, &40)?;
+        let key = runstone_typed::key::encode(&7u32)?;
+        counters.keyspace().merge(key, 2u64.to_le_bytes())?;
+        assert_eq!(counters.get(&7)?, Some(42));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_value_that_json_cannot_hold_is_refused() {
+    on_scores(|store, _| {
+        type Map = std::collections::BTreeMap<(u8, u8), u8>;
+        let maps = TypedKeyspace::<u8, Map>::new(store.open_keyspace("maps", None)?);
+        let error = maps.put(&1, &Map::from([((1, 2), 3)])).expect_err("keys must be strings");
+        assert!(error.to_string().contains("cannot be stored: key must be a string"), "{error}");
+        assert!(error.hint().contains("ValueFormat"));
+        Ok(())
+    });
+}
