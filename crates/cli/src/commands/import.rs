@@ -20,6 +20,7 @@ use crate::output::{Output, amount, duration, note, rounded};
 use crate::transfer::ahead::Ahead;
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::Progress;
+use crate::transfer::sorted::{RUN_BYTES, Sorted};
 use crate::transfer::source::{self, Source};
 use crate::transfer::{Format, Malformed, Record, format_of, input};
 
@@ -70,6 +71,11 @@ pub struct Args {
     /// straight into tables, about 256M at once, and others come in batches of 1000.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
+    /// Sort the records first, so that all of them are loaded straight into tables; of several
+    /// with a key the last one counts. What does not fit in 256M of memory is sorted in files in
+    /// the directory for temporary files. One that ends early begins again.
+    #[arg(long, conflicts_with = "batch")]
+    sort: bool,
     /// Wait for each batch until it survives a power loss.
     #[arg(long)]
     sync: bool,
@@ -84,7 +90,7 @@ impl Args {
         interrupt::watch(&[SIGINT, SIGTERM, SIGHUP]);
         let name = self.keyspace.name();
         keyspaces::refuse_reserved(name)?;
-        let is_again = input::is_file(&self.source) || self.source.is_dir();
+        let is_again = (input::is_file(&self.source) || self.source.is_dir()) && !self.sort;
         if !input::is_stdin(&self.source) && self.source.symlink_metadata().is_err() {
             let error = std::io::ErrorKind::NotFound.into();
             return Err(Failure::file(&self.source, "open the source", &error));
@@ -109,6 +115,9 @@ impl Args {
             progress = left;
         }
         let bar = output.bytes_bar("import", source.total_bytes());
+        if self.sort {
+            source = Box::new(Sorted::new(source, RUN_BYTES, bar.clone()));
+        }
         bar.set_position(progress.position.offset_bytes);
         bar.reset_eta();
         let mut import = Import {
@@ -122,7 +131,11 @@ impl Args {
             bar,
             told: Vec::new(),
             is_json: output.is_json,
-            is_again,
+            how_to_go_on: match (self.sort, is_again) {
+                (true, _) => "begin again: what was sorted is gone",
+                (_, true) => "run the same command again to go on there; --restart begins anew",
+                _ => "what a pipe brought is gone: begin again, from a file to go on",
+            },
         };
         let started = Instant::now();
         let mut ahead = Ahead::new(&mut *source);
@@ -159,8 +172,8 @@ struct Import<'a> {
     bar: ProgressBar,
     told: Vec<Malformed>,
     is_json: bool,
-    /// Whether the source can be read again.
-    is_again: bool,
+    /// What to do after an interruption.
+    how_to_go_on: &'static str,
 }
 
 impl Import<'_> {
@@ -219,12 +232,8 @@ impl Import<'_> {
         let Err(interrupted) = interrupt::check() else { return Ok(()) };
         self.commit()?;
         let records = plural(self.committed.records, "record");
-        let hint = match self.is_again {
-            true => "run the same command again to go on there; --restart begins anew",
-            false => "what a pipe brought is gone: begin again, from a file to go on",
-        };
         let what = format!("interrupted: {records} of the source are in the store");
-        Err(Failure { what, ..interrupted.hint(hint) })
+        Err(Failure { what, ..interrupted.hint(self.how_to_go_on) })
     }
 
     /// An import that stored nothing was given the wrong source, or the wrong words for it.

@@ -9,6 +9,7 @@ pub mod jsonl;
 pub mod lines;
 pub mod progress;
 pub mod sink;
+pub mod sorted;
 pub mod source;
 pub mod tsv;
 

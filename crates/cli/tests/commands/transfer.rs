@@ -303,6 +303,31 @@ fn foreign_fields_become_keys_and_values() {
     assert!(ran.code == 3 && ran.stderr.contains("x.csv:1"), "{}", ran.stderr);
 }
 
+/// `--sort`: all records are loaded, of several with a key the last one.
+#[test]
+fn records_can_be_sorted_first() {
+    let place = Place::new();
+    let line = |i: u32, round: u32| format!("{:05}\t{round}\n", i * 7919 % 20_011);
+    let text: String = (0..3u32).flat_map(|round| (0..5000).map(move |i| line(i, round))).collect();
+    place.write("x.tsv", &text);
+    let report = place.json(&["import", "s", "x.tsv", "--sort"]);
+    assert_eq!((&report["records"], &report["loaded_records"]), (&5000.into(), &5000.into()));
+    assert!(place.ok(&["scan", "s"]).lines().all(|line| line.ends_with("\t2")));
+    let tsv = ["import", "p", "-", "--format", "tsv", "--sort"];
+    assert_eq!(place.pipe(&tsv, &text).code, 0);
+    assert_eq!(place.ok(&["scan", "p"]), place.ok(&["scan", "s"]));
+    // A malformed record is told by its line, and ends a strict import before anything is stored.
+    place.write("bad.tsv", "b\t1\nno tab\na\t2\n");
+    let ran = place.run(&["import", "bad", "bad.tsv", "--sort"]);
+    assert!(ran.code == 0 && ran.stderr.contains("bad.tsv:2"), "{}", ran.stderr);
+    assert_eq!(place.ok(&["scan", "bad"]), "a\t2\nb\t1\n");
+    let ran = place.run(&["import", "strict", "bad.tsv", "--sort", "--strict"]);
+    assert!(ran.code == 1 && ran.stderr.contains("bad.tsv:2"), "{} {}", ran.code, ran.stderr);
+    assert_eq!(place.ok(&["count", "strict"]), "0\n");
+    let ran = place.run(&["import", "s", "x.tsv", "--sort", "--batch", "10"]);
+    assert!(ran.code != 0 && ran.stderr.contains("--batch"), "{}", ran.stderr);
+}
+
 /// Records whose keys ascend are loaded, those behind them put; later ones replace earlier ones as
 /// they do in batches.
 #[test]

@@ -27,8 +27,10 @@ impl Keyspace {
     /// ```
     ///
     /// Values stay in the tables even if the keyspace keeps large ones apart; the first compaction
-    /// that rewrites them moves those. An iterator that holds still holds up a close of the store,
-    /// a drop of the keyspace and a change of its options.
+    /// that rewrites them moves those.
+    ///
+    /// While the iterator runs, a close of the store, a drop of the keyspace, a change of its
+    /// options and [`crate::Store::wait_idle`] wait for it. So it must not call these itself.
     ///
     /// # Errors
     /// If a key does not ascend, with both keys in the message; if a key or value is too long; if
