@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use runstone::Durability;
 use runstone::kv::{Direction, KvStore};
 use runstone::storage::process;
-use runstone_workloads::generators::{KeyCodec, KeyFormat, Rng, ScrambledZipfian, ValueGenerator};
+use runstone_workloads::generators::{Rng, ScrambledZipfian};
 use runstone_workloads::{BenchSpec, Latency, NoProgress};
 
 use crate::Result;
+use crate::data::{Data, SEED};
+use crate::model;
 use crate::peers::{self, Peer, WrittenFrom};
 use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 
-const SEED: u64 = 20_261_120;
 const COMPARED_EVERY: u64 = 64;
 /// Stolen time is read once in this many puts, and after each that is the longest so far.
 const STOLEN_LOOKS: u64 = 16_384;
@@ -68,6 +69,12 @@ fn measure(plan: &Plan) -> Result<Measured> {
     if setup.keyspaces > 0 {
         measured.keyspace_puts_per_second = put_in_turn(peer, plan, &data)?;
     }
+    if setup.increments > 0 {
+        measured.counted = model::count(peer, plan)?;
+    }
+    if setup.range_deletes > 0 && peer.has_range_deletes {
+        measured.range_deleted = model::delete_ranges(peer, plan, &data)?;
+    }
     measured.peak_bytes = process::peak_resident_bytes();
     measured.disk_open_bytes = allocated_bytes(&plan.path)?;
     measured.write_call_bytes = process::written_bytes() - written_before;
@@ -94,28 +101,6 @@ fn open(plan: &Plan) -> Result<Opened> {
         return Err(format!("{} lost a key over a reopen", peer.name).into());
     }
     Ok(Opened { open_ms, first_get_us })
-}
-
-/// Keys and values as functions of a number, so that what is read can be compared.
-struct Data {
-    keys: KeyCodec,
-    values: ValueGenerator,
-    value_bytes: usize,
-}
-
-impl Data {
-    fn new(setup: &Setup) -> Data {
-        let values = ValueGenerator::new(&mut Rng::new(SEED), 0.5, setup.value_bytes);
-        let keys = KeyCodec::new(KEY_BYTES, KeyFormat::Hashed);
-        Data { keys, values, value_bytes: setup.value_bytes }
-    }
-
-    fn value(&self, number: u64) -> &[u8] {
-        // The generator's buffer holds at least 1 MiB and at least two values.
-        let places = (1 << 20) / self.value_bytes.max(1) as u64;
-        let start = (number % places.max(1)) as usize * self.value_bytes;
-        self.values.at_place(start..start + self.value_bytes)
-    }
 }
 
 /// Puts every number once. Keys are hashes, so the order of numbers is a random order of keys.

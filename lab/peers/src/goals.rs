@@ -51,6 +51,8 @@ static GOALS: &[Goal] = &[
     at_least("misses", "rocksdb", 3.0, |run| run.misses_per_second),
     at_least("misses", "fjall", 1.2, |run| run.misses_per_second),
     at_least("scans", BETTER, 1.3, |run| run.scans_per_second),
+    at_least("optimistic", BETTER, 1.5, |run| run.counted.optimistic_per_second),
+    at_least("pessimistic", BETTER, 1.5, |run| run.counted.pessimistic_per_second),
     at_most("bytes written", 1.0, |run| run.written_bytes as f64),
     at_most("bytes on disk", 1.0, |run| run.disk_bytes as f64),
 ];
@@ -69,6 +71,56 @@ static SCENARIO_GOALS: &[Goal] = &[
     Goal {
         own: "runstone-hashkv",
         ..at_least("updates", "rocksdb-blobdb-tight", 1.3, |run| run.updates_per_second)
+    },
+];
+
+/// A number of Runstone alone, or a ratio of two.
+struct OwnGoal {
+    what: &'static str,
+    against: &'static str,
+    at_least: bool,
+    bound: f64,
+    value: fn(&Measured) -> f64,
+}
+
+/// Judged where they were measured.
+static OWN_GOALS: &[OwnGoal] = &[
+    OwnGoal {
+        what: "merges",
+        against: "own puts",
+        at_least: true,
+        bound: 0.8,
+        value: |run| run.counted.merges_per_second / run.counted.puts_per_second,
+    },
+    OwnGoal {
+        what: "merges",
+        against: "own get+put",
+        at_least: true,
+        bound: 2.0,
+        value: |run| run.counted.merges_per_second / run.counted.gets_and_puts_per_second,
+    },
+    OwnGoal {
+        what: "deleting half, us",
+        against: "-",
+        at_least: false,
+        bound: 1000.0,
+        value: |run| run.range_deleted.half_us,
+    },
+    OwnGoal {
+        what: "step across it, us",
+        against: "-",
+        at_least: false,
+        bound: 1000.0,
+        value: |run| run.range_deleted.step_us,
+    },
+    OwnGoal {
+        what: "a get's time under many",
+        against: "under one",
+        at_least: false,
+        bound: 1.5,
+        value: |run| {
+            run.range_deleted.gets_before_per_second / run.range_deleted.gets_under_per_second
+        },
     },
 ];
 
@@ -96,6 +148,11 @@ pub fn judge(medians: &[Median], setup: &Setup) -> Vec<Judged> {
         judged.push(verdict("worst put, ms", "-", worst, WORST_PUT_MS, false));
         judged.push(verdict("the same, not stolen", "-", own_worst, WORST_PUT_MS, false));
         judged.push(verdict("peak memory", "budget", peak, PEAK_OVER_BUDGET, false));
+        let values = OWN_GOALS.iter().map(|goal| (goal, (goal.value)(own)));
+        // Of what was not measured, all numbers are zero.
+        judged.extend(values.filter(|(_, value)| value.is_normal()).map(|(goal, value)| {
+            verdict(goal.what, goal.against, value, goal.bound, goal.at_least)
+        }));
     }
     judged.extend(SCENARIO_GOALS.iter().filter_map(ratio));
     judged

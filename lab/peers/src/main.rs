@@ -3,7 +3,10 @@
 //! takes a quarter of an hour to build. See README.md for what each number means.
 
 mod child;
+mod counters;
+mod data;
 mod goals;
+mod model;
 mod parent;
 mod peers;
 mod plan;

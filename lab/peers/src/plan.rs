@@ -59,6 +59,14 @@ pub struct Setup {
     /// turn.
     #[arg(long, default_value_t = 0)]
     pub keyspaces: usize,
+    /// Then so many additions to 1,000 counters in each way that a store has: puts alone, its merge
+    /// operator, a get and a put, and transactions of these, optimistic and pessimistic.
+    #[arg(long, default_value_t = 0)]
+    pub increments: u64,
+    /// Then a store with --num keys of which half are deleted by one call, and so many range
+    /// deletes that overlap; for stores that have a record for it.
+    #[arg(long, default_value_t = 0)]
+    pub range_deletes: u64,
     /// Let compactions finish between the load and the reads.
     #[arg(long)]
     pub settle: bool,
@@ -159,8 +167,44 @@ pub struct Measured {
     pub benchmarks: BTreeMap<String, f64>,
     /// Puts in turn into a tenth of the keyspaces, if any were asked for.
     pub keyspace_puts_per_second: f64,
+    /// Ways to count, if asked for.
+    pub counted: Counted,
+    /// Range deletes, if asked for.
+    pub range_deleted: RangeDeleted,
     /// Opening and recovering in another process, if asked for.
     pub open: Option<Opened>,
+}
+
+/// Additions a second to 1,000 counters; 0 where the store has no such way.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Counted {
+    /// Of the same keys and sizes, without a sum.
+    pub puts_per_second: f64,
+    /// By the merge operator.
+    pub merges_per_second: f64,
+    /// Unprotected.
+    pub gets_and_puts_per_second: f64,
+    /// Transactions of one get and one put, checked at the commit.
+    pub optimistic_per_second: f64,
+    /// The same, by locks.
+    pub pessimistic_per_second: f64,
+}
+
+/// Range deletes; all 0 where the store has none.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct RangeDeleted {
+    /// The call that deletes half of the keys.
+    pub half_us: f64,
+    /// The scan across them to the first that is left.
+    pub step_us: f64,
+    /// Of keys that were put again after that.
+    pub gets_before_per_second: f64,
+    /// Calls that overlap, over the same half.
+    pub deletes_per_second: f64,
+    /// Of the same keys, put once more after these.
+    pub gets_under_per_second: f64,
+    /// The same, right after a flush.
+    pub gets_flushed_per_second: f64,
 }
 
 /// What [`Task::Open`] yields.

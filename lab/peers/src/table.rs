@@ -89,6 +89,27 @@ fn columns(setup: &Setup) -> Vec<Column> {
     add(setup.pops > 0, &[("queue pop/s", |run| whole(run.pops_per_second))]);
     add(setup.keyspaces > 0, &[("keyspaces put/s", |run| whole(run.keyspace_puts_per_second))]);
     add(
+        setup.increments > 0,
+        &[
+            ("count: put/s", |run| offered(run.counted.puts_per_second)),
+            ("merge/s", |run| offered(run.counted.merges_per_second)),
+            ("get+put/s", |run| offered(run.counted.gets_and_puts_per_second)),
+            ("optimistic/s", |run| offered(run.counted.optimistic_per_second)),
+            ("pessimistic/s", |run| offered(run.counted.pessimistic_per_second)),
+        ],
+    );
+    add(
+        setup.range_deletes > 0,
+        &[
+            ("delete half us", |run| offered(run.range_deleted.half_us)),
+            ("step us", |run| offered(run.range_deleted.step_us)),
+            ("get/s then", |run| offered(run.range_deleted.gets_before_per_second)),
+            ("range delete/s", |run| offered(run.range_deleted.deletes_per_second)),
+            ("get/s under", |run| offered(run.range_deleted.gets_under_per_second)),
+            ("flushed", |run| offered(run.range_deleted.gets_flushed_per_second)),
+        ],
+    );
+    add(
         setup.reopen,
         &[
             ("open ms", |run| tenths(run.open.unwrap_or_default().open_ms)),
@@ -100,6 +121,11 @@ fn columns(setup: &Setup) -> Vec<Column> {
 
 fn whole(number: f64) -> String {
     format!("{number:.0}")
+}
+
+/// Empty where the store offers no such thing.
+fn offered(number: f64) -> String {
+    if number > 0.0 { whole(number) } else { String::new() }
 }
 
 fn tenths(number: f64) -> String {

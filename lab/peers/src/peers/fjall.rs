@@ -6,11 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use fjall::config::{BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase,
+    OptimisticTxKeyspace, PersistMode, Readable, SingleWriterTxDatabase, SingleWriterTxKeyspace,
+};
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone::{Durability, Error, Result, Value};
 
 use super::PutInto;
+use crate::counters::{self, Counters, Way};
 use crate::plan::Setup;
 
 const NAME: &str = "fjall";
@@ -36,6 +40,65 @@ pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
         let _ = &database;
         keyspaces[at].insert(key, value).map_err(error)
     }))
+}
+
+/// It has no merge operators. Its transactions are checked at the commit, or one at a time.
+pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
+    Ok(match way {
+        Way::Optimistic => {
+            let builder = OptimisticTxDatabase::builder(path).cache_size(setup.cache_bytes);
+            let database = builder.worker_threads(setup.background_threads).open();
+            let database = database.map_err(error)?;
+            let keyspace = database.keyspace("default", || keyspace_options(setup));
+            Some(Box::new(Optimistic { keyspace: keyspace.map_err(error)?, database }))
+        }
+        Way::Pessimistic => {
+            let builder = SingleWriterTxDatabase::builder(path).cache_size(setup.cache_bytes);
+            let database = builder.worker_threads(setup.background_threads).open();
+            let database = database.map_err(error)?;
+            let keyspace = database.keyspace("default", || keyspace_options(setup));
+            Some(Box::new(SingleWriter { keyspace: keyspace.map_err(error)?, database }))
+        }
+        Way::Put | Way::Merge | Way::GetAndPut => None,
+    })
+}
+
+struct Optimistic {
+    database: OptimisticTxDatabase,
+    keyspace: OptimisticTxKeyspace,
+}
+
+impl Counters for Optimistic {
+    fn add(&self, key: &[u8], by: u64) -> Result<()> {
+        let mut transaction = self.database.write_tx().map_err(error)?;
+        let old = transaction.get(&self.keyspace, key).map_err(error)?;
+        let new = counters::number(old.as_deref())? + by;
+        transaction.insert(&self.keyspace, key, new.to_le_bytes());
+        transaction.commit().map_err(error)?.map_err(|conflict| super::foreign(NAME, conflict))
+    }
+
+    fn get(&self, key: &[u8]) -> Result<u64> {
+        counters::number(self.keyspace.get(key).map_err(error)?.as_deref())
+    }
+}
+
+struct SingleWriter {
+    database: SingleWriterTxDatabase,
+    keyspace: SingleWriterTxKeyspace,
+}
+
+impl Counters for SingleWriter {
+    fn add(&self, key: &[u8], by: u64) -> Result<()> {
+        let mut transaction = self.database.write_tx();
+        let old = transaction.get(&self.keyspace, key).map_err(error)?;
+        let new = counters::number(old.as_deref())? + by;
+        transaction.insert(&self.keyspace, key, new.to_le_bytes());
+        transaction.commit().map_err(error)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<u64> {
+        counters::number(self.keyspace.get(key).map_err(error)?.as_deref())
+    }
 }
 
 fn open_database(path: &Path, setup: &Setup) -> Result<Database> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use runstone::kv::KvStore;
 use runstone::{Error, Result};
 
+use crate::counters::{Counters, Way};
 use crate::plan::Setup;
 
 mod fjall;
@@ -28,6 +29,10 @@ pub struct Peer {
     pub open: Open,
     /// Makes a store with `Setup::keyspaces` keyspaces, or whatever it calls them.
     pub open_keyspaces: Option<OpenKeyspaces>,
+    /// Makes a store of counters that counts in a way; `None` if it has no such way.
+    pub open_counters: Option<OpenCounters>,
+    /// Whether a range delete is one record.
+    pub has_range_deletes: bool,
 }
 
 type Open = fn(&Path, &Setup) -> Result<Box<dyn KvStore>>;
@@ -37,27 +42,43 @@ pub type PutInto = Box<dyn Fn(usize, &[u8], &[u8]) -> Result<()>>;
 
 type OpenKeyspaces = fn(&Path, &Setup) -> Result<PutInto>;
 
+type OpenCounters = fn(&Path, &Setup, Way) -> Result<Option<Box<dyn Counters>>>;
+
 const fn own(name: &'static str, open: Open) -> Peer {
-    Peer { name, written_from: WrittenFrom::Store, open, open_keyspaces: None }
+    Peer {
+        name,
+        written_from: WrittenFrom::Store,
+        open,
+        open_keyspaces: None,
+        open_counters: None,
+        has_range_deletes: true,
+    }
 }
 
 const fn other(name: &'static str, open: Open) -> Peer {
     Peer { written_from: WrittenFrom::Process, ..own(name, open) }
 }
 
-const fn with_keyspaces(peer: Peer, open: OpenKeyspaces) -> Peer {
-    Peer { open_keyspaces: Some(open), ..peer }
+const fn with(peer: Peer, open: OpenKeyspaces, count: OpenCounters) -> Peer {
+    Peer { open_keyspaces: Some(open), open_counters: Some(count), ..peer }
 }
 
 pub static PEERS: &[Peer] = &[
-    with_keyspaces(own("runstone", runstone_store::open), runstone_store::open_keyspaces),
-    with_keyspaces(other("rocksdb", rocksdb::open), rocksdb::open_keyspaces),
+    with(
+        own("runstone", runstone_store::open),
+        runstone_store::open_keyspaces,
+        runstone_store::open_counters,
+    ),
+    with(other("rocksdb", rocksdb::open), rocksdb::open_keyspaces, rocksdb::open_counters),
     own("runstone-universal", runstone_store::open_universal),
     other("rocksdb-universal", rocksdb::open_universal),
     own("runstone-hashkv", runstone_store::open_hashkv),
     other("rocksdb-blobdb", rocksdb::open_blobdb),
     other("rocksdb-blobdb-tight", rocksdb::open_blobdb_tight),
-    with_keyspaces(other("fjall", fjall::open), fjall::open_keyspaces),
+    Peer {
+        has_range_deletes: false,
+        ..with(other("fjall", fjall::open), fjall::open_keyspaces, fjall::open_counters)
+    },
 ];
 
 pub fn find(name: &str) -> Result<&'static Peer> {
@@ -98,6 +119,8 @@ mod tests {
             pops: 0,
             benchmarks: Vec::new(),
             keyspaces: 20,
+            increments: 0,
+            range_deletes: 0,
             settle: false,
             reopen: false,
             runstone_policy: None,
@@ -165,6 +188,36 @@ mod tests {
             drop(put);
             std::fs::remove_dir_all(&path).expect("is removed");
         }
+    }
+
+    #[test]
+    fn every_way_counts() {
+        for peer in PEERS {
+            let Some(open) = peer.open_counters else { continue };
+            for way in [Way::Merge, Way::Optimistic, Way::Pessimistic] {
+                let name = format!("peers-test-{way:?}-{}-{}", peer.name, std::process::id());
+                let path = std::env::temp_dir().join(name);
+                let Some(counters) = open(&path, &setup(), way).expect("opens") else { continue };
+                (0..10).for_each(|by| counters.add(b"a", by).expect("adds"));
+                let found = [b"a", b"b"].map(|key| counters.get(key).expect("gets"));
+                assert_eq!(found, [45, 0], "{} by {way:?}", peer.name);
+                drop(counters);
+                std::fs::remove_dir_all(&path).expect("is removed");
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_are_deleted() {
+        on_each("ranges", |store| {
+            for key in [b"a", b"c", b"e", b"g"] {
+                store.put(key, b"1", Durability::Buffered).expect("puts");
+            }
+            store.delete_range(b"b", Some(b"e"), Durability::Buffered).expect("deletes");
+            assert_eq!(keys(store, None, Direction::Forward), [b"a", b"e", b"g"]);
+            store.delete_range(b"e", None, Durability::Buffered).expect("deletes");
+            assert_eq!(keys(store, None, Direction::Forward), [b"a"]);
+        });
     }
 
     #[test]

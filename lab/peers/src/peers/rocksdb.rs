@@ -4,13 +4,15 @@
 use std::path::Path;
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompactionStyle, DBCompressionType, Options,
+    BlockBasedOptions, Cache, DB, DBCompactionStyle, DBCompressionType, MergeOperands,
+    OptimisticTransactionDB, Options, Transaction, TransactionDB, TransactionDBOptions,
     WaitForCompactOptions, WriteBatch, WriteOptions, properties,
 };
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone::{Durability, Error, Result, Value};
 
 use super::PutInto;
+use crate::counters::{self, Counters, Way};
 use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 const NAME: &str = "RocksDB";
@@ -56,6 +58,77 @@ pub fn open_blobdb_tight(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>>
     options.set_blob_gc_age_cutoff(0.5);
     options.set_blob_gc_force_threshold(0.3);
     open_with(path, &options)
+}
+
+/// By an associative merge operator, `OptimisticTransactionDB` and `TransactionDB`.
+pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
+    let mut options = options(setup);
+    Ok(match way {
+        Way::Merge => {
+            options.set_merge_operator_associative("add-u64", add);
+            Some(Box::new(Merging(DB::open(&options, path).map_err(error)?)))
+        }
+        Way::Optimistic => {
+            let db = OptimisticTransactionDB::open(&options, path).map_err(error)?;
+            Some(Box::new(Optimistic(db)))
+        }
+        Way::Pessimistic => {
+            let db = TransactionDB::open(&options, &TransactionDBOptions::default(), path);
+            Some(Box::new(Pessimistic(db.map_err(error)?)))
+        }
+        Way::Put | Way::GetAndPut => None,
+    })
+}
+
+fn add(_: &[u8], base: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    let numbers = base.into_iter().chain(operands);
+    let sum = numbers.map(|bytes| counters::number(Some(bytes)).ok()).sum::<Option<u64>>()?;
+    Some(sum.to_le_bytes().to_vec())
+}
+
+struct Merging(DB);
+
+impl Counters for Merging {
+    fn add(&self, key: &[u8], by: u64) -> Result<()> {
+        self.0.merge(key, by.to_le_bytes()).map_err(error)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<u64> {
+        counters::number(self.0.get_pinned(key).map_err(error)?.as_deref())
+    }
+}
+
+struct Optimistic(OptimisticTransactionDB);
+
+impl Counters for Optimistic {
+    fn add(&self, key: &[u8], by: u64) -> Result<()> {
+        add_in(self.0.transaction(), key, by)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<u64> {
+        counters::number(self.0.get_pinned(key).map_err(error)?.as_deref())
+    }
+}
+
+struct Pessimistic(TransactionDB);
+
+impl Counters for Pessimistic {
+    fn add(&self, key: &[u8], by: u64) -> Result<()> {
+        add_in(self.0.transaction(), key, by)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<u64> {
+        counters::number(self.0.get_pinned(key).map_err(error)?.as_deref())
+    }
+}
+
+/// The get says that the key must not change, as both kinds want it.
+fn add_in<D>(transaction: Transaction<'_, D>, key: &[u8], by: u64) -> Result<()> {
+    let old = transaction.get_pinned_for_update(key, true).map_err(error)?;
+    let new = counters::number(old.as_deref())? + by;
+    drop(old);
+    transaction.put(key, new.to_le_bytes()).map_err(error)?;
+    transaction.commit().map_err(error)
 }
 
 /// Values as they are, as Runstone's value files keep them.
@@ -127,6 +200,24 @@ impl KvStore for RocksDb {
                 KvWrite::Delete { key } => batch.delete(key),
             }
         }
+        self.db.write_opt(batch, self.options(durability)).map_err(error)
+    }
+
+    /// It knows no range without an end: up to the last key, and that one by itself.
+    fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
+        let mut batch = WriteBatch::default();
+        let mut last = Vec::new();
+        if end.is_none() {
+            self.scan(None, Direction::Reverse, &mut |key, _| {
+                last.extend_from_slice(key);
+                false
+            })?;
+            if &last[..] < start {
+                return Ok(());
+            }
+            batch.delete(&last);
+        }
+        batch.delete_range(start, end.unwrap_or(&last));
         self.db.write_opt(batch, self.options(durability)).map_err(error)
     }
 

@@ -4,9 +4,12 @@
 use std::path::Path;
 
 use runstone::kv::KvStore;
-use runstone::{Background, KeyspaceOptions, Options, Result, Store};
+use runstone::{
+    Background, Keyspace, KeyspaceOptions, Options, Result, Store, TransactionOptions, WriteOptions,
+};
 
 use super::PutInto;
+use crate::counters::{self, Counters, Way};
 use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
@@ -61,12 +64,59 @@ pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, setup, keyspace)
 }
 
+/// By the operator `add-u64`, and by both kinds of transactions.
+pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
+    let mut keyspace =
+        KeyspaceOptions { write_buffer_bytes: setup.memtable_bytes, ..KeyspaceOptions::default() };
+    if way == Way::Merge {
+        keyspace.merge_operator = "add-u64".into();
+    }
+    let transactions = match way {
+        Way::Pessimistic => TransactionOptions::pessimistic(),
+        _ => TransactionOptions::default(),
+    };
+    let store = open_store(path, setup, keyspace)?;
+    let keyspace = store.default_keyspace().clone();
+    Ok(Some(Box::new(Counting { store, keyspace, way, transactions })))
+}
+
+struct Counting {
+    store: Store,
+    keyspace: Keyspace,
+    way: Way,
+    transactions: TransactionOptions,
+}
+
+impl Counters for Counting {
+    fn add(&self, key: &[u8], by: u64) -> Result<()> {
+        if self.way == Way::Merge {
+            return self.keyspace.merge(key, by.to_le_bytes());
+        }
+        let mut transaction = self.store.begin(self.transactions)?;
+        let old = match self.way {
+            Way::Pessimistic => transaction.get_for_update(&self.keyspace, key)?,
+            _ => transaction.get(&self.keyspace, key)?,
+        };
+        let new = counters::number(old.as_deref())? + by;
+        transaction.put(&self.keyspace, key, new.to_le_bytes())?;
+        transaction.commit(WriteOptions::default())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<u64> {
+        counters::number(self.keyspace.get(key)?.as_deref())
+    }
+}
+
 fn open_with(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<Box<dyn KvStore>> {
+    Ok(Box::new(open_store(path, setup, keyspace)?))
+}
+
+fn open_store(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<Store> {
     let options = Options {
         memory_budget_bytes: setup.budget_bytes(),
         background: Background::Threads(setup.background_threads),
         keyspace: Some(keyspace),
         ..Options::default()
     };
-    Ok(Box::new(Store::open(path, options)?))
+    Store::open(path, options)
 }

@@ -1,0 +1,30 @@
+//! Counting, as each store can: what the adapters implement and the phase calls.
+
+use runstone::{Error, Result};
+
+/// How a counter is counted up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Not at all: the put alone.
+    Put,
+    Merge,
+    GetAndPut,
+    Optimistic,
+    Pessimistic,
+}
+
+/// Numbers under keys, eight bytes each, little-endian.
+pub trait Counters {
+    /// Adds to the number of a key.
+    fn add(&self, key: &[u8], by: u64) -> Result<()>;
+    fn get(&self, key: &[u8]) -> Result<u64>;
+}
+
+/// The number that bytes stand for; absent is zero.
+pub fn number(bytes: Option<&[u8]>) -> Result<u64> {
+    let Some(bytes) = bytes else { return Ok(0) };
+    let bytes = bytes.try_into().map_err(|_| {
+        Error::invalid("a counter has not eight bytes", "look at how the adapter counts")
+    })?;
+    Ok(u64::from_le_bytes(bytes))
+}
