@@ -24,6 +24,7 @@
 
 mod coarsen;
 mod expiry;
+pub mod flash;
 mod gets;
 mod report;
 mod spread;

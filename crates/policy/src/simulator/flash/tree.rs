@@ -1,0 +1,281 @@
+//! Tables over pages of keys, by level: what the model of flash keeps of a tree. Knows no block.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::shape::plan::Plan;
+use crate::shape::{Level, PolicyState, Run, Shape, Table};
+use crate::sketch::Sketch;
+
+/// A part of a page: the keys of a clip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) page: u32,
+    pub(super) stratum: u8,
+    /// Whether the page counts for the size of this table.
+    pub(super) is_charged: bool,
+    /// Smallest key of the clip, inclusive.
+    pub(super) lo: u32,
+    /// Largest key of the clip, inclusive.
+    pub(super) hi: u32,
+}
+
+/// A table as its metadata page tells it.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) id: u32,
+    pub(super) level: usize,
+    pub(super) entries: Vec<Entry>,
+    /// Number of strata.
+    pub(super) counter: u16,
+    /// The table as policies see it.
+    seen: Arc<Table>,
+}
+
+impl Node {
+    /// Smallest and largest key.
+    pub(super) fn bounds(&self) -> (u32, u32) {
+        bounds(&self.entries)
+    }
+
+    fn max_seq(&self) -> u64 {
+        self.seen.max_seq
+    }
+}
+
+fn bounds(entries: &[Entry]) -> (u32, u32) {
+    let lo = entries.iter().map(|entry| entry.lo).min().unwrap_or(0);
+    let hi = entries.iter().map(|entry| entry.hi).max().unwrap_or(0);
+    (lo, hi)
+}
+
+/// Pages of keys. A page that no table refers to is given out anew.
+pub(super) struct Pages {
+    pub(super) per_page: usize,
+    keys: Vec<u32>,
+    lengths: Vec<u16>,
+    /// Tables of each page, one for each entry.
+    tables: Vec<Vec<u32>>,
+    free: Vec<u32>,
+}
+
+impl Pages {
+    pub(super) fn new(per_page: usize) -> Pages {
+        let (keys, lengths, tables, free) = Default::default();
+        Pages { per_page, keys, lengths, tables, free }
+    }
+
+    /// A page of ascending keys, at most as many as fit.
+    fn add(&mut self, keys: &[u32]) -> u32 {
+        let page = self.free.pop().unwrap_or_else(|| {
+            self.keys.resize(self.keys.len() + self.per_page, 0);
+            self.lengths.push(0);
+            self.tables.push(Vec::new());
+            self.lengths.len() as u32 - 1
+        });
+        let start = page as usize * self.per_page;
+        self.keys[start..start + keys.len()].copy_from_slice(keys);
+        self.lengths[page as usize] = keys.len() as u16;
+        page
+    }
+
+    /// New pages of ascending keys, as entries of one stratum.
+    pub(super) fn pack(&mut self, keys: &[u32]) -> Vec<Entry> {
+        let per_page = self.per_page;
+        let entry = |keys: &[u32]| Entry {
+            page: self.add(keys),
+            stratum: 0,
+            is_charged: true,
+            lo: keys[0],
+            hi: keys[keys.len() - 1],
+        };
+        keys.chunks(per_page).map(entry).collect()
+    }
+
+    /// The distinct keys of some entries, ascending: of each key the newest version stays.
+    pub(super) fn merge(&self, entries: &[Entry]) -> Vec<u32> {
+        let mut merged = Vec::with_capacity(entries.len() * self.per_page);
+        for entry in entries {
+            let start = entry.page as usize * self.per_page;
+            let keys = &self.keys[start..start + usize::from(self.lengths[entry.page as usize])];
+            let from = keys.partition_point(|key| *key < entry.lo);
+            let to = keys.partition_point(|key| *key <= entry.hi);
+            merged.extend_from_slice(&keys[from..to]);
+        }
+        // Pages are sorted runs already, of which a stable sort makes use.
+        merged.sort();
+        merged.dedup();
+        merged
+    }
+
+    /// The tables that refer to a page, once for each reference.
+    pub(super) fn tables(&self, page: u32) -> &[u32] {
+        &self.tables[page as usize]
+    }
+
+    /// Whether nothing refers to the page any more; then it is free.
+    fn unrefer(&mut self, page: u32, table: u32) -> bool {
+        let tables = &mut self.tables[page as usize];
+        if let Some(at) = tables.iter().position(|other| *other == table) {
+            tables.swap_remove(at);
+        }
+        let is_garbage = tables.is_empty();
+        if is_garbage {
+            self.free.push(page);
+        }
+        is_garbage
+    }
+}
+
+/// The tables of all levels.
+pub(super) struct Tree {
+    pub(super) pages: Pages,
+    nodes: BTreeMap<u32, Node>,
+    /// By level: level 0 oldest first, the others in key order.
+    levels: Vec<Vec<u32>>,
+    state: PolicyState,
+    next_id: u32,
+    page_bytes: u64,
+}
+
+impl Tree {
+    pub(super) fn new(per_page: usize, page_bytes: u64) -> Tree {
+        Tree {
+            pages: Pages::new(per_page),
+            nodes: BTreeMap::new(),
+            levels: Vec::new(),
+            state: PolicyState::default(),
+            next_id: 1,
+            page_bytes,
+        }
+    }
+
+    pub(super) fn level_count(&self) -> usize {
+        self.levels.len()
+    }
+
+    pub(super) fn node(&self, id: u32) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// The tree as policies see it.
+    pub(super) fn shape(&self) -> Shape {
+        let table = |id: &u32| Arc::clone(&self.nodes[id].seen);
+        let run = |id: u64, tables| Run { id, last_flush: 0, tables };
+        let levels = self.levels.iter().enumerate().map(|(level, ids)| {
+            Level::Runs(match level {
+                0 => ids.iter().rev().map(|id| run(u64::from(*id), vec![table(id)])).collect(),
+                _ if ids.is_empty() => Vec::new(),
+                _ => vec![run(level as u64, ids.iter().map(table).collect())],
+            })
+        });
+        Shape { levels: levels.collect(), state: self.state.clone(), ..Shape::default() }
+    }
+
+    /// Keeps what the policy wants remembered.
+    pub(super) fn remember(&mut self, plan: &Plan) {
+        self.state.cursors.extend(plan.cursors.iter().cloned());
+        self.state.last_level = plan.last_level.unwrap_or(self.state.last_level);
+    }
+
+    /// Tables of a level that meet these keys, in the level's order.
+    pub(super) fn overlapping(&self, level: usize, (lo, hi): (u32, u32)) -> Vec<u32> {
+        let ids = self.levels.get(level).map_or(&[][..], Vec::as_slice);
+        let meets = |id: &&u32| {
+            let bounds = self.nodes[id].bounds();
+            bounds.0 <= hi && lo <= bounds.1
+        };
+        ids.iter().filter(meets).copied().collect()
+    }
+
+    /// Puts tables in the order of their age, the oldest first: deeper levels before upper ones.
+    pub(super) fn sort_by_age(&self, ids: &mut [u32]) {
+        ids.sort_by_key(|id| {
+            let node = &self.nodes[id];
+            (std::cmp::Reverse(node.level), node.max_seq())
+        });
+    }
+
+    /// Adds a table and returns its number.
+    pub(super) fn add(
+        &mut self,
+        level: usize,
+        entries: Vec<Entry>,
+        counter: u16,
+        max_seq: u64,
+    ) -> u32 {
+        let id = self.next_id;
+        self.next_id += 1;
+        entries.iter().for_each(|entry| self.pages.tables[entry.page as usize].push(id));
+        let (lo, hi) = bounds(&entries);
+        let charged_pages = entries.iter().filter(|entry| entry.is_charged).count() as u64;
+        let seen = Table {
+            id: u64::from(id),
+            min_key: Box::from(lo.to_be_bytes()),
+            max_key: Box::from(hi.to_be_bytes()),
+            bytes: charged_pages * self.page_bytes,
+            entries: charged_pages * self.pages.per_page as u64,
+            tombstones: 0,
+            min_seq: 0,
+            max_seq,
+            filter_bits: 0,
+            prefixes: Vec::new(),
+            sketch: Sketch::of_nothing(),
+            range_deletes: Default::default(),
+            expiries: Default::default(),
+        };
+        self.nodes.insert(id, Node { id, level, entries, counter, seen: Arc::new(seen) });
+        self.place(id, level);
+        id
+    }
+
+    fn place(&mut self, id: u32, level: usize) {
+        if self.levels.len() <= level {
+            self.levels.resize(level + 1, Vec::new());
+        }
+        let lo = self.nodes[&id].bounds().0;
+        let ids = &self.levels[level];
+        let at = match level {
+            0 => ids.len(),
+            _ => ids.partition_point(|other| self.nodes[other].bounds().0 < lo),
+        };
+        self.levels[level].insert(at, id);
+    }
+
+    fn unplace(&mut self, id: u32, level: usize) {
+        self.levels[level].retain(|other| *other != id);
+    }
+
+    /// Moves a table to a level where it meets nothing.
+    pub(super) fn relabel(&mut self, id: u32, level: usize) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let from = std::mem::replace(&mut node.level, level);
+        self.unplace(id, from);
+        self.place(id, level);
+    }
+
+    /// Removes a table; returns the pages that are garbage now.
+    pub(super) fn remove(&mut self, id: u32) -> Vec<u32> {
+        let Some(node) = self.nodes.remove(&id) else { return Vec::new() };
+        self.unplace(id, node.level);
+        let pages = node.entries.iter().map(|entry| entry.page);
+        pages.filter(|page| self.pages.unrefer(*page, id)).collect()
+    }
+
+    pub(super) fn max_seq<'a>(&self, ids: impl IntoIterator<Item = &'a u32>) -> u64 {
+        ids.into_iter().map(|id| self.nodes[id].max_seq()).max().unwrap_or(0)
+    }
+
+    /// Every key of every table.
+    #[cfg(test)]
+    pub(super) fn keys(&self) -> Vec<u32> {
+        self.nodes.values().flat_map(|node| self.pages.merge(&node.entries)).collect()
+    }
+
+    /// Pages that tables refer to, and a metadata page for each table.
+    #[cfg(test)]
+    pub(super) fn live_pages(&self) -> u64 {
+        let referred = self.pages.tables.iter().filter(|tables| !tables.is_empty());
+        (referred.count() + self.nodes.len()) as u64
+    }
+}
