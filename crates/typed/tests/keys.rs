@@ -227,15 +227,38 @@ fn what_has_no_order_is_refused() {
     assert!(error.to_string().contains("untagged"), "{error}");
 }
 
+/// Of a type that holds itself, a key of few bytes could be as deep as it is long, and reading it
+/// would take all of the stack. What can be written can be read.
+#[test]
+fn deep_keys_are_refused() {
+    let nested = |levels: u32| {
+        (1..levels)
+            .fold(Shape::Nothing, |shape, _| Shape::Both(shape.into(), Shape::Nothing.into()))
+    };
+    let deepest = nested(128);
+    let bytes = key::encode(&deepest).expect("is not too deep");
+    assert_eq!(key::decode::<Shape>(&bytes).expect("decodes"), deepest);
+    assert!(key::encode(&nested(200)).expect_err("too deep").to_string().contains("128 deep"));
+    let error = key::decode::<Shape>(&[4; 60_000]).expect_err("too deep");
+    assert!(error.to_string().contains("nested more than 128 deep, at byte 128"));
+    let lists = key::decode::<Linked>(&[1; 60_000]).expect_err("too deep");
+    assert!(lists.to_string().contains("128 deep"));
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Linked(Option<Box<Linked>>);
+
 #[test]
 fn errors_name_the_bytes_and_the_place() {
     let error = |outcome: runstone::Result<(u16, String)>| outcome.expect_err("fails").to_string();
     assert_eq!(
         error(key::decode(b"\0\x07ab")),
         "key \"\\x00\\x07ab\" is not a (u16, alloc::string::String): \
-         1 bytes are needed, and 0 are left, at byte 4"
+         it ends too early (wanted: 1, left: 0), at byte 4"
     );
-    assert!(error(key::decode(b"\0\x07a\0b")).contains("1 bytes follow behind it, at byte 4"));
+    assert!(
+        error(key::decode(b"\0\x07a\0b")).contains("more follows behind it (bytes: 1), at byte 4")
+    );
     assert!(error(key::decode(b"\0\x07a\x01\x07\0")).contains("byte 0x07 ends no escape"));
     assert!(error(key::decode(b"\0\x07\xff\0")).contains("not UTF-8"));
     assert!(

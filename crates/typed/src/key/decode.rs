@@ -2,13 +2,13 @@
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 
-use super::{END, KeyError, MARK, WIDE_VARIANT};
+use super::{END, KeyError, MARK, WIDE_VARIANT, descend};
 
 pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
-    let mut decoder = Decoder { rest: bytes };
+    let mut decoder = Decoder { rest: bytes, depth: 0 };
     let outcome = K::deserialize(&mut decoder).and_then(|key| match decoder.rest.len() {
         0 => Ok(key),
-        more => Err(KeyError::new(format!("{more} bytes follow behind it"))),
+        more => Err(KeyError::new(format!("more follows behind it (bytes: {more})"))),
     });
     let at = bytes.len() - decoder.rest.len();
     outcome.map_err(|error| KeyError { at, ..error })
@@ -16,9 +16,21 @@ pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
 
 struct Decoder<'b> {
     rest: &'b [u8],
+    depth: u32,
 }
 
-impl Decoder<'_> {
+impl<'b> Decoder<'b> {
+    /// Decodes what lies inside of what was taken.
+    fn inside<T>(
+        &mut self,
+        decode: impl FnOnce(&mut Decoder<'b>) -> Result<T, KeyError>,
+    ) -> Result<T, KeyError> {
+        descend(&mut self.depth)?;
+        let value = decode(self)?;
+        self.depth -= 1;
+        Ok(value)
+    }
+
     fn take<const N: usize>(&mut self) -> Result<[u8; N], KeyError> {
         match self.rest.split_first_chunk() {
             Some((bytes, rest)) => {
@@ -27,7 +39,7 @@ impl Decoder<'_> {
             }
             None => {
                 let left = self.rest.len();
-                Err(KeyError::new(format!("{N} bytes are needed, and {left} are left")))
+                Err(KeyError::new(format!("it ends too early (wanted: {N}, left: {left})")))
             }
         }
     }
@@ -153,7 +165,10 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
-        if self.take_mark()? { visitor.visit_some(self) } else { visitor.visit_none() }
+        match self.take_mark()? {
+            true => self.inside(|decoder| visitor.visit_some(decoder)),
+            false => visitor.visit_none(),
+        }
     }
 
     fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
@@ -177,7 +192,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
-        visitor.visit_seq(Elements(self))
+        self.inside(|decoder| visitor.visit_seq(Elements(decoder)))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -216,7 +231,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        visitor.visit_enum(self)
+        self.inside(|decoder| visitor.visit_enum(decoder))
     }
 
     fn is_human_readable(&self) -> bool {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::ser::{self, Impossible, Serializer};
 
-use super::{END, KeyError, MARK, WIDE_VARIANT};
+use super::{END, KeyError, MARK, WIDE_VARIANT, descend};
 
 pub(super) fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, KeyError> {
     let mut encoder = Encoder::default();
@@ -14,12 +14,26 @@ pub(super) fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, KeyError
 #[derive(Default)]
 struct Encoder {
     bytes: Vec<u8>,
+    depth: u32,
 }
 
 impl Encoder {
     fn push(&mut self, bytes: &[u8]) -> Result<(), KeyError> {
         self.bytes.extend_from_slice(bytes);
         Ok(())
+    }
+
+    /// A value inside of what was pushed.
+    fn inside<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
+        descend(&mut self.depth)?;
+        value.serialize(&mut *self)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// A value on the same level.
+    fn beside<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
+        value.serialize(self)
     }
 
     fn push_variant(&mut self, number: u32) -> Result<(), KeyError> {
@@ -102,7 +116,7 @@ impl Serializer for &mut Encoder {
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), KeyError> {
         self.bytes.push(MARK);
-        value.serialize(self)
+        self.inside(value)
     }
 
     fn serialize_unit(self) -> Result<(), KeyError> {
@@ -138,7 +152,7 @@ impl Serializer for &mut Encoder {
         value: &T,
     ) -> Result<(), KeyError> {
         self.push_variant(number)?;
-        value.serialize(self)
+        self.inside(value)
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Self, KeyError> {
@@ -194,7 +208,7 @@ impl ser::SerializeSeq for &mut Encoder {
 
     fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
         self.bytes.push(MARK);
-        value.serialize(&mut **self)
+        self.inside(value)
     }
 
     fn end(self) -> Result<(), KeyError> {
@@ -202,15 +216,16 @@ impl ser::SerializeSeq for &mut Encoder {
     }
 }
 
-/// What is written one after the other, without names.
+/// What is written one after the other, without names. Parts of variants count as inside of them;
+/// a plain tuple or struct that holds itself does so by one of the others.
 macro_rules! parts {
-    ($($of:ident $name:ident;)*) => {$(
+    ($($of:ident $name:ident $write:ident;)*) => {$(
         impl ser::$of for &mut Encoder {
             type Ok = ();
             type Error = KeyError;
 
             fn $name<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
-                value.serialize(&mut **self)
+                self.$write(value)
             }
 
             fn end(self) -> Result<(), KeyError> {
@@ -221,7 +236,7 @@ macro_rules! parts {
 }
 
 macro_rules! fields {
-    ($($of:ident)*) => {$(
+    ($($of:ident $write:ident;)*) => {$(
         impl ser::$of for &mut Encoder {
             type Ok = ();
             type Error = KeyError;
@@ -231,7 +246,7 @@ macro_rules! fields {
                 _: &'static str,
                 value: &T,
             ) -> Result<(), KeyError> {
-                value.serialize(&mut **self)
+                self.$write(value)
             }
 
             // Nobody could tell from the bytes that it is missing.
@@ -247,9 +262,12 @@ macro_rules! fields {
 }
 
 parts! {
-    SerializeTuple serialize_element;
-    SerializeTupleStruct serialize_field;
-    SerializeTupleVariant serialize_field;
+    SerializeTuple serialize_element beside;
+    SerializeTupleStruct serialize_field beside;
+    SerializeTupleVariant serialize_field inside;
 }
 
-fields! { SerializeStruct SerializeStructVariant }
+fields! {
+    SerializeStruct beside;
+    SerializeStructVariant inside;
+}

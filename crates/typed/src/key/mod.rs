@@ -81,6 +81,19 @@ pub(crate) fn decode_of<K: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Re
     })
 }
 
+/// Enums, options and sequences may lie in each other so deep. Else a few bytes of a type that
+/// holds itself could take all of the stack.
+const MAX_DEPTH: u32 = 128;
+
+/// One level deeper.
+fn descend(depth: &mut u32) -> std::result::Result<(), KeyError> {
+    *depth += 1;
+    match *depth > MAX_DEPTH {
+        true => Err(KeyError::new(format!("it is nested more than {MAX_DEPTH} deep"))),
+        false => Ok(()),
+    }
+}
+
 /// Why a key has no bytes, or bytes are no key.
 #[derive(Debug)]
 struct KeyError {
