@@ -17,6 +17,7 @@ mod keyspaces;
 mod layout;
 #[cfg(not(feature = "devices"))]
 mod no_devices;
+mod on_flash;
 mod opened;
 mod opening;
 mod output;

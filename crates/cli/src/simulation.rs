@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::layout::{fold, plural, terminal_columns};
+use crate::on_flash::{self, OnFlash};
 use crate::output::{Output, columns, size};
 use crate::values_apart::Values;
 
@@ -29,6 +30,8 @@ pub struct Setup {
     pub ttl_bytes: Option<u64>,
     /// Values apart, if any; then the tree is one of pointers.
     pub values: Option<Values>,
+    /// The flash below, if any.
+    pub flash: Vec<OnFlash>,
 }
 
 /// What one policy did.
@@ -97,6 +100,7 @@ impl<'a> Simulation<'a> {
                 "flush_factor": flush_factor,
             },
             "values": self.setup.values.as_ref().map(Values::to_json),
+            "flash": on_flash::to_json(&self.setup.flash),
             "policies": policies.collect::<Vec<_>>(),
             "stall_order": self.stall_order().iter().map(|o| o.policy).collect::<Vec<_>>(),
         })
@@ -114,6 +118,10 @@ impl<'a> Simulation<'a> {
             let trees: Vec<_> = self.outcomes.iter().map(Outcome::tree).collect();
             text.push('\n');
             text.push_str(&values.to_text(&trees));
+        }
+        if !self.setup.flash.is_empty() {
+            text.push('\n');
+            text.push_str(&on_flash::to_text(&self.setup.flash));
         }
         if self.setup.gets > 0 {
             text.push('\n');

@@ -13,6 +13,7 @@ use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, SimWorkload}
 
 use crate::arguments::parse_size;
 use crate::failure::{Exit, Failure, Result};
+use crate::on_flash::{self, FlashArgs, OnFlash};
 use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
 use crate::values_apart::{POINTER_ENTRY_BYTES, PlacementArgs, Written};
@@ -62,7 +63,7 @@ pub struct Args {
     /// Capacity of level 1; without it, four memtables.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     base: Option<u64>,
-    /// Size at which a table is closed. [default: 64M]
+    /// Size at which a table is closed. [default: 64M, with --flash 4M]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     table_size: Option<u64>,
     /// Where tables are cut: size, local-range, global-range and so on. [default: size]
@@ -97,6 +98,8 @@ pub struct Args {
     access_limit: Option<u32>,
     #[command(flatten)]
     placement: PlacementArgs,
+    #[command(flatten)]
+    flash: FlashArgs,
     /// Tables that the model may hold; larger sizes get larger tables.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     max_tables: u64,
@@ -119,10 +122,11 @@ enum Order {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let policies = self.policies()?;
-        let setup = self.setup()?;
+        let mut setup = self.setup()?;
         for policy in &policies {
             policy.check(&setup.options).map_err(|error| self.refused(*policy, &error))?;
         }
+        setup.flash = self.on_flash(&policies, &setup)?;
         let simulation = Simulation::run(&setup, &policies, output)?;
         if let Some(path) = &self.svg {
             output.write_file(path, &runstone_plot::svg(&simulation.charts()), self.force)?;
@@ -145,6 +149,41 @@ impl Args {
             })
         };
         self.policy.iter().map(find).collect()
+    }
+
+    fn on_flash(
+        &self,
+        policies: &[&'static dyn CompactionPolicy],
+        setup: &Setup,
+    ) -> Result<Vec<OnFlash>> {
+        let refused = [
+            ("--placement", setup.values.is_some(), "values apart"),
+            (
+                "--partitioner",
+                setup.options.partitioner != Partitioner::Size,
+                "tables not cut by size",
+            ),
+            ("--ttl", self.ttl.is_some(), "expiry"),
+            ("--order", matches!(self.order, Order::Sequential), "ascending keys"),
+        ];
+        let is_asked = self.flash.is_asked();
+        if let Some((flag, _, what)) = refused.iter().find(|(_, is_given, _)| is_asked && *is_given)
+        {
+            let what = format!("the model of flash does not know {what}");
+            let hint = format!("leave {flag} or --flash out");
+            return Err(Failure::usage(what, hint).at(format!("{flag} with --flash")));
+        }
+        self.flash.reckon(
+            policies,
+            &on_flash::Written {
+                size_bytes: self.size,
+                entry_bytes: self.entry_size,
+                memtable_bytes: self.memtable,
+                keys: setup.workload.key_space,
+                seed: self.seed,
+                options: &setup.options,
+            },
+        )
     }
 
     fn setup(&self) -> Result<Setup> {
@@ -206,6 +245,7 @@ impl Args {
             cuts_flushes: self.cut_flushes,
             ttl_bytes: self.ttl,
             values,
+            flash: Vec::new(),
         })
     }
 
@@ -261,7 +301,10 @@ impl Args {
             l0_trigger: self.l0_trigger.unwrap_or(default.l0_trigger),
             l0_share_percent: self.l0_share.unwrap_or(default.l0_share_percent),
             base_bytes: self.base.unwrap_or(self.memtable.saturating_mul(4)),
-            table_bytes: self.table_size.unwrap_or(default.table_bytes),
+            table_bytes: self.table_size.unwrap_or(match self.flash.is_asked() {
+                true => on_flash::TABLE_BYTES,
+                false => default.table_bytes,
+            }),
             c_permille,
             max_runs: self.max_runs.unwrap_or(default.max_runs),
             last_level_runs: self.last_level_runs.unwrap_or(default.last_level_runs),

@@ -143,6 +143,69 @@ fn simulate_reckons_values_apart() {
     assert!(text.contains("values apart") && text.contains("leveling, vlog"), "{text}");
 }
 
+const ON_FLASH: [&str; 15] = [
+    "simulate",
+    "--policy",
+    "fragmented-leveling",
+    "--size",
+    "96M",
+    "--entry-size",
+    "1K",
+    "--keys",
+    "40000",
+    "--memtable",
+    "1M",
+    "--table-size",
+    "1M",
+    "--l0-trigger",
+    "4",
+];
+
+/// What the flash below programs, by layer: a KVSSD neither modifies pages nor moves many.
+#[test]
+fn simulate_reckons_flash() {
+    let place = Place::new();
+    let more = ["--device", "80M", "--flash", "lsm,lsm-shared,nlsm,rlsm-,rlsm"];
+    let arguments = [&ON_FLASH[..], &more[..]].concat();
+    let report = place.json(&arguments);
+    assert_eq!(report, place.json(&arguments), "the same each time");
+    let flash = report["flash"].as_array().expect("a list").clone();
+    assert_eq!(flash.len(), 5);
+    let number = |at: usize, name: &str| flash[at][name].as_u64().expect("a number");
+    for at in 0..5 {
+        assert_eq!(number(at, "user_bytes"), 96 << 20);
+        assert!(number(at, "flash_bytes") >= number(at, "page_bytes"), "{flash:?}");
+    }
+    assert!(number(0, "read_modify_write_permille") > 1400 && number(2, "page_bytes") > 0);
+    assert_eq!(number(2, "read_modify_write_permille"), 1000);
+    assert!(number(4, "flash_bytes") < number(2, "flash_bytes"), "remapping saves");
+    assert!(number(2, "flash_bytes") < number(0, "flash_bytes"), "{flash:?}");
+    let text = place.ok(&arguments);
+    assert!(text.contains("fragmented-leveling, rlsm, TH 2"), "{text}");
+    let without = place.json(&ON_FLASH);
+    assert_eq!(without["flash"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn simulate_refuses_flash_that_makes_no_sense() {
+    let place = Place::new();
+    for (more, word) in [
+        (&["--flash", "rlsm", "--device", "30M"][..], "the device is full"),
+        (&["--flash", "lsm", "--device", "30M"], "full"),
+        (&["--flash", "nlsm", "--device", "1M"], "a device of 1 blocks"),
+        (&["--flash", "nlsm", "--page", "5000"], "multiples of 4096"),
+        (&["--flash", "nlsm", "--set-aside", "91"], "91% set aside"),
+        (&["--flash", "rlsm", "--th", "0"], "--th"),
+        (&["--flash", "tlsm"], "rlsm-"),
+        (&["--flash", "nlsm", "--placement", "vlog"], "--placement with --flash"),
+        (&["--flash", "nlsm", "--partitioner", "global-range"], "--partitioner with --flash"),
+        (&["--flash", "nlsm", "--policy=tiering"], "tiering keeps several runs"),
+    ] {
+        let ran = place.run(&[&ON_FLASH[..], more].concat());
+        assert!(ran.code != 0 && ran.stderr.contains(word), "{more:?}: {}", ran.stderr);
+    }
+}
+
 /// Without `--base` it comes from `--memtable`, so that is what can be changed.
 #[test]
 fn simulate_names_the_flag_that_was_given() {
