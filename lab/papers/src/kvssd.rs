@@ -10,26 +10,24 @@
 //!    layers explain every program that the flash counted.
 //! 4. dLSM and lLSM, which the paper runs on a block SSD, are firmware on the same flash. lLSM gets
 //!    a device with room for what its tables reserve.
+//! 5. `kvssd_reckoned`: the paper's 15 GB, by counts alone.
 //!
 //! Counters and simulated time only, but for the row that says how fast the emulator is.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-
 use runstone::Result;
 use runstone_flash::ftl::GcFrontier;
-use runstone_flash::kvssd::{KvSsdOptions, Placement};
+use runstone_flash::kvssd::KvSsdOptions;
 use runstone_flash::nand::Timing;
 use runstone_plot::Axis;
 
 use super::context::{Context, Part};
+use super::kvssd_lab::{LLSM_VOLUME, Lab, Run, all_sides, sides};
+use super::kvssd_reckoned;
 use super::kvssd_runs::{
-    Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, rewriting, run_device,
-    run_engine, try_device,
+    Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, try_device,
 };
 use super::numbers::{ratio, strokes};
 use super::report::{PaperReport, Row, bars_beside, line, rows};
-use super::sides::Side;
 use super::verdict::Rule::*;
 
 rows! {
@@ -92,8 +90,8 @@ rows! {
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let lab = Lab { context, done: RefCell::default() };
-    let parts: [Part<Lab<'_>>; 7] = [
+    let lab = Lab::new(context);
+    let parts: [Part<Lab<'_>>; 8] = [
         ("layers", write_rows),
         ("throughput", throughput_rows),
         ("emulator", emulator_rows),
@@ -101,6 +99,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         ("over-provision", provision_rows),
         ("latest", latest_rows),
         ("baselines", baseline_rows),
+        ("reckoned", kvssd_reckoned::run),
     ];
     context.measure(&lab, report, &parts)?;
     let Load { loads, operations, block_count, .. } = lab.load(Draw::Uniform);
@@ -120,131 +119,8 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     Ok(())
 }
 
-/// A run that several parts look at.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Run {
-    /// The engine on a block SSD that keeps what it moves apart.
-    Split,
-    /// The engine on one that does not.
-    Shared,
-    Nlsm,
-    Dlsm,
-    /// On a larger device.
-    Llsm,
-    /// rLSM(-).
-    Mixed,
-    Rlsm,
-}
-
-impl Run {
-    const ALL: [Run; 7] =
-        [Run::Split, Run::Shared, Run::Dlsm, Run::Llsm, Run::Nlsm, Run::Mixed, Run::Rlsm];
-
-    fn name(self) -> &'static str {
-        match self {
-            Run::Split => "LSM (split)",
-            Run::Shared => "LSM (shared)",
-            Run::Nlsm => "nLSM",
-            Run::Dlsm => "dLSM",
-            Run::Llsm => "lLSM",
-            Run::Mixed => "rLSM(-)",
-            Run::Rlsm => "rLSM",
-        }
-    }
-}
-
-impl Run {
-    /// Compaction, read-modify-write, collection, and all writes, as the paper prints them for
-    /// uniform keys (figure 5). No number where it prints none.
-    fn printed(self) -> [f64; 4] {
-        match self {
-            Run::Split | Run::Shared => [17.7, 1.5, 3.6, 93.0],
-            Run::Nlsm => [17.7, 1.0, 1.0, 17.7],
-            Run::Mixed => [11.0, 1.0, 1.19, 13.1],
-            Run::Rlsm => [11.0, 1.0, 1.04, 11.4],
-            Run::Dlsm | Run::Llsm => [f64::NAN; 4],
-        }
-    }
-}
-
 /// What a figure shows of a run.
 type Figure = fn(&Outcome) -> f64;
-
-/// The family: each run is done once, when it is first asked for.
-struct Lab<'a> {
-    context: &'a Context<'a>,
-    done: RefCell<BTreeMap<(Draw, Run), Outcome>>,
-}
-
-impl Lab<'_> {
-    /// Runs under the uniform distribution.
-    fn runs<const N: usize>(&self, runs: [Run; N]) -> Result<[Outcome; N]> {
-        self.runs_of(Draw::Uniform, runs)
-    }
-
-    fn runs_of<const N: usize>(&self, draw: Draw, runs: [Run; N]) -> Result<[Outcome; N]> {
-        let mut outcomes = [Outcome::default(); N];
-        for (run, outcome) in runs.into_iter().zip(&mut outcomes) {
-            let found = self.done.borrow().get(&(draw, run)).copied();
-            *outcome = found.map_or_else(|| self.measure(draw, run), Ok)?;
-            self.done.borrow_mut().insert((draw, run), *outcome);
-        }
-        Ok(outcomes)
-    }
-
-    fn measure(&self, draw: Draw, run: Run) -> Result<Outcome> {
-        let (load, options, percent) = (self.load(draw), self.options(), OVER_PROVISION_PERCENT);
-        match run {
-            Run::Split => self.engine(&load, GcFrontier::Split, percent),
-            Run::Shared => self.engine(&load, GcFrontier::Shared, percent),
-            Run::Nlsm => self.device(&load, rewriting(options)),
-            Run::Dlsm => self.device(&load, delaying(options)),
-            Run::Llsm => self.device(&load.times(LLSM_VOLUME), appending(options)),
-            Run::Mixed => {
-                self.device(&load, KvSsdOptions { placement: Placement::Mixed, ..options })
-            }
-            Run::Rlsm => self.device(&load, options),
-        }
-    }
-
-    fn load(&self, draw: Draw) -> Load {
-        Load::of(self.context, draw)
-    }
-
-    fn device(&self, load: &Load, options: KvSsdOptions) -> Result<Outcome> {
-        let (name, draw) = (options.name(), load.draw.name());
-        self.context.say(&format!("{name} with TH {}, {draw}", options.threshold));
-        run_device(self.context, load, &options)
-    }
-
-    fn engine(&self, load: &Load, frontier: GcFrontier, op: u32) -> Result<Outcome> {
-        let draw = load.draw.name();
-        self.context.say(&format!("LSM on a block SSD, {op} percent set aside, {draw}"));
-        run_engine(self.context, load, "fragmented-leveling", frontier, op)
-    }
-
-    fn options(&self) -> KvSsdOptions {
-        let over_provision_percent = OVER_PROVISION_PERCENT;
-        KvSsdOptions { over_provision_percent, ..self.load(Draw::Uniform).device_options() }
-    }
-}
-
-/// The engine, nLSM, dLSM, rLSM(-) and rLSM.
-fn sides(lab: &Lab<'_>) -> [Side; 5] {
-    let rlsm = lab.options();
-    let mixed = KvSsdOptions { placement: Placement::Mixed, ..rlsm.clone() };
-    let load = lab.load(Draw::Uniform);
-    let devices = [rewriting(rlsm.clone()), delaying(rlsm.clone()), mixed, rlsm];
-    let [nlsm, dlsm, mixed, rlsm] = devices.map(|options| load.device_side(&options));
-    [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, dlsm, mixed, rlsm]
-}
-
-/// Those and lLSM, whose device is larger.
-fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
-    let larger = lab.load(Draw::Uniform).times(LLSM_VOLUME);
-    let llsm = larger.device_side(&appending(lab.options()));
-    sides(lab).into_iter().chain([llsm]).collect()
-}
 
 fn write_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.compare(&sides(lab), &[])?;
@@ -419,9 +295,6 @@ fn draw_loads(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     }
     Ok(())
 }
-
-/// What lLSM's device has of the others' blocks: the paper's 30% more.
-const LLSM_VOLUME: f64 = 1.3;
 
 /// Volumes that are tried for lLSM, ascending.
 const VOLUMES: [f64; 5] = [1.0, 1.1, 1.2, LLSM_VOLUME, 1.4];

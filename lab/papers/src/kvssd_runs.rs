@@ -4,6 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use runstone::policy::simulator::flash::{FlashDesign, FlashSetup};
 use runstone::storage::{MemoryStorage, process};
 use runstone::{Error, KeyspaceOptions, Options, Result, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
@@ -113,14 +114,27 @@ impl Load {
         if context.is_t1 {
             return Load::t1();
         }
-        // A smaller workload has a smaller device, but tables and memtable stay a block: level 0,
-        // open blocks and a compaction want as much room as ever.
-        let work_blocks = 24.0 * (1.0 - context.scale).max(0.0);
-        let blocks = blocks * context.scale + work_blocks;
+        let blocks = blocks * context.scale + Load::work_blocks(context);
         Load {
             loads: context.scaled(1_000_000),
             operations: context.scaled(500_000),
             block_count: (blocks.round() as u32).max(40),
+            ..Load::of_kib()
+        }
+    }
+
+    /// A smaller workload has a smaller device, but tables and memtable stay a block: level 0, open
+    /// blocks and a compaction want as much room as ever.
+    fn work_blocks(context: &Context<'_>) -> f64 {
+        24.0 * (1.0 - context.scale).max(0.0)
+    }
+
+    /// The paper's records, pages and tables, of nothing.
+    fn of_kib() -> Load {
+        Load {
+            loads: 0,
+            operations: 0,
+            block_count: 0,
             value_bytes: 1000,
             page_bytes: Geometry::default().page_bytes,
             table_pages: Geometry::default().block_pages,
@@ -145,6 +159,36 @@ impl Load {
             memtable_pages: 64,
             level1_pages: 160,
             draw: Draw::Uniform,
+        }
+    }
+
+    /// The paper's device of 15 GB and its operations, for the model without data.
+    pub(super) fn paper(context: &Context<'_>) -> Load {
+        let blocks = 3840.0 * context.scale + Load::work_blocks(context);
+        Load {
+            loads: context.scaled(10_000_000),
+            operations: context.scaled(5_000_000),
+            block_count: (blocks.round() as u32).max(40),
+            ..Load::of_kib()
+        }
+    }
+
+    /// What the model of flash is told of the load and the device.
+    pub(super) fn flash_setup(
+        &self,
+        policy: &str,
+        design: FlashDesign,
+        set_aside_percent: u32,
+    ) -> FlashSetup {
+        FlashSetup {
+            design,
+            entry_bytes: self.user_bytes(),
+            block_count: self.block_count,
+            block_pages: self.table_pages,
+            page_bytes: u64::from(self.page_bytes),
+            set_aside_percent,
+            memtable_pages: self.memtable_pages,
+            options: self.keyspace(policy).shape,
         }
     }
 
@@ -273,12 +317,24 @@ impl Load {
         &self,
         mut step: impl FnMut(&[u8], Option<&[u8]>) -> Result<()>,
     ) -> Result<u64> {
+        let (mut value, mut key) = (vec![0; self.value_bytes], Vec::new());
+        self.run_numbers(|number, written| {
+            ycsb_key(number, &mut key);
+            let Some(operation) = written else { return step(&key, None) };
+            value[..8].copy_from_slice(&operation.to_le_bytes());
+            step(&key, Some(&value))
+        })
+    }
+
+    /// The same by the records' numbers; a write comes with the number of its operation.
+    pub(super) fn run_numbers(
+        &self,
+        mut step: impl FnMut(u64, Option<u64>) -> Result<()>,
+    ) -> Result<u64> {
         let mut rng = Rng::new(1);
         let mut latest = Latest::new(self.loads);
         // As in YCSB: popular among all records that there will be, drawn again until it is there.
         let zipfian = ScrambledZipfian::new(self.loads + self.operations / 2);
-        let mut value = vec![0; self.value_bytes];
-        let mut key = Vec::new();
         let mut records = 0;
         for operation in 0..self.loads + self.operations {
             let kind = if operation < self.loads { 0 } else { rng.below(100) };
@@ -296,13 +352,7 @@ impl Load {
                     }
                 },
             };
-            ycsb_key(number, &mut key);
-            if kind < 90 {
-                value[..8].copy_from_slice(&operation.to_le_bytes());
-                step(&key, Some(&value))?;
-            } else {
-                step(&key, None)?;
-            }
+            step(number, (kind < 90).then_some(operation))?;
         }
         Ok(self.loads + self.operations)
     }

@@ -12,6 +12,8 @@ mod hashkv;
 mod kvssd;
 mod kvssd_axes;
 mod kvssd_beyond;
+mod kvssd_lab;
+mod kvssd_reckoned;
 mod kvssd_runs;
 mod log_apart;
 mod numbers;

@@ -291,3 +291,29 @@ fn a_damaged_value_that_is_read_later_is_told_and_ends_the_walk() {
     walk.cursor.next().expect("nothing is left");
     assert!(!walk.cursor.valid());
 }
+
+/// A flush appends to each group in as few writes as its segments take: HashKV's batches of at
+/// least 4 KiB (a page) follow wherever a flush brings a group as much.
+#[test]
+fn groups_are_written_in_batches() {
+    let store = open(|values| {
+        values.groups = 4;
+        values.slot_bytes = 64 << 10;
+    });
+    let written = || {
+        let io = store.metrics().io;
+        let value = io.iter().find(|one| one.category == "value").expect("values were written");
+        (value.writes, value.written_bytes)
+    };
+    for turn in 0..4 {
+        let (writes, bytes) = if turn == 0 { (0, 0) } else { written() };
+        for k in 0..KEYS {
+            store.put(key(k), value(k, turn)).expect("puts");
+        }
+        store.flush().expect("flushes");
+        let (writes, bytes) = (written().0 - writes, written().1 - bytes);
+        // A group's segment may end in between: one write more.
+        assert!(writes <= 8, "{writes} writes for 4 groups");
+        assert!(bytes / writes >= 4096, "{bytes} bytes in {writes} writes");
+    }
+}

@@ -23,7 +23,7 @@
 //!
 //! Cost. Four bytes of memory for each record that a page holds and some 100 for a page, the block
 //! SSD 8 for a page; time goes into sorting the keys of rewritten tables. 15 GB with 13.5 million
-//! writes: under a minute and 130 MB for each design.
+//! writes: under a minute for each design.
 
 mod drive;
 mod firmware;

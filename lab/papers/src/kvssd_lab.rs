@@ -1,0 +1,150 @@
+//! The designs of the KVSSD paper under one load, each run once, and their settings.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use runstone::Result;
+use runstone_flash::ftl::GcFrontier;
+use runstone_flash::kvssd::{KvSsdOptions, Placement};
+
+use super::context::Context;
+use super::kvssd_runs::{
+    Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, rewriting, run_device,
+    run_engine,
+};
+use super::sides::Side;
+
+/// What lLSM's device has of the others' blocks: the paper's 30% more.
+pub(super) const LLSM_VOLUME: f64 = 1.3;
+
+/// A run that several parts look at.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Run {
+    /// The engine on a block SSD that keeps what it moves apart.
+    Split,
+    /// The engine on one that does not.
+    Shared,
+    Nlsm,
+    Dlsm,
+    /// On a larger device.
+    Llsm,
+    /// rLSM(-).
+    Mixed,
+    Rlsm,
+}
+
+impl Run {
+    pub(super) const ALL: [Run; 7] =
+        [Run::Split, Run::Shared, Run::Dlsm, Run::Llsm, Run::Nlsm, Run::Mixed, Run::Rlsm];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Run::Split => "LSM (split)",
+            Run::Shared => "LSM (shared)",
+            Run::Nlsm => "nLSM",
+            Run::Dlsm => "dLSM",
+            Run::Llsm => "lLSM",
+            Run::Mixed => "rLSM(-)",
+            Run::Rlsm => "rLSM",
+        }
+    }
+}
+
+impl Run {
+    /// Compaction, read-modify-write, collection, and all writes, as the paper prints them for
+    /// uniform keys (figure 5). No number where it prints none.
+    pub(super) fn printed(self) -> [f64; 4] {
+        match self {
+            Run::Split | Run::Shared => [17.7, 1.5, 3.6, 93.0],
+            Run::Nlsm => [17.7, 1.0, 1.0, 17.7],
+            Run::Mixed => [11.0, 1.0, 1.19, 13.1],
+            Run::Rlsm => [11.0, 1.0, 1.04, 11.4],
+            Run::Dlsm | Run::Llsm => [f64::NAN; 4],
+        }
+    }
+}
+
+/// The family: each run is done once, when it is first asked for.
+pub(super) struct Lab<'a> {
+    pub(super) context: &'a Context<'a>,
+    done: RefCell<BTreeMap<(Draw, Run), Outcome>>,
+}
+
+impl<'a> Lab<'a> {
+    /// Nothing was run yet.
+    pub(super) fn new(context: &'a Context<'a>) -> Lab<'a> {
+        Lab { context, done: RefCell::default() }
+    }
+
+    /// Runs under the uniform distribution.
+    pub(super) fn runs<const N: usize>(&self, runs: [Run; N]) -> Result<[Outcome; N]> {
+        self.runs_of(Draw::Uniform, runs)
+    }
+
+    pub(super) fn runs_of<const N: usize>(
+        &self,
+        draw: Draw,
+        runs: [Run; N],
+    ) -> Result<[Outcome; N]> {
+        let mut outcomes = [Outcome::default(); N];
+        for (run, outcome) in runs.into_iter().zip(&mut outcomes) {
+            let found = self.done.borrow().get(&(draw, run)).copied();
+            *outcome = found.map_or_else(|| self.measure(draw, run), Ok)?;
+            self.done.borrow_mut().insert((draw, run), *outcome);
+        }
+        Ok(outcomes)
+    }
+
+    fn measure(&self, draw: Draw, run: Run) -> Result<Outcome> {
+        let (load, options, percent) = (self.load(draw), self.options(), OVER_PROVISION_PERCENT);
+        match run {
+            Run::Split => self.engine(&load, GcFrontier::Split, percent),
+            Run::Shared => self.engine(&load, GcFrontier::Shared, percent),
+            Run::Nlsm => self.device(&load, rewriting(options)),
+            Run::Dlsm => self.device(&load, delaying(options)),
+            Run::Llsm => self.device(&load.times(LLSM_VOLUME), appending(options)),
+            Run::Mixed => {
+                self.device(&load, KvSsdOptions { placement: Placement::Mixed, ..options })
+            }
+            Run::Rlsm => self.device(&load, options),
+        }
+    }
+
+    pub(super) fn load(&self, draw: Draw) -> Load {
+        Load::of(self.context, draw)
+    }
+
+    pub(super) fn device(&self, load: &Load, options: KvSsdOptions) -> Result<Outcome> {
+        let (name, draw) = (options.name(), load.draw.name());
+        self.context.say(&format!("{name} with TH {}, {draw}", options.threshold));
+        run_device(self.context, load, &options)
+    }
+
+    pub(super) fn engine(&self, load: &Load, frontier: GcFrontier, op: u32) -> Result<Outcome> {
+        let draw = load.draw.name();
+        self.context.say(&format!("LSM on a block SSD, {op} percent set aside, {draw}"));
+        run_engine(self.context, load, "fragmented-leveling", frontier, op)
+    }
+
+    pub(super) fn options(&self) -> KvSsdOptions {
+        let over_provision_percent = OVER_PROVISION_PERCENT;
+        KvSsdOptions { over_provision_percent, ..self.load(Draw::Uniform).device_options() }
+    }
+}
+
+/// The engine, nLSM, dLSM, rLSM(-) and rLSM.
+pub(super) fn sides(lab: &Lab<'_>) -> [Side; 5] {
+    let rlsm = lab.options();
+    let mixed = KvSsdOptions { placement: Placement::Mixed, ..rlsm.clone() };
+    let load = lab.load(Draw::Uniform);
+    let devices = [rewriting(rlsm.clone()), delaying(rlsm.clone()), mixed, rlsm];
+    let [nlsm, dlsm, mixed, rlsm] = devices.map(|options| load.device_side(&options));
+    [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, dlsm, mixed, rlsm]
+}
+
+/// Those and lLSM, whose device is larger.
+pub(super) fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
+    let larger = lab.load(Draw::Uniform).times(LLSM_VOLUME);
+    let llsm = larger.device_side(&appending(lab.options()));
+    sides(lab).into_iter().chain([llsm]).collect()
+}
