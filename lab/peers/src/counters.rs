@@ -1,4 +1,4 @@
-//! Counting, as each store can: what the adapters implement and the phase calls.
+//! The trait of the counting phase. Each adapter implements the ways that its store has.
 
 use runstone::{Error, Result};
 

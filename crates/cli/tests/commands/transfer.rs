@@ -316,7 +316,8 @@ fn records_can_be_sorted_first() {
     let tsv = ["import", "p", "-", "--format", "tsv", "--sort"];
     assert_eq!(place.pipe(&tsv, &text).code, 0);
     assert_eq!(place.ok(&["scan", "p"]), place.ok(&["scan", "s"]));
-    // A malformed record is told by its line, and ends a strict import before anything is stored.
+    // The report names the line of a malformed record. A strict import ends there, with nothing
+    // stored.
     place.write("bad.tsv", "b\t1\nno tab\na\t2\n");
     let ran = place.run(&["import", "bad", "bad.tsv", "--sort"]);
     assert!(ran.code == 0 && ran.stderr.contains("bad.tsv:2"), "{}", ran.stderr);

@@ -1,8 +1,8 @@
 //! Entries that expire. The clock of the model is the number of flushes; an entry expires when so
 //! many bytes were written after it.
 //!
-//! As in the engine, a policy is shown entries that are past as tombstones, and tables that hold
-//! nothing else leave unread. A compaction drops what is past, and tombstones, where no table
+//! As in the engine, a policy sees past entries as tombstones, and a table of nothing else leaves
+//! unread. A compaction drops what is past, and tombstones, where no table
 //! outside of it and none below its output covers its keys; elsewhere a past entry becomes a
 //! tombstone, which counts as large as an entry here. What is left is taken to be spread evenly
 //! over the keys and over the time between its first and last instant.
@@ -16,7 +16,7 @@ use crate::shape::Table;
 use crate::shape::expiry::Expiries;
 use crate::shape::plan::{Busy, Compaction, Plan};
 
-/// What a compaction makes of its inputs before keys that they share become one.
+/// What a compaction keeps of its inputs, before it joins equal keys.
 pub(super) struct Left {
     /// First key, last key and entries of each input that leaves any.
     pub(super) spreads: Vec<(u64, u64, u64)>,

@@ -125,7 +125,7 @@ fn apply(opened: &Opened, number: u64, changes: &[(u64, Change)]) -> Result<(), 
     opened.store.write(&batch, WriteOptions::default())
 }
 
-/// Batches and transactions share names of methods, but no trait.
+/// Batches and transactions have the same methods, but no trait in common.
 macro_rules! adds_to {
     ($name:ident, $Writes:ty) => {
         fn $name(
