@@ -17,7 +17,7 @@
 pub mod drop_guard;
 pub mod edit;
 pub mod filters;
-mod mix;
+pub mod mix;
 pub mod options;
 mod overlap;
 pub mod partition;
@@ -29,6 +29,7 @@ pub mod registry;
 pub mod shape;
 pub mod simulator;
 pub mod sketch;
+pub mod strata;
 pub mod text;
 pub mod units;
 

@@ -3,12 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::meta_page::TableMeta;
+use runstone_policy::strata::MAX_BLOCK_TABLES;
 
-/// Most references of a page: what 3 bits hold.
-pub const MAX_PAGE_REFERENCES: u8 = 7;
-/// Most tables of a block that a remapping may touch.
-pub const MAX_BLOCK_TABLES: usize = 5;
+use super::meta_page::TableMeta;
 
 /// Reference counts and lists. A page group counts at its first page.
 #[derive(Clone, Debug)]

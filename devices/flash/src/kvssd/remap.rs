@@ -21,9 +21,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
+use runstone_policy::strata::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
 
 use super::meta_page::{Clip, Entry, TableMeta};
-use super::references::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, References};
+use super::references::References;
 
 /// The tables of a compaction.
 #[derive(Clone, Copy, Debug)]
@@ -251,7 +252,8 @@ impl<'a> Planned<'a> {
         inside: &[(usize, Entry)],
         limits: &RemapLimits,
     ) -> Option<(Vec<Entry>, u8)> {
-        let (strata, counter) = renumber(sorted, inside);
+        let old = inside.iter().map(|(at, _)| (sorted[*at].stratum, sorted[*at].is_lower));
+        let (strata, counter) = renumber(old);
         if counter > u16::from(limits.threshold) || !self.has_room(inside) {
             return None;
         }
@@ -299,21 +301,6 @@ impl<'a> Planned<'a> {
             *self.block_tables.entry(block).or_insert(0) += 1;
         }
     }
-}
-
-/// New strata of an output: lower ones stay, upper ones follow. And their number.
-fn renumber(sorted: &[Reference<'_>], inside: &[(usize, Entry)]) -> (BTreeMap<u16, u8>, u16) {
-    let of = |is_lower: bool| -> BTreeSet<u16> {
-        let references = inside.iter().map(|(at, _)| &sorted[*at]);
-        references.filter(|one| one.is_lower == is_lower).map(|one| one.stratum).collect()
-    };
-    let (lower, upper) = (of(true), of(false));
-    let first_free = lower.last().map_or(0, |highest| highest + 1);
-    let counter = first_free + upper.len() as u16;
-    let moved = upper.into_iter().zip(first_free..);
-    let strata = lower.into_iter().map(|stratum| (stratum, stratum)).chain(moved);
-    // Truncation cannot matter: an output with more strata than TH, a u8, is not remapped.
-    (strata.map(|(old, new)| (old, new as u8)).collect(), counter)
 }
 
 #[cfg(test)]

@@ -10,11 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{Entry, Node};
-
-/// Most references of a page.
-const MAX_PAGE_REFERENCES: usize = 7;
-/// Most tables of a block that a remapping touches.
-const MAX_BLOCK_TABLES: usize = 5;
+use crate::strata::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
 
 /// The tables of a compaction.
 pub(super) struct Input<'a> {
@@ -150,7 +146,8 @@ impl<'a> Planned<'a> {
         sorted: &[Reference<'_>],
         inside: &[(usize, Entry)],
     ) -> Option<(Vec<Entry>, u16)> {
-        let (strata, counter) = renumber(sorted, inside);
+        let old = inside.iter().map(|(at, _)| (sorted[*at].stratum, sorted[*at].is_lower));
+        let (strata, counter) = renumber(old);
         if counter > u16::from(self.known.threshold) || !self.has_room(inside) {
             return None;
         }
@@ -183,7 +180,7 @@ impl<'a> Planned<'a> {
             let count = (self.known.references)(entry.page) + planned + *added;
             *added += 1;
             let block = (self.known.block)(entry.page);
-            count < MAX_PAGE_REFERENCES && *self.tables_of(block) < MAX_BLOCK_TABLES
+            count < usize::from(MAX_PAGE_REFERENCES) && *self.tables_of(block) < MAX_BLOCK_TABLES
         })
     }
 
@@ -192,19 +189,4 @@ impl<'a> Planned<'a> {
         let others = || (known.tables)(block).difference(inputs).count();
         self.block_tables.entry(block).or_insert_with(others)
     }
-}
-
-/// New strata of an output: lower ones stay, upper ones follow. And their number.
-fn renumber(sorted: &[Reference<'_>], inside: &[(usize, Entry)]) -> (BTreeMap<u16, u8>, u16) {
-    let of = |is_lower: bool| -> BTreeSet<u16> {
-        let references = inside.iter().map(|(at, _)| &sorted[*at]);
-        references.filter(|one| one.is_lower == is_lower).map(|one| one.stratum).collect()
-    };
-    let (lower, upper) = (of(true), of(false));
-    let first_free = lower.last().map_or(0, |highest| highest + 1);
-    let counter = first_free + upper.len() as u16;
-    let moved = upper.into_iter().zip(first_free..);
-    let strata = lower.into_iter().map(|stratum| (stratum, stratum)).chain(moved);
-    // An output with more strata than TH, a u8, is not remapped.
-    (strata.map(|(old, new)| (old, new as u8)).collect(), counter)
 }

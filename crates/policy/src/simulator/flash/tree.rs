@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use crate::shape::plan::Plan;
 use crate::shape::{Level, PolicyState, Run, Shape, Table};
-use crate::sketch::Sketch;
 
 /// A part of a page: the keys of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,14 +214,8 @@ impl Tree {
             max_key: Box::from(hi.to_be_bytes()),
             bytes: charged_pages * self.page_bytes,
             entries: charged_pages * self.pages.per_page as u64,
-            tombstones: 0,
-            min_seq: 0,
             max_seq,
-            filter_bits: 0,
-            prefixes: Vec::new(),
-            sketch: Sketch::of_nothing(),
-            range_deletes: Default::default(),
-            expiries: Default::default(),
+            ..Table::default()
         };
         self.nodes.insert(id, Node { id, level, entries, counter, seen: Arc::new(seen) });
         self.place(id, level);
