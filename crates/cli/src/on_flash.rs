@@ -3,6 +3,7 @@
 //! once more what the user writes.
 
 use clap::ValueEnum;
+use runstone::policy::mix::mix64;
 use runstone::policy::options::PolicyOptions;
 use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::simulator::flash::{
@@ -133,12 +134,11 @@ impl FlashArgs {
                 options: written.options.clone(),
             },
         )?;
-        let mut drawn = written.seed;
         for write in 0..writes {
             // Each write takes any of the keys; of more keys than writes, one of its own.
             let record = match written.keys > MOST_WRITES {
                 true => write,
-                false => next_number(&mut drawn) % written.keys,
+                false => mix64(mix64(written.seed) ^ write) % written.keys,
             };
             flash.put(record)?;
         }
@@ -162,15 +162,6 @@ impl FlashArgs {
         let device = size(self.device);
         Failure::usage(error, hint).at(format!("--flash {design}, --device {device}"))
     }
-}
-
-/// Splitmix64.
-fn next_number(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// Fields are in JSON.md.

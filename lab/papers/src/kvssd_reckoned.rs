@@ -3,7 +3,7 @@
 //! the block SSD, at their scale.
 
 use runstone::policy::registry;
-use runstone::policy::simulator::flash::{FlashCosts, FlashDesign, FlashError, FlashSimulator};
+use runstone::policy::simulator::flash::{FlashDesign, FlashError, FlashSimulator};
 use runstone::{Error, Result};
 use runstone_plot::Axis;
 
@@ -79,16 +79,7 @@ fn count(load: &Load, design: FlashDesign, set_aside_percent: u32) -> Result<Lay
         Some(_) => flash.put(number).map_err(full),
         None => Ok(()),
     })?;
-    Ok(layers(&flash.costs()))
-}
-
-fn layers(costs: &FlashCosts) -> Layers {
-    let over = |part: u64, whole: u64| part as f64 / whole as f64;
-    [
-        over(costs.tree_bytes, costs.user_bytes),
-        over(costs.page_bytes, costs.tree_bytes),
-        over(costs.flash_bytes, costs.page_bytes),
-    ]
+    Ok(flash.costs().layers_permille().map(|permille| permille as f64 / 1000.0))
 }
 
 fn beside_the_devices(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {

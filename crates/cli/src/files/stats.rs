@@ -82,8 +82,9 @@ fn to_json(store: &Store, keyspaces: &[Keyspace], range: &Range) -> Value {
 }
 
 fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
-    let row = |keyspace: &Keyspace| {
-        let stats = keyspace_stats(keyspace, range);
+    let stats: Vec<KeyspaceStats> =
+        keyspaces.iter().map(|keyspace| keyspace_stats(keyspace, range)).collect();
+    let row = |(keyspace, stats): (&Keyspace, &KeyspaceStats)| {
         vec![
             keyspace.name().to_string(),
             stats.tables.to_string(),
@@ -95,7 +96,7 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
             keyspace.options().policy.clone(),
         ]
     };
-    let rows: Vec<Vec<String>> = keyspaces.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = keyspaces.iter().zip(&stats).map(row).collect();
     let header =
         ["keyspace", "tables", "runs", "bytes", "entries", "tombstones", "not flushed", "policy"];
     let mut text = columns(&header, &rows);
@@ -121,7 +122,9 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
         size(counters.user_bytes_written),
         metrics.write_amplification_permille as f64 / 1000.0,
     ));
-    keyspaces.iter().for_each(|keyspace| text.push_str(&special_text(keyspace, range)));
+    for (keyspace, stats) in keyspaces.iter().zip(&stats) {
+        text.push_str(&ranges_and_expiry(keyspace.name(), stats));
+    }
     keyspaces.iter().for_each(|keyspace| text.push_str(&values_text(keyspace)));
     if metrics.pressure.permille > 0 {
         let (permille, cause) = (metrics.pressure.permille, metrics.pressure.cause);
@@ -130,9 +133,8 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
     text
 }
 
-/// A line for what only some keyspaces have: range deletes, and entries that expire.
-fn special_text(keyspace: &Keyspace, range: &Range) -> String {
-    let (stats, name) = (keyspace_stats(keyspace, range), keyspace.name());
+/// The line of a keyspace whose tables hold range deletes, or entries that expire.
+fn ranges_and_expiry(name: &str, stats: &KeyspaceStats) -> String {
     let mut parts = Vec::new();
     if stats.range_deletes > 0 {
         parts.push(plural(stats.range_deletes, "range delete"));

@@ -269,7 +269,7 @@ impl LevelPicture {
     }
 
     /// Range deletes, and entries that expire.
-    pub fn special_counts(&self) -> (u64, u64) {
+    pub fn range_deletes_and_expiring(&self) -> (u64, u64) {
         let tables = self.runs.iter().flat_map(|run| &run.tables);
         tables.fold((0, 0), |(ranges, expiring), table| {
             (ranges + table.range_deletes.len() as u64, expiring + table.expiries.entries)

@@ -37,7 +37,7 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
             tombstones / 10,
             tombstones % 10
         ));
-        let (ranges, expiring) = level.special_counts();
+        let (ranges, expiring) = level.range_deletes_and_expiring();
         for (name, count) in [("range deletes", ranges), ("expiring", expiring)] {
             if count > 0 {
                 text.push_str(&format!("  {name} {count}"));

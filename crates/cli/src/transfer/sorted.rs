@@ -3,8 +3,9 @@
 //! The whole source is read first: what fits in memory is sorted and written to a file, a *run*,
 //! and at the end all runs are merged. A source that fits writes none.
 //!
-//! A crate for this is not used: those that are kept count records instead of bytes, so that a run
-//! of large values does not fit, and none lets the last of equal keys win.
+//! Rejected: the crate `extsort` bounds a run by a number of records, so that large values do not
+//! fit, and `ext-sort` by `deepsize`. In both a record would need a number of its own, for the last
+//! of a key to win.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -91,11 +92,11 @@ impl Sorted {
 
     fn write_run(&mut self) -> Result<()> {
         let records = self.take_held();
-        if self.scratch.is_none() {
-            self.scratch = Some(Scratch::make("sort")?);
-        }
-        let directory = self.scratch.as_ref().map_or(Path::new(""), Scratch::path);
-        let path = directory.join(format!("run-{:06}", self.written.len()));
+        let scratch = match &mut self.scratch {
+            Some(scratch) => scratch,
+            none => none.insert(Scratch::make("sort")?),
+        };
+        let path = scratch.path().join(format!("run-{:06}", self.written.len()));
         write_records(&path, &records).map_err(|error| failed(&path, "write", &error))?;
         self.written.push(path);
         Ok(())

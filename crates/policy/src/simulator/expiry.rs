@@ -7,14 +7,15 @@
 //! tombstone, which counts as large as an entry here. What is left is taken to be spread evenly
 //! over the keys and over the time between its first and last instant.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::spread::number;
 use super::{Simulator, mul_div};
 use crate::policy::expired_plan;
-use crate::shape::Table;
 use crate::shape::expiry::Expiries;
 use crate::shape::plan::{Busy, Compaction, Plan};
+use crate::shape::{Table, TableId};
 
 /// What a compaction keeps of its inputs, before it joins equal keys.
 pub(super) struct Left {
@@ -44,6 +45,19 @@ impl Simulator<'_> {
     pub(super) fn unread_drops(&self) -> Option<Plan> {
         self.ttl_flushes?;
         expired_plan(&self.shape, &Busy::default(), self.flush_count, 0)
+    }
+
+    /// Counts what a plan drops, and returns the deepest level that it drops from.
+    pub(super) fn count_drops(&mut self, plan: &Plan) -> u32 {
+        let drops: BTreeSet<TableId> = plan.drops.iter().copied().collect();
+        let mut deepest = 0;
+        if !drops.is_empty() {
+            for (level, table) in self.shape.tables().filter(|(_, one)| drops.contains(&one.id)) {
+                deepest = deepest.max(level);
+                self.totals.dropped_bytes += u128::from(table.bytes);
+            }
+        }
+        deepest
     }
 
     /// The entries of so many that have not expired.

@@ -322,9 +322,7 @@ impl<'a> Simulator<'a> {
                 outputs.push(self.compact_tables(compaction, inputs));
             }
         }
-        let dropped = self.shape.tables().filter(|(_, table)| plan.drops.contains(&table.id));
-        let dropped: Vec<(u32, u64)> = dropped.map(|(level, table)| (level, table.bytes)).collect();
-        self.totals.dropped_bytes += dropped.iter().map(|drop| u128::from(drop.1)).sum::<u128>();
+        let deepest = self.count_drops(plan).max(deepest_of(plan));
         let edit = edit_for(&self.shape, plan, &outputs);
         self.totals.plan_count += 1;
         let placed: u128 =
@@ -336,8 +334,7 @@ impl<'a> Simulator<'a> {
         if job_bytes > self.largest_job.bytes {
             self.largest_job = LargestJob { bytes: job_bytes, why: plan.why.clone() };
         }
-        let deepest = dropped.iter().map(|drop| drop.0).max().unwrap_or(0);
-        self.install(&edit, deepest.max(deepest_of(plan)))
+        self.install(&edit, deepest)
     }
 
     /// The input tables of each compaction, found in one pass.
