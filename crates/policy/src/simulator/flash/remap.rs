@@ -1,5 +1,5 @@
-//! Which outputs of a compaction keep pages that exist, and which are rewritten: the rules of the
-//! firmware (`devices/flash/src/kvssd/remap.rs` says why), for tables cut by size.
+//! Plans which outputs of a compaction keep their pages and which are rewritten, for tables cut by
+//! size. The firmware has the same rules; `devices/flash/src/kvssd/remap.rs` gives their reasons.
 //!
 //! 1. Strata of the upper tables go above the lower ones; tables of level 0 stack.
 //! 2. In key order: once an output is charged with all but one of its pages, it is cut before the
