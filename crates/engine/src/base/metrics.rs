@@ -156,7 +156,7 @@ counters! {
     entries_expired,
     /// Operands that flushes and compactions folded into values or into fewer operands.
     operands_folded,
-    /// Operands that gets and iterators applied, because none of those has folded them yet.
+    /// Operands that gets and iterators applied because no flush or compaction had folded them.
     operands_read,
     /// Entries that compaction filters removed.
     entries_removed_by_filters,

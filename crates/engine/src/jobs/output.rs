@@ -177,7 +177,7 @@ struct Writing<'a> {
     seen: u64,
     /// Versions that had expired: dropped, or tombstones now.
     expired: u64,
-    /// Operands that are none any more.
+    /// Operands that became part of a value or of another operand.
     folded: u64,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,

@@ -217,9 +217,9 @@ impl Transaction {
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
-    /// Changes a value by an operand of the keyspace's merge operator. Unlike outside of
-    /// transactions this is a read and a put at once: the check of the commit, or the lock, is for
-    /// a value. So it conflicts as both do, and the value gets the keyspace's time to live.
+    /// Changes a value by an operand of the keyspace's merge operator: reads the value and puts the
+    /// merged one, where [`Keyspace::merge`] writes the operand alone. So it conflicts as a get and
+    /// a put do, and the value gets the keyspace's time to live.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
