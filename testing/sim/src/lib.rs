@@ -5,8 +5,8 @@
 //! * [`oracle`]: the history of writes, and which prefixes of it a crash may leave.
 //! * [`changes`]: the same with options that change on the way.
 //! * [`crash`]: runs a workload into a fault and judges what a reopen shows.
-//! * [`found`]: whether a check fails.
-//! * `fuzz`: the bodies of the fuzz targets; with the feature of that name.
+//! * `found`: whether a check fails, also with a bug seeded; with the feature `fuzz`.
+//! * `fuzz`: the bodies of the fuzz targets; with the same feature.
 //! * `samples`: small stores of each format; with the same feature.
 //! * [`soak`]: random work in a child process that is killed, for as long as one likes.
 
@@ -15,6 +15,7 @@
 pub mod changes;
 pub mod clock;
 pub mod crash;
+#[cfg(feature = "fuzz")]
 pub mod found;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
