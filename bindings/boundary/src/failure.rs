@@ -1,0 +1,154 @@
+//! What goes wrong, as other languages take it: a code that programs act on, and a message that says
+//! what, where and what to do.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use runstone::Error;
+
+/// What kind of failure it is. The numbers are part of each binding's interface: they never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Code {
+    /// An argument or option is out of range, or null.
+    InvalidArgument = 1,
+    /// The path holds no store.
+    NotAStore = 2,
+    /// The directory holds files of something else.
+    ForeignFiles = 3,
+    /// A newer release wrote the store.
+    NewerFormat = 4,
+    /// Another process, or another handle of this one, has the store open.
+    InUse = 5,
+    /// The store was opened before a fork, by the other process.
+    OtherProcess = 6,
+    /// The store is open for reading only.
+    ReadOnly = 7,
+    /// The disk is full. Writes work again once there is space.
+    NoSpace = 8,
+    /// A background job failed; the store takes no writes until it is opened again.
+    Stopped = 9,
+    /// No keyspace has that name.
+    UnknownKeyspace = 10,
+    /// A merge operator refused an operand or a value.
+    MergeFailed = 11,
+    /// Somebody else wrote what a transaction read or wrote. Begin again.
+    Conflict = 12,
+    /// Another transaction held a lock for too long.
+    LockTimeout = 13,
+    /// Transactions wait for each other.
+    Deadlock = 14,
+    /// The handle, or its store, is closed.
+    Closed = 15,
+    /// Stored bytes are not what was written.
+    Corruption = 16,
+    /// The file system refused an operation.
+    Storage = 17,
+    /// A callback called into its own store.
+    InsideCallback = 18,
+    /// Another thread is using an object that one thread at a time may use.
+    Busy = 19,
+    /// A fault of the store itself. Please report it.
+    Internal = 20,
+}
+
+/// A failure: its code, and a message for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What programs act on.
+    pub code: Code,
+    /// What happened, where, and what to do.
+    pub message: String,
+}
+
+/// What a binding's functions return inside.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// A failure of the boundary itself.
+    pub fn new(code: Code, message: impl Into<String>) -> Failure {
+        Failure { code, message: message.into() }
+    }
+
+    /// An argument that cannot be taken.
+    pub fn invalid(message: impl Into<String>) -> Failure {
+        Failure::new(Code::InvalidArgument, message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let message = match error.hint() {
+            hint if hint.is_empty() => error.to_string(),
+            hint => format!("{error}; {hint}"),
+        };
+        Failure::new(code_of(&error), message)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+fn code_of(error: &Error) -> Code {
+    match error {
+        Error::InvalidArgument { .. } => Code::InvalidArgument,
+        Error::NotAStore { .. } => Code::NotAStore,
+        Error::ForeignFiles { .. } => Code::ForeignFiles,
+        Error::NewerFormat { .. } => Code::NewerFormat,
+        Error::InUse { .. } => Code::InUse,
+        Error::OtherProcess => Code::OtherProcess,
+        Error::ReadOnly => Code::ReadOnly,
+        Error::NoSpace { .. } => Code::NoSpace,
+        Error::Stopped { .. } => Code::Stopped,
+        Error::UnknownKeyspace { .. } => Code::UnknownKeyspace,
+        Error::MergeFailed { .. } => Code::MergeFailed,
+        Error::Conflict { .. } => Code::Conflict,
+        Error::LockTimeout { .. } => Code::LockTimeout,
+        Error::Deadlock { .. } => Code::Deadlock,
+        Error::Closed => Code::Closed,
+        Error::Corruption { .. } => Code::Corruption,
+        Error::InsideEvent => Code::InsideCallback,
+        // Of others that may come: the storage's.
+        _ => Code::Storage,
+    }
+}
+
+/// Runs what a foreign function does. A panic becomes a failure: it must not cross the boundary.
+pub fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    // What the closure shares with the outside are handles, and what is behind them is either
+    // unchanged or behind a lock.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        Err(Failure::new(Code::Internal, format!("a fault in runstone: {}", text_of(&*panic))))
+    })
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_say_what_to_do() {
+        let failure = Failure::from(Error::ReadOnly);
+        assert_eq!(failure.code, Code::ReadOnly);
+        assert_eq!(
+            failure.message,
+            "the store is open for reading only; open the store for writing"
+        );
+    }
+
+    #[test]
+    fn a_panic_is_a_failure() {
+        let failure = guard::<()>(|| panic!("number {}", 7)).expect_err("it panics");
+        assert_eq!(failure, Failure::new(Code::Internal, "a fault in runstone: number 7"));
+    }
+}

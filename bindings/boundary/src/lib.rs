@@ -1,0 +1,14 @@
+//! What every binding needs where another language calls into the store:
+//!
+//! * [`handles`]: numbers for objects of ours, which tell when they were closed.
+//! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
+//! * [`options`]: options of a store as TOML.
+
+#![forbid(unsafe_code)]
+
+pub mod failure;
+pub mod handles;
+pub mod options;
+
+pub use failure::{Code, Failure, Result, guard};
+pub use handles::{Handle, Handles};
