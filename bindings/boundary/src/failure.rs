@@ -1,5 +1,5 @@
-//! What goes wrong, as other languages take it: a code that programs act on, and a message that says
-//! what, where and what to do.
+//! What goes wrong, as other languages take it: a code that programs act on, and a message that
+//! says what, where and what to do.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,9 +1,9 @@
 //! Handles: what another language holds in place of an object of ours.
 //!
-//! A handle is a number, not an address. It names a slot, the slot's generation and the kind of the
-//! object. So a handle that was closed, a number that never was one, and a handle of another kind
-//! are all refused, and nothing is read through them. An object that one thread closes while another
-//! uses it goes when that use ends.
+//! A handle is a number, not an address. It names a slot, the slot's generation and the kind of
+//! the object. So a handle that was closed, a number that never was one, and a handle of another
+//! kind are all refused, and nothing is read through them. An object that one thread closes while
+//! another uses it goes when that use ends.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
@@ -53,7 +53,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
         })
     }
 
-    /// The object of a handle, which stays alive while the result lives. Takes O(1), without a lock.
+    /// The object of a handle, which stays alive while the result lives. O(1), without a lock.
     ///
     /// # Errors
     /// If the handle is 0, was closed, or never was one of this kind.

@@ -3,12 +3,14 @@
 //! * [`handles`]: numbers for objects of ours, which tell when they were closed.
 //! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
 //! * [`options`]: options of a store as TOML.
+//! * [`transactions`]: transactions that several objects hold, and their cursors.
 
 #![forbid(unsafe_code)]
 
 pub mod failure;
 pub mod handles;
 pub mod options;
+pub mod transactions;
 
 pub use failure::{Code, Failure, Result, guard};
 pub use handles::{Handle, Handles};

@@ -289,3 +289,16 @@ fn dump_lists_stores_only() {
     let ran = place.run(&["dump", "s", "000099.table"]);
     assert!(ran.code == 5 && ran.stderr.contains("lists the files"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_database_of_leveldb_is_recognised() {
+    let place = Place::new();
+    place.write("theirs/CURRENT", "MANIFEST-000002\n");
+    for command in
+        [&["get", "theirs", "k"][..], &["put", "theirs", "k", "v"], &["verify", "theirs"]]
+    {
+        let ran = place.run(command);
+        assert!(ran.code == 4 && ran.stderr.contains("MANIFEST-000002"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("leveldb:"), "{}", ran.stderr);
+    }
+}

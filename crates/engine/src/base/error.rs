@@ -6,6 +6,9 @@ use crate::base::key::kind_of;
 /// The start of the place in the error for a full reserve of values.
 pub(crate) const VALUES_OF: &str = "the value file of keyspace";
 
+/// How the manifests of LevelDB and RocksDB are called, which their `CURRENT` names.
+pub(crate) const MANIFEST_OF_LEVELDB: &str = "MANIFEST-";
+
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -196,6 +199,12 @@ impl Error {
             }
             Error::InvalidArgument { hint, .. } => hint.clone(),
             Error::NotAStore { .. } => "check the path, or create the store first".into(),
+            Error::ForeignFiles { path, example } if example.starts_with(MANIFEST_OF_LEVELDB) => {
+                format!(
+                    "it is a database of LevelDB or RocksDB: `runstone import STORE \
+                     leveldb:{path}` or `rocksdb:{path}` copies it into a store of a new directory"
+                )
+            }
             Error::ForeignFiles { .. } => "choose an empty or new directory".into(),
             Error::NewerFormat { .. } => "use a newer release of runstone".into(),
             Error::InUse { .. } => "close the other process, or use a checkpoint".into(),

@@ -15,6 +15,7 @@
 mod bulk;
 mod checkpoint;
 mod close;
+mod destroy;
 mod directory;
 mod engine;
 mod ingest;
@@ -91,6 +92,31 @@ impl Store {
     /// Opens the store on a storage, or makes it there.
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
         open::open_on(storage, options)
+    }
+
+    /// Removes the store in a directory: all its files, whatever they hold, and no others. The
+    /// directory stays.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// use runstone::{Error, Options, Store};
+    ///
+    /// let path = dir.path().join("store");
+    /// let store = Store::open(&path, Options::default())?;
+    /// assert!(matches!(Store::destroy(&path), Err(Error::InUse { .. })));
+    /// store.close()?;
+    /// Store::destroy(&path)?;
+    /// assert!(matches!(Store::destroy(&path), Err(Error::NotAStore { .. })));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::ForeignFiles`] for a database of LevelDB or RocksDB,
+    /// [`Error::InUse`], or a storage error.
+    pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
+        destroy::destroy(path.as_ref())
     }
 
     /// The keyspace that every store has.

@@ -76,7 +76,8 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
     let storage: Arc<dyn Storage> =
         Arc::new(SharedDirectory::new(storage, options.open_file_limit()));
     let current = find_store(&*storage, &options)?;
-    let lock = take_lock(&*storage, options.read_only)?;
+    let mode = if options.read_only { LockMode::Shared } else { LockMode::Exclusive };
+    let lock = take_lock(&*storage, mode)?;
     // Looks again under the lock: another process may have made the store meanwhile.
     let current = match current {
         Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
@@ -137,14 +138,7 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         return Ok(Some(current));
     }
     let files = storage.list()?;
-    let ours = |name: &str| {
-        let known = ["manifest", "wal", "table", "values"];
-        name == LOCK_NAME
-            || name == RESERVE
-            || name.starts_with(CURRENT)
-            || known.iter().any(|extension| number_in(name, extension).is_some())
-    };
-    if let Some(foreign) = files.iter().find(|file| !ours(&file.name)) {
+    if let Some(foreign) = files.iter().find(|file| !is_own_file(&file.name)) {
         let example = foreign.name.clone();
         return Err(Error::ForeignFiles { path: storage.location(), example });
     }
@@ -169,8 +163,16 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     Ok(None)
 }
 
-fn take_lock(storage: &dyn Storage, read_only: bool) -> Result<Box<dyn StorageLock>> {
-    let mode = if read_only { LockMode::Shared } else { LockMode::Exclusive };
+/// Whether a store gives files such a name.
+pub(super) fn is_own_file(name: &str) -> bool {
+    let known = ["manifest", "wal", "table", "values"];
+    name == LOCK_NAME
+        || name == RESERVE
+        || name.starts_with(CURRENT)
+        || known.iter().any(|extension| number_in(name, extension).is_some())
+}
+
+pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn StorageLock>> {
     let lock = storage.lock(LOCK_NAME, mode)?;
     lock.ok_or_else(|| Error::InUse { path: storage.location() })
 }

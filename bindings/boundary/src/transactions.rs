@@ -1,0 +1,251 @@
+//! Transactions behind handles, and cursors over what they see.
+//!
+//! A cursor of the engine borrows its transaction, which no other language can promise. The cursor
+//! here holds the transaction together with others, and reads a page of entries at a time. A write
+//! of the transaction makes the page old, so the cursor shows what was written on the way as well.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use runstone::{
+    Keyspace, ReadOptions, Store, Transaction, TransactionCursor, TransactionOptions, Value,
+    WriteOptions,
+};
+
+use crate::failure::{Code, Failure, Result};
+
+/// How many entries a cursor reads at a time.
+const PAGE: usize = 64;
+
+/// A transaction that several objects hold. One thread at a time may use it.
+#[derive(Clone, Debug)]
+pub struct SharedTransaction(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    /// `None` once it has ended.
+    transaction: Option<Transaction>,
+    /// How often it has written.
+    writes: u64,
+}
+
+impl SharedTransaction {
+    /// Begins one.
+    pub fn begin(store: &Store, options: TransactionOptions) -> Result<SharedTransaction> {
+        let transaction = Some(store.begin(options)?);
+        Ok(SharedTransaction(Arc::new(Mutex::new(State { transaction, writes: 0 }))))
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        self.0.try_lock().ok_or_else(|| {
+            let what = "another thread is using the transaction, which one at a time may use";
+            Failure::new(Code::Busy, what)
+        })
+    }
+
+    /// Does what reads.
+    pub fn read<T>(&self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
+        work(self.lock()?.transaction.as_ref().ok_or_else(ended)?)
+    }
+
+    /// Does what changes what is seen.
+    pub fn write<T>(
+        &self,
+        work: impl FnOnce(&mut Transaction) -> runstone::Result<T>,
+    ) -> Result<T> {
+        let mut state = self.lock()?;
+        state.writes += 1;
+        Ok(work(state.transaction.as_mut().ok_or_else(ended)?)?)
+    }
+
+    /// Ends it with its writes, or with an error and without them.
+    pub fn commit(&self, options: WriteOptions) -> Result<()> {
+        let transaction = self.lock()?.transaction.take().ok_or_else(ended)?;
+        Ok(transaction.commit(options)?)
+    }
+
+    /// Ends it without its writes.
+    pub fn rollback(&self) -> Result<()> {
+        self.lock()?.transaction.take().ok_or_else(ended).map(Transaction::rollback)
+    }
+}
+
+fn ended() -> Failure {
+    Failure::new(Code::Closed, "the transaction has ended; begin another")
+}
+
+/// Where a cursor goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move<'a> {
+    /// To the first entry.
+    First,
+    /// To the last entry.
+    Last,
+    /// To the next entry, or to none.
+    Next,
+    /// To the previous entry, or to none.
+    Previous,
+    /// To the first key that is not less.
+    Seek(&'a [u8]),
+    /// To the last key that is not greater.
+    SeekForPrevious(&'a [u8]),
+}
+
+/// A cursor over what a transaction sees.
+#[derive(Debug)]
+pub struct PagedCursor {
+    transaction: SharedTransaction,
+    keyspace: Keyspace,
+    options: ReadOptions,
+    /// Entries in the direction of the last move.
+    page: Vec<(Vec<u8>, Value)>,
+    is_upward: bool,
+    /// The current one; the cursor is on none if it is behind the page.
+    at: usize,
+    /// The writes of the transaction when the page was read.
+    writes: u64,
+}
+
+impl PagedCursor {
+    /// A cursor on no entry.
+    ///
+    /// # Errors
+    /// If the transaction has ended, or the options are not for it.
+    pub fn new(
+        transaction: SharedTransaction,
+        keyspace: Keyspace,
+        options: ReadOptions,
+    ) -> Result<PagedCursor> {
+        transaction.read(|inner| Ok(inner.cursor(&keyspace, options.clone()).map(drop)?))?;
+        let page = Vec::new();
+        Ok(PagedCursor { transaction, keyspace, options, page, is_upward: true, at: 0, writes: 0 })
+    }
+
+    /// The current entry.
+    pub fn entry(&self) -> Option<(&[u8], &[u8])> {
+        self.page.get(self.at).map(|(key, value)| (&key[..], &value[..]))
+    }
+
+    /// Moves. After an error it is on no entry.
+    pub fn go(&mut self, to: Move<'_>) -> Result<()> {
+        let transaction = self.transaction.clone();
+        let state = transaction.lock()?;
+        let inner = state.transaction.as_ref().ok_or_else(ended)?;
+        let is_upward = matches!(to, Move::First | Move::Next | Move::Seek(_));
+        if matches!(to, Move::Next | Move::Previous) {
+            if self.entry().is_none() {
+                return Ok(());
+            }
+            let is_fresh = self.writes == state.writes && is_upward == self.is_upward;
+            // What comes behind a full page is not known.
+            if is_fresh && (self.at + 1 < self.page.len() || self.page.len() < PAGE) {
+                self.at += 1;
+                return Ok(());
+            }
+        }
+        let key = self.entry().map_or(Vec::new(), |(key, _)| key.to_vec());
+        self.page.clear();
+        (self.at, self.is_upward, self.writes) = (0, is_upward, state.writes);
+        let mut cursor = inner.cursor(&self.keyspace, self.options.clone())?;
+        position(&mut cursor, to, &key)?;
+        while cursor.valid() && self.page.len() < PAGE {
+            self.page.push((cursor.key().to_vec(), cursor.pin_value()));
+            if is_upward { cursor.next()? } else { cursor.prev()? }
+        }
+        Ok(())
+    }
+}
+
+/// Moves a new cursor, as from `key`.
+fn position(cursor: &mut TransactionCursor<'_>, to: Move<'_>, key: &[u8]) -> runstone::Result<()> {
+    match to {
+        Move::First => cursor.seek_to_first(),
+        Move::Last => cursor.seek_to_last(),
+        Move::Seek(key) => cursor.seek(key),
+        Move::SeekForPrevious(key) => cursor.seek_for_prev(key),
+        Move::Next => {
+            cursor.seek(key)?;
+            // The key may have been deleted since.
+            if cursor.valid() && cursor.key() == key { cursor.next() } else { Ok(()) }
+        }
+        Move::Previous => {
+            cursor.seek_for_prev(key)?;
+            if cursor.valid() && cursor.key() == key { cursor.prev() } else { Ok(()) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runstone::Options;
+
+    use super::*;
+
+    fn key(number: u32) -> [u8; 4] {
+        number.to_be_bytes()
+    }
+
+    fn number(cursor: &PagedCursor) -> Option<u32> {
+        cursor.entry().map(|(key, _)| u32::from_be_bytes(key.try_into().expect("four bytes")))
+    }
+
+    #[test]
+    fn a_cursor_shows_what_is_written_on_the_way() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        let keyspace = store.default_keyspace();
+        (0..200).step_by(2).for_each(|even| keyspace.put(key(even), "").expect("room"));
+        let transaction =
+            SharedTransaction::begin(&store, TransactionOptions::default()).expect("begins");
+        let mut cursor =
+            PagedCursor::new(transaction.clone(), keyspace.clone(), ReadOptions::default())
+                .expect("is open");
+        cursor.go(Move::First).expect("moves");
+        let mut shown = Vec::new();
+        while let Some(at) = number(&cursor) {
+            shown.push(at);
+            // Before it, behind it, and itself.
+            transaction.write(|inner| inner.delete(keyspace, key(at))).expect("is open");
+            if at % 20 == 0 {
+                transaction.write(|inner| inner.put(keyspace, key(at + 1), "")).expect("is open");
+            }
+            cursor.go(Move::Next).expect("moves");
+        }
+        let all = (0..200).filter(|number| number % 2 == 0 || number % 20 == 1);
+        assert_eq!(shown, all.collect::<Vec<u32>>());
+        transaction.rollback().expect("is open");
+        assert_eq!(cursor.go(Move::First).expect_err("it has ended").code, Code::Closed);
+    }
+
+    #[test]
+    fn a_cursor_turns_and_crosses_pages() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        let keyspace = store.default_keyspace();
+        let last = 3 * PAGE as u32;
+        (0..=last).for_each(|number| keyspace.put(key(number), "").expect("room"));
+        let transaction =
+            SharedTransaction::begin(&store, TransactionOptions::default()).expect("begins");
+        let mut cursor = PagedCursor::new(transaction, keyspace.clone(), ReadOptions::default())
+            .expect("is open");
+        cursor.go(Move::First).expect("moves");
+        for at in 0..=last {
+            assert_eq!(number(&cursor), Some(at));
+            cursor.go(Move::Next).expect("moves");
+        }
+        assert_eq!(number(&cursor), None);
+        cursor.go(Move::Last).expect("moves");
+        for at in (0..=last).rev() {
+            assert_eq!(number(&cursor), Some(at));
+            cursor.go(Move::Previous).expect("moves");
+        }
+        assert_eq!(number(&cursor), None);
+        cursor.go(Move::Seek(&key(70))).expect("moves");
+        cursor.go(Move::Previous).expect("moves");
+        assert_eq!(number(&cursor), Some(69));
+        cursor.go(Move::Next).expect("moves");
+        assert_eq!(number(&cursor), Some(70));
+        cursor.go(Move::SeekForPrevious(&[0, 0, 0, 9, 9])).expect("moves");
+        assert_eq!(number(&cursor), Some(9));
+    }
+}

@@ -1,0 +1,85 @@
+//! What the boundary costs: puts and gets by Rust and through the functions of C, in turns, in one
+//! process. `cargo run --release -p runstone-c --example cost`
+
+use std::ffi::c_void;
+use std::hint::black_box;
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use runstone::{Keyspace, Options, Store};
+use runstone_c::bytes::{runstone_bytes, runstone_bytes_free};
+use runstone_c::handles::runstone_keyspace;
+use runstone_c::keyspace::{runstone_get, runstone_put};
+use runstone_c::status::runstone_status::RUNSTONE_OK;
+use runstone_c::store::{runstone_close, runstone_default_keyspace, runstone_open};
+
+const KEYS: u64 = 200_000;
+const ROUNDS: usize = 15;
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [b'k'; 16];
+    key[8..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    key
+}
+
+fn each(mut work: impl FnMut(&[u8; 16])) -> Duration {
+    let start = Instant::now();
+    (0..KEYS).for_each(|number| work(&key(number)));
+    start.elapsed() / KEYS as u32
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn in_rust(keyspace: &Keyspace, value: &[u8]) -> [Duration; 2] {
+    let put = each(|key| keyspace.put(key, value).expect("room"));
+    let get = each(|key| {
+        black_box(keyspace.get(key).expect("readable").expect("there"));
+    });
+    [put, get]
+}
+
+fn in_c(keyspace: *mut runstone_keyspace, value: &[u8]) -> [Duration; 2] {
+    let at = |bytes: &[u8]| bytes.as_ptr().cast::<c_void>();
+    let put = each(|key| {
+        // SAFETY: the bytes are alive.
+        let status = unsafe { runstone_put(keyspace, at(key), 16, at(value), value.len(), 0) };
+        assert_eq!(status, RUNSTONE_OK);
+    });
+    let get = each(|key| {
+        let mut found = runstone_bytes { data: ptr::null(), size: 0, owner: ptr::null_mut() };
+        // SAFETY: the bytes and the place are alive.
+        let status = unsafe { runstone_get(keyspace, ptr::null(), at(key), 16, &mut found) };
+        assert!(status == RUNSTONE_OK && !found.data.is_null());
+        // SAFETY: it was just given.
+        unsafe { runstone_bytes_free(black_box(&mut found)) };
+    });
+    [put, get]
+}
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("c").display().to_string() + "\0";
+    let store = Store::open(dir.path().join("rust"), Options::default()).expect("opens");
+    let (mut other, mut keyspace) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: texts end with a zero byte, and the places are alive.
+    unsafe {
+        assert_eq!(runstone_open(path.as_ptr().cast(), ptr::null(), &mut other), RUNSTONE_OK);
+        assert_eq!(runstone_default_keyspace(other, &mut keyspace), RUNSTONE_OK);
+    }
+    let value = [7u8; 100];
+    let mut times: [Vec<f64>; 4] = Default::default();
+    for _ in 0..ROUNDS {
+        let rust = in_rust(store.default_keyspace(), &value);
+        let c = in_c(keyspace, &value);
+        for (times, took) in times.iter_mut().zip([rust[0], c[0], rust[1], c[1]]) {
+            times.push(took.as_nanos() as f64);
+        }
+    }
+    let [rust_put, c_put, rust_get, c_get] = times.map(median);
+    println!("put: {rust_put:.0} ns in Rust, {:+.0} ns in C", c_put - rust_put);
+    println!("get: {rust_get:.0} ns in Rust, {:+.0} ns in C", c_get - rust_get);
+    assert_eq!(runstone_close(other), RUNSTONE_OK);
+}

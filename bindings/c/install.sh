@@ -1,0 +1,37 @@
+#!/bin/sh
+# Builds librunstone and libleveldb, and puts them, their headers and pkg-config files under PREFIX
+# (default: /usr/local), laid out as cargo-c does. Usage: install.sh [PREFIX]
+set -eu
+cd "$(dirname "$0")"
+prefix="${1:-/usr/local}"
+version="$(sed -n 's/^version = "\(.*\)"/\1/p' ../Cargo.toml | head -1)"
+cargo build --release --manifest-path ../Cargo.toml -p runstone-c -p runstone-leveldb
+built="${CARGO_TARGET_DIR:-../target}/release"
+mkdir -p "$prefix/lib/pkgconfig" "$prefix/include/leveldb"
+prefix="$(cd "$prefix" && pwd)"
+
+# NAME BUILT VERSION: the library with the links by which the linker and programs look for it.
+library() {
+    install -m 755 "$built/lib$2.so" "$prefix/lib/lib$1.so.$3"
+    ln -sf "lib$1.so.$3" "$prefix/lib/lib$1.so.${3%%.*}"
+    ln -sf "lib$1.so.${3%%.*}" "$prefix/lib/lib$1.so"
+    install -m 644 "$built/lib$2.a" "$prefix/lib/lib$1.a"
+    cat > "$prefix/lib/pkgconfig/$1.pc" << EOF
+prefix=$prefix
+libdir=\${prefix}/lib
+includedir=\${prefix}/include
+
+Name: $1
+Description: $4
+Version: $3
+Libs: -L\${libdir} -l$1
+Libs.private: -lpthread -ldl -lm
+Cflags: -I\${includedir}
+EOF
+}
+
+library runstone runstone_c "$version" "Runstone, an embedded key-value store whose shape is a choice"
+library leveldb leveldb 1.23.0 "The C interface of LevelDB over Runstone"
+install -m 644 include/runstone.h include/runstone.hpp "$prefix/include"
+install -m 644 leveldb/include/leveldb/c.h "$prefix/include/leveldb"
+echo "installed under $prefix"

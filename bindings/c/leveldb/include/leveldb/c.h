@@ -1,0 +1,322 @@
+/* LevelDB's C interface over Runstone. Programs may as well use the header of LevelDB 1.23. */
+
+#ifndef LEVELDB_C_H
+#define LEVELDB_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// What leveldb_options_set_compression() takes: blocks as they are.
+#define leveldb_no_compression 0
+
+// What leveldb_options_set_compression() takes: a fast compression. Here it is LZ4.
+#define leveldb_snappy_compression 1
+
+// The size of a cache.
+typedef struct leveldb_cache_t leveldb_cache_t;
+
+// An order of keys. Only that of bytes is accepted.
+typedef struct leveldb_comparator_t leveldb_comparator_t;
+
+// The operating system.
+typedef struct leveldb_env_t leveldb_env_t;
+
+// How filters are made. Filters are always this library's own; of a Bloom filter it takes the
+// bits per key.
+typedef struct leveldb_filterpolicy_t leveldb_filterpolicy_t;
+
+// A place in a database, which moves.
+typedef struct leveldb_iterator_t leveldb_iterator_t;
+
+// A logger. The interface has no way to make one, so it is always null.
+typedef struct leveldb_logger_t leveldb_logger_t;
+
+// Options of a database.
+typedef struct leveldb_options_t leveldb_options_t;
+
+// How to read.
+typedef struct leveldb_readoptions_t leveldb_readoptions_t;
+
+// A view that later writes do not change.
+typedef struct leveldb_snapshot_t leveldb_snapshot_t;
+
+// An open database.
+typedef struct leveldb_t leveldb_t;
+
+// Writes that happen together or not at all.
+typedef struct leveldb_writebatch_t leveldb_writebatch_t;
+
+// How to write.
+typedef struct leveldb_writeoptions_t leveldb_writeoptions_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Makes an empty batch.
+leveldb_writebatch_t *leveldb_writebatch_create(void);
+
+// Ends a batch.
+void leveldb_writebatch_destroy(leveldb_writebatch_t *batch);
+
+// Forgets the writes of a batch.
+void leveldb_writebatch_clear(leveldb_writebatch_t *batch);
+
+// Adds a put.
+void leveldb_writebatch_put(leveldb_writebatch_t *batch,
+                            const char *key,
+                            size_t klen,
+                            const char *val,
+                            size_t vlen);
+
+// Adds a delete.
+void leveldb_writebatch_delete(leveldb_writebatch_t *batch, const char *key, size_t klen);
+
+// Calls a function for each write, in order.
+void leveldb_writebatch_iterate(const leveldb_writebatch_t *batch,
+                                void *state,
+                                void (*put)(void*, const char*, size_t, const char*, size_t),
+                                void (*deleted)(void*, const char*, size_t));
+
+// Adds the writes of another batch behind those of this one.
+void leveldb_writebatch_append(leveldb_writebatch_t *destination,
+                               const leveldb_writebatch_t *source);
+
+// Opens a database; null with an error if that fails.
+leveldb_t *leveldb_open(const leveldb_options_t *options, const char *name, char **errptr);
+
+// Closes a database. Iterators and snapshots of it that are open then fail.
+void leveldb_close(leveldb_t *db);
+
+// Stores a value.
+void leveldb_put(leveldb_t *db,
+                 const leveldb_writeoptions_t *options,
+                 const char *key,
+                 size_t keylen,
+                 const char *val,
+                 size_t vallen,
+                 char **errptr);
+
+// Removes a key. Removing an absent key is no error.
+void leveldb_delete(leveldb_t *db,
+                    const leveldb_writeoptions_t *options,
+                    const char *key,
+                    size_t keylen,
+                    char **errptr);
+
+// Applies all writes of a batch, or none. The batch keeps them.
+void leveldb_write(leveldb_t *db,
+                   const leveldb_writeoptions_t *options,
+                   leveldb_writebatch_t *batch,
+                   char **errptr);
+
+// Looks up a key: a copy that the caller frees, or null if the key is absent.
+char *leveldb_get(leveldb_t *db,
+                  const leveldb_readoptions_t *options,
+                  const char *key,
+                  size_t keylen,
+                  size_t *vallen,
+                  char **errptr);
+
+// Takes a snapshot.
+const leveldb_snapshot_t *leveldb_create_snapshot(leveldb_t *db);
+
+// Lets a snapshot go.
+void leveldb_release_snapshot(leveldb_t *_db, const leveldb_snapshot_t *snapshot);
+
+// A property, as a text that the caller frees; null if it is not known.
+char *leveldb_property_value(leveldb_t *db, const char *propname);
+
+// About how many bytes each range takes, its limit not included. 0 where that cannot be told.
+void leveldb_approximate_sizes(leveldb_t *db,
+                               int num_ranges,
+                               const char *const *range_start_key,
+                               const size_t *range_start_key_len,
+                               const char *const *range_limit_key,
+                               const size_t *range_limit_key_len,
+                               uint64_t *sizes);
+
+// Compacts a range; null keys leave it open.
+void leveldb_compact_range(leveldb_t *db,
+                           const char *start_key,
+                           size_t start_key_len,
+                           const char *limit_key,
+                           size_t limit_key_len);
+
+// Removes a database and its files. What is no database of this library is refused.
+void leveldb_destroy_db(const leveldb_options_t *_options, const char *name, char **errptr);
+
+// Verifies a database. It repairs nothing: with damage it is an error, which says where.
+void leveldb_repair_db(const leveldb_options_t *_options, const char *name, char **errptr);
+
+// Makes an iterator over a database as of now, or as of the snapshot of the options. It is on no
+// entry. If it cannot be made, leveldb_iter_get_error() tells why.
+leveldb_iterator_t *leveldb_create_iterator(leveldb_t *db, const leveldb_readoptions_t *options);
+
+// Ends an iterator.
+void leveldb_iter_destroy(leveldb_iterator_t *iterator);
+
+// Whether it is on an entry.
+uint8_t leveldb_iter_valid(const leveldb_iterator_t *iterator);
+
+// Moves to the first entry.
+void leveldb_iter_seek_to_first(leveldb_iterator_t *iterator);
+
+// Moves to the last entry.
+void leveldb_iter_seek_to_last(leveldb_iterator_t *iterator);
+
+// Moves to the first entry whose key is not less than `k`.
+void leveldb_iter_seek(leveldb_iterator_t *iterator, const char *k, size_t klen);
+
+// Moves to the next entry.
+void leveldb_iter_next(leveldb_iterator_t *iterator);
+
+// Moves to the previous entry.
+void leveldb_iter_prev(leveldb_iterator_t *iterator);
+
+// The key of the current entry, valid until the iterator moves.
+const char *leveldb_iter_key(const leveldb_iterator_t *iterator, size_t *klen);
+
+// The value of the current entry, valid until the iterator moves.
+const char *leveldb_iter_value(const leveldb_iterator_t *iterator, size_t *vlen);
+
+// What went wrong so far.
+void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
+
+// Frees memory that a function of this library gave.
+void leveldb_free(void *ptr);
+
+// 1: the release of LevelDB whose interface this is.
+int leveldb_major_version(void);
+
+// 23: the release of LevelDB whose interface this is.
+int leveldb_minor_version(void);
+
+// Makes options with LevelDB's defaults: a database that does not exist is an error.
+leveldb_options_t *leveldb_options_create(void);
+
+// Ends options. Databases that were opened with them stay open.
+void leveldb_options_destroy(leveldb_options_t *options);
+
+// Sets the order of keys: see leveldb_comparator_create().
+void leveldb_options_set_comparator(leveldb_options_t *options, leveldb_comparator_t *comparator);
+
+// Sets how filters are made: see leveldb_filterpolicy_create_bloom().
+void leveldb_options_set_filter_policy(leveldb_options_t *options, leveldb_filterpolicy_t *policy);
+
+// Whether to make a database that does not exist.
+void leveldb_options_set_create_if_missing(leveldb_options_t *options, uint8_t value);
+
+// Whether a database that exists is an error.
+void leveldb_options_set_error_if_exists(leveldb_options_t *options, uint8_t value);
+
+// Changes nothing: everything that is read is checked.
+void leveldb_options_set_paranoid_checks(leveldb_options_t*, uint8_t _value);
+
+// Changes nothing: there is one environment.
+void leveldb_options_set_env(leveldb_options_t*, leveldb_env_t*);
+
+// Changes nothing: no function makes a logger.
+void leveldb_options_set_info_log(leveldb_options_t*, leveldb_logger_t*);
+
+// Sets how many bytes are collected in memory before they are written to a table.
+void leveldb_options_set_write_buffer_size(leveldb_options_t *options, size_t bytes);
+
+// Sets how many tables are open at most.
+void leveldb_options_set_max_open_files(leveldb_options_t *options, int files);
+
+// Sets the size of the cache.
+void leveldb_options_set_cache(leveldb_options_t *options, leveldb_cache_t *cache);
+
+// Sets the size of blocks before compression.
+void leveldb_options_set_block_size(leveldb_options_t *options, size_t bytes);
+
+// Sets after how many keys a block stores one whole.
+void leveldb_options_set_block_restart_interval(leveldb_options_t *options, int keys);
+
+// Sets the size of tables.
+void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes);
+
+// Sets the compression: leveldb_no_compression or leveldb_snappy_compression.
+void leveldb_options_set_compression(leveldb_options_t *options, int kind);
+
+// Takes an order of keys. leveldb_open() refuses it unless it orders keys as their bytes do.
+leveldb_comparator_t *leveldb_comparator_create(void *state,
+                                                void (*destructor)(void*),
+                                                int (*compare)(void*,
+                                                               const char*,
+                                                               size_t,
+                                                               const char*,
+                                                               size_t),
+                                                const char *(*name)(void*));
+
+// Ends an order of keys.
+void leveldb_comparator_destroy(leveldb_comparator_t *comparator);
+
+// Takes a filter policy. Its functions are not called but for the destructor: filters are always
+// Runstone's own.
+leveldb_filterpolicy_t *leveldb_filterpolicy_create(void *state,
+                                                    void (*destructor)(void*),
+                                                    char *(*_create_filter)(void*,
+                                                                            const char*const *,
+                                                                            const size_t*,
+                                                                            int,
+                                                                            size_t*),
+                                                    uint8_t (*_key_may_match)(void*,
+                                                                              const char*,
+                                                                              size_t,
+                                                                              const char*,
+                                                                              size_t),
+                                                    const char *(*_name)(void*));
+
+// Makes a filter policy of so many bits per key.
+leveldb_filterpolicy_t *leveldb_filterpolicy_create_bloom(int bits_per_key);
+
+// Ends a filter policy.
+void leveldb_filterpolicy_destroy(leveldb_filterpolicy_t *policy);
+
+// Makes read options: as of now, through the cache.
+leveldb_readoptions_t *leveldb_readoptions_create(void);
+
+// Ends read options.
+void leveldb_readoptions_destroy(leveldb_readoptions_t *options);
+
+// Changes nothing: everything that is read is checked.
+void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t*, uint8_t _value);
+
+// Whether what an iterator reads enters the cache.
+void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t value);
+
+// Reads as of a snapshot; null: as of now.
+void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options,
+                                      const leveldb_snapshot_t *snapshot);
+
+// Makes write options: a write survives a crash of the process.
+leveldb_writeoptions_t *leveldb_writeoptions_create(void);
+
+// Ends write options.
+void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
+
+// Whether a write survives a power loss.
+void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
+
+// Makes a cache of so many bytes. Databases do not share it: each takes that much.
+leveldb_cache_t *leveldb_cache_create_lru(size_t capacity);
+
+// Ends a cache. Databases that were opened with it keep theirs.
+void leveldb_cache_destroy(leveldb_cache_t *cache);
+
+// The operating system.
+leveldb_env_t *leveldb_create_default_env(void);
+
+// Ends an environment.
+void leveldb_env_destroy(leveldb_env_t *env);
+
+// A directory for tests, which is made. The caller frees the text.
+char *leveldb_env_get_test_directory(leveldb_env_t *env);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* LEVELDB_C_H */

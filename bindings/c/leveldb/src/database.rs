@@ -1,0 +1,248 @@
+//! A database: opening, reading, writing, and what LevelDB calls management.
+
+use std::ffi::{c_char, c_int};
+use std::ptr;
+
+use runstone::{Durability, Snapshot, Store, WriteOptions};
+use runstone_boundary::guard;
+
+use crate::Result;
+use crate::destroy::{destroy, verify};
+use crate::handles::{
+    Kept, handle, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t, leveldb_t,
+    leveldb_writebatch_t, leveldb_writeoptions_t,
+};
+use crate::memory::{bytes, copy, name as text, quietly, report, text as own_text};
+use crate::options::read_choices;
+use crate::properties::property;
+
+handle!(1 "database" leveldb_t: Store);
+handle!(2 "snapshot" leveldb_snapshot_t: Snapshot);
+
+/// Opens a database; null with an error if that fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_open(
+    options: *const leveldb_options_t,
+    name: *const c_char,
+    errptr: *mut *mut c_char,
+) -> *mut leveldb_t {
+    // SAFETY: the caller's text and place.
+    let opened = unsafe {
+        report(errptr, || {
+            let path = text(name)?;
+            let options = leveldb_options_t::get(options)?.lock().clone();
+            options.open(path)
+        })
+    };
+    opened.map_or(ptr::null_mut(), leveldb_t::keep)
+}
+
+/// Closes a database. Iterators and snapshots of it that are open then fail.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_close(db: *mut leveldb_t) {
+    quietly((), || {
+        let store = Store::clone(&*leveldb_t::get(db)?);
+        leveldb_t::close(db);
+        Ok(store.close()?)
+    });
+}
+
+/// Durability: LevelDB without `sync` survives a crash of the process.
+fn write_options(options: *const leveldb_writeoptions_t) -> Result<WriteOptions> {
+    let is_synced = *leveldb_writeoptions_t::get(options)?.lock();
+    let durability = if is_synced { Durability::Sync } else { Durability::Buffered };
+    Ok(WriteOptions { durability: Some(durability) })
+}
+
+/// Stores a value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_put(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    key: *const c_char,
+    keylen: usize,
+    val: *const c_char,
+    vallen: usize,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's bytes and place.
+    unsafe {
+        report(errptr, || {
+            let (key, value) = (bytes(key, keylen)?, bytes(val, vallen)?);
+            let store = leveldb_t::get(db)?;
+            Ok(store.default_keyspace().put_with(key, value, write_options(options)?)?)
+        });
+    }
+}
+
+/// Removes a key. Removing an absent key is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_delete(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    key: *const c_char,
+    keylen: usize,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's bytes and place.
+    unsafe {
+        report(errptr, || {
+            let key = bytes(key, keylen)?;
+            let store = leveldb_t::get(db)?;
+            Ok(store.default_keyspace().delete_with(key, write_options(options)?)?)
+        });
+    }
+}
+
+/// Applies all writes of a batch, or none. The batch keeps them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_write(
+    db: *mut leveldb_t,
+    options: *const leveldb_writeoptions_t,
+    batch: *mut leveldb_writebatch_t,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's place.
+    unsafe {
+        report(errptr, || {
+            let store = leveldb_t::get(db)?;
+            let batch = leveldb_writebatch_t::get(batch)?;
+            let batch = batch.lock().to_batch(store.default_keyspace())?;
+            Ok(store.write(&batch, write_options(options)?)?)
+        });
+    }
+}
+
+/// Looks up a key: a copy that the caller frees, or null if the key is absent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_get(
+    db: *mut leveldb_t,
+    options: *const leveldb_readoptions_t,
+    key: *const c_char,
+    keylen: usize,
+    vallen: *mut usize,
+    errptr: *mut *mut c_char,
+) -> *mut c_char {
+    // SAFETY: the caller's bytes and place.
+    let found = unsafe {
+        report(errptr, || {
+            let key = bytes(key, keylen)?;
+            let store = leveldb_t::get(db)?;
+            let (keyspace, choices) = (store.default_keyspace(), read_choices(options)?);
+            Ok(match &choices.snapshot {
+                None => keyspace.get(key)?,
+                Some(snapshot) => keyspace.get_at(key, snapshot)?,
+            })
+        })
+    };
+    let value = found.flatten();
+    if !vallen.is_null() {
+        // SAFETY: the caller's place.
+        unsafe { vallen.write(value.as_ref().map_or(0, |value| value.len())) };
+    }
+    value.map_or(ptr::null_mut(), |value| copy(&value))
+}
+
+/// Takes a snapshot.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_create_snapshot(db: *mut leveldb_t) -> *const leveldb_snapshot_t {
+    let taken: Result<Snapshot> = guard(|| Ok(leveldb_t::get(db)?.snapshot()));
+    taken.map_or(ptr::null(), |snapshot| leveldb_snapshot_t::keep(snapshot).cast_const())
+}
+
+/// Lets a snapshot go.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_release_snapshot(
+    _db: *mut leveldb_t,
+    snapshot: *const leveldb_snapshot_t,
+) {
+    leveldb_snapshot_t::close(snapshot);
+}
+
+/// A property, as a text that the caller frees; null if it is not known.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_property_value(
+    db: *mut leveldb_t,
+    propname: *const c_char,
+) -> *mut c_char {
+    quietly(ptr::null_mut(), || {
+        // SAFETY: the caller's text.
+        let asked = unsafe { text(propname) }?;
+        let found = property(&*leveldb_t::get(db)?, asked);
+        Ok(found.map_or(ptr::null_mut(), |value| own_text(&value)))
+    })
+}
+
+/// About how many bytes each range takes, its limit not included. 0 where that cannot be told.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_approximate_sizes(
+    db: *mut leveldb_t,
+    num_ranges: c_int,
+    range_start_key: *const *const c_char,
+    range_start_key_len: *const usize,
+    range_limit_key: *const *const c_char,
+    range_limit_key_len: *const usize,
+    sizes: *mut u64,
+) {
+    for at in 0..usize::try_from(num_ranges).unwrap_or(0) {
+        let size = quietly(0, || {
+            // SAFETY: the caller's arrays of that many items, and the bytes that they name.
+            let (start, limit) = unsafe {
+                (
+                    bytes(*range_start_key.add(at), *range_start_key_len.add(at))?,
+                    bytes(*range_limit_key.add(at), *range_limit_key_len.add(at))?,
+                )
+            };
+            Ok(leveldb_t::get(db)?.default_keyspace().estimate(start..limit)?.bytes)
+        });
+        // SAFETY: as above.
+        unsafe { sizes.add(at).write(size) };
+    }
+}
+
+/// Compacts a range; null keys leave it open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_compact_range(
+    db: *mut leveldb_t,
+    start_key: *const c_char,
+    start_key_len: usize,
+    limit_key: *const c_char,
+    limit_key_len: usize,
+) {
+    quietly((), || {
+        // SAFETY: the caller's bytes. A null key has a size that means nothing.
+        let (start, limit) = unsafe {
+            let some =
+                |key: *const c_char, size| (!key.is_null()).then(|| bytes(key, size)).transpose();
+            (some(start_key, start_key_len)?, some(limit_key, limit_key_len)?)
+        };
+        let store = leveldb_t::get(db)?;
+        Ok(store.default_keyspace().compact_range(start.unwrap_or_default(), limit)?)
+    });
+}
+
+/// Removes a database and its files. What is no database of this library is refused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_destroy_db(
+    _options: *const leveldb_options_t,
+    name: *const c_char,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's text and place.
+    unsafe {
+        report(errptr, || destroy(text(name)?));
+    }
+}
+
+/// Verifies a database. It repairs nothing: with damage it is an error, which says where.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_repair_db(
+    _options: *const leveldb_options_t,
+    name: *const c_char,
+    errptr: *mut *mut c_char,
+) {
+    // SAFETY: the caller's text and place.
+    unsafe {
+        report(errptr, || verify(text(name)?));
+    }
+}

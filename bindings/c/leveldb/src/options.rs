@@ -1,0 +1,544 @@
+//! Options of LevelDB, and what they mean here.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs;
+use std::path::Path;
+
+use parking_lot::Mutex;
+use runstone::{
+    Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
+};
+use runstone_boundary::{Code, Failure};
+
+use crate::Result;
+use crate::handles::{
+    Kept, handle, leveldb_cache_t, leveldb_comparator_t, leveldb_env_t, leveldb_filterpolicy_t,
+    leveldb_logger_t, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t,
+    leveldb_writeoptions_t,
+};
+use crate::memory::{quietly, text};
+
+handle!(5 "options" leveldb_options_t: Mutex<OpenOptions>);
+handle!(6 "read options" leveldb_readoptions_t: Mutex<ReadChoices>);
+handle!(7 "write options" leveldb_writeoptions_t: Mutex<bool>);
+handle!(8 "comparator" leveldb_comparator_t: Comparator);
+handle!(9 "filter policy" leveldb_filterpolicy_t: FilterPolicy);
+handle!(10 "cache" leveldb_cache_t: usize);
+handle!(11 "environment" leveldb_env_t: ());
+
+/// What leveldb_options_set_compression() takes: blocks as they are.
+pub const leveldb_no_compression: c_int = 0;
+/// What leveldb_options_set_compression() takes: a fast compression. Here it is LZ4.
+pub const leveldb_snappy_compression: c_int = 1;
+
+/// LevelDB's default for a cache.
+const CACHE_BYTES: u64 = 8 << 20;
+/// For indexes, filters and the log, which LevelDB does not count.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// What was set. The rest is as the database has it, or as Runstone has it by default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenOptions {
+    create_if_missing: bool,
+    error_if_exists: bool,
+    comparator: u64,
+    cache_bytes: Option<u64>,
+    write_buffer_bytes: Option<u64>,
+    max_open_files: Option<usize>,
+    block_bytes: Option<u32>,
+    restart_interval: Option<u32>,
+    table_bytes: Option<u64>,
+    compression: Option<Compression>,
+    filter_bits_per_key: Option<u32>,
+}
+
+impl OpenOptions {
+    /// Opens the database in a directory.
+    pub(crate) fn open(&self, path: &str) -> Result<Store> {
+        self.check_order()?;
+        let exists = fs::exists(Path::new(path).join("CURRENT")).unwrap_or(false);
+        if exists && self.error_if_exists {
+            return Err(Failure::invalid(format!("{path}: exists (error_if_exists is true)")));
+        }
+        if !exists && !self.create_if_missing {
+            let what = format!("{path}: does not exist (create_if_missing is false)");
+            return Err(Failure::invalid(what));
+        }
+        let write_buffer_bytes =
+            self.write_buffer_bytes.unwrap_or(KeyspaceOptions::default().write_buffer_bytes);
+        let cache_bytes = self.cache_bytes.unwrap_or(CACHE_BYTES);
+        let store = Store::open(
+            path,
+            Options {
+                create_if_missing: self.create_if_missing,
+                memory_budget_bytes: cache_bytes + 2 * write_buffer_bytes + SPARE_BYTES,
+                max_open_files: self.max_open_files,
+                keyspace: (!exists).then(|| self.change(KeyspaceOptions::default())),
+                ..Options::default()
+            },
+        )?;
+        let stored = KeyspaceOptions::clone(&store.default_keyspace().options());
+        let wanted = self.change(stored.clone());
+        if wanted != stored {
+            store.open_keyspace(DEFAULT_KEYSPACE, Some(wanted))?;
+        }
+        Ok(store)
+    }
+
+    fn change(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
+        fn set<T: Copy>(option: &mut T, given: Option<T>) {
+            *option = given.unwrap_or(*option);
+        }
+        set(&mut options.write_buffer_bytes, self.write_buffer_bytes);
+        set(&mut options.block_bytes, self.block_bytes);
+        set(&mut options.restart_interval, self.restart_interval);
+        set(&mut options.shape.table_bytes, self.table_bytes);
+        set(&mut options.filter_bits_per_key_x10, self.filter_bits_per_key.map(|bits| bits * 10));
+        if let Some(codec) = self.compression {
+            options.compression = vec![codec];
+        }
+        options
+    }
+
+    /// Refuses a comparator that orders other than bytes do.
+    fn check_order(&self) -> Result<()> {
+        if self.comparator == 0 {
+            return Ok(());
+        }
+        let comparator = leveldb_comparator_t::table().get(self.comparator)?;
+        match comparator.first_difference() {
+            None => Ok(()),
+            Some((one, other)) => Err(Failure::new(
+                Code::InvalidArgument,
+                format!(
+                    "comparator {} orders \"{}\" and \"{}\" other than their bytes do; this \
+                     library orders by bytes only: encode keys so that their bytes order as you \
+                     want",
+                    comparator.name(),
+                    one.escape_ascii(),
+                    other.escape_ascii()
+                ),
+            )),
+        }
+    }
+}
+
+/// How to read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadChoices {
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) skip_cache: bool,
+}
+
+/// The choices of read options.
+pub(crate) fn read_choices(options: *const leveldb_readoptions_t) -> Result<ReadChoices> {
+    Ok(leveldb_readoptions_t::get(options)?.lock().clone())
+}
+
+/// The options of a cursor.
+pub(crate) fn read_options(options: *const leveldb_readoptions_t) -> Result<ReadOptions> {
+    let choices = read_choices(options)?;
+    let options = ReadOptions::default().fill_cache(!choices.skip_cache);
+    Ok(match &choices.snapshot {
+        None => options,
+        Some(snapshot) => options.at(snapshot),
+    })
+}
+
+/// Makes options with LevelDB's defaults: a database that does not exist is an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_create() -> *mut leveldb_options_t {
+    leveldb_options_t::keep(Mutex::default())
+}
+
+/// Ends options. Databases that were opened with them stay open.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_destroy(options: *mut leveldb_options_t) {
+    leveldb_options_t::close(options);
+}
+
+fn set(options: *mut leveldb_options_t, change: impl FnOnce(&mut OpenOptions)) {
+    quietly((), || {
+        change(&mut leveldb_options_t::get(options)?.lock());
+        Ok(())
+    });
+}
+
+/// Sets the order of keys: see leveldb_comparator_create().
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_comparator(
+    options: *mut leveldb_options_t,
+    comparator: *mut leveldb_comparator_t,
+) {
+    set(options, |options| options.comparator = comparator.addr() as u64);
+}
+
+/// Sets how filters are made: see leveldb_filterpolicy_create_bloom().
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_filter_policy(
+    options: *mut leveldb_options_t,
+    policy: *mut leveldb_filterpolicy_t,
+) {
+    quietly((), || {
+        let bits = match policy.is_null() {
+            true => None,
+            false => leveldb_filterpolicy_t::get(policy)?.bits_per_key,
+        };
+        set(options, |options| options.filter_bits_per_key = bits);
+        Ok(())
+    });
+}
+
+/// Whether to make a database that does not exist.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_create_if_missing(
+    options: *mut leveldb_options_t,
+    value: u8,
+) {
+    set(options, |options| options.create_if_missing = value != 0);
+}
+
+/// Whether a database that exists is an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_error_if_exists(options: *mut leveldb_options_t, value: u8) {
+    set(options, |options| options.error_if_exists = value != 0);
+}
+
+/// Changes nothing: everything that is read is checked.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_paranoid_checks(_: *mut leveldb_options_t, _value: u8) {}
+
+/// Changes nothing: there is one environment.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_env(_: *mut leveldb_options_t, _: *mut leveldb_env_t) {}
+
+/// Changes nothing: no function makes a logger.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_info_log(
+    _: *mut leveldb_options_t,
+    _: *mut leveldb_logger_t,
+) {
+}
+
+// Numbers out of range are moved into it, as LevelDB does.
+
+/// Sets how many bytes are collected in memory before they are written to a table.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_write_buffer_size(
+    options: *mut leveldb_options_t,
+    bytes: usize,
+) {
+    let bytes = (bytes as u64).clamp(64 << 10, 1 << 30);
+    set(options, |options| options.write_buffer_bytes = Some(bytes));
+}
+
+/// Sets how many tables are open at most.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_max_open_files(
+    options: *mut leveldb_options_t,
+    files: c_int,
+) {
+    let files = files.clamp(74, 50_000) as usize;
+    set(options, |options| options.max_open_files = Some(files));
+}
+
+/// Sets the size of the cache.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_cache(
+    options: *mut leveldb_options_t,
+    cache: *mut leveldb_cache_t,
+) {
+    quietly((), || {
+        let bytes = match cache.is_null() {
+            true => None,
+            // More than any machine has would be refused at open.
+            false => Some((*leveldb_cache_t::get(cache)? as u64).min(1 << 40)),
+        };
+        set(options, |options| options.cache_bytes = bytes);
+        Ok(())
+    });
+}
+
+/// Sets the size of blocks before compression.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_block_size(options: *mut leveldb_options_t, bytes: usize) {
+    let bytes = bytes.clamp(1 << 10, 4 << 20) as u32;
+    set(options, |options| options.block_bytes = Some(bytes));
+}
+
+/// Sets after how many keys a block stores one whole.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_block_restart_interval(
+    options: *mut leveldb_options_t,
+    keys: c_int,
+) {
+    let keys = keys.clamp(1, 1024) as u32;
+    set(options, |options| options.restart_interval = Some(keys));
+}
+
+/// Sets the size of tables.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_max_file_size(options: *mut leveldb_options_t, bytes: usize) {
+    let bytes = (bytes as u64).clamp(1 << 20, 1 << 30);
+    set(options, |options| options.table_bytes = Some(bytes));
+}
+
+/// Sets the compression: leveldb_no_compression or leveldb_snappy_compression.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_options_set_compression(options: *mut leveldb_options_t, kind: c_int) {
+    let codec = match kind {
+        leveldb_no_compression => Compression::None,
+        _ => Compression::Lz4,
+    };
+    set(options, |options| options.compression = Some(codec));
+}
+
+/// What the caller gave, and lets go with a function of its own.
+#[derive(Debug)]
+struct State {
+    pointer: *mut c_void,
+    destructor: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+// SAFETY: LevelDB calls comparators and filter policies from several threads too.
+unsafe impl Send for State {}
+// SAFETY: as above.
+unsafe impl Sync for State {}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(destructor) = self.destructor {
+            // SAFETY: the caller's function, with what came with it.
+            unsafe { destructor(self.pointer) }
+        }
+    }
+}
+
+type Compare =
+    unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
+
+/// An order of the caller's.
+#[derive(Debug)]
+pub(crate) struct Comparator {
+    state: State,
+    compare: Compare,
+    name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
+}
+
+impl Comparator {
+    fn name(&self) -> String {
+        // SAFETY: the caller's function; LevelDB asks for a text that ends with a zero byte.
+        let name = unsafe { (self.name)(self.state.pointer) };
+        if name.is_null() {
+            return "without a name".into();
+        }
+        // SAFETY: as above.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    /// Two keys that it orders other than bytes do, of some that usual orders tell apart: numbers
+    /// in both byte orders and as text, lengths, letters of both cases, signs, reverse orders.
+    fn first_difference(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut keys: Vec<Vec<u8>> = ["", "\0", "\0\0", "1", "2", "10", "A", "B", "a", "aa", "b"]
+            .iter()
+            .map(|key| key.as_bytes().to_vec())
+            .collect();
+        keys.extend([vec![0x7f], vec![0x80], vec![0xff], vec![0xff, 0], vec![0xff, 0xff]]);
+        for number in [1u64, 2, 255, 256, 1 << 32, u64::MAX] {
+            keys.extend([number.to_le_bytes().to_vec(), number.to_be_bytes().to_vec()]);
+            keys.extend([(number as u32).to_le_bytes().to_vec()]);
+        }
+        let pairs = keys.iter().flat_map(|one| keys.iter().map(move |other| (one, other)));
+        let differs = |one: &[u8], other: &[u8]| {
+            let (a, b) = (one.as_ptr().cast(), other.as_ptr().cast());
+            // SAFETY: the caller's function, with keys that are valid until it returns.
+            let order = unsafe { (self.compare)(self.state.pointer, a, one.len(), b, other.len()) };
+            order.cmp(&0) != one.cmp(other)
+        };
+        pairs
+            .into_iter()
+            .find(|(one, other)| differs(one, other))
+            .map(|(one, other)| (one.clone(), other.clone()))
+    }
+}
+
+/// Takes an order of keys. leveldb_open() refuses it unless it orders keys as their bytes do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn leveldb_comparator_create(
+    state: *mut c_void,
+    destructor: Option<unsafe extern "C" fn(*mut c_void)>,
+    compare: Option<
+        unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int,
+    >,
+    name: Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>,
+) -> *mut leveldb_comparator_t {
+    let state = State { pointer: state, destructor };
+    quietly(std::ptr::null_mut(), || {
+        let missing = || Failure::invalid("a function of the comparator is null");
+        let (compare, name) = (compare.ok_or_else(missing)?, name.ok_or_else(missing)?);
+        Ok(leveldb_comparator_t::keep(Comparator { state, compare, name }))
+    })
+}
+
+/// Ends an order of keys.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_comparator_destroy(comparator: *mut leveldb_comparator_t) {
+    leveldb_comparator_t::close(comparator);
+}
+
+/// How filters are made.
+#[derive(Debug)]
+pub(crate) struct FilterPolicy {
+    /// `None` for a policy of the caller's, in whose place Runstone's filters are used.
+    bits_per_key: Option<u32>,
+    /// Held until the policy ends.
+    _state: State,
+}
+
+/// Takes a filter policy. Its functions are not called but for the destructor: filters are always
+/// Runstone's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_filterpolicy_create(
+    state: *mut c_void,
+    destructor: Option<unsafe extern "C" fn(*mut c_void)>,
+    _create_filter: Option<
+        unsafe extern "C" fn(
+            *mut c_void,
+            *const *const c_char,
+            *const usize,
+            c_int,
+            *mut usize,
+        ) -> *mut c_char,
+    >,
+    _key_may_match: Option<
+        unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> u8,
+    >,
+    _name: Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>,
+) -> *mut leveldb_filterpolicy_t {
+    let state = State { pointer: state, destructor };
+    leveldb_filterpolicy_t::keep(FilterPolicy { bits_per_key: None, _state: state })
+}
+
+/// Makes a filter policy of so many bits per key.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_filterpolicy_create_bloom(
+    bits_per_key: c_int,
+) -> *mut leveldb_filterpolicy_t {
+    let bits_per_key = Some(bits_per_key.clamp(0, 40) as u32);
+    let state = State { pointer: std::ptr::null_mut(), destructor: None };
+    leveldb_filterpolicy_t::keep(FilterPolicy { bits_per_key, _state: state })
+}
+
+/// Ends a filter policy.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_filterpolicy_destroy(policy: *mut leveldb_filterpolicy_t) {
+    leveldb_filterpolicy_t::close(policy);
+}
+
+/// Makes read options: as of now, through the cache.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_readoptions_create() -> *mut leveldb_readoptions_t {
+    leveldb_readoptions_t::keep(Mutex::default())
+}
+
+/// Ends read options.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_readoptions_destroy(options: *mut leveldb_readoptions_t) {
+    leveldb_readoptions_t::close(options);
+}
+
+/// Changes nothing: everything that is read is checked.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_readoptions_set_verify_checksums(
+    _: *mut leveldb_readoptions_t,
+    _value: u8,
+) {
+}
+
+/// Whether what an iterator reads enters the cache.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_readoptions_set_fill_cache(
+    options: *mut leveldb_readoptions_t,
+    value: u8,
+) {
+    quietly((), || {
+        leveldb_readoptions_t::get(options)?.lock().skip_cache = value == 0;
+        Ok(())
+    });
+}
+
+/// Reads as of a snapshot; null: as of now.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_readoptions_set_snapshot(
+    options: *mut leveldb_readoptions_t,
+    snapshot: *const leveldb_snapshot_t,
+) {
+    quietly((), || {
+        let taken = match snapshot.is_null() {
+            true => None,
+            false => Some(Snapshot::clone(&*leveldb_snapshot_t::get(snapshot)?)),
+        };
+        leveldb_readoptions_t::get(options)?.lock().snapshot = taken;
+        Ok(())
+    });
+}
+
+/// Makes write options: a write survives a crash of the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_writeoptions_create() -> *mut leveldb_writeoptions_t {
+    leveldb_writeoptions_t::keep(Mutex::new(false))
+}
+
+/// Ends write options.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_writeoptions_destroy(options: *mut leveldb_writeoptions_t) {
+    leveldb_writeoptions_t::close(options);
+}
+
+/// Whether a write survives a power loss.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptions_t, value: u8) {
+    quietly((), || {
+        *leveldb_writeoptions_t::get(options)?.lock() = value != 0;
+        Ok(())
+    });
+}
+
+/// Makes a cache of so many bytes. Databases do not share it: each takes that much.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_cache_create_lru(capacity: usize) -> *mut leveldb_cache_t {
+    leveldb_cache_t::keep(capacity)
+}
+
+/// Ends a cache. Databases that were opened with it keep theirs.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_cache_destroy(cache: *mut leveldb_cache_t) {
+    leveldb_cache_t::close(cache);
+}
+
+/// The operating system.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_create_default_env() -> *mut leveldb_env_t {
+    leveldb_env_t::keep(())
+}
+
+/// Ends an environment.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_env_destroy(env: *mut leveldb_env_t) {
+    leveldb_env_t::close(env);
+}
+
+/// A directory for tests, which is made. The caller frees the text.
+#[unsafe(no_mangle)]
+pub extern "C" fn leveldb_env_get_test_directory(env: *mut leveldb_env_t) -> *mut c_char {
+    quietly(std::ptr::null_mut(), || {
+        leveldb_env_t::get(env)?;
+        // SAFETY: it cannot fail, and changes nothing.
+        let user = unsafe { libc::geteuid() };
+        let given = std::env::var("TEST_TMPDIR").ok();
+        let path = given.unwrap_or_else(|| format!("/tmp/leveldbtest-{user}"));
+        // As in LevelDB, whoever uses it notices that it could not be made.
+        let _ = fs::create_dir_all(&path);
+        Ok(text(&path))
+    })
+}

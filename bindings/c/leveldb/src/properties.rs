@@ -1,0 +1,50 @@
+//! The properties that LevelDB documents.
+
+use std::fmt::Write as _;
+
+use runstone::Store;
+use runstone::policy::shape::Shape;
+
+/// The value of a property; `None` if there is no such one.
+pub(crate) fn property(store: &Store, name: &str) -> Option<String> {
+    let name = name.strip_prefix("leveldb.")?;
+    let shape = store.default_keyspace().shape();
+    if let Some(level) = name.strip_prefix("num-files-at-level") {
+        let level: usize = level.parse().ok()?;
+        let tables = shape.levels.get(level).map_or(0, |level| level.table_count());
+        return Some(tables.to_string());
+    }
+    match name {
+        "stats" => Some(stats(&shape)),
+        "sstables" => Some(tables(&shape)),
+        "approximate-memory-usage" => {
+            let memory = store.metrics().memory;
+            Some((memory.memtable_bytes + memory.cache_bytes).to_string())
+        }
+        _ => None,
+    }
+}
+
+/// A line a level: tables and megabytes.
+fn stats(shape: &Shape) -> String {
+    let mut text = String::from("Level  Files Size(MB)\n---------------------\n");
+    for (number, level) in shape.levels.iter().enumerate().filter(|(_, level)| !level.is_empty()) {
+        let megabytes = level.bytes() as f64 / f64::from(1 << 20);
+        // A text takes whatever is written to it.
+        let _ = writeln!(text, "{number:5} {:6} {megabytes:8.0}", level.table_count());
+    }
+    text
+}
+
+/// Each table with its size and its first and last key.
+fn tables(shape: &Shape) -> String {
+    let mut text = String::new();
+    for (number, level) in shape.levels.iter().enumerate() {
+        let _ = writeln!(text, "--- level {number} ---");
+        for table in level.tables() {
+            let (first, last) = (table.min_key.escape_ascii(), table.max_key.escape_ascii());
+            let _ = writeln!(text, " {}:{}['{first}' .. '{last}']", table.id, table.bytes);
+        }
+    }
+    text
+}

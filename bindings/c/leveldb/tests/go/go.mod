@@ -1,0 +1,3 @@
+module runstone/leveldb/tests
+
+go 1.19

@@ -1,0 +1,178 @@
+//! Bytes and texts that cross the boundary, in both directions.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ops::Bound;
+use std::{ptr, slice, str};
+
+use runstone::{MAX_VALUE_BYTES, Value};
+use runstone_boundary::Failure;
+
+use crate::Result;
+
+/// Bytes that the library gives. Give them back with runstone_bytes_free().
+#[allow(non_camel_case_types)]
+#[derive(Debug)]
+#[repr(C)]
+pub struct runstone_bytes {
+    /// The first byte; null if there is nothing, such as a value of an absent key. Empty bytes are
+    /// not null.
+    pub data: *const c_void,
+    /// How many.
+    pub size: usize,
+    /// The library's own. Leave it alone.
+    pub owner: *mut c_void,
+}
+
+impl runstone_bytes {
+    /// No bytes.
+    pub(crate) const NONE: runstone_bytes =
+        runstone_bytes { data: ptr::null(), size: 0, owner: ptr::null_mut() };
+
+    /// Hands a value over, without a copy of its bytes.
+    pub(crate) fn of(value: Option<Value>) -> runstone_bytes {
+        let Some(value) = value else { return runstone_bytes::NONE };
+        let value = Box::new(value);
+        let (data, size) = (value.as_ptr().cast(), value.len());
+        runstone_bytes { data, size, owner: Box::into_raw(value).cast() }
+    }
+
+    /// Hands a text over. A zero byte follows it, which the size does not count.
+    pub(crate) fn of_text(text: String) -> runstone_bytes {
+        let size = text.len();
+        let mut bytes = text.into_bytes();
+        bytes.push(0);
+        runstone_bytes { size, ..runstone_bytes::of(Some(Value::owned(bytes))) }
+    }
+}
+
+/// Gives bytes back, which then are null. Null bytes are no error, nor is a null pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_bytes_free(bytes: *mut runstone_bytes) {
+    // SAFETY: the caller passes null or a place of its own.
+    let Some(bytes) = (unsafe { bytes.as_mut() }) else { return };
+    let owner = std::mem::replace(bytes, runstone_bytes::NONE).owner;
+    if !owner.is_null() {
+        // SAFETY: `of` made it from such a box, and it was taken out of the only place it is in.
+        drop(unsafe { Box::from_raw(owner.cast::<Value>()) });
+    }
+}
+
+/// The bytes at a place of the caller's; `None` for a null pointer of size 0.
+///
+/// # Safety
+/// `size` bytes at `data` are readable for as long as the caller uses the result.
+#[inline]
+pub(crate) unsafe fn optional<'a>(
+    name: &str,
+    data: *const c_void,
+    size: usize,
+) -> Result<Option<&'a [u8]>> {
+    if data.is_null() {
+        return match size {
+            0 => Ok(None),
+            _ => Err(Failure::invalid(format!("{name} is null, but its size is {size}"))),
+        };
+    }
+    if size as u64 > MAX_VALUE_BYTES {
+        // Most often a negative number, or a size and a pointer in the wrong order.
+        let most = MAX_VALUE_BYTES;
+        return Err(Failure::invalid(format!("{name} has {size} bytes; at most {most} fit")));
+    }
+    // SAFETY: the caller's promise, and the size is within the address space.
+    Ok(Some(unsafe { slice::from_raw_parts(data.cast(), size) }))
+}
+
+/// The bytes at a place of the caller's. A null pointer of size 0 is empty.
+///
+/// # Safety
+/// As for [`optional`].
+#[inline]
+pub(crate) unsafe fn required<'a>(
+    name: &str,
+    data: *const c_void,
+    size: usize,
+) -> Result<&'a [u8]> {
+    // SAFETY: the caller's promise.
+    Ok(unsafe { optional(name, data, size) }?.unwrap_or_default())
+}
+
+/// A text of the caller's that ends with a zero byte; `None` if it is null.
+///
+/// # Safety
+/// `text` is null or such a text, for as long as the caller uses the result.
+pub(crate) unsafe fn optional_text<'a>(name: &str, text: *const c_char) -> Result<Option<&'a str>> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) };
+    let not_utf8 = |_| Failure::invalid(format!("{name} is not UTF-8"));
+    str::from_utf8(text.to_bytes()).map(Some).map_err(not_utf8)
+}
+
+/// A text of the caller's that ends with a zero byte.
+///
+/// # Safety
+/// As for [`optional_text`].
+pub(crate) unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str> {
+    // SAFETY: the caller's promise.
+    unsafe { optional_text(name, text) }?.ok_or_else(|| Failure::invalid(format!("{name} is null")))
+}
+
+/// The place of the caller's for a result. What is there may be uninitialised: it is only written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<T>(*mut T);
+
+impl<T> Place<T> {
+    /// # Safety
+    /// `place` is null or a place that nothing else uses until the function returns.
+    #[inline]
+    pub(crate) unsafe fn new(name: &str, place: *mut T) -> Result<Place<T>> {
+        match place.is_null() {
+            true => Err(Failure::invalid(format!("{name} is null"))),
+            false => Ok(Place(place)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, value: T) {
+        // SAFETY: the promise of `new`; it is not null.
+        unsafe { self.0.write(value) }
+    }
+}
+
+/// An array of the caller's.
+///
+/// # Safety
+/// `count` items at `items` are readable for as long as the caller uses the result.
+pub(crate) unsafe fn array<'a, T>(name: &str, items: *const T, count: usize) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if items.is_null() || count > isize::MAX as usize / size_of::<T>().max(1) {
+        return Err(Failure::invalid(format!("{name} is no array of {count} items")));
+    }
+    // SAFETY: the caller's promise, and the size is within the address space.
+    Ok(unsafe { slice::from_raw_parts(items, count) })
+}
+
+/// A range of keys.
+type Range<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// The range from `from` until before `to`; null pointers leave it open.
+///
+/// # Safety
+/// As for [`optional`].
+pub(crate) unsafe fn range<'a>(
+    from: *const c_void,
+    from_size: usize,
+    to: *const c_void,
+    to_size: usize,
+) -> Result<Range<'a>> {
+    // SAFETY: the caller's promise.
+    let (from, to) = unsafe { (optional("from", from, from_size)?, optional("to", to, to_size)?) };
+    Ok((
+        from.map_or(Bound::Unbounded, Bound::Included),
+        to.map_or(Bound::Unbounded, Bound::Excluded),
+    ))
+}

@@ -1,0 +1,213 @@
+//! Programs of the caller's that the store calls: merge operators and compaction filters.
+//!
+//! A callback of C cannot fail but by what it returns. A C++ exception must not leave it;
+//! `runstone.hpp` catches those.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr;
+
+use runstone::{CompactionFilter, FilterDecision, MergeOperator};
+
+/// Bytes of the caller's.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct runstone_slice {
+    /// The first byte.
+    pub data: *const c_void,
+    /// How many.
+    pub size: usize,
+}
+
+impl runstone_slice {
+    fn of(bytes: &[u8]) -> runstone_slice {
+        runstone_slice { data: bytes.as_ptr().cast(), size: bytes.len() }
+    }
+}
+
+/// Where a callback puts what it makes. It is valid until the callback returns.
+#[allow(non_camel_case_types)]
+#[derive(Debug)]
+pub struct runstone_output {
+    bytes: Vec<u8>,
+}
+
+/// Sets what a callback makes, in place of what it set before. The bytes are copied.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_output_set(
+    output: *mut runstone_output,
+    data: *const c_void,
+    size: usize,
+) {
+    // SAFETY: a callback hands back what it was given.
+    let Some(output) = (unsafe { output.as_mut() }) else { return };
+    // SAFETY: the callback's bytes.
+    let bytes = unsafe { crate::bytes::required("data", data, size) };
+    output.bytes.clear();
+    output.bytes.extend_from_slice(bytes.unwrap_or_default());
+}
+
+/// Makes a value of an older one (null data: there is none) and `count` operands, oldest first, and
+/// sets it as `output`. If it cannot, it sets a message and returns false: reads of the key then
+/// fail, and the operands stay. It must give the same at every time and on every machine, and may
+/// be called by several threads.
+#[allow(non_camel_case_types)]
+pub type runstone_merger = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        key: runstone_slice,
+        base: runstone_slice,
+        operands: *const runstone_slice,
+        count: usize,
+        output: *mut runstone_output,
+    ) -> bool,
+>;
+
+/// What becomes of an entry that a compaction passes.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum runstone_decision {
+    /// It stays as it is.
+    RUNSTONE_KEEP = 0,
+    /// It goes, as if its key had been deleted.
+    RUNSTONE_REMOVE = 1,
+    /// Its value becomes what was set as `output`.
+    RUNSTONE_CHANGE = 2,
+}
+
+/// Says what becomes of an entry that a compaction passes on its way to `level`: a
+/// runstone_decision. Any other number keeps the entry.
+#[allow(non_camel_case_types)]
+pub type runstone_filter = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        level: u32,
+        key: runstone_slice,
+        value: runstone_slice,
+        output: *mut runstone_output,
+    ) -> i32,
+>;
+
+/// Lets a context go.
+#[allow(non_camel_case_types)]
+pub type runstone_end = Option<unsafe extern "C" fn(context: *mut c_void)>;
+
+/// What the caller wants to have back in its callbacks.
+pub(crate) struct Context {
+    pointer: *mut c_void,
+    end: runstone_end,
+}
+
+// SAFETY: the header asks for callbacks that several threads may call with it.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub(crate) fn new(pointer: *mut c_void, end: runstone_end) -> Context {
+        Context { pointer, end }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Some(end) = self.end {
+            // SAFETY: the caller's function, with what came with it; nobody else uses that now.
+            unsafe { end(self.pointer) }
+        }
+    }
+}
+
+pub(crate) struct MergeCallback {
+    pub(crate) name: String,
+    pub(crate) call: unsafe extern "C" fn(
+        *mut c_void,
+        runstone_slice,
+        runstone_slice,
+        *const runstone_slice,
+        usize,
+        *mut runstone_output,
+    ) -> bool,
+    pub(crate) context: Context,
+}
+
+impl fmt::Debug for MergeCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "merge operator {}", self.name)
+    }
+}
+
+impl MergeOperator for MergeCallback {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn full_merge(
+        &self,
+        key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<u8>, String> {
+        let none = runstone_slice { data: ptr::null(), size: 0 };
+        let slices: Vec<runstone_slice> =
+            operands.iter().map(|bytes| runstone_slice::of(bytes)).collect();
+        let base = base.map_or(none, runstone_slice::of);
+        let mut output = runstone_output { bytes: Vec::new() };
+        // SAFETY: the caller's function; all pointers are valid until it returns.
+        let is_made = unsafe {
+            (self.call)(
+                self.context.pointer,
+                runstone_slice::of(key),
+                base,
+                slices.as_ptr(),
+                slices.len(),
+                &mut output,
+            )
+        };
+        match is_made {
+            true => Ok(output.bytes),
+            false if output.bytes.is_empty() => Err("it failed without a message".into()),
+            false => Err(String::from_utf8_lossy(&output.bytes).into_owned()),
+        }
+    }
+}
+
+pub(crate) struct FilterCallback {
+    pub(crate) name: String,
+    pub(crate) call: unsafe extern "C" fn(
+        *mut c_void,
+        u32,
+        runstone_slice,
+        runstone_slice,
+        *mut runstone_output,
+    ) -> i32,
+    pub(crate) context: Context,
+}
+
+impl fmt::Debug for FilterCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "compaction filter {}", self.name)
+    }
+}
+
+impl CompactionFilter for FilterCallback {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision {
+        let mut output = runstone_output { bytes: Vec::new() };
+        let (key, value) = (runstone_slice::of(key), runstone_slice::of(value));
+        // SAFETY: the caller's function; all pointers are valid until it returns.
+        let decision = unsafe { (self.call)(self.context.pointer, level, key, value, &mut output) };
+        match decision {
+            _ if decision == runstone_decision::RUNSTONE_REMOVE as i32 => FilterDecision::Remove,
+            _ if decision == runstone_decision::RUNSTONE_CHANGE as i32 => {
+                FilterDecision::Change(output.bytes)
+            }
+            _ => FilterDecision::Keep,
+        }
+    }
+}

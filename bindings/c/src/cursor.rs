@@ -1,0 +1,223 @@
+//! Cursors over a keyspace, of a store or of a transaction.
+
+use std::ffi::c_void;
+
+use runstone::{Cursor, ReadOptions};
+use runstone_boundary::transactions::{Move, PagedCursor};
+
+use crate::Result;
+use crate::bytes::{Place, optional, required};
+use crate::handles::{Alone, Kept, handle, runstone_cursor, runstone_keyspace, runstone_snapshot};
+use crate::status::{answer, runstone_status};
+
+handle!(5 "cursor" runstone_cursor: Alone<AnyCursor>);
+
+/// How a cursor reads. All zero: everything, as of now.
+#[allow(non_camel_case_types)]
+#[derive(Debug)]
+#[repr(C)]
+pub struct runstone_read_options {
+    /// As of when; null: now.
+    pub snapshot: *const runstone_snapshot,
+    /// The first key to show; null: the first of all.
+    pub from: *const c_void,
+    /// Its size.
+    pub from_size: usize,
+    /// The least key behind those to show; null: none.
+    pub to: *const c_void,
+    /// Its size.
+    pub to_size: usize,
+    /// Shows only keys that begin with it; null: all. Not together with `from` and `to`.
+    pub prefix: *const c_void,
+    /// Its size.
+    pub prefix_size: usize,
+    /// Leaves values that lie apart from their keys unread, and shows them as empty.
+    pub keys_only: bool,
+    /// Keeps what is read out of the cache: for a scan that reads everything once.
+    pub skip_cache: bool,
+}
+
+/// An entry that a cursor shows. It is valid until the cursor moves or is closed.
+#[allow(non_camel_case_types)]
+#[derive(Debug)]
+#[repr(C)]
+pub struct runstone_entry {
+    /// The key.
+    pub key: *const c_void,
+    /// Its size.
+    pub key_size: usize,
+    /// The value.
+    pub value: *const c_void,
+    /// Its size.
+    pub value_size: usize,
+}
+
+/// A cursor of either kind.
+pub(crate) enum AnyCursor {
+    Store(Box<Cursor>),
+    Transaction(PagedCursor),
+}
+
+impl AnyCursor {
+    #[inline]
+    fn go(&mut self, to: Move<'_>) -> Result<()> {
+        match self {
+            AnyCursor::Transaction(cursor) => cursor.go(to),
+            AnyCursor::Store(cursor) => Ok(match to {
+                Move::First => cursor.seek_to_first(),
+                Move::Last => cursor.seek_to_last(),
+                Move::Next => cursor.next(),
+                Move::Previous => cursor.prev(),
+                Move::Seek(key) => cursor.seek(key),
+                Move::SeekForPrevious(key) => cursor.seek_for_prev(key),
+            }?),
+        }
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<(&[u8], &[u8])> {
+        match self {
+            AnyCursor::Store(cursor) => cursor.valid().then(|| (cursor.key(), cursor.value())),
+            AnyCursor::Transaction(cursor) => cursor.entry(),
+        }
+    }
+}
+
+/// The options of a cursor.
+///
+/// # Safety
+/// `options` is null or points to options whose bytes are readable.
+pub(crate) unsafe fn read_options(options: *const runstone_read_options) -> Result<ReadOptions> {
+    // SAFETY: the caller's promise.
+    let Some(given) = (unsafe { options.as_ref() }) else { return Ok(ReadOptions::default()) };
+    // SAFETY: the caller's promise.
+    let (from, to, prefix) = unsafe {
+        (
+            optional("from", given.from, given.from_size)?,
+            optional("to", given.to, given.to_size)?,
+            optional("prefix", given.prefix, given.prefix_size)?,
+        )
+    };
+    let mut options = ReadOptions::default().fill_cache(!given.skip_cache);
+    if given.keys_only {
+        options = options.keys_only();
+    }
+    if let Some(snapshot) = runstone_snapshot::get_some(given.snapshot)? {
+        options = options.at(&snapshot);
+    }
+    match prefix {
+        None => Ok(options.with_bounds(from, to)),
+        Some(prefix) if from.is_none() && to.is_none() => Ok(options.with_prefix(prefix)),
+        Some(_) => Err(runstone_boundary::Failure::invalid(
+            "the options have a prefix and bounds; give one of them",
+        )),
+    }
+}
+
+/// Makes a cursor. `options` may be null. Move it before you look at it, and close it with
+/// runstone_cursor_close().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_cursor_create(
+    keyspace: *const runstone_keyspace,
+    options: *const runstone_read_options,
+    cursor: *mut *mut runstone_cursor,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's options and place.
+        let (options, place) = unsafe { (read_options(options)?, Place::new("cursor", cursor)?) };
+        let made = runstone_keyspace::get(keyspace)?.cursor(options)?;
+        runstone_cursor::keep(Alone::new(AnyCursor::Store(Box::new(made))), place)
+    })
+}
+
+/// Closes a cursor. A null one is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_cursor_close(cursor: *mut runstone_cursor) -> runstone_status {
+    answer(|| runstone_cursor::close(cursor))
+}
+
+#[inline]
+fn go(cursor: *mut runstone_cursor, to: Move<'_>) -> runstone_status {
+    answer(|| runstone_cursor::get(cursor)?.lock()?.go(to))
+}
+
+/// Moves to the first entry.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_cursor_first(cursor: *mut runstone_cursor) -> runstone_status {
+    go(cursor, Move::First)
+}
+
+/// Moves to the last entry.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_cursor_last(cursor: *mut runstone_cursor) -> runstone_status {
+    go(cursor, Move::Last)
+}
+
+/// Moves to the next entry; to none behind the last.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_cursor_next(cursor: *mut runstone_cursor) -> runstone_status {
+    go(cursor, Move::Next)
+}
+
+/// Moves to the previous entry; to none before the first.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_cursor_previous(cursor: *mut runstone_cursor) -> runstone_status {
+    go(cursor, Move::Previous)
+}
+
+/// Moves to the first entry whose key is not less than `key`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_cursor_seek(
+    cursor: *mut runstone_cursor,
+    key: *const c_void,
+    key_size: usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let key = unsafe { required("key", key, key_size) }?;
+        runstone_cursor::get(cursor)?.lock()?.go(Move::Seek(key))
+    })
+}
+
+/// Moves to the last entry whose key is not greater than `key`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_cursor_seek_for_previous(
+    cursor: *mut runstone_cursor,
+    key: *const c_void,
+    key_size: usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let key = unsafe { required("key", key, key_size) }?;
+        runstone_cursor::get(cursor)?.lock()?.go(Move::SeekForPrevious(key))
+    })
+}
+
+/// Gives the entry that a cursor is on. Returns false if it is on none, and for a cursor that was
+/// closed; what the moves return tells an end from an error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_cursor_entry(
+    cursor: *const runstone_cursor,
+    entry: *mut runstone_entry,
+) -> bool {
+    let mut is_on_one = false;
+    answer(|| {
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("entry", entry) }?;
+        let object = runstone_cursor::get(cursor)?;
+        let cursor = object.lock()?;
+        if let Some((key, value)) = cursor.entry() {
+            is_on_one = true;
+            // The bytes are the cursor's. They stay where they are until it moves: a move needs
+            // the lock, and so does nothing that is under way now.
+            place.set(runstone_entry {
+                key: key.as_ptr().cast(),
+                key_size: key.len(),
+                value: value.as_ptr().cast(),
+                value_size: value.len(),
+            });
+        }
+        Ok(())
+    });
+    is_on_one
+}

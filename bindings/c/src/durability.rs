@@ -1,0 +1,29 @@
+//! What a write survives.
+
+use runstone::{Durability, WriteOptions};
+use runstone_boundary::Failure;
+
+/// What a write survives once it has returned.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum runstone_durability {
+    /// What the store's options say; without them a crash of the process.
+    RUNSTONE_AS_OPENED = 0,
+    /// A crash of the process.
+    RUNSTONE_BUFFERED = 1,
+    /// A power loss.
+    RUNSTONE_SYNC = 2,
+}
+
+/// Write options from the number that C gave. It may be any: an enum of C is an int.
+pub(crate) fn write_options(durability: i32) -> crate::Result<WriteOptions> {
+    Ok(WriteOptions {
+        durability: match durability {
+            0 => None,
+            1 => Some(Durability::Buffered),
+            2 => Some(Durability::Sync),
+            other => return Err(Failure::invalid(format!("durability {other} is none"))),
+        },
+    })
+}

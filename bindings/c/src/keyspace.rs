@@ -1,0 +1,342 @@
+//! Keyspaces: reads and writes of keys and ranges.
+
+use std::ffi::{c_char, c_void};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use runstone::{Keyspace, Snapshot, Value};
+
+use crate::Result;
+use crate::bytes::{Place, array, optional, range, required, runstone_bytes, text};
+use crate::durability::write_options;
+use crate::handles::{Kept, handle, runstone_keyspace, runstone_snapshot};
+use crate::status::{answer, runstone_status};
+
+handle!(2 "keyspace" runstone_keyspace: Keyspace);
+
+/// What runstone_get_into() gives as the size of a value that is not there.
+pub const RUNSTONE_ABSENT: usize = usize::MAX;
+
+#[inline]
+fn look_up(
+    keyspace: *const runstone_keyspace,
+    snapshot: *const runstone_snapshot,
+    key: &[u8],
+) -> Result<Option<Value>> {
+    let keyspace: &Keyspace = &*runstone_keyspace::get(keyspace)?;
+    if snapshot.is_null() {
+        return Ok(keyspace.get(key)?);
+    }
+    let snapshot: &Snapshot = &*runstone_snapshot::get(snapshot)?;
+    Ok(keyspace.get_at(key, snapshot)?)
+}
+
+/// Closes the handle of a keyspace; the keyspace stays. A null one is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_keyspace_close(keyspace: *mut runstone_keyspace) -> runstone_status {
+    answer(|| runstone_keyspace::close(keyspace))
+}
+
+/// Stores a value. `durability` is a runstone_durability.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_put(
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    value: *const c_void,
+    value_size: usize,
+    durability: i32,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (key, value) =
+            unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
+        let options = write_options(durability)?;
+        Ok(runstone_keyspace::get(keyspace)?.put_with(key, value, options)?)
+    })
+}
+
+/// Stores a value that expires so many milliseconds from now.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_put_with_ttl(
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    value: *const c_void,
+    value_size: usize,
+    ttl_ms: u64,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (key, value) =
+            unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
+        let ttl = Duration::from_millis(ttl_ms);
+        Ok(runstone_keyspace::get(keyspace)?.put_with_ttl(key, value, ttl)?)
+    })
+}
+
+/// Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null. Give
+/// the others back with runstone_bytes_free().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_get(
+    keyspace: *const runstone_keyspace,
+    snapshot: *const runstone_snapshot,
+    key: *const c_void,
+    key_size: usize,
+    value: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes and place.
+        let (key, place) =
+            unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
+        place.set(runstone_bytes::NONE);
+        place.set(runstone_bytes::of(look_up(keyspace, snapshot, key)?));
+        Ok(())
+    })
+}
+
+/// Looks up a key, and copies as much of its value to `buffer` as fits there. `value_size` gets the
+/// size of the whole value, or RUNSTONE_ABSENT.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_get_into(
+    keyspace: *const runstone_keyspace,
+    snapshot: *const runstone_snapshot,
+    key: *const c_void,
+    key_size: usize,
+    buffer: *mut c_void,
+    buffer_size: usize,
+    value_size: *mut usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes and place.
+        let (key, place) =
+            unsafe { (required("key", key, key_size)?, Place::new("value_size", value_size)?) };
+        // SAFETY: as above; only its size is looked at.
+        unsafe { optional("buffer", buffer, buffer_size) }?;
+        place.set(RUNSTONE_ABSENT);
+        let Some(value) = look_up(keyspace, snapshot, key)? else { return Ok(()) };
+        let count = value.len().min(buffer_size);
+        if count > 0 {
+            // SAFETY: the buffer is the caller's and has that many bytes; the value is ours.
+            unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(value.as_ptr(), count) };
+        }
+        place.set(value.len());
+        Ok(())
+    })
+}
+
+/// Looks up `count` keys at one moment. `values` gets as many results, in their order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_multi_get(
+    keyspace: *const runstone_keyspace,
+    count: usize,
+    keys: *const *const c_void,
+    key_sizes: *const usize,
+    values: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's arrays, of `count` items each.
+        let (keys, sizes) =
+            unsafe { (array("keys", keys, count)?, array("key_sizes", key_sizes, count)?) };
+        // SAFETY: as above. What is in it may be uninitialised; only the bounds are looked at.
+        unsafe { array("values", values.cast::<std::mem::MaybeUninit<runstone_bytes>>(), count) }?;
+        let keys = keys.iter().zip(sizes);
+        // SAFETY: the caller's bytes.
+        let keys = keys.map(|(key, size)| unsafe { required("a key", *key, *size) });
+        let keys = keys.collect::<Result<Vec<&[u8]>>>()?;
+        let found = runstone_keyspace::get(keyspace)?.multi_get(&keys)?;
+        for (place, value) in found.into_iter().enumerate() {
+            // SAFETY: the array has `count` places, and as many results came back.
+            unsafe { values.add(place).write(runstone_bytes::of(value)) };
+        }
+        Ok(())
+    })
+}
+
+/// Whether a key has a value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_contains(
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    is_there: *mut bool,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes and place.
+        let (key, place) =
+            unsafe { (required("key", key, key_size)?, Place::new("is_there", is_there)?) };
+        place.set(runstone_keyspace::get(keyspace)?.contains_key(key)?);
+        Ok(())
+    })
+}
+
+/// Removes a key. Removing an absent key is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_delete(
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    durability: i32,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let key = unsafe { required("key", key, key_size) }?;
+        let options = write_options(durability)?;
+        Ok(runstone_keyspace::get(keyspace)?.delete_with(key, options)?)
+    })
+}
+
+/// Changes a value by an operand of the keyspace's merge operator, without a read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_merge(
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    operand: *const c_void,
+    operand_size: usize,
+    durability: i32,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (key, operand) = unsafe {
+            (required("key", key, key_size)?, required("operand", operand, operand_size)?)
+        };
+        let options = write_options(durability)?;
+        Ok(runstone_keyspace::get(keyspace)?.merge_with(key, operand, options)?)
+    })
+}
+
+/// Removes all keys from `from` (null: the first) until before `to` (null: all), by one small
+/// record.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_delete_range(
+    keyspace: *const runstone_keyspace,
+    from: *const c_void,
+    from_size: usize,
+    to: *const c_void,
+    to_size: usize,
+    durability: i32,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let range = unsafe { range(from, from_size, to, to_size) }?;
+        let options = write_options(durability)?;
+        Ok(runstone_keyspace::get(keyspace)?.delete_range_with::<&[u8]>(range, options)?)
+    })
+}
+
+/// Stores a value if the key has none. `existing` gets the value that it has instead, or null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_put_if_absent(
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    value: *const c_void,
+    value_size: usize,
+    existing: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (key, value) =
+            unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("existing", existing) }?;
+        place.set(runstone_bytes::NONE);
+        let found = runstone_keyspace::get(keyspace)?.put_if_absent(key, value)?;
+        place.set(runstone_bytes::of(found));
+        Ok(())
+    })
+}
+
+/// Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
+/// `is_swapped` tells whether it had.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_compare_and_swap(
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    expected: *const c_void,
+    expected_size: usize,
+    value: *const c_void,
+    value_size: usize,
+    is_swapped: *mut bool,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (key, expected, value) = unsafe {
+            (
+                required("key", key, key_size)?,
+                optional("expected", expected, expected_size)?,
+                optional("value", value, value_size)?,
+            )
+        };
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("is_swapped", is_swapped) }?;
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        place.set(keyspace.compare_and_swap(key, expected, value)?.is_ok());
+        Ok(())
+    })
+}
+
+/// About how many entries and bytes a range holds, what is deleted or replaced included. Null
+/// pointers leave the range open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_estimate(
+    keyspace: *const runstone_keyspace,
+    from: *const c_void,
+    from_size: usize,
+    to: *const c_void,
+    to_size: usize,
+    entries: *mut u64,
+    bytes: *mut u64,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes and places.
+        let (range, entries, bytes) = unsafe {
+            let range = range(from, from_size, to, to_size)?;
+            (range, Place::new("entries", entries)?, Place::new("bytes", bytes)?)
+        };
+        let estimate = runstone_keyspace::get(keyspace)?.estimate::<&[u8]>(range)?;
+        entries.set(estimate.entries);
+        bytes.set(estimate.bytes);
+        Ok(())
+    })
+}
+
+/// Compacts a range of keys. Null pointers leave it open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_compact_range(
+    keyspace: *const runstone_keyspace,
+    from: *const c_void,
+    from_size: usize,
+    to: *const c_void,
+    to_size: usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (from, to) =
+            unsafe { (required("from", from, from_size)?, optional("to", to, to_size)?) };
+        Ok(runstone_keyspace::get(keyspace)?.compact_range(from, to)?)
+    })
+}
+
+/// Stores what `count` files of a runstone_sorted_writer hold, all of it or nothing. `entries` gets
+/// how many entries there were.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_ingest(
+    keyspace: *const runstone_keyspace,
+    count: usize,
+    paths: *const *const c_char,
+    entries: *mut u64,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's array and place.
+        let (paths, place) =
+            unsafe { (array("paths", paths, count)?, Place::new("entries", entries)?) };
+        // SAFETY: the caller's texts.
+        let paths = paths.iter().map(|path| Ok(PathBuf::from(unsafe { text("a path", *path) }?)));
+        let paths = paths.collect::<Result<Vec<PathBuf>>>()?;
+        place.set(runstone_keyspace::get(keyspace)?.ingest(&paths)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,97 @@
+//! Options of a store: TOML, and programs of the caller's.
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+
+use runstone::{CompactionFilter, MergeOperator, Options};
+use runstone_boundary::Failure;
+use runstone_boundary::options::of_store;
+
+use crate::bytes::{Place, optional_text, text};
+use crate::callbacks::{
+    Context, FilterCallback, MergeCallback, runstone_end, runstone_filter, runstone_merger,
+};
+use crate::handles::{Alone, Kept, handle, runstone_options};
+use crate::status::{answer, runstone_status};
+
+handle!(8 "options" runstone_options: Alone<OpenOptions>);
+
+/// Options that are given at each open.
+#[derive(Debug)]
+pub(crate) struct OpenOptions {
+    options: Options,
+}
+
+impl OpenOptions {
+    pub(crate) fn to_options(&self) -> Options {
+        self.options.clone()
+    }
+}
+
+/// Reads options from TOML; null or empty gives the defaults. Names of the first part are those of
+/// the store, such as `memory_budget_bytes = "1G"`; below `[keyspace]` come those of the default
+/// keyspace, as `runstone help options` lists them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_options_create(
+    toml: *const c_char,
+    options: *mut *mut runstone_options,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's text and place.
+        let (toml, place) =
+            unsafe { (optional_text("toml", toml)?, Place::new("options", options)?) };
+        let options = of_store(toml.unwrap_or_default())?;
+        runstone_options::keep(Alone::new(OpenOptions { options }), place)
+    })
+}
+
+/// Closes options; stores that were opened with them stay open. Null ones are no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_options_close(options: *mut runstone_options) -> runstone_status {
+    answer(|| runstone_options::close(options))
+}
+
+/// Registers a merge operator, which keyspaces name in `merge_operator`. Another behaviour needs
+/// another name: stores keep the name. `end` may be null; it is called with `context` when
+/// nobody needs the operator any more, also if this fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_options_add_merge_operator(
+    options: *mut runstone_options,
+    name: *const c_char,
+    merge: runstone_merger,
+    context: *mut c_void,
+    end: runstone_end,
+) -> runstone_status {
+    let context = Context::new(context, end);
+    answer(|| {
+        // SAFETY: the caller's text.
+        let name = unsafe { text("name", name) }?.to_string();
+        let call = merge.ok_or_else(|| Failure::invalid("merge is null"))?;
+        let operator: Arc<dyn MergeOperator> = Arc::new(MergeCallback { name, call, context });
+        let options = runstone_options::get(options)?;
+        options.lock()?.options.merge_operators.push(operator);
+        Ok(())
+    })
+}
+
+/// Registers a compaction filter, which keyspaces name in `compaction_filter`. It is called by
+/// several threads. `end` is as for a merge operator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_options_add_compaction_filter(
+    options: *mut runstone_options,
+    name: *const c_char,
+    filter: runstone_filter,
+    context: *mut c_void,
+    end: runstone_end,
+) -> runstone_status {
+    let context = Context::new(context, end);
+    answer(|| {
+        // SAFETY: the caller's text.
+        let name = unsafe { text("name", name) }?.to_string();
+        let call = filter.ok_or_else(|| Failure::invalid("filter is null"))?;
+        let filter: Arc<dyn CompactionFilter> = Arc::new(FilterCallback { name, call, context });
+        let options = runstone_options::get(options)?;
+        options.lock()?.options.compaction_filters.push(filter);
+        Ok(())
+    })
+}

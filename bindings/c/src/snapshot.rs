@@ -1,0 +1,29 @@
+//! Snapshots.
+
+use runstone::Snapshot;
+
+use crate::bytes::Place;
+use crate::handles::{Kept, handle, runstone_snapshot, runstone_store};
+use crate::status::{answer, runstone_status};
+
+handle!(4 "snapshot" runstone_snapshot: Snapshot);
+
+/// Takes a snapshot. Close it with runstone_snapshot_close().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_snapshot_create(
+    store: *const runstone_store,
+    snapshot: *mut *mut runstone_snapshot,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("snapshot", snapshot) }?;
+        let taken: Snapshot = runstone_store::get(store)?.snapshot();
+        runstone_snapshot::keep(taken, place)
+    })
+}
+
+/// Closes a snapshot. A null one is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_snapshot_close(snapshot: *mut runstone_snapshot) -> runstone_status {
+    answer(|| runstone_snapshot::close(snapshot))
+}

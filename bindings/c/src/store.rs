@@ -1,0 +1,226 @@
+//! The store: opening, closing, and what concerns all keyspaces.
+
+use std::ffi::c_char;
+
+use runstone::{Options, Store};
+use runstone_boundary::Failure;
+
+use crate::bytes::{Place, optional_text, runstone_bytes, text};
+use crate::durability::write_options;
+use crate::handles::{
+    Kept, handle, runstone_batch, runstone_keyspace, runstone_options, runstone_store,
+};
+use crate::status::{answer, runstone_status};
+
+handle!(1 "store" runstone_store: Store);
+
+/// Opens the store in a directory, or makes it there. `options` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_open(
+    path: *const c_char,
+    options: *const runstone_options,
+    store: *mut *mut runstone_store,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's arguments, as the header says.
+        let (path, place) = unsafe { (text("path", path)?, Place::new("store", store)?) };
+        let options = match runstone_options::get_some(options)? {
+            Some(options) => options.lock()?.to_options(),
+            None => Options::default(),
+        };
+        runstone_store::keep(Store::open(path, options)?, place)
+    })
+}
+
+/// Closes a store: waits for running jobs, writes what is in memory to tables, and lets the
+/// directory go. Its keyspaces, cursors, batches, snapshots and transactions fail with
+/// RUNSTONE_CLOSED from then on; close them too. A null store is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_close(store: *mut runstone_store) -> runstone_status {
+    answer(|| {
+        let Some(open) = runstone_store::get_some(store)?.map(|open| Store::clone(&open)) else {
+            return Ok(());
+        };
+        runstone_store::close(store)?;
+        Ok(open.close()?)
+    })
+}
+
+/// Applies all writes of a batch, or none. The batch keeps them.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_write(
+    store: *const runstone_store,
+    batch: *const runstone_batch,
+    durability: i32,
+) -> runstone_status {
+    answer(|| {
+        let (store, batch) = (runstone_store::get(store)?, runstone_batch::get(batch)?);
+        Ok(store.write(&*batch.lock()?, write_options(durability)?)?)
+    })
+}
+
+/// Makes every write that has returned survive a power loss.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_sync(store: *const runstone_store) -> runstone_status {
+    answer(|| Ok(runstone_store::get(store)?.sync()?))
+}
+
+/// Writes what is in memory to tables.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_flush(store: *const runstone_store) -> runstone_status {
+    answer(|| Ok(runstone_store::get(store)?.flush()?))
+}
+
+/// Waits until no flush or compaction is running or due.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_wait_idle(store: *const runstone_store) -> runstone_status {
+    answer(|| Ok(runstone_store::get(store)?.wait_idle()?))
+}
+
+/// Compacts everything: afterwards nothing that was deleted or replaced takes space.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_compact(store: *const runstone_store) -> runstone_status {
+    answer(|| Ok(runstone_store::get(store)?.compact()?))
+}
+
+/// Copies the store, as of now, into a new directory, by hard links where possible.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_checkpoint(
+    store: *const runstone_store,
+    path: *const c_char,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's text.
+        let path = unsafe { text("path", path) }?;
+        Ok(runstone_store::get(store)?.checkpoint(path)?)
+    })
+}
+
+/// Reads every byte of every table and value file, and checks it. `report` gets what was read and
+/// all damage, as JSON; damage makes the status RUNSTONE_CORRUPTION.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_verify(
+    store: *const runstone_store,
+    report: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("report", report) }?;
+        let found = runstone_store::get(store)?.verify()?;
+        let json = serde_json::to_string(&found);
+        place.set(runstone_bytes::of_text(json.unwrap_or_default()));
+        match found.damage.first() {
+            None => Ok(()),
+            Some(damage) => Err(Failure::new(
+                runstone_boundary::Code::Corruption,
+                format!(
+                    "{} pieces of damage, the first in {}: {}; restore it from a checkpoint",
+                    found.damage.len(),
+                    damage.file,
+                    damage.what
+                ),
+            )),
+        }
+    })
+}
+
+/// The counters, sizes and latencies of the store, as a text for Prometheus.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_metrics(
+    store: *const runstone_store,
+    metrics: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("metrics", metrics) }?;
+        let store = runstone_store::get(store)?;
+        place.set(runstone_bytes::of_text(store.metrics().to_prometheus()));
+        Ok(())
+    })
+}
+
+/// The keyspace that every store has. Close it with runstone_keyspace_close().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_default_keyspace(
+    store: *const runstone_store,
+    keyspace: *mut *mut runstone_keyspace,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("keyspace", keyspace) }?;
+        runstone_keyspace::keep(runstone_store::get(store)?.default_keyspace().clone(), place)
+    })
+}
+
+/// The keyspace of a name, which is made if there is none. `options` is TOML, as `runstone help
+/// options` lists it. If the keyspace exists, options replace its own, unless they are null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_open_keyspace(
+    store: *const runstone_store,
+    name: *const c_char,
+    options: *const c_char,
+    keyspace: *mut *mut runstone_keyspace,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's texts and place.
+        let (name, options, place) = unsafe {
+            let place = Place::new("keyspace", keyspace)?;
+            (text("name", name)?, optional_text("options", options)?, place)
+        };
+        let options = options.map(runstone_boundary::options::of_keyspace).transpose()?;
+        let store = runstone_store::get(store)?;
+        runstone_keyspace::keep(store.open_keyspace(name, options)?, place)
+    })
+}
+
+/// The keyspace of a name, which exists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_find_keyspace(
+    store: *const runstone_store,
+    name: *const c_char,
+    keyspace: *mut *mut runstone_keyspace,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's text and place.
+        let (name, place) = unsafe { (text("name", name)?, Place::new("keyspace", keyspace)?) };
+        runstone_keyspace::keep(runstone_store::get(store)?.keyspace(name)?, place)
+    })
+}
+
+/// Drops a keyspace and its files. Handles to it fail from then on; close them too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_drop_keyspace(
+    store: *const runstone_store,
+    name: *const c_char,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's text.
+        let name = unsafe { text("name", name) }?;
+        Ok(runstone_store::get(store)?.drop_keyspace(name)?)
+    })
+}
+
+/// The names of all keyspaces as a JSON list, in the order in which they were made.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_keyspace_names(
+    store: *const runstone_store,
+    names: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's place.
+        let place = unsafe { Place::new("names", names) }?;
+        let json = serde_json::to_string(&runstone_store::get(store)?.keyspaces());
+        place.set(runstone_bytes::of_text(json.unwrap_or_default()));
+        Ok(())
+    })
+}
+
+/// Removes the store in a directory: all its files, and no others. The directory stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_destroy(path: *const c_char) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's text.
+        let path = unsafe { text("path", path) }?;
+        Ok(Store::destroy(path)?)
+    })
+}

@@ -1,0 +1,259 @@
+//! Transactions, and cursors over what they see.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use runstone::{Isolation, Keyspace, Transaction, TransactionMode, TransactionOptions};
+use runstone_boundary::Code;
+use runstone_boundary::transactions::{PagedCursor, SharedTransaction};
+
+use crate::Result;
+use crate::bytes::{Place, range, required, runstone_bytes};
+use crate::cursor::{AnyCursor, read_options, runstone_read_options};
+use crate::durability::write_options;
+use crate::handles::{
+    Alone, Kept, handle, runstone_cursor, runstone_keyspace, runstone_store, runstone_transaction,
+};
+use crate::status::{answer, runstone_status};
+
+handle!(6 "transaction" runstone_transaction: SharedTransaction);
+
+/// How a transaction runs. All zero: optimistic, with snapshot isolation.
+#[allow(non_camel_case_types)]
+#[derive(Debug)]
+#[repr(C)]
+pub struct runstone_transaction_options {
+    /// Takes locks of the keys that it writes or reads for update, and waits for those of others;
+    /// otherwise its commit fails if somebody else wrote what it wrote.
+    pub is_pessimistic: bool,
+    /// Its commit fails also if somebody else wrote what it read.
+    pub is_serializable: bool,
+    /// How long a pessimistic one waits for a lock; 0: a second.
+    pub lock_timeout_ms: u64,
+}
+
+/// Ends a transaction, and closes its handle unless another thread is using it.
+fn end(
+    handle: *mut runstone_transaction,
+    how: impl FnOnce(&SharedTransaction) -> Result<()>,
+) -> Result<()> {
+    let ending = SharedTransaction::clone(&*runstone_transaction::get(handle)?);
+    let outcome = how(&ending);
+    if !matches!(&outcome, Err(failure) if failure.code == Code::Busy) {
+        runstone_transaction::close(handle)?;
+    }
+    outcome
+}
+
+/// Begins a transaction. `options` may be null. End it with runstone_commit() or
+/// runstone_rollback().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_begin(
+    store: *const runstone_store,
+    options: *const runstone_transaction_options,
+    transaction: *mut *mut runstone_transaction,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's options and place.
+        let (given, place) = unsafe { (options.as_ref(), Place::new("transaction", transaction)?) };
+        let mut options = TransactionOptions::default();
+        if let Some(given) = given {
+            if given.is_pessimistic {
+                options.mode = TransactionMode::Pessimistic;
+            }
+            if given.is_serializable {
+                options.isolation = Isolation::Serializable;
+            }
+            if given.lock_timeout_ms > 0 {
+                options.lock_timeout = Duration::from_millis(given.lock_timeout_ms);
+            }
+        }
+        let begun = SharedTransaction::begin(&*runstone_store::get(store)?, options)?;
+        runstone_transaction::keep(begun, place)
+    })
+}
+
+/// Makes all writes of a transaction visible at once. The transaction has then ended, also if this
+/// fails: RUNSTONE_CONFLICT means that nothing was written, and that it may be begun again.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_commit(
+    transaction: *mut runstone_transaction,
+    durability: i32,
+) -> runstone_status {
+    answer(|| {
+        let options = write_options(durability)?;
+        end(transaction, |ending| ending.commit(options))
+    })
+}
+
+/// Ends a transaction without its writes. A null one is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_rollback(transaction: *mut runstone_transaction) -> runstone_status {
+    answer(|| match transaction.is_null() {
+        true => Ok(()),
+        false => end(transaction, SharedTransaction::rollback),
+    })
+}
+
+/// Sets a savepoint, to which the writes can go back. There may be several.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_set_savepoint(
+    transaction: *mut runstone_transaction,
+) -> runstone_status {
+    answer(|| {
+        runstone_transaction::get(transaction)?.write(|transaction| {
+            transaction.set_savepoint();
+            Ok(())
+        })
+    })
+}
+
+/// Undoes the writes since the last savepoint, and removes that.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_rollback_to_savepoint(
+    transaction: *mut runstone_transaction,
+) -> runstone_status {
+    answer(|| runstone_transaction::get(transaction)?.write(Transaction::rollback_to_savepoint))
+}
+
+/// Looks up a key: the transaction's own last write, or else the value as of its beginning.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_transaction_get(
+    transaction: *mut runstone_transaction,
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    value: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes and place.
+        let (key, place) =
+            unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
+        place.set(runstone_bytes::NONE);
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        let transaction = runstone_transaction::get(transaction)?;
+        let found = transaction.read(|transaction| Ok(transaction.get(&keyspace, key)?))?;
+        place.set(runstone_bytes::of(found));
+        Ok(())
+    })
+}
+
+/// Looks up a key that a pessimistic transaction will write, as of now, and takes its lock, so that
+/// no other such transaction writes it before the commit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_transaction_get_for_update(
+    transaction: *mut runstone_transaction,
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    value: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes and place.
+        let (key, place) =
+            unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
+        place.set(runstone_bytes::NONE);
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        let transaction = runstone_transaction::get(transaction)?;
+        let found = transaction.write(|transaction| transaction.get_for_update(&keyspace, key))?;
+        place.set(runstone_bytes::of(found));
+        Ok(())
+    })
+}
+
+/// Stores a value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_transaction_put(
+    transaction: *mut runstone_transaction,
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    value: *const c_void,
+    value_size: usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (key, value) =
+            unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        let transaction = runstone_transaction::get(transaction)?;
+        transaction.write(|transaction| transaction.put(&keyspace, key, value))
+    })
+}
+
+/// Removes a key. Removing an absent key is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_transaction_delete(
+    transaction: *mut runstone_transaction,
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let key = unsafe { required("key", key, key_size) }?;
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        let transaction = runstone_transaction::get(transaction)?;
+        transaction.write(|transaction| transaction.delete(&keyspace, key))
+    })
+}
+
+/// Changes a value by an operand of the keyspace's merge operator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_transaction_merge(
+    transaction: *mut runstone_transaction,
+    keyspace: *const runstone_keyspace,
+    key: *const c_void,
+    key_size: usize,
+    operand: *const c_void,
+    operand_size: usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let (key, operand) = unsafe {
+            (required("key", key, key_size)?, required("operand", operand, operand_size)?)
+        };
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        let transaction = runstone_transaction::get(transaction)?;
+        transaction.write(|transaction| transaction.merge(&keyspace, key, operand))
+    })
+}
+
+/// Removes all keys from `from` (null: the first) until before `to` (null: all). Not in a
+/// pessimistic transaction, which locks keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_transaction_delete_range(
+    transaction: *mut runstone_transaction,
+    keyspace: *const runstone_keyspace,
+    from: *const c_void,
+    from_size: usize,
+    to: *const c_void,
+    to_size: usize,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's bytes.
+        let range = unsafe { range(from, from_size, to, to_size) }?;
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        let transaction = runstone_transaction::get(transaction)?;
+        transaction.write(|transaction| transaction.delete_range::<&[u8]>(&keyspace, range))
+    })
+}
+
+/// Makes a cursor over what a transaction sees: its own writes, also those that come later, over
+/// the store as of its beginning. It fails once the transaction has ended; close it then too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_transaction_cursor(
+    transaction: *mut runstone_transaction,
+    keyspace: *const runstone_keyspace,
+    options: *const runstone_read_options,
+    cursor: *mut *mut runstone_cursor,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's options and place.
+        let (options, place) = unsafe { (read_options(options)?, Place::new("cursor", cursor)?) };
+        let keyspace = Keyspace::clone(&*runstone_keyspace::get(keyspace)?);
+        let transaction = SharedTransaction::clone(&*runstone_transaction::get(transaction)?);
+        let made = PagedCursor::new(transaction, keyspace, options)?;
+        runstone_cursor::keep(Alone::new(AnyCursor::Transaction(made)), place)
+    })
+}

@@ -1,0 +1,69 @@
+#!/bin/sh
+# Builds and tests both libraries of C: needs Rust, a C and a C++ compiler; Go and valgrind are used
+# where they are there. Usage: bindings/c/test.sh
+set -eu
+cd "$(dirname "$0")"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+for tool in cc c++ pkg-config nm; do
+    command -v "$tool" > /dev/null || { echo "bindings/c needs $tool"; exit 1; }
+done
+cargo test --quiet --manifest-path ../Cargo.toml -p runstone-boundary -p runstone-c -p runstone-leveldb
+./install.sh "$work/usr" > /dev/null
+export PKG_CONFIG_PATH="$work/usr/lib/pkgconfig" LD_LIBRARY_PATH="$work/usr/lib"
+strict="-Wall -Wextra -Werror -O1 -g -pthread"
+
+# Each library gives its own names and no others; all of LevelDB's 66 and the two of its version.
+names() { nm -D --defined-only "$work/usr/lib/$1" | awk '$2 == "T" { print $3 }' | sort; }
+test -z "$(names librunstone.so | grep -v '^runstone_')"
+test -z "$(names libleveldb.so | grep -v '^leveldb_')"
+test "$(names libleveldb.so | wc -l)" = "$(sort -u leveldb/names.txt | wc -l)"
+test -z "$(names libleveldb.so | comm -3 - leveldb/names.txt)"
+
+# SOURCE LIBRARY [FLAG...]: compiles a program as strictly as it goes.
+compile() {
+    source="$1" library="$2" name="$work/$(basename "${1%.*}")"
+    shift 2
+    # shellcheck disable=SC2046
+    case "$source" in
+        *.cc) c++ -std=c++17 $strict "$@" -Itests "$source" -o "$name" $(pkg-config --cflags --libs "$library") ;;
+        *) cc -std=c11 $strict "$@" -Itests "$source" -o "$name" $(pkg-config --cflags --libs "$library") ;;
+    esac
+}
+compile examples/example.c runstone -pedantic
+compile tests/everything.c runstone -D_GNU_SOURCE
+compile tests/misuse.c runstone -D_GNU_SOURCE
+compile tests/callbacks.cc runstone
+compile leveldb/tests/program.c leveldb -D_GNU_SOURCE
+printf '#include <runstone.h>\n#include <leveldb/c.h>\nint main() { return 0; }\n' > "$work/both.cc"
+compile "$work/both.cc" runstone
+
+# The code of the how-to.
+{
+    printf '#include <stdio.h>\n#include <runstone.h>\nint main(void) {\n'
+    awk '/^```c$/ { code = 1; next } /^```$/ { code = 0 } code' ../../docs/how-to/use-from-c.md
+    printf 'return runstone_keyspace_close(fruits) + runstone_close(store);\n}\n'
+} > "$work/howto.c"
+compile "$work/howto.c" runstone
+(cd "$work" && test "$(./howto)" = red)
+
+"$work/example" "$work/store" > "$work/example.txt"
+cmp "$work/example.txt" examples/example.txt
+for program in everything misuse callbacks program; do "$work/$program" "$work/$program.store"; done
+
+# Leaks and wrong accesses.
+if command -v valgrind > /dev/null; then
+    for program in everything callbacks program; do
+        valgrind --quiet --leak-check=full --show-leak-kinds=definite \
+            --errors-for-leak-kinds=definite --error-exitcode=9 \
+            "$work/$program" "$work/$program.valgrind"
+    done
+else
+    echo "valgrind is not here: leaks are not looked for"
+fi
+if command -v go > /dev/null; then
+    (cd leveldb/tests/go && CGO_CFLAGS="-I$work/usr/include" CGO_LDFLAGS="-L$work/usr/lib" \
+        go run . "$work/go.store")
+else
+    echo "go is not here: its program is not run"
+fi

@@ -1,0 +1,36 @@
+//! The removal of a store.
+
+use std::path::Path;
+
+use runstone_storage::{Access, LockMode, PosixStorage, Storage};
+
+use super::open::{is_own_file, take_lock};
+use crate::base::error::{Error, Result};
+use crate::tree::manifest::{CURRENT, read_current};
+
+/// Removes the files of a store, `CURRENT` first, so that a removal that was cut short leaves no
+/// store that lacks tables. The same call completes it.
+pub(super) fn destroy(path: &Path) -> Result<()> {
+    let not_a_store = || Error::NotAStore { path: path.display().to_string() };
+    let storage = PosixStorage::open(path, Access::MustExist)
+        .map_err(|error| if error.is_not_found() { not_a_store() } else { error.into() })?;
+    // A damaged one goes too; that of another store does not.
+    if let Err(error @ Error::ForeignFiles { .. }) = read_current(&storage) {
+        return Err(error);
+    }
+    let files = storage.list()?;
+    if !files.iter().any(|file| is_own_file(&file.name)) {
+        return Err(not_a_store());
+    }
+    let lock = take_lock(&storage, LockMode::Exclusive)?;
+    match storage.remove(CURRENT) {
+        Err(error) if !error.is_not_found() => return Err(error.into()),
+        _ => storage.sync_dir()?,
+    }
+    for file in storage.list()?.iter().filter(|file| is_own_file(&file.name)) {
+        storage.remove(&file.name)?;
+    }
+    storage.sync_dir()?;
+    drop(lock);
+    Ok(())
+}
