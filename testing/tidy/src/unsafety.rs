@@ -3,7 +3,8 @@
 use crate::files::{Files, rust};
 
 /// The only modules with unsafe code.
-pub const MODULES: [&str; 8] = [
+pub const MODULES: [&str; 9] = [
+    "bindings/java/native/src/bytes.rs",
     "crates/engine/src/memtable/arena.rs",
     "crates/engine/src/memtable/btree.rs",
     "crates/engine/src/base/prefetch.rs",

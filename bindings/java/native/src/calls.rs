@@ -1,0 +1,72 @@
+//! The edges of a native method: handles come in as `long`, failures go out as exceptions.
+
+use jni::errors::{Error, LogErrorAndDefault};
+use jni::objects::{JObject, JString, JThrowable, JValue};
+use jni::sys::jlong;
+use jni::{Env, EnvUnowned, jni_sig, jni_str};
+use runstone_boundary::{Code, Failure, Result, guard};
+
+/// Runs the body of a native method. A failure or a panic becomes an exception of
+/// `org.runstone.RunstoneException`, and Java does not see the value that is returned then.
+pub fn call<'l, T: Default + 'l>(
+    mut env: EnvUnowned<'l>,
+    work: impl FnOnce(&mut Env<'l>) -> Result<T>,
+) -> T {
+    let outcome = env.with_env_no_catch(|env| -> std::result::Result<T, Error> {
+        match guard(|| work(env)) {
+            Ok(value) => Ok(value),
+            Err(failure) => {
+                throw(env, &failure)?;
+                Ok(T::default())
+            }
+        }
+    });
+    outcome.resolve::<LogErrorAndDefault>()
+}
+
+/// Makes the exception on the Java side, which knows the class of each code, and throws it.
+fn throw(env: &mut Env<'_>, failure: &Failure) -> std::result::Result<(), Error> {
+    if env.exception_check() {
+        return Ok(());
+    }
+    let message = env.new_string(&failure.message)?;
+    let made = env.call_static_method(
+        jni_str!("org/runstone/RunstoneException"),
+        jni_str!("of"),
+        jni_sig!("(ILjava/lang/String;)Lorg/runstone/RunstoneException;"),
+        &[JValue::Int(failure.code as i32), JValue::Object(&message)],
+    )?;
+    let made = made.l()?;
+    let thrown = env.cast_local::<JThrowable<'_>>(made)?;
+    // What it returns says that an exception is pending.
+    let _ = env.throw(thrown);
+    Ok(())
+}
+
+/// What the JVM refused: an index, or memory.
+pub fn refused(what: &str) -> impl FnOnce(Error) -> Failure + '_ {
+    move |error| Failure::new(Code::InvalidArgument, format!("{what}: {error}"))
+}
+
+/// A Java string.
+pub fn text(env: &Env<'_>, string: &JString<'_>, what: &str) -> Result<String> {
+    if string.is_null() {
+        return Err(Failure::invalid(format!("the {what} is null")));
+    }
+    string.try_to_string(env).map_err(refused(what))
+}
+
+/// A Java string that may be null.
+pub fn optional_text(env: &Env<'_>, string: &JString<'_>, what: &str) -> Result<Option<String>> {
+    if string.is_null() { Ok(None) } else { text(env, string, what).map(Some) }
+}
+
+/// A string for Java.
+pub fn string<'l>(env: &mut Env<'l>, text: &str) -> Result<JObject<'l>> {
+    env.new_string(text).map(JObject::from).map_err(refused("a text for Java"))
+}
+
+/// A handle as Java passes it.
+pub fn handle(handle: jlong) -> u64 {
+    handle as u64
+}

@@ -1,0 +1,152 @@
+//! Cursors, which give Java a page of entries a call: a call costs more than many entries.
+//!
+//! ```text
+//! page  := entry*
+//! entry := key size u32 | value size u32 | key | value        (little-endian)
+//! ```
+//!
+//! A cursor stands on the first entry that Java has not got yet.
+
+use jni::EnvUnowned;
+use jni::objects::{JByteArray, JClass};
+use jni::sys::{jboolean, jint, jlong};
+use parking_lot::Mutex;
+use runstone::{Cursor, ReadOptions};
+use runstone_boundary::{Code, Failure, Handles, Result};
+
+use crate::bytes::{Copied, fill, size};
+use crate::calls::{call, handle, refused};
+use crate::keyspaces::{KEYSPACES, bounds};
+use crate::snapshots::moment;
+
+/// Open cursors.
+static CURSORS: Handles<Mutex<Walk>> = Handles::new(4, "cursor");
+
+/// Set in an answer if no entry comes behind those of the page.
+const IS_LAST: jlong = 1 << 32;
+const HEAD_BYTES: usize = 8;
+
+/// Where a page begins; the numbers are Java's.
+const FIRST: jint = 0;
+const LAST: jint = 1;
+/// At the given key or behind it.
+const SEEK: jint = 2;
+/// At the given key or before it.
+const SEEK_BACK: jint = 3;
+/// Behind the given key.
+const AFTER: jint = 4;
+/// Before the given key.
+const BEFORE: jint = 5;
+/// Where the last page ended.
+const ON: jint = 6;
+
+struct Walk {
+    cursor: Cursor,
+    is_forward: bool,
+    page: Vec<u8>,
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_cursor<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    snapshot: jlong,
+    from: JByteArray<'l>,
+    to: JByteArray<'l>,
+    fill_cache: jboolean,
+) -> jlong {
+    call(env, |env| {
+        let (from, to) = bounds(env, &from, &to)?;
+        let mut options = ReadOptions::default().with_bounds(from.as_deref(), to.as_deref());
+        if let Some(snapshot) = moment(snapshot)? {
+            options = options.at(&snapshot);
+        }
+        let cursor = KEYSPACES.get(handle(keyspace))?.cursor(options.fill_cache(fill_cache))?;
+        let walk = Walk { cursor, is_forward: true, page: Vec::new() };
+        Ok(CURSORS.keep(Mutex::new(walk))?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeCursor<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    cursor: jlong,
+) {
+    call(env, |_| CURSORS.close(handle(cursor)));
+}
+
+/// Fills a page. Gives the bytes used, with [`IS_LAST`] if there is no more. If not even the first
+/// entry fits, it gives the size that the page must have as a negative number, and the cursor stays.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_fetch<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    cursor: jlong,
+    start: jint,
+    key: JByteArray<'l>,
+    page: JByteArray<'l>,
+) -> jlong {
+    call(env, |env| {
+        let walk = CURSORS.get(handle(cursor))?;
+        let mut walk = walk.try_lock().ok_or_else(|| {
+            Failure::new(Code::Busy, "another thread uses the cursor; open one for each thread")
+        })?;
+        if page.is_null() {
+            return Err(Failure::invalid("the page is null"));
+        }
+        let room = page.len(env).map_err(refused("the page"))?;
+        match start {
+            FIRST | LAST | ON => walk.start(start, &[])?,
+            _ => walk.start(start, Copied::of(env, &key, "key")?.bytes())?,
+        }
+        let answer = walk.fetch(room)?;
+        fill(env, &page, &walk.page)?;
+        Ok(answer)
+    })
+}
+
+impl Walk {
+    fn start(&mut self, start: jint, key: &[u8]) -> Result<()> {
+        let Walk { cursor, is_forward, .. } = self;
+        if start != ON {
+            *is_forward = matches!(start, FIRST | SEEK | AFTER);
+        }
+        match start {
+            FIRST => cursor.seek_to_first()?,
+            LAST => cursor.seek_to_last()?,
+            SEEK | AFTER => cursor.seek(key)?,
+            SEEK_BACK | BEFORE => cursor.seek_for_prev(key)?,
+            ON => {}
+            _ => return Err(Failure::invalid(format!("there is no start {start}"))),
+        }
+        if matches!(start, AFTER | BEFORE) && cursor.valid() && cursor.key() == key {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<()> {
+        Ok(if self.is_forward { self.cursor.next()? } else { self.cursor.prev()? })
+    }
+
+    fn fetch(&mut self, room: usize) -> Result<jlong> {
+        self.page.clear();
+        while self.cursor.valid() {
+            let (key, value) = (self.cursor.key(), self.cursor.value());
+            let needed = HEAD_BYTES + key.len() + value.len();
+            if self.page.len() + needed > room {
+                let is_first = self.page.is_empty();
+                let (used, needed) = (size(self.page.len())?, size(needed)?);
+                return Ok(jlong::from(if is_first { -needed } else { used }));
+            }
+            self.page.extend_from_slice(&(key.len() as u32).to_le_bytes());
+            self.page.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            self.page.extend_from_slice(key);
+            self.page.extend_from_slice(value);
+            self.step()?;
+        }
+        Ok(jlong::from(size(self.page.len())?) | IS_LAST)
+    }
+}

@@ -1,0 +1,235 @@
+//! Keyspaces: reads and single writes.
+
+use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray};
+use jni::sys::{jboolean, jint, jlong};
+use jni::{Env, EnvUnowned};
+use runstone::{Durability, Keyspace, Value, WriteOptions};
+use runstone_boundary::{Failure, Handles, Result};
+
+use crate::bytes::{Copied, array, direct, fill_direct, size};
+use crate::calls::{call, handle, refused};
+use crate::snapshots::moment;
+
+/// Open keyspaces.
+pub static KEYSPACES: Handles<Keyspace> = Handles::new(2, "keyspace");
+
+/// How Java says that a key has no value where it expects a number of bytes.
+const ABSENT: jint = -1;
+
+/// Options of a write. Without a sync the store's own durability counts.
+pub fn durability(sync: jboolean) -> WriteOptions {
+    WriteOptions { durability: sync.then_some(Durability::Sync) }
+}
+
+fn value(keyspace: jlong, key: &[u8], snapshot: jlong) -> Result<Option<Value>> {
+    let keyspace = KEYSPACES.get(handle(keyspace))?;
+    Ok(match moment(snapshot)? {
+        None => keyspace.get(key)?,
+        Some(snapshot) => keyspace.get_at(key, &snapshot)?,
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeKeyspace<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+) {
+    call(env, |_| KEYSPACES.close(handle(keyspace)));
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_get<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    snapshot: jlong,
+    key: JByteArray<'l>,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let key = Copied::of(env, &key, "key")?;
+        match value(keyspace, key.bytes(), snapshot)? {
+            Some(value) => array(env, &value),
+            None => Ok(JByteArray::default()),
+        }
+    })
+}
+
+/// A get between direct buffers. Gives the size of the value, of which as much is copied as fits.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_getDirect<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    snapshot: jlong,
+    key: JByteBuffer<'l>,
+    key_from: jint,
+    key_count: jint,
+    out: JByteBuffer<'l>,
+    out_from: jint,
+    out_count: jint,
+) -> jint {
+    call(env, |env| {
+        let key = direct(env, &key, key_from, key_count, "key")?;
+        let Some(value) = value(keyspace, key, snapshot)? else { return Ok(ABSENT) };
+        fill_direct(env, &out, (out_from, out_count), &value)?;
+        size(value.len())
+    })
+}
+
+/// Values of many keys. `keys` has each key behind its size; the answer has each value behind its
+/// size, which is -1 for a key without a value. All numbers are little-endian `int`s.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_multiGet<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    keys: JByteArray<'l>,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let copied = Copied::of(env, &keys, "keys")?;
+        let keys = split(copied.bytes())?;
+        let values = KEYSPACES.get(handle(keyspace))?.multi_get(&keys)?;
+        let bytes: usize = values.iter().flatten().map(|value| value.len()).sum();
+        let mut answer = Vec::with_capacity(bytes + 4 * values.len());
+        for value in &values {
+            let count = value.as_ref().map_or(Ok(ABSENT), |value| size(value.len()))?;
+            answer.extend_from_slice(&count.to_le_bytes());
+            answer.extend_from_slice(value.as_deref().unwrap_or_default());
+        }
+        size(answer.len())?;
+        array(env, &answer)
+    })
+}
+
+fn split(mut bytes: &[u8]) -> Result<Vec<&[u8]>> {
+    let broken = || Failure::invalid("the keys are cut off");
+    let mut keys = Vec::new();
+    while !bytes.is_empty() {
+        let (count, rest) = bytes.split_first_chunk::<4>().ok_or_else(broken)?;
+        let count = u32::from_le_bytes(*count) as usize;
+        let (key, rest) = rest.split_at_checked(count).ok_or_else(broken)?;
+        keys.push(key);
+        bytes = rest;
+    }
+    Ok(keys)
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_put<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    key: JByteArray<'l>,
+    value: JByteArray<'l>,
+    sync: jboolean,
+) {
+    call(env, |env| {
+        let keyspace = KEYSPACES.get(handle(keyspace))?;
+        let key = Copied::of(env, &key, "key")?;
+        let value = Copied::of(env, &value, "value")?;
+        Ok(keyspace.put_with(key.bytes(), value.bytes(), durability(sync))?)
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_putDirect<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    key: JByteBuffer<'l>,
+    key_from: jint,
+    key_count: jint,
+    value: JByteBuffer<'l>,
+    value_from: jint,
+    value_count: jint,
+    sync: jboolean,
+) {
+    call(env, |env| {
+        let keyspace = KEYSPACES.get(handle(keyspace))?;
+        let key = direct(env, &key, key_from, key_count, "key")?;
+        let value = direct(env, &value, value_from, value_count, "value")?;
+        Ok(keyspace.put_with(key, value, durability(sync))?)
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_delete<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    key: JByteArray<'l>,
+    sync: jboolean,
+) {
+    call(env, |env| {
+        let key = Copied::of(env, &key, "key")?;
+        Ok(KEYSPACES.get(handle(keyspace))?.delete_with(key.bytes(), durability(sync))?)
+    });
+}
+
+/// Removes the keys from `from` on and before `to`; null is without a bound.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_deleteRange<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    from: JByteArray<'l>,
+    to: JByteArray<'l>,
+    sync: jboolean,
+) {
+    call(env, |env| {
+        let keyspace = KEYSPACES.get(handle(keyspace))?;
+        let range = bounds(env, &from, &to)?;
+        Ok(match range {
+            (None, None) => keyspace.clear()?,
+            (from, Some(to)) => {
+                keyspace.delete_range_with(from.unwrap_or_default()..to, durability(sync))?
+            }
+            (Some(from), None) => keyspace.delete_range_with(from.., durability(sync))?,
+        })
+    });
+}
+
+/// About how many entries and bytes a range holds.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_estimate<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+    from: JByteArray<'l>,
+    to: JByteArray<'l>,
+) -> JLongArray<'l> {
+    call(env, |env| {
+        let keyspace = KEYSPACES.get(handle(keyspace))?;
+        let estimate = match bounds(env, &from, &to)? {
+            (from, Some(to)) => keyspace.estimate(from.unwrap_or_default()..to)?,
+            (from, None) => keyspace.estimate(from.unwrap_or_default()..)?,
+        };
+        let numbers = [estimate.entries as jlong, estimate.bytes as jlong];
+        let array = JLongArray::new(env, numbers.len()).map_err(refused("an estimate"))?;
+        array.set_region(env, 0, &numbers).map_err(refused("an estimate"))?;
+        Ok(array)
+    })
+}
+
+/// Compacts a keyspace to the end.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_compact<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    keyspace: jlong,
+) {
+    call(env, |_| Ok(KEYSPACES.get(handle(keyspace))?.compact()?));
+}
+
+/// Both ends of a range, each of which may be open.
+pub type Bounds = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+/// The ends that Java gave.
+pub fn bounds(env: &Env<'_>, from: &JByteArray<'_>, to: &JByteArray<'_>) -> Result<Bounds> {
+    let own = |array: &JByteArray<'_>, what| {
+        let copied = Copied::of_optional(env, array, what)?;
+        Ok::<_, Failure>(copied.map(|copied| copied.bytes().to_vec()))
+    };
+    Ok((own(from, "start of the range")?, own(to, "end of the range")?))
+}

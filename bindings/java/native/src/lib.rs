@@ -1,0 +1,18 @@
+//! The native methods of `org.runstone.Native`, and nothing else: what Java sees is in
+//! `bindings/java/runstone-java`.
+//!
+//! * [`calls`]: what each method does at its edges: panics and errors become Java exceptions.
+//! * [`bytes`]: byte arrays and direct buffers as slices. The only unsafe code.
+//! * [`stores`], [`keyspaces`], [`snapshots`], [`cursors`], [`transactions`]: a module per object.
+//! * [`batches`]: many writes in one call.
+//!
+//! Java holds handles, which are numbers: one that was closed is refused by its table.
+
+mod batches;
+mod bytes;
+mod calls;
+mod cursors;
+mod keyspaces;
+mod snapshots;
+mod stores;
+mod transactions;

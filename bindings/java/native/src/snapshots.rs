@@ -1,0 +1,42 @@
+//! Snapshots: a moment of a store, which readers name by its handle.
+
+use jni::EnvUnowned;
+use jni::objects::JClass;
+use jni::sys::jlong;
+use runstone::Snapshot;
+use runstone_boundary::{Handles, Result};
+
+use crate::calls::{call, handle};
+use crate::stores::STORES;
+
+/// Open snapshots.
+pub static SNAPSHOTS: Handles<Snapshot> = Handles::new(3, "snapshot");
+
+/// The snapshot that a reader named; 0 is for now.
+pub fn moment(snapshot: jlong) -> Result<Option<Snapshot>> {
+    match snapshot {
+        0 => Ok(None),
+        _ => Ok(Some(SNAPSHOTS.get(handle(snapshot))?.clone())),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_snapshot<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) -> jlong {
+    call(env, |_| {
+        let snapshot = STORES.get(handle(store))?.snapshot();
+        Ok(SNAPSHOTS.keep(snapshot)?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeSnapshot<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    snapshot: jlong,
+) {
+    call(env, |_| SNAPSHOTS.close(handle(snapshot)));
+}

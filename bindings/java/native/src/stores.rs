@@ -1,0 +1,144 @@
+//! Stores: opening, closing, and what concerns a store as a whole.
+
+use jni::EnvUnowned;
+use jni::objects::{JClass, JObject, JString};
+use jni::sys::{jboolean, jlong};
+use runstone::Store;
+use runstone_boundary::{Handles, options};
+
+use crate::calls::{call, handle, optional_text, string, text};
+use crate::keyspaces::KEYSPACES;
+
+/// Open stores.
+pub static STORES: Handles<Store> = Handles::new(1, "store");
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_version<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+) -> JObject<'l> {
+    call(env, |env| string(env, env!("CARGO_PKG_VERSION")))
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_open<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    path: JString<'l>,
+    options: JString<'l>,
+) -> jlong {
+    call(env, |env| {
+        let path = text(env, &path, "path")?;
+        let options = options::of_store(&text(env, &options, "options")?)?;
+        let store = Store::open(path, options)?;
+        Ok(STORES.keep(store)?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeStore<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) {
+    call(env, |_| {
+        let open = STORES.get(handle(store))?.clone();
+        // From here on nobody gets at it by its handle, whether or not the close succeeds.
+        STORES.close(handle(store))?;
+        Ok(open.close()?)
+    });
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_openKeyspace<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+    name: JString<'l>,
+    options: JString<'l>,
+    may_make: jboolean,
+) -> jlong {
+    call(env, |env| {
+        let store = STORES.get(handle(store))?;
+        let name = text(env, &name, "name of the keyspace")?;
+        let options = optional_text(env, &options, "options")?;
+        let keyspace = match may_make {
+            false => store.keyspace(&name)?,
+            true => {
+                let options = options.map(|text| options::of_keyspace(&text)).transpose()?;
+                store.open_keyspace(&name, options)?
+            }
+        };
+        Ok(KEYSPACES.keep(keyspace)?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_dropKeyspace<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+    name: JString<'l>,
+) {
+    call(env, |env| {
+        let name = text(env, &name, "name of the keyspace")?;
+        Ok(STORES.get(handle(store))?.drop_keyspace(&name)?)
+    });
+}
+
+/// The names, with a zero between two.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_keyspaces<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) -> JObject<'l> {
+    call(env, |env| {
+        let names = STORES.get(handle(store))?.keyspaces().join("\0");
+        string(env, &names)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_flush<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) {
+    call(env, |_| Ok(STORES.get(handle(store))?.flush()?));
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_sync<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) {
+    call(env, |_| Ok(STORES.get(handle(store))?.sync()?));
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_checkpoint<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+    path: JString<'l>,
+) {
+    call(env, |env| {
+        let path = text(env, &path, "path")?;
+        Ok(STORES.get(handle(store))?.checkpoint(path)?)
+    });
+}
+
+/// What the store measures, in Prometheus' text format.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_metrics<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) -> JObject<'l> {
+    call(env, |env| {
+        let text = STORES.get(handle(store))?.metrics().to_prometheus();
+        string(env, &text)
+    })
+}

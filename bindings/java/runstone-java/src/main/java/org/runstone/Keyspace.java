@@ -1,0 +1,187 @@
+// A keyspace: reads and single writes.
+
+package org.runstone;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Objects;
+
+/**
+ * An ordered map of byte strings inside a store. Keys have up to 65,535 bytes. Methods may be called
+ * from any number of threads; the bytes of an argument must not change while a call runs.
+ */
+public final class Keyspace extends Handle {
+    private final Store store;
+    private final String name;
+
+    Keyspace(Store store, String name, long handle) {
+        super("keyspace", handle, store);
+        this.store = store;
+        this.name = name;
+    }
+
+    /** Its name in the store. */
+    public String name() {
+        return name;
+    }
+
+    /** The store that it belongs to. */
+    public Store store() {
+        return store;
+    }
+
+    /** The value of a key, or null. */
+    public byte[] get(byte[] key) {
+        return Native.get(handle(), 0, Objects.requireNonNull(key, "key"));
+    }
+
+    /** The value that a key had at the snapshot, or null. */
+    public byte[] get(byte[] key, Snapshot snapshot) {
+        Objects.requireNonNull(key, "key");
+        return Native.get(handle(), Objects.requireNonNull(snapshot, "snapshot").handle(), key);
+    }
+
+    /**
+     * Reads a value into a buffer, from its position on. Direct buffers cost no copy on the way.
+     *
+     * @return the size of the value, or -1 if there is none. If the buffer has less room, it gets as
+     *     much as fits. Its limit is then set behind what was written; its position stays.
+     */
+    public int get(ByteBuffer key, ByteBuffer value) {
+        int room = value.remaining();
+        int size;
+        if (key.isDirect() && value.isDirect() && !value.isReadOnly()) {
+            size = Native.getDirect(handle(), 0, key, key.position(), key.remaining(),
+                    value, value.position(), room);
+        } else {
+            byte[] found = get(bytesOf(key));
+            size = found == null ? -1 : found.length;
+            if (found != null) {
+                value.duplicate().put(found, 0, Math.min(room, size));
+            }
+        }
+        if (size >= 0) {
+            value.limit(value.position() + Math.min(room, size));
+        }
+        return size;
+    }
+
+    /** The values of many keys in their order, null for those without one. All are of one moment. */
+    public List<byte[]> multiGet(List<byte[]> keys) {
+        int bytes = keys.stream().mapToInt(key -> Math.addExact(key.length, 4)).reduce(0,
+                Math::addExact);
+        ByteBuffer asked = ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
+        keys.forEach(key -> asked.putInt(key.length).put(key));
+        byte[] answer = Native.multiGet(handle(), asked.array());
+        ByteBuffer found = ByteBuffer.wrap(answer).order(ByteOrder.LITTLE_ENDIAN);
+        List<byte[]> values = new ArrayList<>(keys.size());
+        while (found.hasRemaining()) {
+            int size = found.getInt();
+            byte[] value = size < 0 ? null : new byte[size];
+            if (value != null) {
+                found.get(value);
+            }
+            values.add(value);
+        }
+        return values;
+    }
+
+    /** Stores a value. */
+    public void put(byte[] key, byte[] value) {
+        put(key, value, false);
+    }
+
+    /** Stores a value; with {@code sync} it survives a power loss. */
+    public void put(byte[] key, byte[] value, boolean sync) {
+        Objects.requireNonNull(key, "key");
+        Native.put(handle(), key, Objects.requireNonNull(value, "value"), sync);
+    }
+
+    /** Stores a value. The buffers' positions stay. Direct buffers cost no copy on the way. */
+    public void put(ByteBuffer key, ByteBuffer value) {
+        if (key.isDirect() && value.isDirect()) {
+            Native.putDirect(handle(), key, key.position(), key.remaining(),
+                    value, value.position(), value.remaining(), false);
+        } else {
+            put(bytesOf(key), bytesOf(value));
+        }
+    }
+
+    /** Removes a key. That it is absent is no error. */
+    public void delete(byte[] key) {
+        delete(key, false);
+    }
+
+    /** Removes a key; with {@code sync} that survives a power loss. */
+    public void delete(byte[] key, boolean sync) {
+        Native.delete(handle(), Objects.requireNonNull(key, "key"), sync);
+    }
+
+    /** Removes the keys from {@code from} on and before {@code to}, by one record. Null: no bound. */
+    public void deleteRange(byte[] from, byte[] to) {
+        Native.deleteRange(handle(), from, to, false);
+    }
+
+    /** About how many entries a range holds, replaced and deleted ones included. Null: no bound. */
+    public long estimateEntries(byte[] from, byte[] to) {
+        return Native.estimate(handle(), from, to)[0];
+    }
+
+    /** About how many bytes a range takes. Null: no bound. */
+    public long estimateBytes(byte[] from, byte[] to) {
+        return Native.estimate(handle(), from, to)[1];
+    }
+
+    /** A cursor over all keys. */
+    public Cursor cursor() {
+        return cursor(null, null, null);
+    }
+
+    /** A cursor over the keys from {@code from} on and before {@code to}. Null: no bound. */
+    public Cursor cursor(byte[] from, byte[] to) {
+        return cursor(from, to, null);
+    }
+
+    /** A cursor over the keys of a range as they were at a snapshot. Null: no bound, or now. */
+    public Cursor cursor(byte[] from, byte[] to, Snapshot snapshot) {
+        long cursor = Native.cursor(handle(), Snapshot.of(snapshot), from, to, true);
+        return new Cursor(store, cursor);
+    }
+
+    /** A cursor over the keys that begin with a prefix. */
+    public Cursor prefix(byte[] prefix) {
+        return cursor(prefix, behindPrefix(prefix));
+    }
+
+    /** Compacts the keyspace to the end. */
+    public void compact() {
+        Native.compact(handle());
+    }
+
+    /** The least key behind all keys with a prefix, or null if there is none. */
+    static byte[] behindPrefix(byte[] prefix) {
+        int count = prefix.length;
+        while (count > 0 && prefix[count - 1] == (byte) 0xff) {
+            count--;
+        }
+        if (count == 0) {
+            return null;
+        }
+        byte[] behind = java.util.Arrays.copyOf(prefix, count);
+        behind[count - 1]++;
+        return behind;
+    }
+
+    static byte[] bytesOf(ByteBuffer buffer) {
+        byte[] bytes = new byte[buffer.remaining()];
+        buffer.duplicate().get(bytes);
+        return bytes;
+    }
+
+    @Override
+    void release(long open) {
+        Native.closeKeyspace(open);
+    }
+}

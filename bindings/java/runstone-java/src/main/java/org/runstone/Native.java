@@ -1,0 +1,84 @@
+// The native methods, and how their library is found. What they do is in bindings/java/native.
+
+package org.runstone;
+
+import java.nio.ByteBuffer;
+
+/** The native side. A handle is a number; one that was closed is refused. */
+final class Native {
+    static {
+        Library.load();
+    }
+
+    private Native() {
+    }
+
+    static native String version();
+
+    static native long open(String path, String options);
+
+    static native void closeStore(long store);
+
+    static native long openKeyspace(long store, String name, String options, boolean mayMake);
+
+    static native void dropKeyspace(long store, String name);
+
+    static native String keyspaces(long store);
+
+    static native void flush(long store);
+
+    static native void sync(long store);
+
+    static native void checkpoint(long store, String path);
+
+    static native String metrics(long store);
+
+    static native long snapshot(long store);
+
+    static native void closeSnapshot(long snapshot);
+
+    static native void closeKeyspace(long keyspace);
+
+    static native byte[] get(long keyspace, long snapshot, byte[] key);
+
+    static native int getDirect(long keyspace, long snapshot,
+            ByteBuffer key, int keyFrom, int keyCount, ByteBuffer out, int outFrom, int outCount);
+
+    static native byte[] multiGet(long keyspace, byte[] keys);
+
+    static native void put(long keyspace, byte[] key, byte[] value, boolean sync);
+
+    static native void putDirect(long keyspace, ByteBuffer key, int keyFrom, int keyCount,
+            ByteBuffer value, int valueFrom, int valueCount, boolean sync);
+
+    static native void delete(long keyspace, byte[] key, boolean sync);
+
+    static native void deleteRange(long keyspace, byte[] from, byte[] to, boolean sync);
+
+    static native long[] estimate(long keyspace, byte[] from, byte[] to);
+
+    static native void compact(long keyspace);
+
+    static native void write(
+            long store, long[] keyspaces, byte[] operations, int count, boolean sync);
+
+    static native long cursor(
+            long keyspace, long snapshot, byte[] from, byte[] to, boolean fillCache);
+
+    static native void closeCursor(long cursor);
+
+    static native long fetch(long cursor, int start, byte[] key, byte[] page);
+
+    static native long begin(long store, int mode);
+
+    static native void closeTransaction(long transaction);
+
+    static native byte[] transactionGet(
+            long transaction, long keyspace, byte[] key, boolean forUpdate);
+
+    static native void transactionPut(long transaction, long keyspace, byte[] key, byte[] value);
+
+    static native void transactionDelete(long transaction, long keyspace, byte[] key);
+
+    static native void commit(long transaction, boolean sync);
+}

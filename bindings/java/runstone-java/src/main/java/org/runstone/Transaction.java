@@ -1,0 +1,75 @@
+// A transaction.
+
+package org.runstone;
+
+import java.util.Objects;
+
+/**
+ * Reads and writes over any keyspaces of a store that happen together or not at all, protected from
+ * what others write meanwhile. Closing it without a commit rolls it back. One thread at a time may
+ * use it.
+ */
+public final class Transaction extends Handle {
+    /** What a transaction is protected from, and when it learns of others. */
+    public enum Mode {
+        /** Reads see one moment; who writes what somebody else wrote since fails at the commit. */
+        SNAPSHOT,
+        /** As if transactions ran one after another: reads are checked at the commit, too. */
+        SERIALIZABLE,
+        /** Writes, and reads for update, lock their keys, and wait for others. */
+        PESSIMISTIC
+    }
+
+    Transaction(Store store, long handle) {
+        super("transaction", handle, store);
+    }
+
+    /** The value of a key as the transaction sees it, or null. */
+    public byte[] get(Keyspace keyspace, byte[] key) {
+        Objects.requireNonNull(key, "key");
+        return Native.transactionGet(handle(), keyspace.handle(), key, false);
+    }
+
+    /** The value of a key, which nobody else may change before the commit. */
+    public byte[] getForUpdate(Keyspace keyspace, byte[] key) {
+        Objects.requireNonNull(key, "key");
+        return Native.transactionGet(handle(), keyspace.handle(), key, true);
+    }
+
+    /** Stores a value, which others see after the commit. */
+    public void put(Keyspace keyspace, byte[] key, byte[] value) {
+        Objects.requireNonNull(key, "key");
+        Objects.requireNonNull(value, "value");
+        Native.transactionPut(handle(), keyspace.handle(), key, value);
+    }
+
+    /** Removes a key, which others see after the commit. */
+    public void delete(Keyspace keyspace, byte[] key) {
+        Native.transactionDelete(handle(), keyspace.handle(), Objects.requireNonNull(key, "key"));
+    }
+
+    /** Makes all writes visible at once, and ends the transaction. */
+    public void commit() {
+        commit(false);
+    }
+
+    /**
+     * Makes all writes visible at once, and ends the transaction.
+     *
+     * @param sync whether they must survive a power loss
+     * @throws RunstoneException.Conflict if somebody else wrote what it read or wrote; nothing is
+     *     written then
+     */
+    public void commit(boolean sync) {
+        try {
+            Native.commit(handle(), sync);
+        } finally {
+            close();
+        }
+    }
+
+    @Override
+    void release(long open) {
+        Native.closeTransaction(open);
+    }
+}

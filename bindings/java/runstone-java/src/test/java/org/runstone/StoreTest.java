@@ -1,0 +1,234 @@
+// What a store does, seen from Java.
+
+package org.runstone;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class StoreTest {
+    @TempDir
+    Path directory;
+
+    private Store store;
+    private Keyspace keyspace;
+
+    @BeforeEach
+    void open() {
+        store = Store.open(directory.resolve("store"));
+        keyspace = store.defaultKeyspace();
+    }
+
+    @AfterEach
+    void close() {
+        store.close();
+    }
+
+    static byte[] bytes(String text) {
+        return text.getBytes(UTF_8);
+    }
+
+    static String text(byte[] bytes) {
+        return bytes == null ? null : new String(bytes, UTF_8);
+    }
+
+    private static List<String> forward(Cursor cursor) {
+        List<String> seen = new ArrayList<>();
+        for (cursor.seekToFirst(); cursor.isValid(); cursor.next()) {
+            seen.add(text(cursor.key()) + "=" + text(cursor.value()));
+        }
+        return seen;
+    }
+
+    @Test
+    void valuesComeBackAndStay() {
+        keyspace.put(bytes("a"), bytes("1"));
+        keyspace.put(bytes("b"), new byte[0], true);
+        keyspace.put(bytes("c"), bytes("3"));
+        keyspace.delete(bytes("c"));
+        assertEquals("1", text(keyspace.get(bytes("a"))));
+        assertEquals(0, keyspace.get(bytes("b")).length);
+        assertNull(keyspace.get(bytes("c")));
+        store.close();
+        open();
+        assertEquals("1", text(keyspace.get(bytes("a"))));
+        assertEquals(List.of("a=1", "b="), forward(keyspace.cursor()));
+    }
+
+    @Test
+    void buffersWorkDirectAndOnTheHeap() {
+        for (boolean direct : new boolean[] {true, false}) {
+            ByteBuffer key = direct ? ByteBuffer.allocateDirect(16) : ByteBuffer.allocate(16);
+            ByteBuffer value = direct ? ByteBuffer.allocateDirect(16) : ByteBuffer.allocate(16);
+            key.put(bytes("..key")).flip().position(2);
+            value.put(bytes("....value")).flip().position(4);
+            keyspace.put(key, value);
+            assertEquals("value", text(keyspace.get(bytes("key"))));
+            value.clear().position(1);
+            assertEquals(5, keyspace.get(key, value));
+            assertEquals(1, value.position());
+            assertEquals("value", text(Keyspace.bytesOf(value)));
+            value.clear().limit(3);
+            assertEquals(5, keyspace.get(key, value), "the size, though less fits");
+            assertEquals("val", text(Keyspace.bytesOf(value)));
+            keyspace.delete(bytes("key"));
+            assertEquals(-1, keyspace.get(key, value));
+        }
+    }
+
+    @Test
+    void batchesAreAtomicAcrossKeyspaces() {
+        Keyspace ages = store.openKeyspace("ages", "preset = 'read-heavy'");
+        keyspace.put(bytes("old"), bytes("x"));
+        WriteBatch batch = new WriteBatch(8);
+        batch.put(keyspace, bytes("a"), bytes("1")).put(ages, bytes("a"), bytes("7"));
+        batch.put(ages, ByteBuffer.wrap(bytes("b")), ByteBuffer.wrap(bytes("8")));
+        batch.delete(keyspace, bytes("old"));
+        assertEquals(4, batch.size());
+        store.write(batch, true);
+        assertEquals(List.of("a=1"), forward(keyspace.cursor()));
+        assertEquals(List.of("a=7", "b=8"), forward(ages.cursor()));
+        batch.clear();
+        store.write(batch.deleteRange(ages, bytes("b"), null));
+        assertEquals(List.of("a=7"), forward(ages.cursor()));
+        assertEquals(List.of("default", "ages"), store.keyspaces());
+        store.dropKeyspace("ages");
+        assertThrows(RunstoneException.class, () -> ages.get(bytes("a")));
+    }
+
+    @Test
+    void cursorsGoBothWaysOverManyPages() {
+        List<String> expected = new ArrayList<>();
+        WriteBatch batch = new WriteBatch();
+        for (int number = 0; number < 10_000; number++) {
+            String key = String.format("key%06d", number);
+            String value = "v".repeat(number % 50);
+            batch.put(keyspace, bytes(key), bytes(value));
+            expected.add(key + "=" + value);
+        }
+        store.write(batch);
+        try (Cursor cursor = keyspace.cursor()) {
+            assertFalse(cursor.isValid(), "nowhere yet");
+            assertEquals(expected, forward(cursor));
+            List<String> backward = new ArrayList<>();
+            for (cursor.seekToLast(); cursor.isValid(); cursor.prev()) {
+                backward.add(text(cursor.key()) + "=" + text(cursor.value()));
+            }
+            Collections.reverse(backward);
+            assertEquals(expected, backward);
+            cursor.seek(bytes("key000500"));
+            cursor.prev();
+            assertEquals("key000499", text(cursor.key()));
+            cursor.prev();
+            cursor.next();
+            cursor.next();
+            cursor.next();
+            assertEquals("key000501", text(cursor.key()));
+            cursor.seekForPrev(bytes("key000501x"));
+            assertEquals("key000501", text(cursor.key()));
+        }
+        try (Cursor cursor = keyspace.prefix(bytes("key00001"))) {
+            assertEquals(expected.subList(10, 20), forward(cursor));
+        }
+        assertEquals(10_000, keyspace.estimateEntries(null, null));
+        keyspace.deleteRange(bytes("key000002"), bytes("key009999"));
+        try (Cursor cursor = keyspace.cursor()) {
+            assertEquals(3, forward(cursor).size());
+        }
+    }
+
+    @Test
+    void anEntryLargerThanAPageComesWhole() {
+        byte[] large = new byte[3 << 20];
+        large[large.length - 1] = 7;
+        keyspace.put(bytes("a"), bytes("small"));
+        keyspace.put(bytes("b"), large);
+        keyspace.put(bytes("c"), bytes("small"));
+        try (Cursor cursor = keyspace.cursor()) {
+            cursor.seekToFirst();
+            cursor.next();
+            assertArrayEquals(large, cursor.value());
+            cursor.next();
+            assertEquals("c", text(cursor.key()));
+            cursor.seek(bytes("b"));
+            assertArrayEquals(large, cursor.value());
+        }
+    }
+
+    @Test
+    void snapshotsDoNotChange() {
+        keyspace.put(bytes("a"), bytes("old"));
+        try (Snapshot snapshot = store.snapshot()) {
+            keyspace.put(bytes("a"), bytes("new"));
+            assertEquals("old", text(keyspace.get(bytes("a"), snapshot)));
+            try (Cursor cursor = keyspace.cursor(null, null, snapshot)) {
+                assertEquals(List.of("a=old"), forward(cursor));
+            }
+        }
+        assertEquals("new", text(keyspace.get(bytes("a"))));
+    }
+
+    @Test
+    void manyKeysAreReadAtOnce() {
+        keyspace.put(bytes("a"), bytes("1"));
+        keyspace.put(bytes("c"), new byte[0]);
+        List<byte[]> values =
+                keyspace.multiGet(List.of(bytes("c"), bytes("b"), bytes("a"), bytes("")));
+        assertEquals(4, values.size());
+        assertEquals("", text(values.get(0)));
+        assertNull(values.get(1));
+        assertEquals("1", text(values.get(2)));
+        assertNull(values.get(3));
+    }
+
+    @Test
+    void transactionsCommitOrLose() {
+        try (Transaction transfer = store.begin()) {
+            transfer.put(keyspace, bytes("a"), bytes("1"));
+            transfer.delete(keyspace, bytes("b"));
+            assertEquals("1", text(transfer.get(keyspace, bytes("a"))));
+            assertNull(keyspace.get(bytes("a")), "nobody sees it yet");
+            transfer.commit();
+            assertThrows(RunstoneException.Closed.class, transfer::commit);
+        }
+        assertEquals("1", text(keyspace.get(bytes("a"))));
+        try (Transaction late = store.begin(Transaction.Mode.SERIALIZABLE)) {
+            late.get(keyspace, bytes("a"));
+            late.put(keyspace, bytes("b"), bytes("2"));
+            keyspace.put(bytes("a"), bytes("3"));
+            assertThrows(RunstoneException.Conflict.class, () -> late.commit(true));
+        }
+        try (Transaction locked = store.begin(Transaction.Mode.PESSIMISTIC)) {
+            assertEquals("3", text(locked.getForUpdate(keyspace, bytes("a"))));
+        }
+        assertNull(keyspace.get(bytes("b")), "rolled back");
+    }
+
+    @Test
+    void theStoreTellsAboutItselfAndIsCopied() {
+        keyspace.put(bytes("a"), bytes("1"));
+        store.sync();
+        store.flush();
+        keyspace.compact();
+        assertTrue(store.metrics().get("runstone_memory_budget_bytes") > 0);
+        Path copy = directory.resolve("copy");
+        store.checkpoint(copy);
+        try (Store other = Store.open(copy)) {
+            assertEquals("1", text(other.defaultKeyspace().get(bytes("a"))));
+        }
+    }
+}
