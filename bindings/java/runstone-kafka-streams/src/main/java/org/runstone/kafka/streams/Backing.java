@@ -1,0 +1,232 @@
+// The Runstone store behind one state store: its tables, and what is committed with them.
+
+package org.runstone.kafka.streams;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.query.Position;
+import org.runstone.Keyspace;
+import org.runstone.RunstoneException;
+import org.runstone.Store;
+import org.runstone.WriteBatch;
+
+/**
+ * A directory with a Runstone store, in which a state store keeps its tables, and beside them the
+ * offsets of the changelog up to which they go, the position, and the stream time.
+ *
+ * <p>Exactly once, writes wait in memory until Kafka has committed what led to them; then they are
+ * written together with the offsets, as one batch. So a store that was killed is as of its last
+ * commit, and replays from there. If more waits than the limit, it goes to the store early, and a
+ * mark tells that the store has more than is committed: after a crash it then tells no offsets, and
+ * Kafka restores it from the beginning. At least once, writes go to the store at once: to replay a
+ * record over what it led to does no harm.
+ */
+final class Backing {
+    /** Options of the Runstone stores of an application, as TOML. */
+    static final String OPTIONS = "runstone.options";
+    /** How many bytes may wait for a commit in one store before they go to it early. */
+    static final String MAX_UNCOMMITTED = "runstone.max.uncommitted.bytes";
+    private static final String DEFAULT_OPTIONS = "memory_budget_bytes = \"64M\"\n";
+    private static final long DEFAULT_MAX_UNCOMMITTED = 32 << 20;
+    private static final String META = "meta";
+    private static final byte[] AHEAD = "ahead".getBytes(UTF_8);
+    private static final byte[] POSITION = "position".getBytes(UTF_8);
+    private static final byte[] STREAM_TIME = "time".getBytes(UTF_8);
+    private static final byte[] OFFSETS = "offset/".getBytes(UTF_8);
+
+    private final String name;
+    private final boolean isExactlyOnce;
+    private final boolean waits;
+    private final long maxUncommitted;
+    private final Store store;
+    private final Keyspace meta;
+    private final Map<String, Table> tables = new LinkedHashMap<>();
+    private final Position position;
+    private final boolean tellsNoOffsets;
+    private volatile boolean isOpen = true;
+    private boolean isAhead;
+    private long streamTime;
+
+    /**
+     * Opens the store, or makes it.
+     *
+     * @param gathersWrites whether writes wait for a commit at least once, too
+     */
+    Backing(StateStoreContext context, String name, boolean gathersWrites) {
+        Map<String, Object> configs = context.appConfigs();
+        this.name = name;
+        this.isExactlyOnce = StreamsConfig.EXACTLY_ONCE_V2.equals(
+                configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG));
+        this.waits = isExactlyOnce || gathersWrites;
+        Object most = configs.get(MAX_UNCOMMITTED);
+        this.maxUncommitted =
+                most == null ? DEFAULT_MAX_UNCOMMITTED : Long.parseLong(most.toString());
+        Path directory = context.stateDir().toPath().resolve("runstone").resolve(name);
+        try {
+            Files.createDirectories(directory);
+            String options = Objects.toString(configs.get(OPTIONS), DEFAULT_OPTIONS);
+            store = Store.open(directory, options);
+        } catch (IOException | RunstoneException error) {
+            throw new ProcessorStateException("Error opening store " + name + " at location "
+                    + directory + ": " + error.getMessage(), error);
+        }
+        meta = store.openKeyspace(META);
+        byte[] stored = meta.get(POSITION);
+        position = stored == null ? Position.emptyPosition() : Internals.positionOf(stored);
+        byte[] time = meta.get(STREAM_TIME);
+        streamTime = time == null ? -1 : RecordKey.longAt(time, 0);
+        isAhead = meta.get(AHEAD) != null;
+        tellsNoOffsets = isAhead && isExactlyOnce;
+    }
+
+    /** A table, which is made if there is none of that name. */
+    synchronized Table table(String table) {
+        return tables.computeIfAbsent(table,
+                made -> new Table(store.openKeyspace(made), waits));
+    }
+
+    /** Names of stored tables. */
+    List<String> tableNames() {
+        List<String> names = new ArrayList<>(store.keyspaces());
+        names.remove(META);
+        return names;
+    }
+
+    /** Drops a table with all that is in it. */
+    synchronized void drop(String table) {
+        tables.remove(table).drop(() -> store.dropKeyspace(table));
+    }
+
+    Store store() {
+        return store;
+    }
+
+    Position position() {
+        return position;
+    }
+
+    /** The latest time that the store has seen; -1 before the first. */
+    long streamTime() {
+        return streamTime;
+    }
+
+    void advanceStreamTime(long time) {
+        streamTime = Math.max(streamTime, time);
+    }
+
+    /** To be called after each write: sees to it that not too much waits. */
+    void written() {
+        if (!isExactlyOnce && !isAhead) {
+            isAhead = true;
+            meta.put(AHEAD, new byte[0]);
+        }
+        if (waits && pendingBytes() > maxUncommitted) {
+            WriteBatch batch = new WriteBatch((int) Math.min(maxUncommitted, 1 << 20));
+            batch.put(meta, AHEAD, new byte[0]);
+            isAhead = true;
+            writePending(batch);
+        }
+    }
+
+    private long pendingBytes() {
+        long bytes = 0;
+        for (Table table : tables.values()) {
+            bytes += table.pendingBytes();
+        }
+        return bytes;
+    }
+
+    /** Writes restored records: those of the batch, and those that wait. All are committed. */
+    void restore(WriteBatch batch) {
+        try {
+            writePending(batch);
+        } catch (RunstoneException error) {
+            throw new ProcessorStateException("Error restoring batch to store " + name, error);
+        }
+    }
+
+    /** Makes all writes part of the committed state, together with the offsets they lead to. */
+    synchronized void commit(Map<TopicPartition, Long> offsets) {
+        if (!isOpen) {
+            return;
+        }
+        WriteBatch batch = new WriteBatch();
+        if (offsets.isEmpty()) {
+            batch.deleteRange(meta, OFFSETS, behindOffsets());
+        }
+        offsets.forEach((partition, offset) -> {
+            if (offset == null) {
+                batch.delete(meta, keyOf(partition));
+            } else {
+                batch.put(meta, keyOf(partition), RecordKey.ofLong(offset));
+            }
+        });
+        synchronized (position) {
+            batch.put(meta, POSITION, Internals.bytesOf(position));
+        }
+        batch.put(meta, STREAM_TIME, RecordKey.ofLong(streamTime));
+        if (isAhead) {
+            batch.delete(meta, AHEAD);
+            isAhead = false;
+        }
+        try {
+            writePending(batch);
+        } catch (RunstoneException error) {
+            throw new ProcessorStateException("Error committing store " + name, error);
+        }
+    }
+
+    private synchronized void writePending(WriteBatch batch) {
+        tables.values().forEach(table -> table.addPending(batch));
+        store.write(batch);
+        tables.values().forEach(Table::forget);
+    }
+
+    /** The offset of the changelog up to which the store goes, or null if it is not known. */
+    Long committedOffset(TopicPartition partition) {
+        checkOpen();
+        byte[] offset = tellsNoOffsets ? null : meta.get(keyOf(partition));
+        return offset == null ? null : RecordKey.longAt(offset, 0);
+    }
+
+    private static byte[] keyOf(TopicPartition partition) {
+        return ("offset/" + partition).getBytes(UTF_8);
+    }
+
+    private static byte[] behindOffsets() {
+        byte[] behind = OFFSETS.clone();
+        behind[behind.length - 1]++;
+        return behind;
+    }
+
+    boolean isOpen() {
+        return isOpen;
+    }
+
+    void checkOpen() {
+        if (!isOpen) {
+            throw new InvalidStateStoreException("Store " + name + " is currently closed");
+        }
+    }
+
+    /** Closes the store with its iterators. What waits for a commit is given up. */
+    synchronized void close() {
+        if (isOpen) {
+            isOpen = false;
+            store.close();
+        }
+    }
+}

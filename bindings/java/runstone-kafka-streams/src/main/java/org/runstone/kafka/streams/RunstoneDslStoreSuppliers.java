@@ -1,0 +1,46 @@
+// All stores of an application, by one line of its configuration.
+
+package org.runstone.kafka.streams;
+
+import org.apache.kafka.streams.state.DslKeyValueParams;
+import org.apache.kafka.streams.state.DslSessionParams;
+import org.apache.kafka.streams.state.DslStoreSuppliers;
+import org.apache.kafka.streams.state.DslWindowParams;
+import org.apache.kafka.streams.state.KeyValueBytesStoreSupplier;
+import org.apache.kafka.streams.state.SessionBytesStoreSupplier;
+import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
+
+/**
+ * Keeps the stores that the DSL makes in Runstone:
+ *
+ * <pre>
+ * dsl.store.suppliers.class = org.runstone.kafka.streams.RunstoneDslStoreSuppliers
+ * </pre>
+ *
+ * <p>{@code runstone.options} has options of each store as TOML, such as
+ * {@code memory_budget_bytes = "128M"}, and {@code runstone.max.uncommitted.bytes} how much may wait
+ * in memory for a commit of Kafka's transaction.
+ */
+public final class RunstoneDslStoreSuppliers implements DslStoreSuppliers {
+    /** For Kafka Streams, which makes it from the class's name. */
+    public RunstoneDslStoreSuppliers() {
+        // Nothing to set.
+    }
+
+    @Override
+    public KeyValueBytesStoreSupplier keyValueStore(DslKeyValueParams params) {
+        return KeyValueSupplier.of(params.name(), Format.of(params.dslStoreFormat()));
+    }
+
+    @Override
+    public WindowBytesStoreSupplier windowStore(DslWindowParams params) {
+        return WindowSupplier.of(params.name(), params.retentionPeriod(), params.windowSize(),
+                params.retainDuplicates(), Format.of(params.dslStoreFormat()));
+    }
+
+    @Override
+    public SessionBytesStoreSupplier sessionStore(DslSessionParams params) {
+        return SessionSupplier.of(
+                params.name(), params.retentionPeriod(), Format.of(params.storeFormat()));
+    }
+}

@@ -1,0 +1,183 @@
+// Window stores.
+
+package org.runstone.kafka.streams;
+
+import java.util.List;
+import java.util.function.Function;
+import java.util.function.Predicate;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.metrics.Sensor;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.state.HeadersBytesStore;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.TimestampedBytesStore;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.WindowStoreIterator;
+import org.runstone.WriteBatch;
+
+/** A window store. Windows older than the retention period are neither shown nor taken. */
+class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> {
+    private static final int TIMES = RecordKey.WINDOW_BYTES;
+
+    private final WindowSupplier of;
+    private Segments segments;
+    private Sensor dropped;
+    /** Tells duplicates of a key and time from each other. */
+    private int number;
+
+    WindowBytesStore(WindowSupplier of) {
+        super(of.name(), of.metricsScope());
+        this.of = of;
+    }
+
+    /** Values begin with a timestamp. */
+    static final class Timestamped extends WindowBytesStore implements TimestampedBytesStore {
+        Timestamped(WindowSupplier of) {
+            super(of);
+        }
+    }
+
+    /** Values begin with headers and a timestamp. */
+    static final class WithHeaders extends WindowBytesStore
+            implements TimestampedBytesStore, HeadersBytesStore {
+        WithHeaders(WindowSupplier of) {
+            super(of);
+        }
+    }
+
+    @Override
+    void opened(Backing backing, StateStoreContext context) {
+        segments = new Segments(backing, of.segmentIntervalMs());
+        dropped = Internals.droppedRecords(context);
+    }
+
+    @Override
+    void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch) {
+        long start = RecordKey.windowStart(record.key());
+        backing().advanceStreamTime(start);
+        if (start < firstLive()) {
+            return;
+        }
+        Table table = segments.makeAt(start);
+        if (record.value() == null) {
+            batch.delete(table.keyspace(), record.key());
+        } else {
+            batch.put(table.keyspace(), record.key(), record.value());
+        }
+    }
+
+    @Override
+    void settled() {
+        segments.dropBefore(firstLive());
+    }
+
+    @Override
+    long estimate() {
+        return segments.estimate();
+    }
+
+    private long firstLive() {
+        return backing().streamTime() - of.retentionPeriod() + 1;
+    }
+
+    @Override
+    public void put(Bytes key, byte[] value, long start) {
+        Backing backing = backing();
+        if (value == null && of.retainDuplicates()) {
+            return;
+        }
+        if (of.retainDuplicates()) {
+            number = number + 1 & Integer.MAX_VALUE;
+        }
+        backing.advanceStreamTime(start);
+        if (start < firstLive()) {
+            dropped.record(1.0, System.currentTimeMillis());
+            return;
+        }
+        byte[] record = RecordKey.window(key.get(), start, number);
+        write(() -> segments.makeAt(start).put(record, value));
+    }
+
+    @Override
+    public byte[] fetch(Bytes key, long time) {
+        Table table = time < firstLive() ? null : segments.at(time);
+        return table == null ? null : table.get(RecordKey.window(key.get(), time, number));
+    }
+
+    @Override
+    public WindowStoreIterator<byte[]> fetch(Bytes key, long from, long to) {
+        return new Walk.OfTimes(ofKey(key, from, to, true));
+    }
+
+    @Override
+    public WindowStoreIterator<byte[]> backwardFetch(Bytes key, long from, long to) {
+        return new Walk.OfTimes(ofKey(key, from, to, false));
+    }
+
+    private Entries ofKey(Bytes key, long from, long to, boolean forward) {
+        long first = Math.max(Math.max(0, from), firstLive());
+        long last = Math.min(to, backing().streamTime());
+        if (first > last) {
+            return Entries.NONE;
+        }
+        byte[] lower = RecordKey.window(key.get(), first, 0);
+        byte[] upper = RecordKey.after(RecordKey.window(key.get(), last, Integer.MAX_VALUE));
+        Predicate<byte[]> shows = record -> RecordKey.isOf(record, key.get(), TIMES);
+        List<Table> tables = segments.between(first, last, forward);
+        return Segments.walk(tables, lower, upper, forward, shows);
+    }
+
+    @Override
+    public KeyValueIterator<Windowed<Bytes>, byte[]> fetch(
+            Bytes from, Bytes to, long timeFrom, long timeTo) {
+        return walk(from, to, timeFrom, timeTo, true);
+    }
+
+    @Override
+    public KeyValueIterator<Windowed<Bytes>, byte[]> backwardFetch(
+            Bytes from, Bytes to, long timeFrom, long timeTo) {
+        return walk(from, to, timeFrom, timeTo, false);
+    }
+
+    @Override
+    public KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
+        return walk(null, null, from, to, true);
+    }
+
+    @Override
+    public KeyValueIterator<Windowed<Bytes>, byte[]> backwardFetchAll(long from, long to) {
+        return walk(null, null, from, to, false);
+    }
+
+    @Override
+    public KeyValueIterator<Windowed<Bytes>, byte[]> all() {
+        return walk(null, null, 0, Long.MAX_VALUE, true);
+    }
+
+    @Override
+    public KeyValueIterator<Windowed<Bytes>, byte[]> backwardAll() {
+        return walk(null, null, 0, Long.MAX_VALUE, false);
+    }
+
+    private KeyValueIterator<Windowed<Bytes>, byte[]> walk(
+            Bytes from, Bytes to, long timeFrom, long timeTo, boolean forward) {
+        Function<byte[], Windowed<Bytes>> shown = record -> new Windowed<>(
+                RecordKey.key(record, TIMES),
+                Internals.timeWindow(RecordKey.windowStart(record), of.windowSize()));
+        long first = Math.max(Math.max(0, timeFrom), firstLive());
+        long last = Math.min(timeTo, backing().streamTime());
+        if (isTurnedRound(from, to) || first > last) {
+            return new Walk<>(Entries.NONE, shown);
+        }
+        byte[] lower = from == null ? null : from.get();
+        byte[] upper = to == null ? null : RecordKey.behind(to.get(), last, TIMES);
+        Predicate<byte[]> shows = record -> {
+            long start = RecordKey.windowStart(record);
+            return start >= first && start <= last && RecordKey.isBetween(record, TIMES, from, to);
+        };
+        List<Table> tables = segments.between(first, last, forward);
+        return new Walk<>(Segments.walk(tables, lower, upper, forward, shows), shown);
+    }
+}

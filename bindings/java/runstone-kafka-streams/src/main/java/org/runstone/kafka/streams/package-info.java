@@ -1,0 +1,10 @@
+// What the package holds, for its documentation.
+
+/**
+ * State stores of Kafka Streams that keep their data in Runstone.
+ *
+ * <p>For a whole application: {@code dsl.store.suppliers.class =
+ * org.runstone.kafka.streams.RunstoneDslStoreSuppliers}. For single stores:
+ * {@link org.runstone.kafka.streams.RunstoneStores}.
+ */
+package org.runstone.kafka.streams;

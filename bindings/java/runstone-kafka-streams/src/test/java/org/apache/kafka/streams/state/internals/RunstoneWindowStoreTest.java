@@ -1,0 +1,22 @@
+// Upstream's suite of window stores, over Runstone. In upstream's package, because the suites and
+// what they use are not public.
+
+package org.apache.kafka.streams.state.internals;
+
+import static java.time.Duration.ofMillis;
+
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
+import org.runstone.kafka.streams.RunstoneStores;
+
+class RunstoneWindowStoreTest extends AbstractWindowBytesStoreTest {
+    @Override
+    <K, V> WindowStore<K, V> buildWindowStore(long retention, long size, boolean retainDuplicates,
+            Serde<K> keySerde, Serde<V> valueSerde) {
+        return Stores.windowStoreBuilder(
+                RunstoneStores.windowStore(
+                        "windows", ofMillis(retention), ofMillis(size), retainDuplicates),
+                keySerde, valueSerde).build();
+    }
+}
