@@ -63,7 +63,7 @@ interface Entries extends AutoCloseable {
             try {
                 return cursor.isValid();
             } catch (RunstoneException.Closed closed) {
-                throw new InvalidStateStoreException("the iterator, or its store, is closed", closed);
+                throw new InvalidStateStoreException("the iterator or its store is closed", closed);
             }
         }
 

@@ -79,7 +79,7 @@ final class RecordKey {
                 && Arrays.equals(record, 0, key.length, key, 0, key.length);
     }
 
-    /** Whether the key of a record lies between two keys, both included; null is without a bound. */
+    /** Whether the key of a record lies between two keys, both included; null: no bound. */
     static boolean isBetween(byte[] record, int times, Bytes from, Bytes to) {
         int end = record.length - times;
         if (from != null

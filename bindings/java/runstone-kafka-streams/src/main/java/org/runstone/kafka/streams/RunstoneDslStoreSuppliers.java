@@ -18,8 +18,8 @@ import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
  * </pre>
  *
  * <p>{@code runstone.options} has options of each store as TOML, such as
- * {@code memory_budget_bytes = "128M"}, and {@code runstone.max.uncommitted.bytes} how much may wait
- * in memory for a commit of Kafka's transaction.
+ * {@code memory_budget_bytes = "128M"}, and {@code runstone.max.uncommitted.bytes} how much may
+ * wait in memory for a commit of Kafka's transaction.
  */
 public final class RunstoneDslStoreSuppliers implements DslStoreSuppliers {
     /** For Kafka Streams, which makes it from the class's name. */

@@ -74,7 +74,7 @@ public final class RunstoneStores {
     /**
      * A versioned key-value store.
      *
-     * @param historyRetention how far behind the stream time old versions are kept and records taken
+     * @param historyRetention how far behind the stream time versions are kept and records taken
      */
     public static VersionedBytesStoreSupplier versionedKeyValueStore(
             String name, Duration historyRetention) {

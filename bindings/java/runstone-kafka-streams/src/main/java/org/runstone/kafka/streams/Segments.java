@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.NavigableMap;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.Predicate;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
 
 /** The tables of a store, each for a stretch of time. */
 final class Segments {
@@ -91,6 +92,7 @@ final class Segments {
         private final boolean forward;
         private final Predicate<byte[]> shows;
         private Entries entries = NONE;
+        private boolean hasBegun;
 
         OneByOne(Iterator<Table> tables, byte[] from, byte[] to, boolean forward,
                 Predicate<byte[]> shows) {
@@ -99,7 +101,6 @@ final class Segments {
             this.to = to;
             this.forward = forward;
             this.shows = shows;
-            settle();
         }
 
         private void settle() {
@@ -119,9 +120,18 @@ final class Segments {
             }
         }
 
+        /** Begins at the first call, as Kafka's stores do. In a closed store there is no more. */
         @Override
         public boolean isValid() {
-            return entries.isValid();
+            try {
+                if (!hasBegun) {
+                    hasBegun = true;
+                    settle();
+                }
+                return entries.isValid();
+            } catch (InvalidStateStoreException closed) {
+                return false;
+            }
         }
 
         @Override

@@ -171,13 +171,17 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
         return walk(first, last, lower, upper, shows, forward);
     }
 
-    /** Sessions of all keys that ended in a stretch of time; for results that are emitted once. */
+    /**
+     * Sessions of all keys that ended in a stretch of time, for results that are emitted once. Those
+     * come when the sessions have closed, so ones that are beyond the retention are shown as well.
+     */
     @Override
-    public KeyValueIterator<Windowed<Bytes>, byte[]> findSessions(long earliestEnd, long latestEnd) {
-        long first = Math.max(Math.max(0, earliestEnd), firstLive());
-        Predicate<byte[]> shows = record -> RecordKey.sessionEnd(record) >= first
+    public KeyValueIterator<Windowed<Bytes>, byte[]> findSessions(
+            long earliestEnd, long latestEnd) {
+        backing();
+        Predicate<byte[]> shows = record -> RecordKey.sessionEnd(record) >= earliestEnd
                 && RecordKey.sessionEnd(record) <= latestEnd;
-        return walk(first, latestEnd, null, null, shows, true);
+        return walk(earliestEnd, latestEnd, null, null, shows, true);
     }
 
     private KeyValueIterator<Windowed<Bytes>, byte[]> walk(long first, long last, byte[] lower,

@@ -25,7 +25,8 @@ record Version(long time, long validTo, byte[] value) {
     }
 
     static Version older(byte[] key, byte[] stored) {
-        return new Version(RecordKey.versionTime(key), RecordKey.longAt(stored, 0), valueOf(stored));
+        return new Version(
+                RecordKey.versionTime(key), RecordKey.longAt(stored, 0), valueOf(stored));
     }
 
     private static byte[] valueOf(byte[] stored) {

@@ -167,17 +167,18 @@ class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> 
                 RecordKey.key(record, TIMES),
                 Internals.timeWindow(RecordKey.windowStart(record), of.windowSize()));
         long first = Math.max(Math.max(0, timeFrom), firstLive());
-        long last = Math.min(timeTo, backing().streamTime());
-        if (isTurnedRound(from, to) || first > last) {
+        if (isTurnedRound(from, to) || first > timeTo) {
             return new Walk<>(Entries.NONE, shown);
         }
+        long latest = Math.min(timeTo, backing().streamTime());
         byte[] lower = from == null ? null : from.get();
-        byte[] upper = to == null ? null : RecordKey.behind(to.get(), last, TIMES);
+        byte[] upper = to == null ? null : RecordKey.behind(to.get(), latest, TIMES);
         Predicate<byte[]> shows = record -> {
             long start = RecordKey.windowStart(record);
-            return start >= first && start <= last && RecordKey.isBetween(record, TIMES, from, to);
+            return start >= first && start <= timeTo
+                    && RecordKey.isBetween(record, TIMES, from, to);
         };
-        List<Table> tables = segments.between(first, last, forward);
+        List<Table> tables = segments.between(first, timeTo, forward);
         return new Walk<>(Segments.walk(tables, lower, upper, forward, shows), shown);
     }
 }

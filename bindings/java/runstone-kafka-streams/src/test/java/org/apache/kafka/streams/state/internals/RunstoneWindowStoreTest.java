@@ -11,12 +11,15 @@ import org.apache.kafka.streams.state.WindowStore;
 import org.runstone.kafka.streams.RunstoneStores;
 
 class RunstoneWindowStoreTest extends AbstractWindowBytesStoreTest {
+    /** Some tests open a second store beside the first; upstream's shares its directory. */
+    private int built;
+
     @Override
     <K, V> WindowStore<K, V> buildWindowStore(long retention, long size, boolean retainDuplicates,
             Serde<K> keySerde, Serde<V> valueSerde) {
         return Stores.windowStoreBuilder(
                 RunstoneStores.windowStore(
-                        "windows", ofMillis(retention), ofMillis(size), retainDuplicates),
+                        "windows-" + built++, ofMillis(retention), ofMillis(size), retainDuplicates),
                 keySerde, valueSerde).build();
     }
 }

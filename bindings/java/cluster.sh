@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Three brokers and two instances on loopback, some of which are killed in the middle of events:
+#   cluster.sh [--runs N] [--events N] [--keys N]
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+runs=1 events=300000 keys=1000
+while [ $# -gt 0 ]; do
+    case $1 in
+        --runs) runs=$2 ;;
+        --events) events=$2 ;;
+        --keys) keys=$2 ;;
+        *) echo "usage: cluster.sh [--runs N] [--events N] [--keys N]" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+JAVA_OPTIONS="-Xmx256m -XX:+UseSerialGC"
+run_main org.runstone.kafka.streams.cluster.ClusterRun "$runs" "$events" "$keys" \
+    "$(mktemp -d -t runstone-cluster.XXXXXX)"
