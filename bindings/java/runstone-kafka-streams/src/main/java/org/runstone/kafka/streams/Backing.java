@@ -27,8 +27,8 @@ import org.runstone.WriteBatch;
  * A directory with a Runstone store, in which a state store keeps its tables, and beside them the
  * offsets of the changelog up to which they go, the position, and the stream time.
  *
- * <p>Exactly once, writes wait in memory until Kafka has committed what led to them; then they are
- * written together with the offsets, as one batch. So a store that was killed is as of its last
+ * <p>Exactly once, writes wait in memory until Kafka has committed what led to them
+ * ({@link Commits}); then they are written together with the offsets, as one batch. So a store that was killed is as of its last
  * commit, and replays from there. If more waits than the limit, it goes to the store early, and a
  * mark tells that the store has more than is committed: after a crash it then tells no offsets, and
  * Kafka restores it from the beginning. At least once, writes go to the store at once: to replay a
@@ -56,7 +56,11 @@ final class Backing {
     private final Map<String, Table> tables = new LinkedHashMap<>();
     private final Position position;
     private final boolean tellsNoOffsets;
+    private final StateStoreContext context;
+    private final Commits commits;
     private volatile boolean isOpen = true;
+    /** The partition of the changelog, once Kafka has asked for its offset. */
+    private TopicPartition changelog;
     private boolean isAhead;
     private long streamTime;
 
@@ -68,6 +72,8 @@ final class Backing {
     Backing(StateStoreContext context, String name, boolean gathersWrites) {
         Map<String, Object> configs = context.appConfigs();
         this.name = name;
+        this.context = context;
+        this.commits = new Commits(context);
         this.isExactlyOnce = StreamsConfig.EXACTLY_ONCE_V2.equals(
                 configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG));
         this.waits = isExactlyOnce || gathersWrites;
@@ -127,6 +133,14 @@ final class Backing {
         streamTime = Math.max(streamTime, time);
     }
 
+    /** To be called before each write: stores what has been committed meanwhile. */
+    void beforeWrite() {
+        if (isExactlyOnce && commits.hasCommitted() && pendingBytes() > 0) {
+            Long offset = changelog == null ? null : Internals.writtenOffset(context, changelog);
+            commit(offset == null ? Map.of() : Map.of(changelog, offset), false);
+        }
+    }
+
     /** To be called after each write: sees to it that not too much waits. */
     void written() {
         if (!isExactlyOnce && !isAhead) {
@@ -159,12 +173,15 @@ final class Backing {
     }
 
     /** Makes all writes part of the committed state, together with the offsets they lead to. */
-    synchronized void commit(Map<TopicPartition, Long> offsets) {
-        if (!isOpen) {
-            return;
+    void commit(Map<TopicPartition, Long> offsets) {
+        if (isOpen) {
+            commit(offsets, offsets.isEmpty());
         }
+    }
+
+    private synchronized void commit(Map<TopicPartition, Long> offsets, boolean forgetsOffsets) {
         WriteBatch batch = new WriteBatch();
-        if (offsets.isEmpty()) {
+        if (forgetsOffsets) {
             batch.deleteRange(meta, OFFSETS, behindOffsets());
         }
         offsets.forEach((partition, offset) -> {
@@ -198,6 +215,7 @@ final class Backing {
     /** The offset of the changelog up to which the store goes, or null if it is not known. */
     Long committedOffset(TopicPartition partition) {
         checkOpen();
+        changelog = partition;
         byte[] offset = tellsNoOffsets ? null : meta.get(keyOf(partition));
         return offset == null ? null : RecordKey.longAt(offset, 0);
     }

@@ -92,6 +92,13 @@ abstract class BytesStore implements StateStore {
         open.written();
     }
 
+    /** The open store behind it, for a write: to be called before anything changes. */
+    final Backing writing() {
+        Backing open = backing();
+        open.beforeWrite();
+        return open;
+    }
+
     /** The open store behind it. */
     final Backing backing() {
         Backing open = backing;

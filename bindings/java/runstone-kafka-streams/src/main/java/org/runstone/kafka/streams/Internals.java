@@ -10,6 +10,7 @@ import java.util.Set;
 import java.util.function.Consumer;
 import java.util.function.DoubleSupplier;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.streams.StreamsConfig.InternalConfig;
 import org.apache.kafka.streams.kstream.Window;
@@ -20,6 +21,7 @@ import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.ChangelogRecordDeserializationHelper;
 import org.apache.kafka.streams.processor.internals.ProcessorContextUtils;
+import org.apache.kafka.streams.processor.internals.RecordCollector;
 import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
 import org.apache.kafka.streams.processor.internals.metrics.StreamsMetricsImpl;
 import org.apache.kafka.streams.processor.internals.metrics.TaskMetrics;
@@ -60,6 +62,13 @@ final class Internals {
     /** Notes the record that is being processed in the position. */
     static void advance(Position position, StateStoreContext context) {
         StoreQueryUtils.updatePosition(position, context);
+    }
+
+    /** The offset of the last record of a changelog that the brokers have; null if there is none. */
+    static Long writtenOffset(StateStoreContext context, TopicPartition partition) {
+        return context instanceof RecordCollector.Supplier supplier
+                && supplier.recordCollector() != null
+                ? supplier.recordCollector().offsets().get(partition) : null;
     }
 
     static byte[] bytesOf(Position position) {

@@ -64,6 +64,7 @@ class KeyValueBytesStore extends BytesStore implements KeyValueStore<Bytes, byte
     @Override
     public void put(Bytes key, byte[] value) {
         Objects.requireNonNull(key, "key cannot be null");
+        writing();
         write(() -> table.put(key.get(), value));
     }
 
@@ -82,6 +83,7 @@ class KeyValueBytesStore extends BytesStore implements KeyValueStore<Bytes, byte
         for (KeyValue<Bytes, byte[]> entry : entries) {
             Objects.requireNonNull(entry.key, "key cannot be null");
         }
+        writing();
         write(() -> entries.forEach(entry -> table.put(entry.key.get(), entry.value)));
     }
 

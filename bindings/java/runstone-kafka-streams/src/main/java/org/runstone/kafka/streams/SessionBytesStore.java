@@ -73,7 +73,7 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
     @Override
     public void put(Windowed<Bytes> session, byte[] aggregate) {
         long end = session.window().end();
-        backing().advanceStreamTime(end);
+        writing().advanceStreamTime(end);
         if (end < firstLive()) {
             dropped.record(1.0, System.currentTimeMillis());
             return;
@@ -85,7 +85,7 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
     @Override
     public void remove(Windowed<Bytes> session) {
         long end = session.window().end();
-        backing().advanceStreamTime(end);
+        writing().advanceStreamTime(end);
         byte[] record = RecordKey.session(session.key().get(), session.window().start(), end);
         Table table = segments.at(end);
         if (table != null) {

@@ -125,6 +125,7 @@ final class VersionedStore extends BytesStore implements VersionedBytesStore {
     @Override
     public long put(Bytes key, byte[] value, long time) {
         Objects.requireNonNull(key, "key cannot be null");
+        writing();
         if (time < horizon()) {
             dropped.record(1.0, System.currentTimeMillis());
             write(() -> { });

@@ -84,7 +84,7 @@ class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> 
 
     @Override
     public void put(Bytes key, byte[] value, long start) {
-        Backing backing = backing();
+        Backing backing = writing();
         if (value == null && of.retainDuplicates()) {
             return;
         }

@@ -71,7 +71,7 @@ class TopologyTest {
             var output = driver.createOutputTopic(
                     "out", new StringDeserializer(), new StringDeserializer());
             long time = 1_000_000;
-            for (int number = 0; number < 400; number++) {
+            for (int number = 0; number < 300; number++) {
                 time += random.nextInt(2_000);
                 long late = random.nextInt(10) == 0 ? random.nextInt(90_000) : 0;
                 String key = "k".repeat(1 + random.nextInt(3)) + random.nextInt(10);

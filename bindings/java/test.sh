@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Builds the native library and tests everything for the JVM: the library, upstream's suites over
+# our stores, and whole topologies. Needs a JDK from 17 on, Maven and cargo.
+#   test.sh [options of Maven, such as -Drunstone.leak.rounds=1000]
+# Beside it: cluster.sh (brokers that are killed) and compare.sh (figures beside RocksDB's).
+. "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+
+maven verify "$@"
+total() {
+    cat "$here"/*/target/surefire-reports/TEST-*.xml | grep -o "<testsuite [^>]*" \
+        | grep -o " $1=\"[0-9]*\"" | tr -dc '0-9\n' | awk '{ sum += $1 } END { print sum + 0 }'
+}
+echo "$(($(total tests) - $(total errors) - $(total failures))) passed," \
+    "$(($(total errors) + $(total failures))) failed"
