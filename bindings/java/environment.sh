@@ -7,7 +7,8 @@ missing() {
     exit 3
 }
 command -v cargo > /dev/null || missing "cargo" "install Rust 1.95"
-command -v javac > /dev/null || missing "JDK 17" "on Debian: apt-get install openjdk-17-jdk-headless"
+command -v javac > /dev/null \
+    || missing "JDK 17" "on Debian: apt-get install openjdk-17-jdk-headless"
 java_major=$(javac -version 2>&1 | sed 's/[^0-9]*\([0-9]*\).*/\1/')
 [ "$java_major" -ge 17 ] || missing "JDK 17" "this is JDK $java_major"
 command -v mvn > /dev/null || missing "Maven" "on Debian: apt-get install maven"

@@ -9,8 +9,8 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * An ordered map of byte strings inside a store. Keys have up to 65,535 bytes. Methods may be called
- * from any number of threads; the bytes of an argument must not change while a call runs.
+ * An ordered map of byte strings inside a store. Keys have up to 65,535 bytes. Methods may be
+ * called from any number of threads; the bytes of an argument must not change while a call runs.
  */
 public final class Keyspace extends Handle {
     private final Store store;
@@ -46,8 +46,8 @@ public final class Keyspace extends Handle {
     /**
      * Reads a value into a buffer, from its position on. Direct buffers cost no copy on the way.
      *
-     * @return the size of the value, or -1 if there is none. If the buffer has less room, it gets as
-     *     much as fits. Its limit is then set behind what was written; its position stays.
+     * @return the size of the value, or -1 if there is none. If the buffer has less room, it gets
+     *     as much as fits. Its limit is then set behind what was written; its position stays.
      */
     public int get(ByteBuffer key, ByteBuffer value) {
         int room = value.remaining();
@@ -68,7 +68,7 @@ public final class Keyspace extends Handle {
         return size;
     }
 
-    /** The values of many keys in their order, null for those without one. All are of one moment. */
+    /** The values of many keys in their order, null for those without one, all of one moment. */
     public List<byte[]> multiGet(List<byte[]> keys) {
         int bytes = keys.stream().mapToInt(key -> Math.addExact(key.length, 4)).reduce(0,
                 Math::addExact);
@@ -119,7 +119,7 @@ public final class Keyspace extends Handle {
         Native.delete(handle(), Objects.requireNonNull(key, "key"), sync);
     }
 
-    /** Removes the keys from {@code from} on and before {@code to}, by one record. Null: no bound. */
+    /** Removes the keys from {@code from} on and before {@code to}, by one record. Null: no end. */
     public void deleteRange(byte[] from, byte[] to) {
         Native.deleteRange(handle(), from, to, false);
     }

@@ -11,7 +11,8 @@ import org.runstone.RunstoneException.Code;
 
 /**
  * The native library: the file that the system property {@value #PROPERTY} names, or the one in the
- * jar, which is copied to a temporary directory, loaded, and removed at once: the loaded copy stays.
+ * jar, which is copied to a temporary directory, loaded, and removed at once: the loaded copy
+ * stays.
  */
 final class Library {
     static final String PROPERTY = "runstone.library";

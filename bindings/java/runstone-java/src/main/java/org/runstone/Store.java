@@ -19,8 +19,8 @@ import java.util.Objects;
  * }
  * }</pre>
  *
- * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. Whoever uses
- * one of them afterwards gets {@link RunstoneException.Closed}.
+ * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. Whoever
+ * uses one of them afterwards gets {@link RunstoneException.Closed}.
  */
 public final class Store extends Handle {
     private final Keyspace defaultKeyspace;

@@ -10,8 +10,8 @@ import java.util.Arrays;
 import java.util.Objects;
 
 /**
- * Writes that happen together or not at all, in order, over any keyspaces of one store. The bytes are
- * copied when they are added. One thread at a time may use it; {@link Store#write} does not change
+ * Writes that happen together or not at all, in order, over any keyspaces of one store. The bytes
+ * are copied when they are added. One thread at a time may use it; {@link Store#write} does not change
  * it, and {@link #clear} makes it ready for the next writes without giving its memory back.
  */
 public final class WriteBatch {
@@ -69,7 +69,8 @@ public final class WriteBatch {
         if (to != null && to.length == 0) {
             return this;
         }
-        return add(DELETE_RANGE, keyspace, from == null ? NOTHING : from, to == null ? NOTHING : to);
+        byte[] first = from == null ? NOTHING : from;
+        return add(DELETE_RANGE, keyspace, first, to == null ? NOTHING : to);
     }
 
     /** How many writes it holds. */

@@ -59,7 +59,8 @@ class MisuseTest {
         List<Executable> uses = List.of(
                 () -> keyspace.get(bytes("a")), () -> keyspace.put(bytes("a"), bytes("2")),
                 () -> keyspace.get(bytes("a"), snapshot), () -> keyspace.cursor(),
-                () -> keyspace.deleteRange(null, null), () -> keyspace.multiGet(List.of(bytes("a"))),
+                () -> keyspace.deleteRange(null, null),
+                () -> keyspace.multiGet(List.of(bytes("a"))),
                 () -> cursor.isValid(), () -> cursor.next(), () -> cursor.seek(bytes("a")),
                 () -> transaction.get(keyspace, bytes("a")), () -> transaction.commit(),
                 () -> store.write(batch), () -> store.flush(), () -> store.snapshot(),

@@ -64,7 +64,7 @@ final class Internals {
         StoreQueryUtils.updatePosition(position, context);
     }
 
-    /** The offset of the last record of a changelog that the brokers have; null if there is none. */
+    /** The offset of the last record of a changelog that the brokers have, or null. */
     static Long writtenOffset(StateStoreContext context, TopicPartition partition) {
         return context instanceof RecordCollector.Supplier supplier
                 && supplier.recordCollector() != null

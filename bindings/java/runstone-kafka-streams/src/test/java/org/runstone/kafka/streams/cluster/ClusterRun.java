@@ -13,13 +13,16 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.Random;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.LongDeserializer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -87,16 +90,21 @@ public final class ClusterRun {
                 Replays replays = new Replays(log("one"));
                 waitFor(90, replays::hasBegun);
                 say("two instances are up");
-                send(client, 0, events / 3);
+                send(client, 0, events / 6);
+                counts(client, events / 6);
+                say(events / 6 + " events are counted");
+                send(client, events / 6, events / 3);
                 one.kill();
-                say("instance one was killed, after " + events / 3 + " events");
+                say("instance one was killed, after " + events / 3
+                        + " events; the changelogs end at " + changelogEnd(client) + " in all");
                 send(client, events / 3, events / 2);
                 brokers.kill(1);
                 say("broker 1 was killed, after " + events / 2 + " events");
                 send(client, events / 2, 2 * events / 3);
                 replays.mark();
                 try (Jvm again = instance("one", brokers)) {
-                    say("instance one is started again, after " + 2 * events / 3 + " events");
+                    say("instance one is started again, after " + 2 * events / 3
+                            + " events; the changelogs end at " + changelogEnd(client));
                     send(client, 2 * events / 3, events);
                     brokers.start(1);
                     say("all events are sent; broker 1 is started again");
@@ -148,26 +156,7 @@ public final class ClusterRun {
 
     /** Reads committed counts until they add up, and compares each. */
     private void check(Properties client) throws Exception {
-        Map<String, Long> counts = new HashMap<>();
-        Properties config = new Properties();
-        config.putAll(client);
-        config.put("group.id", "check");
-        config.put("auto.offset.reset", "earliest");
-        config.put("isolation.level", "read_committed");
-        long until = System.nanoTime() + Duration.ofSeconds(180).toNanos();
-        try (KafkaConsumer<String, Long> consumer = new KafkaConsumer<>(
-                config, new StringDeserializer(), new LongDeserializer())) {
-            consumer.subscribe(List.of("counts"));
-            while (sum(counts) != events && System.nanoTime() < until) {
-                for (ConsumerRecord<String, Long> record : consumer.poll(Duration.ofSeconds(1))) {
-                    counts.put(record.key(), record.value());
-                }
-            }
-            // What was counted twice would come now.
-            for (ConsumerRecord<String, Long> record : consumer.poll(Duration.ofSeconds(5))) {
-                counts.put(record.key(), record.value());
-            }
-        }
+        Map<String, Long> counts = counts(client, events);
         int wrong = 0;
         for (int key = 0; key < keys; key++) {
             wrong += counts.getOrDefault("key-" + key, 0L) == expected[key] ? 0 : 1;
@@ -176,6 +165,47 @@ public final class ClusterRun {
                 + " keys have a wrong count");
         if (wrong > 0) {
             throw new IllegalStateException(wrong + " counts are wrong; logs are in " + directory);
+        }
+    }
+
+    /** Committed counts, read until they add up to {@code target}, and a while longer. */
+    private static Map<String, Long> counts(Properties client, int target) {
+        Map<String, Long> counts = new HashMap<>();
+        Properties config = new Properties();
+        config.putAll(client);
+        config.put("auto.offset.reset", "earliest");
+        config.put("isolation.level", "read_committed");
+        long until = System.nanoTime() + Duration.ofSeconds(180).toNanos();
+        try (KafkaConsumer<String, Long> consumer = new KafkaConsumer<>(
+                config, new StringDeserializer(), new LongDeserializer())) {
+            consumer.assign(partitions("counts"));
+            consumer.seekToBeginning(consumer.assignment());
+            while (sum(counts) != target && System.nanoTime() < until) {
+                for (ConsumerRecord<String, Long> record : consumer.poll(Duration.ofSeconds(1))) {
+                    counts.put(record.key(), record.value());
+                }
+            }
+            // What was counted twice would come now.
+            for (ConsumerRecord<String, Long> record : consumer.poll(Duration.ofSeconds(3))) {
+                counts.put(record.key(), record.value());
+            }
+        }
+        return counts;
+    }
+
+    private static List<TopicPartition> partitions(String topic) {
+        return IntStream.range(0, PARTITIONS).mapToObj(number -> new TopicPartition(topic, number))
+                .toList();
+    }
+
+    /** The sum of the end offsets of the changelog's partitions. */
+    private static long changelogEnd(Properties client) throws Exception {
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        partitions("counting-counts-changelog")
+                .forEach(partition -> asked.put(partition, OffsetSpec.latest()));
+        try (Admin admin = Admin.create(client)) {
+            return admin.listOffsets(asked).all().get().values().stream()
+                    .mapToLong(end -> end.offset()).sum();
         }
     }
 

@@ -15,8 +15,8 @@ import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 
 /**
- * Counts the events of each key, exactly once. Says on its output which records of the changelogs it
- * replays, in lines that {@link Replays} reads.
+ * Counts the events of each key, exactly once. Says on its output which records of the changelogs
+ * it replays, in lines that {@link Replays} reads.
  */
 public final class Instance {
     private Instance() {

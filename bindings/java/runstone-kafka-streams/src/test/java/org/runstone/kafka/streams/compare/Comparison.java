@@ -79,7 +79,8 @@ public final class Comparison {
         for (int column = 0; column < columns.length; column++) {
             double their = median(theirs, column);
             double our = median(ours, column);
-            System.out.printf(Locale.ROOT, "%-26s %-18s RocksDB %,14.1f   Runstone %,14.1f   %.2fx%n",
+            System.out.printf(Locale.ROOT,
+                    "%-26s %-18s RocksDB %,14.1f   Runstone %,14.1f   %.2fx%n",
                     name, columns[column], their, our, our / their);
         }
     }

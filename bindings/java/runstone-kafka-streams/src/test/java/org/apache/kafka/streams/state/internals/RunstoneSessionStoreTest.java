@@ -42,8 +42,8 @@ class RunstoneSessionStoreTest extends AbstractSessionBytesStoreTest {
     }
 
     /**
-     * Upstream's test goes on with a store that it has closed: its segments open again. Ours refuses
-     * that, so this one restores into a new store.
+     * Upstream's test goes on with a store that it has closed: its segments open again. Ours
+     * refuses that, so this one restores into a new store.
      */
     @Override
     @Test

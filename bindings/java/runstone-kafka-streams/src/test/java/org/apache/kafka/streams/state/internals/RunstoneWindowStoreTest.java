@@ -19,7 +19,8 @@ class RunstoneWindowStoreTest extends AbstractWindowBytesStoreTest {
             Serde<K> keySerde, Serde<V> valueSerde) {
         return Stores.windowStoreBuilder(
                 RunstoneStores.windowStore(
-                        "windows-" + built++, ofMillis(retention), ofMillis(size), retainDuplicates),
+                        "windows-" + built++, ofMillis(retention), ofMillis(size),
+                        retainDuplicates),
                 keySerde, valueSerde).build();
     }
 }
