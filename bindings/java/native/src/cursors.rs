@@ -78,7 +78,7 @@ extern "system" fn Java_org_runstone_Native_closeCursor<'l>(
 }
 
 /// Fills a page. Gives the bytes used, with [`IS_LAST`] if there is no more. If not even the first
-/// entry fits, it gives the size that the page must have as a negative number, and the cursor stays.
+/// entry fits, it gives the size that the page must have, as a negative number, and stays.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_fetch<'l>(
     env: EnvUnowned<'l>,
@@ -128,7 +128,8 @@ impl Walk {
     }
 
     fn step(&mut self) -> Result<()> {
-        Ok(if self.is_forward { self.cursor.next()? } else { self.cursor.prev()? })
+        let stepped = if self.is_forward { self.cursor.next() } else { self.cursor.prev() };
+        Ok(stepped?)
     }
 
     fn fetch(&mut self, room: usize) -> Result<jlong> {

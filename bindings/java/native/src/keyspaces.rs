@@ -1,14 +1,15 @@
 //! Keyspaces: reads and single writes.
 
-use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray};
+use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
 use runstone::{Durability, Keyspace, Value, WriteOptions};
-use runstone_boundary::{Failure, Handles, Result};
+use runstone_boundary::{Failure, Handles, Result, options};
 
 use crate::bytes::{Copied, array, direct, fill_direct, size};
-use crate::calls::{call, handle, refused};
+use crate::calls::{call, handle, optional_text, refused, text};
 use crate::snapshots::moment;
+use crate::stores::STORES;
 
 /// Open keyspaces.
 pub static KEYSPACES: Handles<Keyspace> = Handles::new(2, "keyspace");
@@ -26,6 +27,30 @@ fn value(keyspace: jlong, key: &[u8], snapshot: jlong) -> Result<Option<Value>> 
     Ok(match moment(snapshot)? {
         None => keyspace.get(key)?,
         Some(snapshot) => keyspace.get_at(key, &snapshot)?,
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_openKeyspace<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+    name: JString<'l>,
+    options: JString<'l>,
+    may_make: jboolean,
+) -> jlong {
+    call(env, |env| {
+        let store = STORES.get(handle(store))?;
+        let name = text(env, &name, "name of the keyspace")?;
+        let options = optional_text(env, &options, "options")?;
+        let keyspace = match may_make {
+            false => store.keyspace(&name)?,
+            true => {
+                let options = options.map(|text| options::of_keyspace(&text)).transpose()?;
+                store.open_keyspace(&name, options)?
+            }
+        };
+        Ok(KEYSPACES.keep(keyspace)?.get() as jlong)
     })
 }
 
@@ -180,13 +205,14 @@ extern "system" fn Java_org_runstone_Native_deleteRange<'l>(
     call(env, |env| {
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let range = bounds(env, &from, &to)?;
-        Ok(match range {
-            (None, None) => keyspace.clear()?,
+        let deleted = match range {
+            (None, None) => keyspace.clear(),
             (from, Some(to)) => {
-                keyspace.delete_range_with(from.unwrap_or_default()..to, durability(sync))?
+                keyspace.delete_range_with(from.unwrap_or_default()..to, durability(sync))
             }
-            (Some(from), None) => keyspace.delete_range_with(from.., durability(sync))?,
-        })
+            (Some(from), None) => keyspace.delete_range_with(from.., durability(sync)),
+        };
+        Ok(deleted?)
     });
 }
 

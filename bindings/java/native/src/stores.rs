@@ -2,12 +2,11 @@
 
 use jni::EnvUnowned;
 use jni::objects::{JClass, JObject, JString};
-use jni::sys::{jboolean, jlong};
+use jni::sys::jlong;
 use runstone::Store;
 use runstone_boundary::{Handles, options};
 
-use crate::calls::{call, handle, optional_text, string, text};
-use crate::keyspaces::KEYSPACES;
+use crate::calls::{call, handle, string, text};
 
 /// Open stores.
 pub static STORES: Handles<Store> = Handles::new(1, "store");
@@ -47,30 +46,6 @@ extern "system" fn Java_org_runstone_Native_closeStore<'l>(
         STORES.close(handle(store))?;
         Ok(open.close()?)
     });
-}
-
-#[unsafe(no_mangle)]
-extern "system" fn Java_org_runstone_Native_openKeyspace<'l>(
-    env: EnvUnowned<'l>,
-    _: JClass<'l>,
-    store: jlong,
-    name: JString<'l>,
-    options: JString<'l>,
-    may_make: jboolean,
-) -> jlong {
-    call(env, |env| {
-        let store = STORES.get(handle(store))?;
-        let name = text(env, &name, "name of the keyspace")?;
-        let options = optional_text(env, &options, "options")?;
-        let keyspace = match may_make {
-            false => store.keyspace(&name)?,
-            true => {
-                let options = options.map(|text| options::of_keyspace(&text)).transpose()?;
-                store.open_keyspace(&name, options)?
-            }
-        };
-        Ok(KEYSPACES.keep(keyspace)?.get() as jlong)
-    })
 }
 
 #[unsafe(no_mangle)]
