@@ -17,6 +17,7 @@ import java.util.Map;
 import java.util.Random;
 import java.util.TreeMap;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringSerializer;
 import org.apache.kafka.common.utils.Bytes;
@@ -52,7 +53,8 @@ class CommitTest {
         config.put(Backing.MAX_UNCOMMITTED, Long.toString(maxUncommitted));
         context = new InternalMockProcessorContext<>(directory.toFile(), Serdes.Bytes(),
                 Serdes.ByteArray(), new StreamsConfig(config));
-        context.setRecordContext(new ProcessorRecordContext(0, 7, 0, "input", null));
+        context.setRecordContext(new ProcessorRecordContext(
+                0, 7, 0, "input", new RecordHeaders()));
         KeyValueStore<Bytes, byte[]> store = RunstoneStores.keyValueStore("store").get();
         store.init(context, store);
         return store;
