@@ -14,5 +14,7 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 JAVA_OPTIONS="-Xmx256m -XX:+UseSerialGC"
-run_main org.runstone.kafka.streams.cluster.ClusterRun "$runs" "$events" "$keys" \
-    "$(mktemp -d -t runstone-cluster.XXXXXX)"
+# Logs of a run that failed stay there.
+directory=$(mktemp -d -t runstone-cluster.XXXXXX)
+run_main org.runstone.kafka.streams.cluster.ClusterRun "$runs" "$events" "$keys" "$directory"
+rmdir "$directory"
