@@ -612,3 +612,20 @@ fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
     std::thread::spawn(move || done.send(keyspace.put("c", "d").is_ok()));
     wait.recv_timeout(std::time::Duration::from_secs(10)).expect("the next write ends");
 }
+
+/// A keyspace that was made or dropped after the close failed at the lock, which was let go; a
+/// transaction began.
+#[test]
+fn a_closed_store_says_that_it_is_closed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Store::open(dir.path(), options()).expect("open");
+    store.open_keyspace("old", None).expect("open");
+    let late = store.clone();
+    store.close().expect("close");
+    for name in ["old", "new"] {
+        assert!(matches!(late.open_keyspace(name, None), Err(runstone::Error::Closed)), "{name}");
+    }
+    assert!(matches!(late.drop_keyspace("old"), Err(runstone::Error::Closed)));
+    let begun = late.begin(runstone::TransactionOptions::default());
+    assert!(matches!(begun, Err(runstone::Error::Closed)));
+}

@@ -27,6 +27,7 @@ impl Engine {
             options.check()?;
         }
         self.env.check_caller()?;
+        self.schedule.check_open()?;
         let found = self.catalog.find_keyspace(name);
         reached!(KeyspaceFound);
         let outcome = match (found, options) {
@@ -125,6 +126,7 @@ impl Engine {
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         // A full disk is a reason to drop one.
         self.env.check_not_stopped()?;
+        self.schedule.check_open()?;
         let unknown = || Error::UnknownKeyspace { name: name.to_string() };
         let keyspace = self.catalog.find_keyspace(name).ok_or_else(unknown)?;
         reached!(KeyspaceFound);

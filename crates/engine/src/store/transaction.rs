@@ -83,6 +83,7 @@ impl Store {
 impl Transaction {
     pub(crate) fn begin(store: &Arc<Engine>, options: TransactionOptions) -> Result<Transaction> {
         store.env.check_caller()?;
+        store.schedule.check_open()?;
         let is_serializable = options.isolation == Isolation::Serializable;
         let reads = is_serializable.then(|| Mutex::new(ReadSet::new(options.max_tracked_bytes)));
         let locks = match options.mode {
