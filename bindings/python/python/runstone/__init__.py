@@ -1,0 +1,180 @@
+"""Runstone: an embedded key-value store whose shape is a choice.
+
+>>> import runstone
+>>> with runstone.open(path) as db:          # doctest: +SKIP
+...     db[b"apple"] = b"red"
+...     for key, value in db.items(prefix=b"a"):
+...         print(key, value)
+
+A store is a mutable mapping from bytes to bytes, and so is each of its keyspaces. Every call that can
+wait lets other threads run. A store that is not closed is closed when the interpreter ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import weakref
+from collections.abc import MutableMapping
+from typing import Any, Callable, Mapping, Optional, Union
+
+from . import _runstone
+from ._runstone import (
+    Busy,
+    Closed,
+    Conflict,
+    Corruption,
+    Cursor,
+    Deadlock,
+    Error,
+    ForeignFiles,
+    InsideCallback,
+    Internal,
+    InUse,
+    InvalidArgument,
+    Keyspace,
+    LockTimeout,
+    MergeFailed,
+    NewerFormat,
+    NoSpace,
+    NotAStore,
+    OtherProcess,
+    ReadOnly,
+    Snapshot,
+    Stopped,
+    Storage,
+    Store,
+    Transaction,
+    UnknownKeyspace,
+    Walk,
+    WriteBatch,
+    __version__,
+    destroy,
+)
+
+__all__ = [
+    "Busy",
+    "Closed",
+    "Conflict",
+    "Corruption",
+    "Cursor",
+    "Deadlock",
+    "Error",
+    "ForeignFiles",
+    "InUse",
+    "InsideCallback",
+    "Internal",
+    "InvalidArgument",
+    "Keyspace",
+    "LockTimeout",
+    "MergeFailed",
+    "NewerFormat",
+    "NoSpace",
+    "NotAStore",
+    "OtherProcess",
+    "ReadOnly",
+    "Snapshot",
+    "Stopped",
+    "Storage",
+    "Store",
+    "Transaction",
+    "UnknownKeyspace",
+    "Walk",
+    "WriteBatch",
+    "__version__",
+    "destroy",
+    "get_view",
+    "open",
+    "to_toml",
+]
+
+MutableMapping.register(Keyspace)
+
+Merger = Callable[[bytes, Optional[bytes], "list[bytes]"], bytes]
+Filter = Callable[[int, bytes, bytes], Union[bool, bytes]]
+
+# Stores that are open. Their threads may call Python, so they end before the interpreter does.
+_open: "weakref.WeakSet[Store]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for store in list(_open):
+        try:
+            store.close()
+        except Error:
+            # There is nobody left to tell; what was written is in the log.
+            pass
+
+
+def open(
+    path: Union[str, "os.PathLike[str]"],
+    *,
+    merge_operators: Optional[Mapping[str, Merger]] = None,
+    compaction_filters: Optional[Mapping[str, Filter]] = None,
+    **options: Any,
+) -> Store:
+    """Opens the store in a directory, or makes it there.
+
+    Options have the names of the store's: ``memory_budget_bytes="1G"``, ``durability="sync"``,
+    ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds those
+    of the default keyspace, as ``runstone help options`` lists them.
+
+    A merge operator is a function of a key, its value or None, and a list of operands, oldest first;
+    it gives the new value. A compaction filter is a function of a level, a key and a value; it gives
+    True to keep the entry, False to remove it, or another value.
+    """
+    store = _runstone.open(
+        os.fspath(path),
+        to_toml(options),
+        dict(merge_operators or {}),
+        dict(compaction_filters or {}),
+    )
+    _open.add(store)
+    return store
+
+
+def to_toml(options: Mapping[str, Any]) -> str:
+    """Options as TOML, which `Store.keyspace` takes: to_toml({"block_bytes": "8K"})."""
+    lines = [f"{name} = {_toml(value)}" for name, value in options.items()
+             if not isinstance(value, Mapping)]
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+    if isinstance(value, Mapping):
+        pairs = (f"{name} = {_toml(inner)}" for name, inner in value.items())
+        return "{ " + ", ".join(pairs) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    raise InvalidArgument(f"an option is a number, text, bool, list or dict, not {value!r}")
+
+
+def get_view(
+    keyspace: Keyspace, key: bytes, *, snapshot: Optional[Snapshot] = None
+) -> Optional[memoryview]:
+    """The value of a key as a read-only memoryview of the store's own memory; None if it is absent.
+
+    Nothing is copied where the value is larger than 4 KiB. The view keeps its block in memory: let
+    it go soon.
+    """
+    view = keyspace._view(key, snapshot=snapshot)
+    if view is None:
+        return None
+    if len(view) == 0:
+        return memoryview(b"")
+    array = (ctypes.c_ubyte * len(view)).from_address(view.address)
+    # The memoryview keeps the array, and the array the value.
+    array._runstone_value = view  # type: ignore[attr-defined]
+    return memoryview(array).cast("B").toreadonly()

@@ -1,0 +1,335 @@
+"""What the native part of runstone looks like from Python."""
+
+import os
+from types import TracebackType
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Generic,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    MutableMapping,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+    overload,
+)
+
+Buffer = Union[bytes, bytearray, memoryview]
+_T = TypeVar("_T")
+_D = TypeVar("_D")
+_Entries = Union[Mapping[bytes, bytes], Iterable[Tuple[bytes, bytes]]]
+
+__version__: str
+
+class Error(Exception):
+    """What the store refuses, or cannot do."""
+
+class InvalidArgument(Error): ...
+class NotAStore(Error): ...
+class ForeignFiles(Error): ...
+class NewerFormat(Error): ...
+class InUse(Error): ...
+class OtherProcess(Error): ...
+class ReadOnly(Error): ...
+class NoSpace(Error): ...
+class Stopped(Error): ...
+class UnknownKeyspace(Error): ...
+class MergeFailed(Error): ...
+class Conflict(Error): ...
+class LockTimeout(Error): ...
+class Deadlock(Error): ...
+class Closed(Error): ...
+class Corruption(Error): ...
+class Storage(Error): ...
+class InsideCallback(Error): ...
+class Busy(Error): ...
+class Internal(Error): ...
+
+class _Closing:
+    def close(self) -> None: ...
+    def __enter__(self: _T) -> _T: ...
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None: ...
+
+class Walk(_Closing, Iterator[_T], Generic[_T]):
+    """An iterator that reads ahead. It shows the moment when it was made."""
+
+    def __iter__(self) -> Walk[_T]: ...
+    def __next__(self) -> _T: ...
+    def seek(self, key: Buffer) -> None:
+        """Goes on at the first key that is not less, or backwards at the last not greater."""
+
+class Cursor(_Closing):
+    """A place in a keyspace. The moves tell whether it is on an entry."""
+
+    def first(self) -> bool: ...
+    def last(self) -> bool: ...
+    def next(self) -> bool: ...
+    def previous(self) -> bool: ...
+    def seek(self, key: Buffer) -> bool: ...
+    def seek_for_previous(self, key: Buffer) -> bool: ...
+    @property
+    def valid(self) -> bool: ...
+    @property
+    def key(self) -> Optional[bytes]: ...
+    @property
+    def value(self) -> Optional[bytes]: ...
+
+class Snapshot(_Closing):
+    """A view of all keyspaces that later writes do not change."""
+
+class View:
+    @property
+    def address(self) -> int: ...
+    def __len__(self) -> int: ...
+
+# At run time it is registered as a MutableMapping; its views are iterators.
+class Keyspace:
+    """An ordered, mutable mapping from bytes to bytes."""
+
+    @property
+    def name(self) -> str: ...
+    def __getitem__(self, key: Buffer) -> bytes: ...
+    def __setitem__(self, key: Buffer, value: Buffer) -> None: ...
+    def __delitem__(self, key: Buffer) -> None: ...
+    def __contains__(self, key: object) -> bool: ...
+    def __iter__(self) -> Walk[bytes]: ...
+    def __len__(self) -> int:
+        """Counts the keys one by one."""
+    def __bool__(self) -> bool: ...
+    @overload
+    def get(self, key: Buffer, *, snapshot: Optional[Snapshot] = None) -> Optional[bytes]: ...
+    @overload
+    def get(
+        self, key: Buffer, default: _D, *, snapshot: Optional[Snapshot] = None
+    ) -> Union[bytes, _D]: ...
+    def _view(self, key: Buffer, *, snapshot: Optional[Snapshot] = None) -> Optional[View]: ...
+    def multi_get(self, keys: List[bytes]) -> List[Optional[bytes]]:
+        """Looks up many keys at one moment; the results are in their order."""
+    def put(
+        self,
+        key: Buffer,
+        value: Buffer,
+        *,
+        sync: Optional[bool] = None,
+        ttl: Optional[float] = None,
+    ) -> None:
+        """Stores a value. `sync`: it survives a power loss. `ttl`: it expires after seconds."""
+    def delete(self, key: Buffer, *, sync: Optional[bool] = None) -> None:
+        """Removes a key. Removing an absent key is no error."""
+    def delete_range(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        sync: Optional[bool] = None,
+    ) -> None:
+        """Removes the keys of a range, or those of a prefix, by one record."""
+    def merge(self, key: Buffer, operand: Buffer, *, sync: Optional[bool] = None) -> None:
+        """Changes a value by an operand of the keyspace's merge operator, without a read."""
+    def compare_and_swap(
+        self, key: Buffer, expected: Optional[Buffer], new: Optional[Buffer]
+    ) -> bool:
+        """Gives a key a new value (None: deletes it) if it has the expected one (None: none)."""
+    def keys(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        reverse: bool = False,
+        snapshot: Optional[Snapshot] = None,
+    ) -> Walk[bytes]: ...
+    def values(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        reverse: bool = False,
+        snapshot: Optional[Snapshot] = None,
+    ) -> Walk[bytes]: ...
+    def items(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        reverse: bool = False,
+        snapshot: Optional[Snapshot] = None,
+    ) -> Walk[Tuple[bytes, bytes]]: ...
+    def cursor(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        snapshot: Optional[Snapshot] = None,
+    ) -> Cursor: ...
+    @overload
+    def pop(self, key: Buffer) -> bytes: ...
+    @overload
+    def pop(self, key: Buffer, default: _D) -> Union[bytes, _D]: ...
+    def popitem(self) -> Tuple[bytes, bytes]:
+        """Removes the first entry."""
+    def setdefault(self, key: Buffer, default: Buffer) -> bytes: ...
+    def update(self, entries: _Entries) -> None:
+        """Puts all entries, together or none."""
+    def clear(self) -> None: ...
+    def estimate(
+        self, start: Optional[Buffer] = None, stop: Optional[Buffer] = None
+    ) -> Tuple[int, int]:
+        """About how many entries and bytes a range holds."""
+    def compact(self, start: Optional[Buffer] = None, stop: Optional[Buffer] = None) -> None: ...
+
+class WriteBatch:
+    """Writes that happen together. A `with` block writes them at its end, unless it raises."""
+
+    def __setitem__(self, key: Buffer, value: Buffer) -> None: ...
+    def __delitem__(self, key: Buffer) -> None: ...
+    def __len__(self) -> int: ...
+    def put(
+        self, key: Buffer, value: Buffer, *, keyspace: Optional[Keyspace] = None
+    ) -> None: ...
+    def delete(self, key: Buffer, *, keyspace: Optional[Keyspace] = None) -> None: ...
+    def merge(
+        self, key: Buffer, operand: Buffer, *, keyspace: Optional[Keyspace] = None
+    ) -> None: ...
+    def delete_range(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        keyspace: Optional[Keyspace] = None,
+    ) -> None: ...
+    def clear(self) -> None: ...
+    def write(self) -> None: ...
+    def __enter__(self) -> WriteBatch: ...
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None: ...
+
+class Transaction:
+    """Reads and writes together. A `with` block commits at its end, or rolls back if it raises."""
+
+    def __setitem__(self, key: Buffer, value: Buffer) -> None: ...
+    def __delitem__(self, key: Buffer) -> None: ...
+    @overload
+    def get(self, key: Buffer, *, keyspace: Optional[Keyspace] = None) -> Optional[bytes]: ...
+    @overload
+    def get(
+        self, key: Buffer, default: _D, *, keyspace: Optional[Keyspace] = None
+    ) -> Union[bytes, _D]: ...
+    @overload
+    def get_for_update(
+        self, key: Buffer, *, keyspace: Optional[Keyspace] = None
+    ) -> Optional[bytes]: ...
+    @overload
+    def get_for_update(
+        self, key: Buffer, default: _D, *, keyspace: Optional[Keyspace] = None
+    ) -> Union[bytes, _D]: ...
+    def put(
+        self, key: Buffer, value: Buffer, *, keyspace: Optional[Keyspace] = None
+    ) -> None: ...
+    def delete(self, key: Buffer, *, keyspace: Optional[Keyspace] = None) -> None: ...
+    def merge(
+        self, key: Buffer, operand: Buffer, *, keyspace: Optional[Keyspace] = None
+    ) -> None: ...
+    def delete_range(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        keyspace: Optional[Keyspace] = None,
+    ) -> None: ...
+    def keys(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        reverse: bool = False,
+        keyspace: Optional[Keyspace] = None,
+    ) -> Walk[bytes]: ...
+    def items(
+        self,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        *,
+        prefix: Optional[Buffer] = None,
+        reverse: bool = False,
+        keyspace: Optional[Keyspace] = None,
+    ) -> Walk[Tuple[bytes, bytes]]: ...
+    def set_savepoint(self) -> None: ...
+    def rollback_to_savepoint(self) -> None: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def __enter__(self) -> Transaction: ...
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None: ...
+
+class Store(Keyspace):
+    """An open store. As a mapping it is its default keyspace."""
+
+    @property
+    def path(self) -> os.PathLike[str]: ...
+    def keyspace(
+        self, name: str, options: Optional[str] = None, *, create: bool = True
+    ) -> Keyspace:
+        """A keyspace, which is made if it does not exist. `options` is TOML: see `to_toml`."""
+    def drop_keyspace(self, name: str) -> None: ...
+    def keyspaces(self) -> List[str]: ...
+    def write_batch(self, *, sync: Optional[bool] = None) -> WriteBatch: ...
+    def transaction(
+        self,
+        *,
+        serializable: bool = False,
+        pessimistic: bool = False,
+        sync: Optional[bool] = None,
+    ) -> Transaction: ...
+    def snapshot(self) -> Snapshot: ...
+    def sync(self) -> None: ...
+    def flush(self) -> None: ...
+    def wait_idle(self) -> None: ...
+    def checkpoint(self, path: Union[str, os.PathLike[str]]) -> None: ...
+    def verify(self) -> int:
+        """Reads and checks everything, and gives how many bytes; damage raises Corruption."""
+    def metrics(self) -> str:
+        """The counters as a text for Prometheus."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Store: ...
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None: ...
+
+def open(
+    path: str,
+    options: str,
+    merge_operators: Dict[str, Callable[..., Any]],
+    compaction_filters: Dict[str, Callable[..., Any]],
+) -> Store: ...
+def destroy(path: Union[str, os.PathLike[str]]) -> None:
+    """Removes the files of a store."""

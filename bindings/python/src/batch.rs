@@ -1,0 +1,114 @@
+//! Batches: writes that happen together or not at all.
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use runstone::{Batch, Store};
+use runstone_boundary::{Code, Failure, Result};
+
+use crate::bytes::Buffer;
+use crate::errors::{outcome, wait};
+use crate::keyspace::{Keyspace, bounds, write_options};
+
+/// Writes that happen together. As a context manager it writes them at the end of the block, unless
+/// the block raises.
+#[pyclass(frozen, module = "runstone")]
+pub struct WriteBatch {
+    store: Store,
+    /// Where writes go that name no keyspace.
+    keyspace: runstone::Keyspace,
+    batch: Mutex<Batch>,
+    sync: Option<bool>,
+}
+
+impl WriteBatch {
+    pub fn new(store: Store, keyspace: runstone::Keyspace, sync: Option<bool>) -> WriteBatch {
+        WriteBatch { store, keyspace, batch: Mutex::new(Batch::new()), sync }
+    }
+
+    fn add(
+        &self,
+        keyspace: Option<&Keyspace>,
+        work: impl FnOnce(&mut Batch, &runstone::Keyspace) -> Result<()>,
+    ) -> PyResult<()> {
+        let what = "another thread is using the batch";
+        let batch = self.batch.try_lock().ok_or_else(|| Failure::new(Code::Busy, what));
+        let mut batch = outcome(batch)?;
+        let keyspace = keyspace.map_or(&self.keyspace, |keyspace| &keyspace.inner);
+        outcome(work(&mut batch, keyspace))
+    }
+}
+
+#[pymethods]
+impl WriteBatch {
+    #[pyo3(signature = (key, value, *, keyspace=None))]
+    fn put(&self, key: Buffer, value: Buffer, keyspace: Option<&Keyspace>) -> PyResult<()> {
+        self.add(keyspace, |batch, keyspace| Ok(batch.put(keyspace, &key, &value)?))
+    }
+
+    fn __setitem__(&self, key: Buffer, value: Buffer) -> PyResult<()> {
+        self.put(key, value, None)
+    }
+
+    #[pyo3(signature = (key, *, keyspace=None))]
+    fn delete(&self, key: Buffer, keyspace: Option<&Keyspace>) -> PyResult<()> {
+        self.add(keyspace, |batch, keyspace| Ok(batch.delete(keyspace, &key)?))
+    }
+
+    fn __delitem__(&self, key: Buffer) -> PyResult<()> {
+        self.delete(key, None)
+    }
+
+    #[pyo3(signature = (key, operand, *, keyspace=None))]
+    fn merge(&self, key: Buffer, operand: Buffer, keyspace: Option<&Keyspace>) -> PyResult<()> {
+        self.add(keyspace, |batch, keyspace| Ok(batch.merge(keyspace, &key, &operand)?))
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, keyspace=None))]
+    fn delete_range(
+        &self,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<()> {
+        self.add(keyspace, |batch, keyspace| {
+            Ok(batch.delete_range::<Vec<u8>>(keyspace, bounds(start, stop, prefix)?)?)
+        })
+    }
+
+    fn clear(&self) -> PyResult<()> {
+        self.add(None, |batch, _| {
+            batch.clear();
+            Ok(())
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.try_lock().map_or(0, |batch| batch.len() as usize)
+    }
+
+    /// Writes what was collected, and forgets it.
+    fn write(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, || {
+            let what = "another thread is using the batch";
+            let mut batch = self.batch.try_lock().ok_or_else(|| Failure::new(Code::Busy, what))?;
+            self.store.write(&batch, write_options(self.sync))?;
+            batch.clear();
+            Ok(())
+        })
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if kind.is_none() { self.write(py) } else { self.clear() }
+    }
+}

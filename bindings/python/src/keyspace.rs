@@ -1,0 +1,399 @@
+//! A keyspace, which is a mutable mapping from bytes to bytes.
+
+use std::ops::Bound as End;
+use std::time::Duration;
+
+use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use runstone::{Durability, Value, WriteOptions};
+use runstone_boundary::Result;
+
+use crate::bytes::{Buffer, View};
+use crate::errors::wait;
+use crate::snapshot::Snapshot;
+use crate::walk::{Cursor, Place, Range, Shows, Walk};
+
+/// A keyspace of a store.
+#[pyclass(frozen, subclass, mapping, module = "runstone")]
+pub struct Keyspace {
+    pub inner: runstone::Keyspace,
+    /// Its store, for what concerns more than one key.
+    pub store: runstone::Store,
+}
+
+/// The options of a write.
+pub fn write_options(sync: Option<bool>) -> WriteOptions {
+    let durability = |sync| if sync { Durability::Sync } else { Durability::Buffered };
+    WriteOptions { durability: sync.map(durability) }
+}
+
+/// A time to live in seconds.
+fn time_to_live(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("a time to live of {seconds} s is none")))
+}
+
+fn bytes<'py>(py: Python<'py>, value: &Value) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, value)
+}
+
+impl Keyspace {
+    fn look_up(
+        &self,
+        py: Python<'_>,
+        key: &Buffer,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Option<Value>> {
+        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        wait(py, || {
+            Ok(match &snapshot {
+                None => self.inner.get(key)?,
+                Some(snapshot) => self.inner.get_at(key, snapshot)?,
+            })
+        })
+    }
+
+    fn missing(key: &Buffer) -> PyErr {
+        PyKeyError::new_err(key.to_vec())
+    }
+
+    fn walk(&self, py: Python<'_>, range: Range, shows: Shows, reverse: bool) -> PyResult<Walk> {
+        let keys_only = shows == Shows::Keys;
+        let cursor = wait(py, || -> Result<runstone::Cursor> {
+            let options = range.options()?;
+            Ok(self.inner.cursor(if keys_only { options.keys_only() } else { options })?)
+        })?;
+        Ok(Walk::new(Place::Store(Box::new(cursor)), shows, reverse))
+    }
+
+    /// The keyspace of a write: the one that is given, or this.
+    pub fn or<'a>(&'a self, given: Option<&'a Keyspace>) -> &'a runstone::Keyspace {
+        given.map_or(&self.inner, |given| &given.inner)
+    }
+}
+
+#[pymethods]
+impl Keyspace {
+    #[getter]
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    #[pyo3(signature = (key, default=None, *, snapshot=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: Buffer,
+        default: Option<Bound<'py, PyAny>>,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(match self.look_up(py, &key, snapshot)? {
+            None => default,
+            Some(value) => Some(bytes(py, &value).into_any()),
+        })
+    }
+
+    fn __getitem__<'py>(&self, py: Python<'py>, key: Buffer) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self.look_up(py, &key, None)?;
+        found.map(|value| bytes(py, &value)).ok_or_else(|| Keyspace::missing(&key))
+    }
+
+    #[pyo3(signature = (key, *, snapshot=None))]
+    fn _view(
+        &self,
+        py: Python<'_>,
+        key: Buffer,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Option<View>> {
+        Ok(self.look_up(py, &key, snapshot)?.map(View))
+    }
+
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Buffer>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let found = wait(py, || Ok(self.inner.multi_get(&keys)?))?;
+        Ok(found.iter().map(|value| value.as_ref().map(|value| bytes(py, value))).collect())
+    }
+
+    #[pyo3(signature = (key, value, *, sync=None, ttl=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: Buffer,
+        value: Buffer,
+        sync: Option<bool>,
+        ttl: Option<f64>,
+    ) -> PyResult<()> {
+        match ttl {
+            None => wait(py, || Ok(self.inner.put_with(&key, &value, write_options(sync))?)),
+            Some(seconds) => {
+                let ttl = time_to_live(seconds)?;
+                wait(py, || Ok(self.inner.put_with_ttl(&key, &value, ttl)?))
+            }
+        }
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: Buffer, value: Buffer) -> PyResult<()> {
+        wait(py, || Ok(self.inner.put(&key, &value)?))
+    }
+
+    #[pyo3(signature = (key, *, sync=None))]
+    fn delete(&self, py: Python<'_>, key: Buffer, sync: Option<bool>) -> PyResult<()> {
+        wait(py, || Ok(self.inner.delete_with(&key, write_options(sync))?))
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
+        self.take(py, &key)?.map(|_| ()).ok_or_else(|| Keyspace::missing(&key))
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: Buffer) -> PyResult<bool> {
+        wait(py, || Ok(self.inner.contains_key(&key)?))
+    }
+
+    /// Counts the keys one by one.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        wait(py, || {
+            let mut cursor = self.inner.cursor(runstone::ReadOptions::default().keys_only())?;
+            let mut count = 0;
+            cursor.seek_to_first()?;
+            while cursor.valid() {
+                count += 1;
+                cursor.next()?;
+            }
+            Ok(count)
+        })
+    }
+
+    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
+        wait(py, || Ok(!self.inner.is_empty()?))
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Walk> {
+        let range = Range { start: None, stop: None, prefix: None, snapshot: None };
+        self.walk(py, range, Shows::Keys, false)
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, snapshot=None))]
+    fn keys(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        reverse: bool,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Walk> {
+        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Keys, reverse)
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, snapshot=None))]
+    fn values(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        reverse: bool,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Walk> {
+        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Values, reverse)
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, snapshot=None))]
+    fn items(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        reverse: bool,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Walk> {
+        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Items, reverse)
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, snapshot=None))]
+    fn cursor(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        snapshot: Option<&Snapshot>,
+    ) -> PyResult<Cursor> {
+        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        let range = Range { start, stop, prefix, snapshot };
+        let cursor = wait(py, || Ok(self.inner.cursor(range.options()?)?))?;
+        Ok(Cursor::new(Place::Store(Box::new(cursor))))
+    }
+
+    #[pyo3(signature = (key, *default))]
+    fn pop<'py>(
+        &self,
+        py: Python<'py>,
+        key: Buffer,
+        default: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match self.take(py, &key)? {
+            Some(value) => Ok(bytes(py, &value).into_any()),
+            None => default.get_item(0).map_err(|_| Keyspace::missing(&key)),
+        }
+    }
+
+    fn popitem<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        loop {
+            let first = wait(py, || Ok(self.inner.first_key_value()?))?;
+            let Some((key, _)) = first else {
+                return Err(PyKeyError::new_err("the keyspace is empty"));
+            };
+            let found = wait(py, || Ok(self.inner.fetch_update(&key, |_| None)?))?;
+            // Otherwise somebody else took it.
+            if let Some(value) = found {
+                return Ok((PyBytes::new(py, &key), bytes(py, &value)));
+            }
+        }
+    }
+
+    fn setdefault<'py>(
+        &self,
+        py: Python<'py>,
+        key: Buffer,
+        default: Buffer,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let found = wait(py, || Ok(self.inner.put_if_absent(&key, &default)?))?;
+        Ok(found.map_or_else(|| PyBytes::new(py, &default), |value| bytes(py, &value)))
+    }
+
+    /// Puts all entries of a mapping or of pairs, together.
+    fn update(&self, py: Python<'_>, entries: &Bound<'_, PyAny>) -> PyResult<()> {
+        let pairs: Vec<(Buffer, Buffer)> = match entries.cast::<PyDict>() {
+            Ok(dict) => dict.items().extract()?,
+            Err(_) if entries.hasattr("keys")? => entries
+                .call_method0("keys")?
+                .try_iter()?
+                .map(|key| {
+                    let key = key?;
+                    Ok((key.extract()?, entries.get_item(&key)?.extract()?))
+                })
+                .collect::<PyResult<_>>()?,
+            Err(_) => entries.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?,
+        };
+        wait(py, || {
+            let mut batch = runstone::Batch::new();
+            for (key, value) in &pairs {
+                batch.put(&self.inner, key, value)?;
+            }
+            Ok(self.store.write(&batch, WriteOptions::default())?)
+        })
+    }
+
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, || Ok(self.inner.clear()?))
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, sync=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        sync: Option<bool>,
+    ) -> PyResult<()> {
+        wait(py, || {
+            let (start, stop) = bounds(start, stop, prefix)?;
+            Ok(self.inner.delete_range_with::<Vec<u8>>((start, stop), write_options(sync))?)
+        })
+    }
+
+    #[pyo3(signature = (key, operand, *, sync=None))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        key: Buffer,
+        operand: Buffer,
+        sync: Option<bool>,
+    ) -> PyResult<()> {
+        wait(py, || Ok(self.inner.merge_with(&key, &operand, write_options(sync))?))
+    }
+
+    #[pyo3(signature = (key, expected, new))]
+    fn compare_and_swap(
+        &self,
+        py: Python<'_>,
+        key: Buffer,
+        expected: Option<Buffer>,
+        new: Option<Buffer>,
+    ) -> PyResult<bool> {
+        wait(py, || {
+            Ok(self.inner.compare_and_swap(&key, expected.as_deref(), new.as_deref())?.is_ok())
+        })
+    }
+
+    #[pyo3(signature = (start=None, stop=None))]
+    fn estimate(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+    ) -> PyResult<(u64, u64)> {
+        wait(py, || {
+            let estimate = self.inner.estimate::<Vec<u8>>(bounds(start, stop, None)?)?;
+            Ok((estimate.entries, estimate.bytes))
+        })
+    }
+
+    #[pyo3(signature = (start=None, stop=None))]
+    fn compact(&self, py: Python<'_>, start: Option<Buffer>, stop: Option<Buffer>) -> PyResult<()> {
+        wait(py, || match (&start, &stop) {
+            (None, None) => Ok(self.inner.compact()?),
+            _ => Ok(self
+                .inner
+                .compact_range(start.as_deref().unwrap_or_default(), stop.as_deref())?),
+        })
+    }
+}
+
+impl Keyspace {
+    /// Removes a key, and gives its value.
+    fn take(&self, py: Python<'_>, key: &Buffer) -> PyResult<Option<Value>> {
+        wait(py, || Ok(self.inner.fetch_update(key, |_| None)?))
+    }
+}
+
+/// The bounds of a range or of a prefix.
+pub fn bounds(
+    start: Option<Buffer>,
+    stop: Option<Buffer>,
+    prefix: Option<Buffer>,
+) -> Result<(End<Vec<u8>>, End<Vec<u8>>)> {
+    let Some(prefix) = prefix else {
+        let start = start.map_or(End::Unbounded, |key| End::Included(key.to_vec()));
+        return Ok((start, stop.map_or(End::Unbounded, |key| End::Excluded(key.to_vec()))));
+    };
+    if start.is_some() || stop.is_some() {
+        let what = "give a prefix, or start and stop, not both";
+        return Err(runstone_boundary::Failure::invalid(what));
+    }
+    let start = prefix.to_vec();
+    let mut stop = start.clone();
+    // The least key behind all of the prefix: without the 0xff at its end, the last byte one up.
+    while stop.pop_if(|last| *last == u8::MAX).is_some() {}
+    let stop = match stop.last_mut() {
+        None => End::Unbounded,
+        Some(last) => {
+            *last += 1;
+            End::Excluded(stop)
+        }
+    };
+    Ok((End::Included(start), stop))
+}

@@ -1,0 +1,43 @@
+//! The part of the Python package that is not Python: `runstone._runstone`. What users see of it is
+//! declared in `python/runstone/__init__.pyi`.
+//!
+//! * [`errors`]: failures as exceptions. [`bytes`]: keys and values in and out.
+//! * [`keyspace`], [`store`]: a store is its default keyspace and more.
+//! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
+//! * [`programs`]: merge operators and compaction filters in Python.
+//!
+//! Every call that can wait lets other Python threads run. The engine tells what was closed, and a
+//! fork; panics end in an exception.
+
+#![forbid(unsafe_code)]
+// Documentation for users is in the stubs and in the Python sources.
+#![allow(missing_docs)]
+
+mod batch;
+mod bytes;
+mod errors;
+mod keyspace;
+mod programs;
+mod snapshot;
+mod store;
+mod transaction;
+mod walk;
+
+use pyo3::prelude::*;
+
+/// The native part of runstone.
+#[pymodule]
+fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::add(module)?;
+    module.add_class::<store::Store>()?;
+    module.add_class::<keyspace::Keyspace>()?;
+    module.add_class::<batch::WriteBatch>()?;
+    module.add_class::<snapshot::Snapshot>()?;
+    module.add_class::<transaction::Transaction>()?;
+    module.add_class::<walk::Walk>()?;
+    module.add_class::<walk::Cursor>()?;
+    module.add_class::<bytes::View>()?;
+    module.add_function(wrap_pyfunction!(store::open, module)?)?;
+    module.add_function(wrap_pyfunction!(store::destroy, module)?)
+}

@@ -1,0 +1,214 @@
+//! Transactions.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use runstone::{Isolation, Store, TransactionMode, TransactionOptions, Value};
+use runstone_boundary::Result;
+use runstone_boundary::transactions::{PagedCursor, SharedTransaction};
+
+use crate::bytes::Buffer;
+use crate::errors::wait;
+use crate::keyspace::{Keyspace, bounds, write_options};
+use crate::walk::{Place, Range, Shows, Walk};
+
+/// Reads and writes that happen together or not at all. As a context manager it commits at the end
+/// of the block, and rolls back if the block raises.
+#[pyclass(frozen, module = "runstone")]
+pub struct Transaction {
+    inner: SharedTransaction,
+    keyspace: runstone::Keyspace,
+    sync: Option<bool>,
+}
+
+impl Transaction {
+    pub fn begin(
+        store: &Store,
+        keyspace: runstone::Keyspace,
+        [serializable, pessimistic]: [bool; 2],
+        sync: Option<bool>,
+    ) -> Result<Transaction> {
+        let mut options = TransactionOptions::default();
+        if serializable {
+            options.isolation = Isolation::Serializable;
+        }
+        if pessimistic {
+            options.mode = TransactionMode::Pessimistic;
+        }
+        Ok(Transaction { inner: SharedTransaction::begin(store, options)?, keyspace, sync })
+    }
+
+    fn of<'a>(&'a self, keyspace: Option<&'a Keyspace>) -> &'a runstone::Keyspace {
+        keyspace.map_or(&self.keyspace, |keyspace| &keyspace.inner)
+    }
+
+    fn walk(
+        &self,
+        py: Python<'_>,
+        range: Range,
+        keyspace: Option<&Keyspace>,
+        shows: Shows,
+        reverse: bool,
+    ) -> PyResult<Walk> {
+        let keyspace = self.of(keyspace).clone();
+        let cursor = wait(py, || PagedCursor::new(self.inner.clone(), keyspace, range.options()?))?;
+        Ok(Walk::new(Place::Transaction(cursor), shows, reverse))
+    }
+}
+
+fn shown<'py>(
+    py: Python<'py>,
+    value: Option<Value>,
+    default: Option<Bound<'py, PyAny>>,
+) -> Option<Bound<'py, PyAny>> {
+    value.map(|value| PyBytes::new(py, &value).into_any()).or(default)
+}
+
+#[pymethods]
+impl Transaction {
+    #[pyo3(signature = (key, default=None, *, keyspace=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: Buffer,
+        default: Option<Bound<'py, PyAny>>,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let keyspace = self.of(keyspace);
+        let found = wait(py, || self.inner.read(|inner| Ok(inner.get(keyspace, &key)?)))?;
+        Ok(shown(py, found, default))
+    }
+
+    #[pyo3(signature = (key, default=None, *, keyspace=None))]
+    fn get_for_update<'py>(
+        &self,
+        py: Python<'py>,
+        key: Buffer,
+        default: Option<Bound<'py, PyAny>>,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let keyspace = self.of(keyspace);
+        let found = wait(py, || self.inner.write(|inner| inner.get_for_update(keyspace, &key)))?;
+        Ok(shown(py, found, default))
+    }
+
+    #[pyo3(signature = (key, value, *, keyspace=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: Buffer,
+        value: Buffer,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<()> {
+        let keyspace = self.of(keyspace);
+        wait(py, || self.inner.write(|inner| inner.put(keyspace, &key, &value)))
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: Buffer, value: Buffer) -> PyResult<()> {
+        self.put(py, key, value, None)
+    }
+
+    #[pyo3(signature = (key, *, keyspace=None))]
+    fn delete(&self, py: Python<'_>, key: Buffer, keyspace: Option<&Keyspace>) -> PyResult<()> {
+        let keyspace = self.of(keyspace);
+        wait(py, || self.inner.write(|inner| inner.delete(keyspace, &key)))
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
+        self.delete(py, key, None)
+    }
+
+    #[pyo3(signature = (key, operand, *, keyspace=None))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        key: Buffer,
+        operand: Buffer,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<()> {
+        let keyspace = self.of(keyspace);
+        wait(py, || self.inner.write(|inner| inner.merge(keyspace, &key, &operand)))
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, keyspace=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<()> {
+        let keyspace = self.of(keyspace);
+        wait(py, || {
+            let range = bounds(start, stop, prefix)?;
+            self.inner.write(|inner| inner.delete_range::<Vec<u8>>(keyspace, range))
+        })
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, keyspace=None))]
+    fn keys(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        reverse: bool,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<Walk> {
+        let range = Range { start, stop, prefix, snapshot: None };
+        self.walk(py, range, keyspace, Shows::Keys, reverse)
+    }
+
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, keyspace=None))]
+    fn items(
+        &self,
+        py: Python<'_>,
+        start: Option<Buffer>,
+        stop: Option<Buffer>,
+        prefix: Option<Buffer>,
+        reverse: bool,
+        keyspace: Option<&Keyspace>,
+    ) -> PyResult<Walk> {
+        let range = Range { start, stop, prefix, snapshot: None };
+        self.walk(py, range, keyspace, Shows::Items, reverse)
+    }
+
+    fn set_savepoint(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, || {
+            self.inner.write(|inner| {
+                inner.set_savepoint();
+                Ok(())
+            })
+        })
+    }
+
+    fn rollback_to_savepoint(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, || self.inner.write(runstone::Transaction::rollback_to_savepoint))
+    }
+
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, || self.inner.commit(write_options(self.sync)))
+    }
+
+    fn rollback(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, || self.inner.rollback())
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        // The block may have ended it itself.
+        if self.inner.read(|_| Ok(())).is_err() {
+            return Ok(());
+        }
+        if kind.is_none() { self.commit(py) } else { self.rollback(py) }
+    }
+}

@@ -1,0 +1,307 @@
+//! Iterators, and cursors that move both ways.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+use runstone::ReadOptions;
+use runstone_boundary::transactions::{Move, PagedCursor};
+use runstone_boundary::{Code, Failure, Result};
+
+use crate::bytes::Buffer;
+use crate::errors::{closed, outcome, wait};
+
+/// An iterator reads this many entries first, and twice as many each time after, up to the most.
+const FIRST_PAGE: usize = 8;
+const MOST_ENTRIES: usize = 512;
+/// So many bytes end a page.
+const MOST_BYTES: usize = 256 << 10;
+
+/// A cursor of a keyspace or of a transaction.
+pub enum Place {
+    Store(Box<runstone::Cursor>),
+    Transaction(PagedCursor),
+}
+
+impl Place {
+    fn go(&mut self, to: Move<'_>) -> Result<()> {
+        match self {
+            Place::Transaction(cursor) => cursor.go(to),
+            Place::Store(cursor) => Ok(match to {
+                Move::First => cursor.seek_to_first(),
+                Move::Last => cursor.seek_to_last(),
+                Move::Next => cursor.next(),
+                Move::Previous => cursor.prev(),
+                Move::Seek(key) => cursor.seek(key),
+                Move::SeekForPrevious(key) => cursor.seek_for_prev(key),
+            }?),
+        }
+    }
+
+    fn entry(&self) -> Option<(&[u8], &[u8])> {
+        match self {
+            Place::Store(cursor) => cursor.valid().then(|| (cursor.key(), cursor.value())),
+            Place::Transaction(cursor) => cursor.entry(),
+        }
+    }
+}
+
+/// What an iterator shows of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    Keys,
+    Values,
+    Items,
+}
+
+/// Which keys, at which moment, in which direction.
+pub struct Range {
+    pub start: Option<Buffer>,
+    pub stop: Option<Buffer>,
+    pub prefix: Option<Buffer>,
+    pub snapshot: Option<runstone::Snapshot>,
+}
+
+impl Range {
+    /// The options of a cursor.
+    pub fn options(&self) -> Result<ReadOptions> {
+        let (start, stop) = (self.start.as_deref(), self.stop.as_deref());
+        let options = match &self.prefix {
+            None => ReadOptions::default().with_bounds(start, stop),
+            Some(prefix) if start.is_none() && stop.is_none() => {
+                ReadOptions::default().with_prefix(prefix)
+            }
+            Some(_) => {
+                let what = "give a prefix, or start and stop, not both";
+                return Err(Failure::new(Code::InvalidArgument, what));
+            }
+        };
+        Ok(match &self.snapshot {
+            None => options,
+            Some(snapshot) => options.at(snapshot),
+        })
+    }
+}
+
+/// Entries that were read ahead: where they end in `bytes`.
+#[derive(Default)]
+struct Page {
+    bytes: Vec<u8>,
+    ends: VecDeque<(usize, usize)>,
+    /// Where the next entry begins.
+    at: usize,
+}
+
+impl Page {
+    fn next(&mut self) -> Option<(&[u8], &[u8])> {
+        let (key_end, value_end) = self.ends.pop_front()?;
+        let start = std::mem::replace(&mut self.at, value_end);
+        Some((&self.bytes[start..key_end], &self.bytes[key_end..value_end]))
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.at = 0;
+    }
+}
+
+struct Steps {
+    /// `None` once it is closed.
+    place: Option<Place>,
+    page: Page,
+    /// Entries of the next page.
+    size: usize,
+    /// Whether the cursor stands on the entry behind the page.
+    is_begun: bool,
+}
+
+impl Steps {
+    /// Reads a page.
+    fn fill(&mut self, is_reverse: bool) -> Result<()> {
+        let place = self.place.as_mut().ok_or_else(|| closed("iterator"))?;
+        let (start, step) = match is_reverse {
+            true => (Move::Last, Move::Previous),
+            false => (Move::First, Move::Next),
+        };
+        if !std::mem::replace(&mut self.is_begun, true) {
+            place.go(start)?;
+        }
+        self.page.clear();
+        while let Some((key, value)) = place.entry() {
+            self.page.bytes.extend_from_slice(key);
+            let key_end = self.page.bytes.len();
+            self.page.bytes.extend_from_slice(value);
+            self.page.ends.push_back((key_end, self.page.bytes.len()));
+            place.go(step)?;
+            if self.page.ends.len() >= self.size || self.page.bytes.len() >= MOST_BYTES {
+                break;
+            }
+        }
+        self.size = (self.size * 2).min(MOST_ENTRIES);
+        Ok(())
+    }
+}
+
+/// An iterator over keys, values or both.
+#[pyclass(frozen, module = "runstone")]
+pub struct Walk {
+    steps: Mutex<Steps>,
+    shows: Shows,
+    is_reverse: bool,
+}
+
+impl Walk {
+    pub fn new(place: Place, shows: Shows, is_reverse: bool) -> Walk {
+        let page = Page::default();
+        let steps = Steps { place: Some(place), page, size: FIRST_PAGE, is_begun: false };
+        Walk { steps: Mutex::new(steps), shows, is_reverse }
+    }
+
+    fn lock(&self) -> PyResult<MutexGuard<'_, Steps>> {
+        outcome(
+            self.steps
+                .try_lock()
+                .ok_or_else(|| Failure::new(Code::Busy, "another thread is using the iterator")),
+        )
+    }
+}
+
+#[pymethods]
+impl Walk {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut steps = self.lock()?;
+        if steps.page.ends.is_empty() {
+            let (steps, is_reverse) = (&mut *steps, self.is_reverse);
+            wait(py, move || steps.fill(is_reverse))?;
+        }
+        let Some((key, value)) = steps.page.next() else { return Ok(None) };
+        Ok(Some(match self.shows {
+            Shows::Keys => PyBytes::new(py, key).into_any(),
+            Shows::Values => PyBytes::new(py, value).into_any(),
+            Shows::Items => {
+                PyTuple::new(py, [PyBytes::new(py, key), PyBytes::new(py, value)])?.into_any()
+            }
+        }))
+    }
+
+    /// Goes on at the first key that is not less, or backwards at the last that is not greater.
+    fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
+        let mut steps = self.lock()?;
+        let (steps, is_reverse) = (&mut *steps, self.is_reverse);
+        wait(py, move || {
+            let place = steps.place.as_mut().ok_or_else(|| closed("iterator"))?;
+            steps.page.clear();
+            (steps.size, steps.is_begun) = (FIRST_PAGE, true);
+            place.go(if is_reverse { Move::SeekForPrevious(&key) } else { Move::Seek(&key) })
+        })
+    }
+
+    fn close(&self) -> PyResult<()> {
+        let mut steps = self.lock()?;
+        steps.place = None;
+        steps.page.clear();
+        Ok(())
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close()
+    }
+}
+
+/// A place in a keyspace that moves both ways.
+#[pyclass(frozen, module = "runstone")]
+pub struct Cursor(Mutex<Option<Place>>);
+
+impl Cursor {
+    pub fn new(place: Place) -> Cursor {
+        Cursor(Mutex::new(Some(place)))
+    }
+
+    /// Never waits: who has the lock may wait for the interpreter.
+    fn lock(&self) -> Result<MutexGuard<'_, Option<Place>>> {
+        let what = "another thread is using the cursor";
+        self.0.try_lock().ok_or_else(|| Failure::new(Code::Busy, what))
+    }
+
+    fn go(&self, py: Python<'_>, to: Move<'_>) -> PyResult<bool> {
+        wait(py, || {
+            let mut place = self.lock()?;
+            let place = place.as_mut().ok_or_else(|| closed("cursor"))?;
+            place.go(to)?;
+            Ok(place.entry().is_some())
+        })
+    }
+
+    fn show<T>(&self, part: impl FnOnce(&[u8], &[u8]) -> T) -> PyResult<Option<T>> {
+        let place = outcome(self.lock())?;
+        let place = outcome(place.as_ref().ok_or_else(|| closed("cursor")))?;
+        Ok(place.entry().map(|(key, value)| part(key, value)))
+    }
+}
+
+#[pymethods]
+impl Cursor {
+    fn first(&self, py: Python<'_>) -> PyResult<bool> {
+        self.go(py, Move::First)
+    }
+
+    fn last(&self, py: Python<'_>) -> PyResult<bool> {
+        self.go(py, Move::Last)
+    }
+
+    fn next(&self, py: Python<'_>) -> PyResult<bool> {
+        self.go(py, Move::Next)
+    }
+
+    fn previous(&self, py: Python<'_>) -> PyResult<bool> {
+        self.go(py, Move::Previous)
+    }
+
+    fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<bool> {
+        self.go(py, Move::Seek(&key))
+    }
+
+    fn seek_for_previous(&self, py: Python<'_>, key: Buffer) -> PyResult<bool> {
+        self.go(py, Move::SeekForPrevious(&key))
+    }
+
+    #[getter]
+    fn valid(&self) -> PyResult<bool> {
+        Ok(self.show(|_, _| ())?.is_some())
+    }
+
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.show(|key, _| PyBytes::new(py, key))
+    }
+
+    #[getter]
+    fn value<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        self.show(|_, value| PyBytes::new(py, value))
+    }
+
+    fn close(&self) -> PyResult<()> {
+        *outcome(self.lock())? = None;
+        Ok(())
+    }
+
+    fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close()
+    }
+}
