@@ -9,15 +9,26 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 14] = [
+pub const EDGES: [Edge<'_>; 15] = [
     ("crates/policy", &[]),
     ("crates/storage", &[]),
     ("crates/plot", &["policy"]),
+    ("crates/foreign", &[]),
     ("crates/engine", &["policy", "storage"]),
     ("crates/typed", &["engine"]),
     (
         "crates/cli",
-        &["engine", "plot", "policy", "storage", "device", "flash", "papers", "workloads"],
+        &[
+            "engine",
+            "foreign",
+            "plot",
+            "policy",
+            "storage",
+            "device",
+            "flash",
+            "papers",
+            "workloads",
+        ],
     ),
     ("devices/flash", &["policy", "storage"]),
     ("devices/device", &["engine", "flash"]),

@@ -1,0 +1,35 @@
+//! Reads databases of other stores, LevelDB and RocksDB, from their public formats: every key with
+//! its newest value, in order. Never writes into them, repairs nothing, and knows nothing of
+//! Runstone.
+//!
+//! 1. `CURRENT` names the manifest; its edits give the tables of each level, and which logs count
+//!    ([`Database::open`]).
+//! 2. The logs are read into memory; tables are read block by block, each checked by its checksum.
+//! 3. All of them are merged by key, the newest version first; what a delete hides is left out
+//!    ([`Database::entries`]).
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod block;
+mod bytes;
+mod checksum;
+mod compression;
+mod database;
+mod directory;
+mod error;
+mod file;
+mod footer;
+mod index;
+mod keys;
+mod log;
+mod manifest;
+mod merge;
+mod properties;
+mod table;
+mod tombstones;
+mod version;
+
+pub use database::{Database, Entries};
+pub use error::{Cause, Error, Result};
+pub use keys::Dialect;

@@ -1,0 +1,67 @@
+//! What a table of RocksDB says of itself, as far as its readers need it.
+
+use std::collections::BTreeMap;
+
+use crate::bytes::Input;
+use crate::error::Fault;
+
+/// How the index of a table is built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IndexKind {
+    #[default]
+    Plain,
+    /// An index of indexes.
+    Partitioned,
+    /// With the first key of each block.
+    WithFirstKeys,
+}
+
+/// See the module docs.
+#[derive(Clone, Debug, Default)]
+pub struct Properties {
+    pub index: IndexKind,
+    /// Whether keys in the index lack their sequence number.
+    pub has_user_keys: bool,
+    /// Whether handles in the index are told by the one before.
+    pub has_deltas: bool,
+    pub comparator: Option<String>,
+    /// For files that were made outside of the database: entries have no numbers of their own.
+    pub ingested: Option<u64>,
+    /// A table whose entries are found by an index of the program.
+    pub has_other_index: bool,
+}
+
+impl Properties {
+    pub fn of(found: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<Properties, Fault> {
+        let get = |name: &str| found.get(name.as_bytes()).map(|value| Input(value));
+        let number = |name: &str| get(name).and_then(|mut value| value.varint64()).unwrap_or(0);
+        let kind = get("rocksdb.block.based.table.index.type");
+        let index = match kind.and_then(|mut value| value.fixed32()).unwrap_or(0) {
+            // A hash index has a plain one beside it.
+            0 | 1 => IndexKind::Plain,
+            2 => IndexKind::Partitioned,
+            3 => IndexKind::WithFirstKeys,
+            other => {
+                let hint = "compact it all with a two-level or binary index, then import again";
+                return Err(Fault::unsupported(format!("its index has type {other}"), hint));
+            }
+        };
+        let version = get("rocksdb.external_sst_file.version");
+        let ingested = match version.and_then(|mut version| version.fixed32()) {
+            None | Some(1) => None,
+            Some(_) => {
+                let number = get("rocksdb.external_sst_file.global_seqno");
+                Some(number.and_then(|mut number| number.fixed64()).unwrap_or(0))
+            }
+        };
+        let name = get("rocksdb.comparator").map(|name| String::from_utf8_lossy(name.0).into());
+        Ok(Properties {
+            index,
+            has_user_keys: number("rocksdb.index.key.is.user.key") != 0,
+            has_deltas: number("rocksdb.index.value.is.delta.encoded") != 0,
+            comparator: name,
+            ingested,
+            has_other_index: number("rocksdb.udi.is.primary.index") != 0,
+        })
+    }
+}

@@ -1,0 +1,7 @@
+//! Databases that a small writer makes in the public formats: what is read of them, what is
+//! refused, and what damage does. Databases of the stores themselves are in `testing/foreign`.
+
+mod damage;
+mod reading;
+mod refusals;
+mod writer;
