@@ -35,9 +35,12 @@ pub const EXIT_CODES: &[(Exit, &str)] = &[
         "the key is absent, a value differs, an import stored nothing, or --strict met a malformed \
          record",
     ),
-    (Exit::Damaged, "a file of the store is damaged"),
+    (Exit::Damaged, "a file of the store, or of a database that is imported, is damaged"),
     (Exit::Usage, "the command line or an option is wrong"),
-    (Exit::CannotOpen, "the store cannot be opened: not a store, in use, a newer format"),
+    (
+        Exit::CannotOpen,
+        "the store, or a database to import, cannot be opened: not a store, in use, a newer format",
+    ),
     (Exit::Io, "reading or writing failed, or no space is left"),
     (Exit::Interrupted, "a signal such as Ctrl-C ended the command"),
 ];

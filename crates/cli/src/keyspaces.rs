@@ -1,7 +1,7 @@
 //! Keyspaces by name: which there are, and which a name may mean that none has.
 
 use runstone::policy::registry::{nearest, suggest};
-use runstone::{Error, Keyspace, Store};
+use runstone::{Error, Keyspace, KeyspaceOptions, Store};
 
 use crate::failure::{Failure, Result};
 use crate::transfer::progress;
@@ -12,6 +12,43 @@ const MOST_LISTED: usize = 20;
 /// An existing keyspace; of one that does not exist, the error names those that do.
 pub fn find(store: &Store, name: &str) -> Result<Keyspace> {
     store.keyspace(name).map_err(|error| unknown(store, name, error))
+}
+
+/// What a user wants of a keyspace.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// Options that were given, for a new keyspace or as those that it has.
+    pub given: Option<KeyspaceOptions>,
+    pub policy: Option<String>,
+    /// Options of a new keyspace if none were given.
+    pub base: Option<KeyspaceOptions>,
+}
+
+impl Wish {
+    /// Options for a new keyspace.
+    pub fn of_new(&self) -> KeyspaceOptions {
+        self.with_policy(self.given.clone().or(self.base.clone()).unwrap_or_default())
+    }
+
+    fn with_policy(&self, options: KeyspaceOptions) -> KeyspaceOptions {
+        let policy = self.policy.clone().unwrap_or(options.policy);
+        KeyspaceOptions { policy, ..options }
+    }
+}
+
+/// A keyspace as it is wanted. One that exists keeps its own options, and refuses others.
+pub fn open_or_make(store: &Store, name: &str, wish: &Wish) -> Result<Keyspace> {
+    if !store.keyspaces().iter().any(|known| known == name) {
+        return Ok(store.open_keyspace(name, Some(wish.of_new()))?);
+    }
+    let found = store.keyspace(name)?;
+    let stored = KeyspaceOptions::clone(&found.options());
+    if wish.with_policy(wish.given.clone().unwrap_or_else(|| stored.clone())) != stored {
+        let what = format!("keyspace {name} exists, and has other options");
+        let hint = "leave the options out, or change them with `runstone reshape`";
+        return Err(Failure::usage(what, hint));
+    }
+    Ok(found)
 }
 
 /// The error for a name that no keyspace has, with the names that may be meant.

@@ -9,6 +9,7 @@ use runstone::{Durability, Expiry, Value as Bytes};
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
+use crate::keyspaces::Wish;
 use crate::range::{Range, Visit};
 use crate::transfer::Record;
 use crate::transfer::progress::Progress;
@@ -54,6 +55,12 @@ pub trait Drawing {
 pub trait Target {
     /// What an import of this source that was cut short left behind.
     fn left(&self) -> Result<Option<Progress>>;
+    /// Goes on with another keyspace, which is made with these options if there is none, by
+    /// [`crate::keyspaces::open_or_make`]. The batch is empty.
+    fn turn_to(&mut self, _keyspace: &str, _wish: &Wish) -> Result<()> {
+        let hint = "import one column family: --family NAME --keyspace default";
+        Err(Failure::usage("a device has one keyspace", hint))
+    }
     /// Adds a record to the batch; an error if it could never be written.
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()>;
     /// Whether [`Target::load`] may be called.

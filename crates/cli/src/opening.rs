@@ -10,7 +10,7 @@ use crate::arguments::MakeArguments;
 use crate::devices::Url;
 use crate::failure::{Exit, Failure, Result};
 use crate::files::FileStore;
-use crate::keyspaces::{self, refuse_reserved};
+use crate::keyspaces::{self, Wish, refuse_reserved};
 use crate::opened::{Figures, Opened};
 
 /// Log segments of a command that writes little. It needs no larger ones, and a disk that is nearly
@@ -167,41 +167,30 @@ impl Location {
         base: Option<KeyspaceOptions>,
     ) -> Result<(Store, Keyspace)> {
         refuse_reserved(keyspace)?;
-        let given = given_options(make)?;
-        let with_policy = |options: KeyspaceOptions| KeyspaceOptions {
-            policy: make.policy.clone().unwrap_or(options.policy),
-            ..options
-        };
+        let wish = wish(make, base)?;
         let mut options = if make.is_little { little() } else { Options::default() };
         options.create_if_missing = false;
         if let Some(bytes) = make.memory_budget {
             options.memory_budget_bytes = bytes;
         }
-        let of_new = with_policy(given.clone().or(base).unwrap_or_default());
-        let explain = |error| self.explain(error, true);
         match self.try_open(options.clone()) {
-            Ok(store) if store.keyspaces().iter().any(|name| name == keyspace) => {
-                let found = store.keyspace(keyspace).map_err(explain)?;
-                let stored = KeyspaceOptions::clone(&found.options());
-                if with_policy(given.unwrap_or_else(|| stored.clone())) != stored {
-                    let what = format!("keyspace {keyspace} exists, and has other options");
-                    let hint = "leave the options out, or change them with `runstone reshape`";
-                    return Err(Failure::usage(what, hint).at(self.path.display()));
-                }
-                Ok((store, found))
-            }
             Ok(store) => {
-                let made = store.open_keyspace(keyspace, Some(of_new)).map_err(explain)?;
-                Ok((store, made))
+                let found = keyspaces::open_or_make(&store, keyspace, &wish);
+                let found = found.map_err(|failure| match failure.place {
+                    Some(_) => failure,
+                    None => failure.at(self.path.display()),
+                })?;
+                Ok((store, found))
             }
             Err(Error::NotAStore { .. }) => {
                 options.create_if_missing = true;
+                let of_new = wish.of_new();
                 options.keyspace = (keyspace == DEFAULT_KEYSPACE).then(|| of_new.clone());
                 let store = self.open(options)?;
-                let made = store.open_keyspace(keyspace, Some(of_new)).map_err(explain)?;
-                Ok((store, made))
+                let made = store.open_keyspace(keyspace, Some(of_new));
+                Ok((store, made.map_err(|error| self.explain(error, true))?))
             }
-            Err(error) => Err(explain(error)),
+            Err(error) => Err(self.explain(error, true)),
         }
     }
 
@@ -275,6 +264,11 @@ pub fn little() -> Options {
 /// Opens a store of files that exists, for writing.
 pub fn to_change(store: &Path) -> Result<Store> {
     Location::of(store)?.open(Options { create_if_missing: false, ..Options::default() })
+}
+
+/// What the arguments want of a keyspace; `base` is for a new one without options.
+pub fn wish(make: &MakeArguments, base: Option<KeyspaceOptions>) -> Result<Wish> {
+    Ok(Wish { given: given_options(make)?, policy: make.policy.clone(), base })
 }
 
 /// The options of `--preset` or `--options`. A wrong `--policy` is refused before a store is made.

@@ -2,26 +2,28 @@
 //! keys ascend, then in batches. A killed import goes on where it was when it is run again: behind
 //! the last load that ended, or the last batch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use runstone::{DEFAULT_KEYSPACE, Durability};
+use runstone_foreign::Dialect;
 use serde_json::json;
 
 use crate::arguments::{KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
-use crate::keyspaces;
+use crate::keyspaces::{self, Wish};
 use crate::layout::plural;
 use crate::opened::{Limits, Target};
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
 use crate::transfer::ahead::Ahead;
+use crate::transfer::foreign::{self, Choice};
 use crate::transfer::jsonl::Fields;
 use crate::transfer::progress::Progress;
 use crate::transfer::sorted::{RUN_BYTES, Sorted};
-use crate::transfer::source::{self, Source};
+use crate::transfer::source::{self, Part, Source};
 use crate::transfer::{Format, Malformed, Record, format_of, input};
 
 /// At most this many malformed records are named one by one.
@@ -39,7 +41,8 @@ const PIECE_BYTES: u64 = 256 << 20;
 /// Records between two moves of the bar.
 const BAR_RECORDS: u64 = 1000;
 
-/// Write the records of a directory, jsonl, csv or tsv file or pipe into a store
+/// Write the records of a directory, jsonl, csv or tsv file or pipe into a store, or those of a
+/// LevelDB or RocksDB database
 ///
 /// An import that ends early, by Ctrl-C or in any other way, goes on where it was when the same
 /// command is run again. One from a pipe cannot, since what it read is gone.
@@ -50,6 +53,8 @@ pub struct Args {
     /// A directory (path -> content), a file or a pipe; `-` is standard input. Files that end in
     /// .gz or .zst are unpacked, and so is what comes through a pipe. A line of a file and a record
     /// of a CSV file have at most 1G; larger values, up to 4G, come as files of a directory.
+    /// `leveldb:DIR` and `rocksdb:DIR` are databases that no other process has open; they are only
+    /// read. Each column family of RocksDB goes to the keyspace of its name.
     source: PathBuf,
     /// How the source is written; without it, its name tells.
     #[arg(long, value_enum)]
@@ -79,35 +84,43 @@ pub struct Args {
     /// Wait for each batch until it survives a power loss.
     #[arg(long)]
     sync: bool,
+    /// rocksdb: only this column family.
+    #[arg(long, value_name = "NAME")]
+    family: Option<String>,
     #[command(flatten)]
     keyspace: KeyspaceArgument,
     #[command(flatten)]
     make: MakeArguments,
 }
 
+/// A source that is opened.
+struct Chosen {
+    source: Box<dyn Source>,
+    /// Where it can be read again, if it can.
+    again: Option<PathBuf>,
+    /// What tells it from other imports of the same path.
+    how: String,
+}
+
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         interrupt::watch(&[SIGINT, SIGTERM, SIGHUP]);
-        let name = self.keyspace.name();
-        keyspaces::refuse_reserved(name)?;
-        let is_again = (input::is_file(&self.source) || self.source.is_dir()) && !self.sort;
-        if !input::is_stdin(&self.source) && self.source.symlink_metadata().is_err() {
-            let error = std::io::ErrorKind::NotFound.into();
-            return Err(Failure::file(&self.source, "open the source", &error));
-        }
-        let format = format_of(self.format, &self.source)?;
-        let fields = Fields { key: self.key.clone(), value: self.value.clone() };
-        if fields.key.is_some() && !matches!(format, Format::Jsonl | Format::Csv) {
-            let what = "--key and --value are for jsonl and csv";
-            return Err(Failure::usage(what, "leave them out"));
-        }
-        let store = opening::places(&self.store);
-        let mut source = source::open(&self.source, format, &fields, &store)?;
-        let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
+        keyspaces::refuse_reserved(self.keyspace.name())?;
+        let Chosen { mut source, again, how } = match foreign::parse(&self.source) {
+            Some((dialect, path)) => self.database(dialect, &path)?,
+            None => self.file()?,
+        };
+        let parts = source.parts();
+        parts.iter().try_for_each(|part| keyspaces::refuse_reserved(&part.keyspace))?;
+        let name = parts.first().map_or(self.keyspace.name(), |part| &part.keyspace);
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
         let opened = Location::of(&self.store)?.to_make(&self.make, name, None)?;
-        let mut target = opened.into_target(is_again.then_some(&*self.source), &how, durability)?;
-        let mut progress = Progress::default();
+        let is_again = again.is_some();
+        let mut target = opened.into_target(again.as_deref(), &how, durability)?;
+        let wish = opening::wish(&self.make, None)?;
+        // A name that no keyspace may have is refused before anything is written.
+        parts.iter().skip(1).try_for_each(|part| target.turn_to(&part.keyspace, &wish))?;
+        let mut progress = Progress { position: source.position(), ..Progress::default() };
         if !self.restart
             && let Some(left) = target.left()?
             && source.resume(&left.position)?
@@ -131,6 +144,9 @@ impl Args {
             bar,
             told: Vec::new(),
             is_json: output.is_json,
+            parts: &parts,
+            wish: &wish,
+            loads: self.batch.is_none(),
             how_to_go_on: match (self.sort, is_again) {
                 (true, _) => "begin again: what was sorted is gone",
                 (_, true) => "run the same command again to go on there; --restart begins anew",
@@ -139,10 +155,7 @@ impl Args {
         };
         let started = Instant::now();
         let mut ahead = Ahead::new(&mut *source);
-        let outcome = match self.batch {
-            None => import.load(&mut ahead).and_then(|()| import.copy(&mut ahead)),
-            Some(_) => import.copy(&mut ahead),
-        };
+        let outcome = import.all(&mut ahead);
         let skipped = source.skipped();
         if !output.is_json {
             skipped.unreadable_files.iter().for_each(|file| note(format!("cannot read {file}")));
@@ -152,9 +165,49 @@ impl Args {
         match output.is_json {
             true => output.json(&report)?,
             false if outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) => {}
-            false => note(text_of(&report, name)),
+            false => note(text_of(&report, self.keyspace.name(), &parts)),
         }
         outcome.map(|()| Exit::Ok)
+    }
+
+    /// A directory, file or pipe.
+    fn file(&self) -> Result<Chosen> {
+        if self.family.is_some() {
+            return Err(Failure::usage("--family is for rocksdb:", "leave it out"));
+        }
+        let is_again = (input::is_file(&self.source) || self.source.is_dir()) && !self.sort;
+        if !input::is_stdin(&self.source) && self.source.symlink_metadata().is_err() {
+            let error = std::io::ErrorKind::NotFound.into();
+            return Err(Failure::file(&self.source, "open the source", &error));
+        }
+        let format = format_of(self.format, &self.source)?;
+        let fields = Fields { key: self.key.clone(), value: self.value.clone() };
+        if fields.key.is_some() && !matches!(format, Format::Jsonl | Format::Csv) {
+            let what = "--key and --value are for jsonl and csv";
+            return Err(Failure::usage(what, "leave them out"));
+        }
+        let source = source::open(&self.source, format, &fields, &opening::places(&self.store))?;
+        let name = self.keyspace.name();
+        let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
+        Ok(Chosen { source, again: is_again.then(|| self.source.clone()), how })
+    }
+
+    /// A database of another store.
+    fn database(&self, dialect: Dialect, path: &Path) -> Result<Chosen> {
+        let others = [
+            ("--format", self.format.is_some()),
+            ("--key", self.key.is_some()),
+            ("--sort", self.sort),
+            ("--family", self.family.is_some() && dialect == Dialect::LevelDb),
+        ];
+        if let Some((name, _)) = others.iter().find(|(_, is_given)| *is_given) {
+            let what = format!("{name} is not for {}:", dialect.scheme());
+            return Err(Failure::usage(what, "leave it out"));
+        }
+        let (family, keyspace) = (self.family.as_deref(), self.keyspace.keyspace.as_deref());
+        let source = foreign::open(dialect, path, &Choice { family, keyspace })?;
+        let how = json!([keyspace, dialect.scheme(), family]).to_string();
+        Ok(Chosen { source, again: Some(path.to_path_buf()), how })
     }
 }
 
@@ -172,11 +225,42 @@ struct Import<'a> {
     bar: ProgressBar,
     told: Vec<Malformed>,
     is_json: bool,
+    /// Parts of the source that go to keyspaces of their own.
+    parts: &'a [Part],
+    /// The options of those keyspaces.
+    wish: &'a Wish,
+    /// Whether records whose keys ascend are loaded.
+    loads: bool,
     /// What to do after an interruption.
     how_to_go_on: &'static str,
 }
 
 impl Import<'_> {
+    /// Writes every record, from the part that was reached on.
+    fn all(&mut self, source: &mut Ahead<'_>) -> Result<()> {
+        for at in self.progress.position.part.. {
+            if let Some(part) = self.parts.get(at) {
+                // A device has one keyspace, which it was opened for.
+                if self.parts.len() > 1 {
+                    self.target.turn_to(&part.keyspace, self.wish)?;
+                }
+            }
+            if self.loads {
+                self.load(source)?;
+            }
+            self.copy(source)?;
+            if at + 1 >= self.parts.len() {
+                break;
+            }
+            source.turn_to(at + 1);
+            self.progress.position = source.position();
+            self.commit()?;
+        }
+        self.target.commit(None)?;
+        self.committed = self.progress.clone();
+        self.check_stored()
+    }
+
     /// Loads records as long as their keys ascend, if they seem to. Batches take what follows.
     fn load(&mut self, source: &mut Ahead<'_>) -> Result<()> {
         while self.target.can_load() && source.ascends(SORTED_RECORDS, SORTED_BYTES)? {
@@ -223,9 +307,7 @@ impl Import<'_> {
                 self.commit()?;
             }
         }
-        self.target.commit(None)?;
-        self.committed = self.progress.clone();
-        self.check_stored()
+        Ok(())
     }
 
     fn check_interrupted(&mut self) -> Result<()> {
@@ -244,7 +326,10 @@ impl Import<'_> {
         let (what, hint) = match (self.progress.malformed, self.told.first()) {
             (0, _) | (_, None) => (
                 "the source holds no records, and nothing was stored".to_string(),
-                "is it the right source, and the right --format?".to_string(),
+                match self.parts {
+                    [] => "is it the right source, and the right --format?".to_string(),
+                    _ => "is it the right directory, with all of its files?".to_string(),
+                },
             ),
             (count, Some(first)) => (
                 format!("{} and no others: nothing was stored", plural(count, "malformed record")),
@@ -306,6 +391,7 @@ impl Import<'_> {
             "malformed": self.progress.malformed,
             "malformed_records": told,
             "skipped": skipped,
+            "families": self.parts,
             "complete": outcome.is_ok(),
             "source_bytes": self.committed.position.offset_bytes,
             "seconds": rounded(took.as_secs_f64()),
@@ -377,7 +463,7 @@ impl Iterator for Piece<'_, '_> {
     }
 }
 
-fn text_of(report: &serde_json::Value, keyspace: &str) -> String {
+fn text_of(report: &serde_json::Value, keyspace: &str, parts: &[Part]) -> String {
     let number = |name: &str| report[name].as_u64().unwrap_or(0);
     let took = Duration::from_secs_f64(report["seconds"].as_f64().unwrap_or(0.0));
     let mut text = format!(
@@ -386,7 +472,9 @@ fn text_of(report: &serde_json::Value, keyspace: &str) -> String {
         amount(number("source_bytes")),
         duration(took)
     );
-    if keyspace != DEFAULT_KEYSPACE {
+    if parts.len() > 1 {
+        text.push_str(&format!(", into {} keyspaces", parts.len()));
+    } else if keyspace != DEFAULT_KEYSPACE {
         text.push_str(&format!(", into keyspace {keyspace}"));
     }
     if number("resumed_records") > 0 {

@@ -6,6 +6,7 @@ use runstone::{Batch, Durability, Keyspace, Store, ValuePlacement, WriteOptions}
 
 use super::options_of;
 use crate::failure::Result;
+use crate::keyspaces::{self, Wish};
 use crate::opened::Target;
 use crate::transfer::progress::{Progress, ProgressRecord};
 
@@ -45,6 +46,11 @@ impl StoreTarget {
 impl Target for StoreTarget {
     fn left(&self) -> Result<Option<Progress>> {
         self.record.as_ref().map_or(Ok(None), ProgressRecord::read)
+    }
+
+    fn turn_to(&mut self, keyspace: &str, wish: &Wish) -> Result<()> {
+        self.keyspace = keyspaces::open_or_make(&self.store, keyspace, wish)?;
+        Ok(())
     }
 
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()> {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::directory::Skipped;
-use super::source::{Item, Position, Source};
+use super::source::{Item, Part, Position, Source};
 use crate::failure::Result;
 
 /// What was read, and the source behind it.
@@ -96,5 +96,15 @@ impl Source for Ahead<'_> {
 
     fn skipped(&self) -> Skipped {
         self.source.skipped()
+    }
+
+    fn parts(&self) -> Vec<Part> {
+        self.source.parts()
+    }
+
+    fn turn_to(&mut self, part: usize) {
+        self.read.clear();
+        self.last = None;
+        self.source.turn_to(part);
     }
 }

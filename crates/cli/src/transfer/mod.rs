@@ -1,9 +1,10 @@
-//! Records between stores and files: directories, JSON lines, CSV and TSV. Not the store's own
-//! formats; those are the engine's.
+//! Records between stores and files: directories, JSON lines, CSV and TSV; and from databases of
+//! other stores. Not the store's own formats; those are the engine's.
 
 pub mod ahead;
 pub mod csv;
 pub mod directory;
+pub mod foreign;
 pub mod input;
 pub mod jsonl;
 pub mod lines;

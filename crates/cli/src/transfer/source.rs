@@ -23,11 +23,22 @@ pub struct Position {
     pub offset_bytes: u64,
     /// Lines read.
     pub line: u64,
-    /// Directory: the last key, in hexadecimal.
+    /// Directory, database: the last key, in hexadecimal.
     pub last_key: Option<String>,
-    /// Directory: sum of the files up to there, see [`FileEntry::sum`].
+    /// Directory: sum of the files up to there, see [`FileEntry::sum`]. Database: its fingerprint.
     #[serde(default)]
     pub sum: u64,
+    /// Database: which of its column families it is in.
+    #[serde(default)]
+    pub part: usize,
+}
+
+/// A part of a source that has a keyspace of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// The column family that it is.
+    pub family: String,
+    pub keyspace: String,
 }
 
 /// A record, or why there is none at this place.
@@ -55,6 +66,14 @@ pub trait Source {
     fn skipped(&self) -> Skipped {
         Skipped::default()
     }
+
+    /// Its parts; none if all records go to one keyspace.
+    fn parts(&self) -> Vec<Part> {
+        Vec::new()
+    }
+
+    /// Goes to the begin of a part.
+    fn turn_to(&mut self, _part: usize) {}
 }
 
 /// Opens a source. What is at `store`, paths without links, is no part of a directory.

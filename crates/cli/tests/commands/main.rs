@@ -1,6 +1,7 @@
 //! The built command as users run it: one process per call, output and exit code compared.
 
 mod damage;
+mod databases;
 mod devices;
 mod errors;
 mod models;
