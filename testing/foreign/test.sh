@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Imports databases that LevelDB and RocksDB themselves wrote, and compares every entry with what
-# they show: about sixty of them, two with more than 100 MB. Makes a virtual environment of Python
+# they show: some fifty of them, two with more than 100 MB. Makes a virtual environment of Python
 # with plyvel and rocksdict, which bring both libraries. Takes minutes and 2 GB in a temporary
 # directory.
 #
