@@ -8,7 +8,8 @@ trap 'rm -rf "$work"' EXIT
 for tool in cc c++ pkg-config nm; do
     command -v "$tool" > /dev/null || { echo "bindings/c needs $tool"; exit 1; }
 done
-cargo test --release --quiet --manifest-path ../Cargo.toml -p runstone-boundary -p runstone-c -p runstone-leveldb
+cargo test --release --quiet --manifest-path ../Cargo.toml \
+    -p runstone-boundary -p runstone-c -p runstone-leveldb
 ./install.sh "$work/usr" > /dev/null
 export PKG_CONFIG_PATH="$work/usr/lib/pkgconfig" LD_LIBRARY_PATH="$work/usr/lib"
 strict="-Wall -Wextra -Werror -O1 -g -pthread"

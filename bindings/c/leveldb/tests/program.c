@@ -141,7 +141,8 @@ static void sizes_and_properties(leveldb_t *db) {
         leveldb_put(db, writes, key, strlen(key), value, sizeof value, &error);
         fine();
     }
-    const char *starts[2] = {"a", "k00000000000000010000"}, *ends[2] = {"c", "k00000000000000020000"};
+    const char *starts[2] = {"a", "k00000000000000010000"};
+    const char *ends[2] = {"c", "k00000000000000020000"};
     size_t start_sizes[2] = {1, 21}, end_sizes[2] = {1, 21};
     uint64_t sizes[2];
     leveldb_compact_range(db, NULL, 0, NULL, 0);

@@ -6,8 +6,8 @@
 ...     for key, value in db.items(prefix=b"a"):
 ...         print(key, value)
 
-A store is a mutable mapping from bytes to bytes, and so is each of its keyspaces. Every call that can
-wait lets other threads run. A store that is not closed is closed when the interpreter ends.
+A store is a mutable mapping from bytes to bytes, and so is each of its keyspaces. Every call that
+can wait lets other threads run. A store that is not closed is closed when the interpreter ends.
 """
 
 from __future__ import annotations
@@ -118,12 +118,12 @@ def open(
     """Opens the store in a directory, or makes it there.
 
     Options have the names of the store's: ``memory_budget_bytes="1G"``, ``durability="sync"``,
-    ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds those
-    of the default keyspace, as ``runstone help options`` lists them.
+    ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds
+    those of the default keyspace, as ``runstone help options`` lists them.
 
-    A merge operator is a function of a key, its value or None, and a list of operands, oldest first;
-    it gives the new value. A compaction filter is a function of a level, a key and a value; it gives
-    True to keep the entry, False to remove it, or another value.
+    A merge operator is a function of a key, its value or None, and a list of operands, oldest
+    first; it gives the new value. A compaction filter is a function of a level, a key and a value;
+    it gives True to keep the entry, False to remove it, or another value.
     """
     store = _runstone.open(
         os.fspath(path),

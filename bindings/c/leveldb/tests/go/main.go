@@ -82,7 +82,8 @@ func (d *database) count() int {
 	walk := C.leveldb_create_iterator(d.db, d.reads)
 	defer C.leveldb_iter_destroy(walk)
 	count := 0
-	for C.leveldb_iter_seek_to_first(walk); C.leveldb_iter_valid(walk) != 0; C.leveldb_iter_next(walk) {
+	C.leveldb_iter_seek_to_first(walk)
+	for ; C.leveldb_iter_valid(walk) != 0; C.leveldb_iter_next(walk) {
 		count++
 	}
 	return count

@@ -11,8 +11,8 @@ import java.util.Objects;
 
 /**
  * Writes that happen together or not at all, in order, over any keyspaces of one store. The bytes
- * are copied when they are added. One thread at a time may use it; {@link Store#write} does not change
- * it, and {@link #clear} makes it ready for the next writes without giving its memory back.
+ * are copied when they are added. One thread at a time may use it; {@link Store#write} does not
+ * change it, and {@link #clear} makes it ready for the next writes without giving its memory back.
  */
 public final class WriteBatch {
     private static final int HEAD_BYTES = 10;

@@ -173,7 +173,8 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
 
     /**
      * Sessions of all keys that ended in a stretch of time, for results that are emitted once.
-     * Those come when the sessions have closed, so ones that are beyond the retention are shown as well.
+     * Those come when the sessions have closed, so ones that are beyond the retention are shown as
+     * well.
      */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> findSessions(
