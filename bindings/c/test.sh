@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 for tool in cc c++ pkg-config nm; do
-    command -v "$tool" > /dev/null || { echo "bindings/c needs $tool"; exit 1; }
+    command -v "$tool" > /dev/null || { echo "bindings/c needs $tool"; exit 3; }
 done
 cargo test --release --quiet --manifest-path ../Cargo.toml \
     -p runstone-boundary -p runstone-c -p runstone-leveldb

@@ -5,6 +5,10 @@
 # Beside it: cluster.sh (brokers that are killed) and compare.sh (figures beside RocksDB's).
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
+# Kafka comes from Maven's repository; without that nothing can be tested.
+maven dependency:get -Dartifact=org.apache.kafka:kafka-streams:4.3.1 -Dtransitive=false \
+    || missing "Maven's repository" "see what mvn prints"
+
 maven verify "$@"
 total() {
     cat "$here"/*/target/surefire-reports/TEST-*.xml | grep -o "<testsuite [^>]*" \

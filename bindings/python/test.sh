@@ -3,11 +3,11 @@
 # later with venv, and the package index. Usage: bindings/python/test.sh [--compare]
 set -eu
 cd "$(dirname "$0")"
-command -v python3 > /dev/null || { echo "bindings/python needs python3"; exit 1; }
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-python3 -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet 'maturin>=1.9,<2' 'pytest>=8' 'mypy>=1.13'
+python3 -m venv "$work/venv" || { echo "bindings/python needs python3 with venv"; exit 3; }
+"$work/venv/bin/pip" install --quiet 'maturin>=1.9,<2' 'pytest>=8' 'mypy>=1.13' ||
+    { echo "bindings/python needs the package index"; exit 3; }
 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/../target}" \
     "$work/venv/bin/maturin" build --quiet --release --out "$work/wheels"
 "$work/venv/bin/pip" install --quiet "$work"/wheels/*.whl
