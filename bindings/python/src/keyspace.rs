@@ -370,12 +370,15 @@ impl Keyspace {
     }
 }
 
+/// Where a range begins and ends.
+pub type Bounds = (End<Vec<u8>>, End<Vec<u8>>);
+
 /// The bounds of a range or of a prefix.
 pub fn bounds(
     start: Option<Buffer>,
     stop: Option<Buffer>,
     prefix: Option<Buffer>,
-) -> Result<(End<Vec<u8>>, End<Vec<u8>>)> {
+) -> Result<Bounds> {
     let Some(prefix) = prefix else {
         let start = start.map_or(End::Unbounded, |key| End::Included(key.to_vec()));
         return Ok((start, stop.map_or(End::Unbounded, |key| End::Excluded(key.to_vec()))));
