@@ -15,6 +15,6 @@ while [ $# -gt 0 ]; do
 done
 JAVA_OPTIONS="-Xmx256m -XX:+UseSerialGC"
 # Logs of a run that failed stay there.
-directory=$(mktemp -d -t runstone-cluster.XXXXXX)
+directory=$(mktemp -d)
 run_main org.runstone.kafka.streams.cluster.ClusterRun "$runs" "$events" "$keys" "$directory"
 rmdir "$directory"

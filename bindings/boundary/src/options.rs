@@ -42,7 +42,7 @@ struct Text {
     keyspace: Option<toml::Table>,
 }
 
-/// Options of a store. An empty text gives the defaults.
+/// Reads the options of a store from TOML. An empty text gives the defaults.
 ///
 /// # Errors
 /// If the text is no TOML, or has unknown names or values that cannot work.

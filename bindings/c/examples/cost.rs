@@ -64,7 +64,7 @@ fn main() {
     let path = dir.path().join("c").display().to_string() + "\0";
     let store = Store::open(dir.path().join("rust"), Options::default()).expect("opens");
     let (mut other, mut keyspace) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: texts end with a zero byte, and the places are alive.
+    // SAFETY: the path is a zero-terminated string, and both out-pointers are valid.
     unsafe {
         assert_eq!(runstone_open(path.as_ptr().cast(), ptr::null(), &mut other), RUNSTONE_OK);
         assert_eq!(runstone_default_keyspace(other, &mut keyspace), RUNSTONE_OK);

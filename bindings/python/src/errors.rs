@@ -7,7 +7,7 @@ use runstone_boundary::{Code, Failure, guard};
 
 create_exception!(runstone, Error, PyException, "What the store refuses, or cannot do.");
 
-/// Defines an exception for each code, finds it, and adds all of them to a module.
+/// Defines an exception class for each failure code, and the two functions that need all of them.
 macro_rules! exceptions {
     ($($name:ident: $what:literal,)*) => {
         $(create_exception!(runstone, $name, Error, $what);)*

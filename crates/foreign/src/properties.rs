@@ -50,8 +50,10 @@ impl Properties {
         let ingested = match version.and_then(|mut version| version.fixed32()) {
             None | Some(1) => None,
             Some(_) => {
+                // RocksDB takes a missing number as 0.
                 let number = get("rocksdb.external_sst_file.global_seqno");
-                Some(number.and_then(|mut number| number.fixed64()).unwrap_or(0))
+                let number = number.map_or(Some(0), |mut number| number.fixed64());
+                Some(number.ok_or_else(|| Fault::damaged("its sequence number is too short"))?)
             }
         };
         let name = get("rocksdb.comparator").map(|name| String::from_utf8_lossy(name.0).into());

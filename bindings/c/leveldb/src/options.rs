@@ -26,9 +26,9 @@ handle!(9 "filter policy" leveldb_filterpolicy_t: FilterPolicy);
 handle!(10 "cache" leveldb_cache_t: usize);
 handle!(11 "environment" leveldb_env_t: ());
 
-/// What leveldb_options_set_compression() takes: blocks as they are.
+/// No compression. For leveldb_options_set_compression().
 pub const leveldb_no_compression: c_int = 0;
-/// What leveldb_options_set_compression() takes: a fast compression. Here it is LZ4.
+/// A fast compression, which is LZ4 here. For leveldb_options_set_compression().
 pub const leveldb_snappy_compression: c_int = 1;
 
 /// LevelDB's default for a cache.
