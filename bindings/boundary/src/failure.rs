@@ -98,7 +98,7 @@ fn code_of(error: &Error) -> Code {
     match error {
         Error::InvalidArgument { .. } => Code::InvalidArgument,
         Error::NotAStore { .. } => Code::NotAStore,
-        Error::ForeignFiles { .. } => Code::ForeignFiles,
+        Error::ForeignFiles { .. } | Error::OtherDatabase { .. } => Code::ForeignFiles,
         Error::NewerFormat { .. } => Code::NewerFormat,
         Error::InUse { .. } => Code::InUse,
         Error::OtherProcess => Code::OtherProcess,

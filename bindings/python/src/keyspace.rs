@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use runstone::{Durability, Value, WriteOptions};
+use runstone::{Durability, Value, WriteOptions, prefix_successor};
 use runstone_boundary::Result;
 
 use crate::bytes::{Buffer, View};
@@ -387,16 +387,6 @@ pub fn bounds(
         let what = "give a prefix, or start and stop, not both";
         return Err(runstone_boundary::Failure::invalid(what));
     }
-    let start = prefix.to_vec();
-    let mut stop = start.clone();
-    // The least key behind all of the prefix: without the 0xff at its end, the last byte one up.
-    while stop.pop_if(|last| *last == u8::MAX).is_some() {}
-    let stop = match stop.last_mut() {
-        None => End::Unbounded,
-        Some(last) => {
-            *last += 1;
-            End::Excluded(stop)
-        }
-    };
-    Ok((End::Included(start), stop))
+    let stop = prefix_successor(&prefix).map_or(End::Unbounded, End::Excluded);
+    Ok((End::Included(prefix.to_vec()), stop))
 }

@@ -188,6 +188,7 @@ fn exit_of(error: &Error) -> Exit {
         }
         Error::NotAStore { .. }
         | Error::ForeignFiles { .. }
+        | Error::OtherDatabase { .. }
         | Error::NewerFormat { .. }
         | Error::InUse { .. } => Exit::CannotOpen,
         Error::Stopped { cause } => exit_of(cause),

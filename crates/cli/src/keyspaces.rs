@@ -17,7 +17,7 @@ pub fn find(store: &Store, name: &str) -> Result<Keyspace> {
 /// What a user wants of a keyspace.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// The options that the command line gave: a new keyspace gets them, an existing one must have them.
+    /// The options of the command line. A new keyspace gets them; an existing one must have them.
     pub given: Option<KeyspaceOptions>,
     pub policy: Option<String>,
     /// Options of a new keyspace if none were given.

@@ -200,8 +200,7 @@ impl Location {
             Error::NotAStore { .. } => Failure::from(error)
                 .at(path)
                 .hint("check the path; `runstone put` and `runstone import` make a store"),
-            // Another store's files have a better hint.
-            Error::ForeignFiles { example, .. } if !may_make && !example.contains("MANIFEST-") => {
+            Error::ForeignFiles { example, .. } if !may_make => {
                 let what = format!("{path} is not a store: it holds {example}");
                 Failure::new(Exit::CannotOpen, what).at(path).hint("check the path")
             }

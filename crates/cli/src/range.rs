@@ -1,7 +1,7 @@
 //! A range of keys from the command line, and the walk over it.
 
 use runstone::kv::{Direction, KvStore};
-use runstone::{Keyspace, ReadOptions, Snapshot};
+use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
 
 use crate::arguments::{Part, Selection};
 use crate::failure::{Failure, Result};
@@ -23,7 +23,7 @@ impl Range {
     /// Only keys that start with `prefix`.
     pub fn of_prefix(prefix: &[u8]) -> Range {
         let start = (!prefix.is_empty()).then(|| prefix.to_vec());
-        Range { start, end: prefix_end(prefix), ..Range::default() }
+        Range { start, end: prefix_successor(prefix), ..Range::default() }
     }
 
     /// The entries that the arguments select.
@@ -149,26 +149,5 @@ impl Range {
             visit(key, value) && self.limit.is_none_or(|limit| count < limit)
         })?;
         Ok(count)
-    }
-}
-
-/// The first key behind all that start with `prefix`; `None` if there is none.
-pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ends_of_prefixes() {
-        assert_eq!(prefix_end(b""), None);
-        assert_eq!(prefix_end(b"a\xff"), Some(b"b".to_vec()));
-        assert_eq!(prefix_end(b"\xff\xff"), None);
-        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
     }
 }

@@ -111,7 +111,7 @@ pub use base::compaction_filter::{CompactionFilter, FilterDecision};
 pub use base::error::{Error, Result};
 pub use base::event::{Event, EventListener};
 pub use base::expiry::Expiry;
-pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
+pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, prefix_successor};
 pub use base::merge_operator::MergeOperator;
 pub use base::metrics;
 pub use base::metrics::MetricsSnapshot;

@@ -625,7 +625,30 @@ fn a_closed_store_says_that_it_is_closed() {
     for name in ["old", "new"] {
         assert!(matches!(late.open_keyspace(name, None), Err(runstone::Error::Closed)), "{name}");
     }
-    assert!(matches!(late.drop_keyspace("old"), Err(runstone::Error::Closed)));
+    let keyspace = late.default_keyspace();
+    let late_calls: [(&str, runstone::Result<()>); 6] = [
+        ("drop a keyspace", late.drop_keyspace("old")),
+        ("checkpoint", late.checkpoint(dir.path().join("copy"))),
+        ("put", late.put("k", "v")),
+        ("get", late.get("k").map(drop)),
+        ("load", keyspace.bulk_load([("k", "v")]).map(drop)),
+        ("compact", late.compact()),
+    ];
+    for (call, outcome) in late_calls {
+        assert!(matches!(outcome, Err(runstone::Error::Closed)), "{call}: {outcome:?}");
+    }
     let begun = late.begin(runstone::TransactionOptions::default());
     assert!(matches!(begun, Err(runstone::Error::Closed)));
+}
+
+/// What is left of a removal that was cut short is no store, and the next removal completes it.
+#[test]
+fn a_removal_that_was_cut_short_is_completed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    Store::open(dir.path(), options()).and_then(|store| store.put("k", "v")).expect("a store");
+    std::fs::remove_file(dir.path().join("CURRENT")).expect("there is one");
+    std::fs::write(dir.path().join("notes.txt"), "not ours").expect("room");
+    Store::destroy(dir.path()).expect("completes it");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").flatten().collect();
+    assert_eq!(left.iter().map(|file| file.file_name()).collect::<Vec<_>>(), ["notes.txt"]);
 }

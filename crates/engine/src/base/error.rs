@@ -6,9 +6,6 @@ use crate::base::key::kind_of;
 /// The start of the place in the error for a full reserve of values.
 pub(crate) const VALUES_OF: &str = "the value file of keyspace";
 
-/// How the manifests of LevelDB and RocksDB are called, which their `CURRENT` names.
-pub(crate) const MANIFEST_OF_LEVELDB: &str = "MANIFEST-";
-
 /// Result of a store operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -50,6 +47,12 @@ pub enum Error {
         path: String,
         /// One of the files.
         example: String,
+    },
+    /// The directory holds a database of LevelDB or RocksDB.
+    #[error("{path} is a database of LevelDB or RocksDB")]
+    OtherDatabase {
+        /// The path as given.
+        path: String,
     },
     /// The store was written by a newer release.
     #[error("{file} has format {found}; this release reads up to {supported}")]
@@ -168,6 +171,7 @@ impl Error {
             Error::NewerFormat { file, .. } => Some(file.clone()),
             Error::NotAStore { path }
             | Error::ForeignFiles { path, .. }
+            | Error::OtherDatabase { path }
             | Error::InUse { path }
             | Error::NoSpace { path, .. } => Some(path.clone()),
             Error::Stopped { cause } => cause.place(),
@@ -199,12 +203,10 @@ impl Error {
             }
             Error::InvalidArgument { hint, .. } => hint.clone(),
             Error::NotAStore { .. } => "check the path, or create the store first".into(),
-            Error::ForeignFiles { path, example } if example.starts_with(MANIFEST_OF_LEVELDB) => {
-                format!(
-                    "it is a database of LevelDB or RocksDB: `runstone import STORE \
-                     leveldb:{path}` or `rocksdb:{path}` copies it into a store of a new directory"
-                )
-            }
+            Error::OtherDatabase { path } => format!(
+                "`runstone import STORE leveldb:{path}` or `rocksdb:{path}` copies it into a store \
+                 of a new directory"
+            ),
             Error::ForeignFiles { .. } => "choose an empty or new directory".into(),
             Error::NewerFormat { .. } => "use a newer release of runstone".into(),
             Error::InUse { .. } => "close the other process, or use a checkpoint".into(),
@@ -272,8 +274,16 @@ impl Error {
     }
 }
 
+/// Why the storage of a closed store refuses what comes late.
+#[derive(Debug, thiserror::Error)]
+#[error("closed")]
+pub(crate) struct StoreClosed;
+
 impl From<runstone_storage::Error> for Error {
     fn from(error: runstone_storage::Error) -> Self {
+        if error.source.get_ref().is_some_and(|source| source.is::<StoreClosed>()) {
+            return Error::Closed;
+        }
         if error.is_no_space() {
             return Error::NoSpace { path: error.path.clone(), what: error.operation.to_string() };
         }

@@ -304,6 +304,7 @@ mod tests {
         }
         assert_eq!(separator(b"abcdef", b"abzz"), b"abd");
         assert_eq!(prefix_successor(b"a\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_successor(b"ab"), Some(b"ac".to_vec()));
         assert_eq!(prefix_successor(b"\xff\xff"), None);
         assert_eq!(prefix_successor(b""), None);
     }

@@ -15,7 +15,7 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
     let storage = PosixStorage::open(path, Access::MustExist)
         .map_err(|error| if error.is_not_found() { not_a_store() } else { error.into() })?;
     // A damaged one goes too; that of another store does not.
-    if let Err(error @ Error::ForeignFiles { .. }) = read_current(&storage) {
+    if let Err(error @ Error::OtherDatabase { .. }) = read_current(&storage) {
         return Err(error);
     }
     let files = storage.list()?;

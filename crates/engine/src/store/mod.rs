@@ -83,8 +83,8 @@ impl Store {
     /// Opens the store in a directory, or makes it there.
     ///
     /// # Errors
-    /// [`Error::NotAStore`], [`Error::ForeignFiles`], [`Error::InUse`], [`Error::NewerFormat`],
-    /// [`Error::Corruption`], an invalid option, or a storage error.
+    /// [`Error::NotAStore`], [`Error::ForeignFiles`], [`Error::OtherDatabase`], [`Error::InUse`],
+    /// [`Error::NewerFormat`], [`Error::Corruption`], an invalid option, or a storage error.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
         open::open_path(path.as_ref(), options)
     }
@@ -113,8 +113,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotAStore`], [`Error::ForeignFiles`] for a database of LevelDB or RocksDB,
-    /// [`Error::InUse`], or a storage error.
+    /// [`Error::NotAStore`], [`Error::OtherDatabase`], [`Error::InUse`], or a storage error.
     pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
         destroy::destroy(path.as_ref())
     }

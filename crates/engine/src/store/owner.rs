@@ -2,9 +2,12 @@
 //! whose child has copies of all handles; and somebody who removes or replaces the lock file, so
 //! that another process can open the store. Whatever changes a file asks here before.
 
+use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 
 use runstone_storage::{Error, Operation, Result, StorageLock};
+
+use crate::base::error::StoreClosed;
 
 /// The owner of a directory: whoever holds its lock.
 #[derive(Debug, Default)]
@@ -26,7 +29,7 @@ impl Owner {
         let Some(lock) = self.lock.get() else { return Ok(()) };
         match lock.upgrade() {
             Some(lock) => lock.check(),
-            None => Err(Error::new(Operation::Lock, "the store", std::io::Error::other("closed"))),
+            None => Err(Error::new(Operation::Lock, "the store", io::Error::other(StoreClosed))),
         }
     }
 }

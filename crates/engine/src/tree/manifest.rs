@@ -19,7 +19,7 @@ use runstone_policy::shape::{SeqNo, Shape};
 use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::base::codec::{Reader, put_varint};
-use crate::base::error::{Error, MANIFEST_OF_LEVELDB, Result};
+use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::log::{
     FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next, newer_format,
@@ -397,9 +397,9 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     }
     let bytes = file.read_vec(0, len as usize)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| bad("not text"))?;
-    if text.starts_with(MANIFEST_OF_LEVELDB) {
-        let (path, example) = (storage.location(), text.trim_end().to_string());
-        return Err(Error::ForeignFiles { path, example });
+    // So LevelDB and RocksDB name theirs.
+    if text.starts_with("MANIFEST-") {
+        return Err(Error::OtherDatabase { path: storage.location() });
     }
     let (said, sum) = text
         .strip_suffix('\n')
