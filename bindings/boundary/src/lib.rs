@@ -3,10 +3,12 @@
 //! * [`handles`]: numbers for objects of ours, which tell when they were closed.
 //! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
 //! * [`options`]: options of a store as TOML.
-//! * [`transactions`]: transactions that several objects hold, and their cursors.
+//! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
+//!   cursors of a store or a transaction alike.
 
 #![forbid(unsafe_code)]
 
+pub mod cursors;
 pub mod failure;
 pub mod handles;
 pub mod options;

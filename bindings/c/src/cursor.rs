@@ -2,8 +2,9 @@
 
 use std::ffi::c_void;
 
-use runstone::{Cursor, ReadOptions};
-use runstone_boundary::transactions::{Move, PagedCursor};
+use runstone::ReadOptions;
+use runstone_boundary::cursors::AnyCursor;
+use runstone_boundary::transactions::Move;
 
 use crate::Result;
 use crate::bytes::{Place, optional, required};
@@ -52,37 +53,6 @@ pub struct runstone_entry {
     pub value_size: usize,
 }
 
-/// A cursor of either kind.
-pub(crate) enum AnyCursor {
-    Store(Box<Cursor>),
-    Transaction(PagedCursor),
-}
-
-impl AnyCursor {
-    #[inline]
-    fn go(&mut self, to: Move<'_>) -> Result<()> {
-        match self {
-            AnyCursor::Transaction(cursor) => cursor.go(to),
-            AnyCursor::Store(cursor) => Ok(match to {
-                Move::First => cursor.seek_to_first(),
-                Move::Last => cursor.seek_to_last(),
-                Move::Next => cursor.next(),
-                Move::Previous => cursor.prev(),
-                Move::Seek(key) => cursor.seek(key),
-                Move::SeekForPrevious(key) => cursor.seek_for_prev(key),
-            }?),
-        }
-    }
-
-    #[inline]
-    fn entry(&self) -> Option<(&[u8], &[u8])> {
-        match self {
-            AnyCursor::Store(cursor) => cursor.valid().then(|| (cursor.key(), cursor.value())),
-            AnyCursor::Transaction(cursor) => cursor.entry(),
-        }
-    }
-}
-
 /// The options of a cursor.
 ///
 /// # Safety
@@ -126,7 +96,7 @@ pub unsafe extern "C" fn runstone_cursor_create(
         // SAFETY: the caller's options and place.
         let (options, place) = unsafe { (read_options(options)?, Place::new("cursor", cursor)?) };
         let made = runstone_keyspace::get(keyspace)?.cursor(options)?;
-        runstone_cursor::keep(Alone::new(AnyCursor::Store(Box::new(made))), place)
+        runstone_cursor::keep(Alone::new(AnyCursor::from(made)), place)
     })
 }
 

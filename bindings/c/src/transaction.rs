@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use runstone::{Isolation, Keyspace, Transaction, TransactionMode, TransactionOptions};
 use runstone_boundary::Code;
+use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::{PagedCursor, SharedTransaction};
 
 use crate::Result;
 use crate::bytes::{Place, range, required, runstone_bytes};
-use crate::cursor::{AnyCursor, read_options, runstone_read_options};
+use crate::cursor::{read_options, runstone_read_options};
 use crate::durability::write_options;
 use crate::handles::{
     Alone, Kept, handle, runstone_cursor, runstone_keyspace, runstone_store, runstone_transaction,

@@ -12,7 +12,7 @@ use runstone_boundary::Result;
 use crate::bytes::{Buffer, View};
 use crate::errors::wait;
 use crate::snapshot::Snapshot;
-use crate::walk::{Cursor, Place, Range, Shows, Walk};
+use crate::walk::{Cursor, Range, Shows, Walk};
 
 /// A keyspace of a store.
 #[pyclass(frozen, subclass, mapping, module = "runstone")]
@@ -64,7 +64,7 @@ impl Keyspace {
             let options = range.options()?;
             Ok(self.inner.cursor(if keys_only { options.keys_only() } else { options })?)
         })?;
-        Ok(Walk::new(Place::Store(Box::new(cursor)), shows, reverse))
+        Ok(Walk::new(cursor.into(), shows, reverse))
     }
 
     /// The keyspace of a write: the one that is given, or this.
@@ -230,7 +230,7 @@ impl Keyspace {
         let snapshot = snapshot.map(Snapshot::get).transpose()?;
         let range = Range { start, stop, prefix, snapshot };
         let cursor = wait(py, || Ok(self.inner.cursor(range.options()?)?))?;
-        Ok(Cursor::new(Place::Store(Box::new(cursor))))
+        Ok(Cursor::new(cursor.into()))
     }
 
     #[pyo3(signature = (key, *default))]

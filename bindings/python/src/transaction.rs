@@ -4,12 +4,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use runstone::{Isolation, Store, TransactionMode, TransactionOptions, Value};
 use runstone_boundary::Result;
+use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::{PagedCursor, SharedTransaction};
 
 use crate::bytes::Buffer;
 use crate::errors::wait;
 use crate::keyspace::{Keyspace, bounds, write_options};
-use crate::walk::{Place, Range, Shows, Walk};
+use crate::walk::{Range, Shows, Walk};
 
 /// Reads and writes that happen together or not at all. As a context manager it commits at the end
 /// of the block, and rolls back if the block raises.
@@ -51,7 +52,7 @@ impl Transaction {
     ) -> PyResult<Walk> {
         let keyspace = self.of(keyspace).clone();
         let cursor = wait(py, || PagedCursor::new(self.inner.clone(), keyspace, range.options()?))?;
-        Ok(Walk::new(Place::Transaction(cursor), shows, reverse))
+        Ok(Walk::new(AnyCursor::Transaction(cursor), shows, reverse))
     }
 }
 

@@ -6,7 +6,8 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use runstone::ReadOptions;
-use runstone_boundary::transactions::{Move, PagedCursor};
+use runstone_boundary::cursors::AnyCursor;
+use runstone_boundary::transactions::Move;
 use runstone_boundary::{Code, Failure, Result};
 
 use crate::bytes::Buffer;
@@ -17,35 +18,6 @@ const FIRST_PAGE: usize = 8;
 const MOST_ENTRIES: usize = 512;
 /// So many bytes end a page.
 const MOST_BYTES: usize = 256 << 10;
-
-/// A cursor of a keyspace or of a transaction.
-pub enum Place {
-    Store(Box<runstone::Cursor>),
-    Transaction(PagedCursor),
-}
-
-impl Place {
-    fn go(&mut self, to: Move<'_>) -> Result<()> {
-        match self {
-            Place::Transaction(cursor) => cursor.go(to),
-            Place::Store(cursor) => Ok(match to {
-                Move::First => cursor.seek_to_first(),
-                Move::Last => cursor.seek_to_last(),
-                Move::Next => cursor.next(),
-                Move::Previous => cursor.prev(),
-                Move::Seek(key) => cursor.seek(key),
-                Move::SeekForPrevious(key) => cursor.seek_for_prev(key),
-            }?),
-        }
-    }
-
-    fn entry(&self) -> Option<(&[u8], &[u8])> {
-        match self {
-            Place::Store(cursor) => cursor.valid().then(|| (cursor.key(), cursor.value())),
-            Place::Transaction(cursor) => cursor.entry(),
-        }
-    }
-}
 
 /// What an iterator shows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +81,7 @@ impl Page {
 
 struct Steps {
     /// `None` once it is closed.
-    place: Option<Place>,
+    place: Option<AnyCursor>,
     page: Page,
     /// Entries of the next page.
     size: usize,
@@ -153,7 +125,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    pub fn new(place: Place, shows: Shows, is_reverse: bool) -> Walk {
+    pub fn new(place: AnyCursor, shows: Shows, is_reverse: bool) -> Walk {
         let page = Page::default();
         let steps = Steps { place: Some(place), page, size: FIRST_PAGE, is_begun: false };
         Walk { steps: Mutex::new(steps), shows, is_reverse }
@@ -221,15 +193,15 @@ impl Walk {
 
 /// A place in a keyspace that moves both ways.
 #[pyclass(frozen, module = "runstone")]
-pub struct Cursor(Mutex<Option<Place>>);
+pub struct Cursor(Mutex<Option<AnyCursor>>);
 
 impl Cursor {
-    pub fn new(place: Place) -> Cursor {
+    pub fn new(place: AnyCursor) -> Cursor {
         Cursor(Mutex::new(Some(place)))
     }
 
     /// Never waits: who has the lock may wait for the interpreter.
-    fn lock(&self) -> Result<MutexGuard<'_, Option<Place>>> {
+    fn lock(&self) -> Result<MutexGuard<'_, Option<AnyCursor>>> {
         let what = "another thread is using the cursor";
         self.0.try_lock().ok_or_else(|| Failure::new(Code::Busy, what))
     }

@@ -3,29 +3,17 @@
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass};
 use jni::sys::{jboolean, jint, jlong};
-use parking_lot::Mutex;
-use runstone::{Transaction, TransactionOptions};
-use runstone_boundary::{Code, Failure, Handles, Result};
+use runstone::TransactionOptions;
+use runstone_boundary::transactions::SharedTransaction;
+use runstone_boundary::{Failure, Handles};
 
 use crate::bytes::{Copied, array};
 use crate::calls::{call, handle};
 use crate::keyspaces::{KEYSPACES, durability};
 use crate::stores::STORES;
 
-/// Open transactions. A commit takes the transaction out.
-static TRANSACTIONS: Handles<Mutex<Option<Transaction>>> = Handles::new(5, "transaction");
-
-fn with<T>(transaction: jlong, work: impl FnOnce(&mut Transaction) -> Result<T>) -> Result<T> {
-    let slot = TRANSACTIONS.get(handle(transaction))?;
-    let mut slot = slot.try_lock().ok_or_else(|| {
-        Failure::new(Code::Busy, "another thread uses the transaction; begin one for each thread")
-    })?;
-    work(slot.as_mut().ok_or_else(ended)?)
-}
-
-fn ended() -> Failure {
-    Failure::new(Code::Closed, "the transaction has ended; begin another")
-}
+/// Open transactions. One that was committed stays until it is closed, and is refused.
+static TRANSACTIONS: Handles<SharedTransaction> = Handles::new(5, "transaction");
 
 /// `mode` is 0 for a snapshot, 1 for serializable, 2 for pessimistic.
 #[unsafe(no_mangle)]
@@ -42,8 +30,8 @@ extern "system" fn Java_org_runstone_Native_begin<'l>(
             2 => TransactionOptions::pessimistic(),
             _ => return Err(Failure::invalid(format!("there is no transaction mode {mode}"))),
         };
-        let transaction = STORES.get(handle(store))?.begin(options)?;
-        Ok(TRANSACTIONS.keep(Mutex::new(Some(transaction)))?.get() as jlong)
+        let transaction = SharedTransaction::begin(&*STORES.get(handle(store))?, options)?;
+        Ok(TRANSACTIONS.keep(transaction)?.get() as jlong)
     })
 }
 
@@ -68,12 +56,11 @@ extern "system" fn Java_org_runstone_Native_transactionGet<'l>(
     call(env, |env| {
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let key = Copied::of(env, &key, "key")?;
-        let value = with(transaction, |transaction| {
-            Ok(match for_update {
-                false => transaction.get(&keyspace, key.bytes())?,
-                true => transaction.get_for_update(&keyspace, key.bytes())?,
-            })
-        })?;
+        let transaction = TRANSACTIONS.get(handle(transaction))?;
+        let value = match for_update {
+            false => transaction.read(|inner| Ok(inner.get(&keyspace, key.bytes())?))?,
+            true => transaction.write(|inner| inner.get_for_update(&keyspace, key.bytes()))?,
+        };
         value.map_or_else(|| Ok(JByteArray::default()), |value| array(env, &value))
     })
 }
@@ -91,8 +78,8 @@ extern "system" fn Java_org_runstone_Native_transactionPut<'l>(
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let key = Copied::of(env, &key, "key")?;
         let value = Copied::of(env, &value, "value")?;
-        let put = |to: &mut Transaction| Ok(to.put(&keyspace, key.bytes(), value.bytes())?);
-        with(transaction, put)
+        let transaction = TRANSACTIONS.get(handle(transaction))?;
+        transaction.write(|inner| inner.put(&keyspace, key.bytes(), value.bytes()))
     });
 }
 
@@ -107,7 +94,8 @@ extern "system" fn Java_org_runstone_Native_transactionDelete<'l>(
     call(env, |env| {
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let key = Copied::of(env, &key, "key")?;
-        with(transaction, |transaction| Ok(transaction.delete(&keyspace, key.bytes())?))
+        let transaction = TRANSACTIONS.get(handle(transaction))?;
+        transaction.write(|inner| inner.delete(&keyspace, key.bytes()))
     });
 }
 
@@ -118,12 +106,5 @@ extern "system" fn Java_org_runstone_Native_commit<'l>(
     transaction: jlong,
     sync: jboolean,
 ) {
-    call(env, |_| {
-        let taken = {
-            let slot = TRANSACTIONS.get(handle(transaction))?;
-            let mut slot = slot.try_lock().ok_or_else(ended)?;
-            slot.take().ok_or_else(ended)?
-        };
-        Ok(taken.commit(durability(sync))?)
-    });
+    call(env, |_| TRANSACTIONS.get(handle(transaction))?.commit(durability(sync)));
 }
