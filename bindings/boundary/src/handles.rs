@@ -9,6 +9,7 @@ use std::num::NonZeroU64;
 use std::ops::Deref;
 use std::sync::LazyLock;
 
+use parking_lot::{Mutex, MutexGuard};
 use sharded_slab::{Config, Slab};
 
 use crate::failure::{Code, Failure, Result};
@@ -85,6 +86,29 @@ impl<T: Send + Sync + 'static> Handles<T> {
             0 => Failure::new(Code::InvalidArgument, format!("the {} is null", self.name)),
             _ => Failure::new(Code::Closed, format!("the {} was closed, or is none", self.name)),
         }
+    }
+}
+
+/// An object that one thread at a time may use.
+#[derive(Debug)]
+pub struct Alone<T>(Mutex<T>);
+
+impl<T> Alone<T> {
+    /// Nobody is using it yet.
+    pub fn new(object: T) -> Alone<T> {
+        Alone(Mutex::new(object))
+    }
+
+    /// The object, until the result goes.
+    ///
+    /// # Errors
+    /// If another thread is using it.
+    #[inline]
+    pub fn lock(&self) -> Result<MutexGuard<'_, T>> {
+        self.0.try_lock().ok_or_else(|| {
+            let what = "another thread is using this object, which one thread at a time may use";
+            Failure::new(Code::Busy, what)
+        })
     }
 }
 

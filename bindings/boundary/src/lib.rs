@@ -1,6 +1,7 @@
 //! What every binding needs where another language calls into the store:
 //!
-//! * [`handles`]: numbers for objects of ours, which tell when they were closed.
+//! * [`handles`]: numbers for objects of ours, which tell when they were closed. [`pointers`]:
+//!   these as pointers of C.
 //! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
 //! * [`options`]: options of a store as TOML.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
@@ -12,6 +13,7 @@ pub mod cursors;
 pub mod failure;
 pub mod handles;
 pub mod options;
+pub mod pointers;
 pub mod transactions;
 
 pub use failure::{Code, Failure, Result, guard};

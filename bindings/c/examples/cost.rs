@@ -1,12 +1,13 @@
-//! What the boundary costs: puts and gets by Rust and through the functions of C, in turns, in one
-//! process. `cargo run --release -p runstone-c --example cost`
+//! What the boundary costs: puts and gets by Rust and through the functions of C, in turns, on one
+//! store. `cargo run --release -p runstone-c --example cost`
 
 use std::ffi::c_void;
 use std::hint::black_box;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use runstone::{Keyspace, Options, Store};
+use runstone::Keyspace;
+use runstone_boundary::pointers::Kept;
 use runstone_c::bytes::{runstone_bytes, runstone_bytes_free};
 use runstone_c::handles::runstone_keyspace;
 use runstone_c::keyspace::{runstone_get, runstone_put};
@@ -62,17 +63,16 @@ fn in_c(keyspace: *mut runstone_keyspace, value: &[u8]) -> [Duration; 2] {
 fn main() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("c").display().to_string() + "\0";
-    let store = Store::open(dir.path().join("rust"), Options::default()).expect("opens");
-    let (mut other, mut keyspace) = (ptr::null_mut(), ptr::null_mut());
+    let (mut store, mut keyspace) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the path is a zero-terminated string, and both out-pointers are valid.
     unsafe {
-        assert_eq!(runstone_open(path.as_ptr().cast(), ptr::null(), &mut other), RUNSTONE_OK);
-        assert_eq!(runstone_default_keyspace(other, &mut keyspace), RUNSTONE_OK);
+        assert_eq!(runstone_open(path.as_ptr().cast(), ptr::null(), &mut store), RUNSTONE_OK);
+        assert_eq!(runstone_default_keyspace(store, &mut keyspace), RUNSTONE_OK);
     }
     let value = [7u8; 100];
     let mut times: [Vec<f64>; 4] = Default::default();
     for _ in 0..ROUNDS {
-        let rust = in_rust(store.default_keyspace(), &value);
+        let rust = in_rust(&runstone_keyspace::get(keyspace).expect("open"), &value);
         let c = in_c(keyspace, &value);
         for (times, took) in times.iter_mut().zip([rust[0], c[0], rust[1], c[1]]) {
             times.push(took.as_nanos() as f64);
@@ -81,5 +81,5 @@ fn main() {
     let [rust_put, c_put, rust_get, c_get] = times.map(least);
     println!("put: {rust_put:.0} ns in Rust, {:+.0} ns in C", c_put - rust_put);
     println!("get: {rust_get:.0} ns in Rust, {:+.0} ns in C", c_get - rust_get);
-    assert_eq!(runstone_close(other), RUNSTONE_OK);
+    assert_eq!(runstone_close(store), RUNSTONE_OK);
 }

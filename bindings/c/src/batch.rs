@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use runstone::Batch;
 
+use runstone_boundary::handle;
+use runstone_boundary::handles::Alone;
+use runstone_boundary::pointers::Kept;
+
 use crate::bytes::{Place, range, required};
-use crate::handles::{Alone, Kept, handle, runstone_batch, runstone_keyspace};
+use crate::handles::{runstone_batch, runstone_keyspace};
 use crate::status::{answer, runstone_status};
 
 handle!(3 "batch" runstone_batch: Alone<Batch>);
@@ -17,7 +21,7 @@ pub unsafe extern "C" fn runstone_batch_create(batch: *mut *mut runstone_batch) 
     answer(|| {
         // SAFETY: the caller's place.
         let place = unsafe { Place::new("batch", batch) }?;
-        runstone_batch::keep(Alone::new(Batch::new()), place)
+        place.keep(Alone::new(Batch::new()))
     })
 }
 

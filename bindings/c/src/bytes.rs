@@ -6,6 +6,7 @@ use std::{ptr, slice, str};
 
 use runstone::{MAX_VALUE_BYTES, Value};
 use runstone_boundary::Failure;
+use runstone_boundary::pointers::Kept;
 
 use crate::Result;
 
@@ -138,6 +139,14 @@ impl<T> Place<T> {
     pub(crate) fn set(&self, value: T) {
         // SAFETY: the promise of `new`; it is not null.
         unsafe { self.0.write(value) }
+    }
+}
+
+impl<T: Kept> Place<*mut T> {
+    /// Takes an object, and stores its handle.
+    pub(crate) fn keep(&self, object: T::Object) -> Result<()> {
+        self.set(T::keep(object)?);
+        Ok(())
     }
 }
 

@@ -6,9 +6,13 @@ use runstone::ReadOptions;
 use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::Move;
 
+use runstone_boundary::handle;
+use runstone_boundary::handles::Alone;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
 use crate::bytes::{Place, optional, required};
-use crate::handles::{Alone, Kept, handle, runstone_cursor, runstone_keyspace, runstone_snapshot};
+use crate::handles::{runstone_cursor, runstone_keyspace, runstone_snapshot};
 use crate::status::{answer, runstone_status};
 
 handle!(5 "cursor" runstone_cursor: Alone<AnyCursor>);
@@ -96,7 +100,7 @@ pub unsafe extern "C" fn runstone_cursor_create(
         // SAFETY: the caller's options and place.
         let (options, place) = unsafe { (read_options(options)?, Place::new("cursor", cursor)?) };
         let made = runstone_keyspace::get(keyspace)?.cursor(options)?;
-        runstone_cursor::keep(Alone::new(AnyCursor::from(made)), place)
+        place.keep(Alone::new(AnyCursor::from(made)))
     })
 }
 

@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use runstone::{Keyspace, Snapshot, Value};
 
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
 use crate::bytes::{Place, array, optional, range, required, runstone_bytes, text};
 use crate::durability::write_options;
-use crate::handles::{Kept, handle, runstone_keyspace, runstone_snapshot};
+use crate::handles::{runstone_keyspace, runstone_snapshot};
 use crate::status::{answer, runstone_status};
 
 handle!(2 "keyspace" runstone_keyspace: Keyspace);

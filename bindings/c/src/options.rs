@@ -7,18 +7,22 @@ use runstone::{CompactionFilter, MergeOperator, Options};
 use runstone_boundary::Failure;
 use runstone_boundary::options::of_store;
 
+use runstone_boundary::handle;
+use runstone_boundary::handles::Alone;
+use runstone_boundary::pointers::Kept;
+
 use crate::bytes::{Place, optional_text, text};
 use crate::callbacks::{
     Context, FilterCallback, MergeCallback, runstone_end, runstone_filter, runstone_merger,
 };
-use crate::handles::{Alone, Kept, handle, runstone_options};
+use crate::handles::runstone_options;
 use crate::status::{answer, runstone_status};
 
 handle!(8 "options" runstone_options: Alone<OpenOptions>);
 
 /// Options that are given at each open.
 #[derive(Debug)]
-pub(crate) struct OpenOptions {
+pub struct OpenOptions {
     options: Options,
 }
 
@@ -41,7 +45,7 @@ pub unsafe extern "C" fn runstone_options_create(
         let (toml, place) =
             unsafe { (optional_text("toml", toml)?, Place::new("options", options)?) };
         let options = of_store(toml.unwrap_or_default())?;
-        runstone_options::keep(Alone::new(OpenOptions { options }), place)
+        place.keep(Alone::new(OpenOptions { options }))
     })
 }
 

@@ -2,8 +2,11 @@
 
 use runstone::Snapshot;
 
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
 use crate::bytes::Place;
-use crate::handles::{Kept, handle, runstone_snapshot, runstone_store};
+use crate::handles::{runstone_snapshot, runstone_store};
 use crate::status::{answer, runstone_status};
 
 handle!(4 "snapshot" runstone_snapshot: Snapshot);
@@ -18,7 +21,7 @@ pub unsafe extern "C" fn runstone_snapshot_create(
         // SAFETY: the caller's place.
         let place = unsafe { Place::new("snapshot", snapshot) }?;
         let taken: Snapshot = runstone_store::get(store)?.snapshot();
-        runstone_snapshot::keep(taken, place)
+        place.keep(taken)
     })
 }
 

@@ -6,9 +6,13 @@ use runstone::{KeyspaceOptions, SortedWriter};
 use runstone_boundary::options::of_keyspace;
 use runstone_boundary::{Code, Failure};
 
+use runstone_boundary::handle;
+use runstone_boundary::handles::Alone;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
 use crate::bytes::{Place, optional_text, required, text};
-use crate::handles::{Alone, Kept, handle, runstone_sorted_writer};
+use crate::handles::runstone_sorted_writer;
 use crate::status::{answer, runstone_status};
 
 handle!(7 "writer" runstone_sorted_writer: Alone<Option<SortedWriter>>);
@@ -41,7 +45,7 @@ pub unsafe extern "C" fn runstone_sorted_writer_create(
         };
         let options = options.map_or_else(|| Ok(KeyspaceOptions::default()), of_keyspace)?;
         let made = SortedWriter::create(path, &options)?;
-        runstone_sorted_writer::keep(Alone::new(Some(made)), place)
+        place.keep(Alone::new(Some(made)))
     })
 }
 

@@ -5,11 +5,12 @@ use std::ffi::c_char;
 use runstone::{Options, Store};
 use runstone_boundary::Failure;
 
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
 use crate::bytes::{Place, optional_text, runstone_bytes, text};
 use crate::durability::write_options;
-use crate::handles::{
-    Kept, handle, runstone_batch, runstone_keyspace, runstone_options, runstone_store,
-};
+use crate::handles::{runstone_batch, runstone_keyspace, runstone_options, runstone_store};
 use crate::status::{answer, runstone_status};
 
 handle!(1 "store" runstone_store: Store);
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn runstone_open(
             Some(options) => options.lock()?.to_options(),
             None => Options::default(),
         };
-        runstone_store::keep(Store::open(path, options)?, place)
+        place.keep(Store::open(path, options)?)
     })
 }
 
@@ -148,7 +149,7 @@ pub unsafe extern "C" fn runstone_default_keyspace(
     answer(|| {
         // SAFETY: the caller's place.
         let place = unsafe { Place::new("keyspace", keyspace) }?;
-        runstone_keyspace::keep(runstone_store::get(store)?.default_keyspace().clone(), place)
+        place.keep(runstone_store::get(store)?.default_keyspace().clone())
     })
 }
 
@@ -169,7 +170,7 @@ pub unsafe extern "C" fn runstone_open_keyspace(
         };
         let options = options.map(runstone_boundary::options::of_keyspace).transpose()?;
         let store = runstone_store::get(store)?;
-        runstone_keyspace::keep(store.open_keyspace(name, options)?, place)
+        place.keep(store.open_keyspace(name, options)?)
     })
 }
 
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn runstone_find_keyspace(
     answer(|| {
         // SAFETY: the caller's text and place.
         let (name, place) = unsafe { (text("name", name)?, Place::new("keyspace", keyspace)?) };
-        runstone_keyspace::keep(runstone_store::get(store)?.keyspace(name)?, place)
+        place.keep(runstone_store::get(store)?.keyspace(name)?)
     })
 }
 

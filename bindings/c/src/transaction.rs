@@ -8,13 +8,15 @@ use runstone_boundary::Code;
 use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::{PagedCursor, SharedTransaction};
 
+use runstone_boundary::handle;
+use runstone_boundary::handles::Alone;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
 use crate::bytes::{Place, range, required, runstone_bytes};
 use crate::cursor::{read_options, runstone_read_options};
 use crate::durability::write_options;
-use crate::handles::{
-    Alone, Kept, handle, runstone_cursor, runstone_keyspace, runstone_store, runstone_transaction,
-};
+use crate::handles::{runstone_cursor, runstone_keyspace, runstone_store, runstone_transaction};
 use crate::status::{answer, runstone_status};
 
 handle!(6 "transaction" runstone_transaction: SharedTransaction);
@@ -70,7 +72,7 @@ pub unsafe extern "C" fn runstone_begin(
             }
         }
         let begun = SharedTransaction::begin(&*runstone_store::get(store)?, options)?;
-        runstone_transaction::keep(begun, place)
+        place.keep(begun)
     })
 }
 
@@ -255,6 +257,6 @@ pub unsafe extern "C" fn runstone_transaction_cursor(
         let keyspace = Keyspace::clone(&*runstone_keyspace::get(keyspace)?);
         let transaction = SharedTransaction::clone(&*runstone_transaction::get(transaction)?);
         let made = PagedCursor::new(transaction, keyspace, options)?;
-        runstone_cursor::keep(Alone::new(AnyCursor::Transaction(made)), place)
+        place.keep(Alone::new(AnyCursor::Transaction(made)))
     })
 }

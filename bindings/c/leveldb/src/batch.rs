@@ -5,8 +5,11 @@ use std::ffi::{c_char, c_void};
 use parking_lot::Mutex;
 use runstone::{Batch, Keyspace};
 
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
-use crate::handles::{Kept, handle, leveldb_writebatch_t};
+use crate::handles::{close, keep, leveldb_writebatch_t};
 use crate::memory::{bytes, quietly};
 
 handle!(4 "batch" leveldb_writebatch_t: Mutex<Writes>);
@@ -21,7 +24,7 @@ struct Write {
 
 /// The writes of a batch.
 #[derive(Debug, Default)]
-pub(crate) struct Writes {
+pub struct Writes {
     bytes: Vec<u8>,
     writes: Vec<Write>,
 }
@@ -62,13 +65,13 @@ impl Writes {
 /// Makes an empty batch.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_create() -> *mut leveldb_writebatch_t {
-    leveldb_writebatch_t::keep(Mutex::default())
+    keep(Mutex::default())
 }
 
 /// Ends a batch.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_destroy(batch: *mut leveldb_writebatch_t) {
-    leveldb_writebatch_t::close(batch);
+    close(batch);
 }
 
 /// Forgets the writes of a batch.

@@ -6,10 +6,13 @@ use std::ptr;
 use runstone::{Durability, Snapshot, Store, WriteOptions};
 use runstone_boundary::guard;
 
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
 use crate::destroy::{destroy, verify};
 use crate::handles::{
-    Kept, handle, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t, leveldb_t,
+    close, keep, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t, leveldb_t,
     leveldb_writebatch_t, leveldb_writeoptions_t,
 };
 use crate::memory::{bytes, copy, name as text, quietly, report, text as own_text};
@@ -34,7 +37,7 @@ pub unsafe extern "C" fn leveldb_open(
             options.open(path)
         })
     };
-    opened.map_or(ptr::null_mut(), leveldb_t::keep)
+    opened.map_or(ptr::null_mut(), keep)
 }
 
 /// Closes a database. Iterators and snapshots of it that are open then fail.
@@ -42,7 +45,7 @@ pub unsafe extern "C" fn leveldb_open(
 pub extern "C" fn leveldb_close(db: *mut leveldb_t) {
     quietly((), || {
         let store = Store::clone(&*leveldb_t::get(db)?);
-        leveldb_t::close(db);
+        close(db);
         Ok(store.close()?)
     });
 }
@@ -147,7 +150,7 @@ pub unsafe extern "C" fn leveldb_get(
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_create_snapshot(db: *mut leveldb_t) -> *const leveldb_snapshot_t {
     let taken: Result<Snapshot> = guard(|| Ok(leveldb_t::get(db)?.snapshot()));
-    taken.map_or(ptr::null(), |snapshot| leveldb_snapshot_t::keep(snapshot).cast_const())
+    taken.map_or(ptr::null(), |snapshot| keep::<leveldb_snapshot_t>(snapshot).cast_const())
 }
 
 /// Lets a snapshot go.
@@ -156,7 +159,7 @@ pub extern "C" fn leveldb_release_snapshot(
     _db: *mut leveldb_t,
     snapshot: *const leveldb_snapshot_t,
 ) {
-    leveldb_snapshot_t::close(snapshot);
+    close(snapshot);
 }
 
 /// A property, as a text that the caller frees; null if it is not known.

@@ -1,12 +1,9 @@
 //! Handles: what C holds in place of objects. Their types are here; which object is behind each
 //! stands in the module that is about it.
 
-use std::ops::Deref;
 use std::ptr;
 
-use runstone_boundary::Handles;
-
-use crate::Result;
+use runstone_boundary::pointers::Kept;
 
 /// An open database.
 pub struct leveldb_t(());
@@ -45,43 +42,12 @@ pub struct leveldb_env_t(());
 /// A logger. The interface has no way to make one, so it is always null.
 pub struct leveldb_logger_t(());
 
-/// A type of handles.
-pub(crate) trait Kept: Sized {
-    type Object: Send + Sync + 'static;
-
-    fn table() -> &'static Handles<Self::Object>;
-
-    /// The object of a handle.
-    #[inline]
-    fn get(handle: *const Self) -> Result<impl Deref<Target = Self::Object>> {
-        Self::table().get(handle.addr() as u64)
-    }
-
-    /// Takes an object. The handle is null only if there is no room.
-    fn keep(object: Self::Object) -> *mut Self {
-        let handle = Self::table().keep(object).map_or(0, |handle| handle.get());
-        ptr::without_provenance_mut(handle as usize)
-    }
-
-    /// Closes a handle. What is none is passed over.
-    fn close(handle: *const Self) {
-        let _ = Self::table().close(handle.addr() as u64);
-    }
+/// Takes an object. The handle is null only if there is no room.
+pub(crate) fn keep<T: Kept>(object: T::Object) -> *mut T {
+    T::keep(object).unwrap_or(ptr::null_mut())
 }
 
-/// Defines which objects are behind a type of handles: the number of their kind, the name by which
-/// messages call them, and their type.
-macro_rules! handle {
-    ($kind:literal $name:literal $c:ty: $object:ty) => {
-        impl crate::handles::Kept for $c {
-            type Object = $object;
-
-            fn table() -> &'static runstone_boundary::Handles<$object> {
-                static TABLE: runstone_boundary::Handles<$object> =
-                    runstone_boundary::Handles::new($kind, $name);
-                &TABLE
-            }
-        }
-    };
+/// Closes a handle. What is none is passed over.
+pub(crate) fn close<T: Kept>(handle: *const T) {
+    let _ = T::close(handle);
 }
-pub(crate) use handle;

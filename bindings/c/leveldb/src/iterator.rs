@@ -7,8 +7,11 @@ use parking_lot::Mutex;
 use runstone::{Cursor, ReadOptions};
 use runstone_boundary::Failure;
 
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
-use crate::handles::{Kept, handle, leveldb_iterator_t, leveldb_readoptions_t, leveldb_t};
+use crate::handles::{close, keep, leveldb_iterator_t, leveldb_readoptions_t, leveldb_t};
 use crate::memory::{bytes, quietly, report};
 use crate::options::read_options;
 
@@ -16,7 +19,7 @@ handle!(3 "iterator" leveldb_iterator_t: Mutex<Walk>);
 
 /// A cursor, and what went wrong.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub struct Walk {
     /// `None` if it could not be made.
     cursor: Option<Cursor>,
     failure: Option<Failure>,
@@ -54,13 +57,13 @@ pub extern "C" fn leveldb_create_iterator(
         Ok(cursor) => Walk { cursor: Some(cursor), failure: None },
         Err(failure) => Walk { cursor: None, failure: Some(failure) },
     };
-    leveldb_iterator_t::keep(Mutex::new(walk))
+    keep(Mutex::new(walk))
 }
 
 /// Ends an iterator.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_destroy(iterator: *mut leveldb_iterator_t) {
-    leveldb_iterator_t::close(iterator);
+    close(iterator);
 }
 
 /// Whether it is on an entry.

@@ -10,9 +10,12 @@ use runstone::{
 };
 use runstone_boundary::{Code, Failure};
 
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
 use crate::Result;
 use crate::handles::{
-    Kept, handle, leveldb_cache_t, leveldb_comparator_t, leveldb_env_t, leveldb_filterpolicy_t,
+    close, keep, leveldb_cache_t, leveldb_comparator_t, leveldb_env_t, leveldb_filterpolicy_t,
     leveldb_logger_t, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t,
     leveldb_writeoptions_t,
 };
@@ -38,7 +41,7 @@ const SPARE_BYTES: u64 = 64 << 20;
 
 /// What was set. The rest is as the database has it, or as Runstone has it by default.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OpenOptions {
+pub struct OpenOptions {
     create_if_missing: bool,
     error_if_exists: bool,
     comparator: u64,
@@ -125,7 +128,7 @@ impl OpenOptions {
 
 /// How to read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReadChoices {
+pub struct ReadChoices {
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) skip_cache: bool,
 }
@@ -148,13 +151,13 @@ pub(crate) fn read_options(options: *const leveldb_readoptions_t) -> Result<Read
 /// Makes options with LevelDB's defaults: a database that does not exist is an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_create() -> *mut leveldb_options_t {
-    leveldb_options_t::keep(Mutex::default())
+    keep(Mutex::default())
 }
 
 /// Ends options. Databases that were opened with them stay open.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_destroy(options: *mut leveldb_options_t) {
-    leveldb_options_t::close(options);
+    close(options);
 }
 
 fn set(options: *mut leveldb_options_t, change: impl FnOnce(&mut OpenOptions)) {
@@ -319,7 +322,7 @@ type Compare =
 
 /// An order of the caller's.
 #[derive(Debug)]
-pub(crate) struct Comparator {
+pub struct Comparator {
     state: State,
     compare: Compare,
     name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
@@ -376,19 +379,19 @@ pub unsafe extern "C" fn leveldb_comparator_create(
     quietly(std::ptr::null_mut(), || {
         let missing = || Failure::invalid("a function of the comparator is null");
         let (compare, name) = (compare.ok_or_else(missing)?, name.ok_or_else(missing)?);
-        Ok(leveldb_comparator_t::keep(Comparator { state, compare, name }))
+        Ok(keep(Comparator { state, compare, name }))
     })
 }
 
 /// Ends an order of keys.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_comparator_destroy(comparator: *mut leveldb_comparator_t) {
-    leveldb_comparator_t::close(comparator);
+    close(comparator);
 }
 
 /// How filters are made.
 #[derive(Debug)]
-pub(crate) struct FilterPolicy {
+pub struct FilterPolicy {
     /// `None` for a policy of the caller's, in whose place Runstone's filters are used.
     bits_per_key: Option<u32>,
     /// Held until the policy ends.
@@ -416,7 +419,7 @@ pub extern "C" fn leveldb_filterpolicy_create(
     _name: Option<unsafe extern "C" fn(*mut c_void) -> *const c_char>,
 ) -> *mut leveldb_filterpolicy_t {
     let state = State { pointer: state, destructor };
-    leveldb_filterpolicy_t::keep(FilterPolicy { bits_per_key: None, _state: state })
+    keep(FilterPolicy { bits_per_key: None, _state: state })
 }
 
 /// Makes a filter policy of so many bits per key.
@@ -426,25 +429,25 @@ pub extern "C" fn leveldb_filterpolicy_create_bloom(
 ) -> *mut leveldb_filterpolicy_t {
     let bits_per_key = Some(bits_per_key.clamp(0, 40) as u32);
     let state = State { pointer: std::ptr::null_mut(), destructor: None };
-    leveldb_filterpolicy_t::keep(FilterPolicy { bits_per_key, _state: state })
+    keep(FilterPolicy { bits_per_key, _state: state })
 }
 
 /// Ends a filter policy.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_filterpolicy_destroy(policy: *mut leveldb_filterpolicy_t) {
-    leveldb_filterpolicy_t::close(policy);
+    close(policy);
 }
 
 /// Makes read options: as of now, through the cache.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_create() -> *mut leveldb_readoptions_t {
-    leveldb_readoptions_t::keep(Mutex::default())
+    keep(Mutex::default())
 }
 
 /// Ends read options.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_destroy(options: *mut leveldb_readoptions_t) {
-    leveldb_readoptions_t::close(options);
+    close(options);
 }
 
 /// Changes nothing: everything that is read is checked.
@@ -486,13 +489,13 @@ pub extern "C" fn leveldb_readoptions_set_snapshot(
 /// Makes write options: a write survives a crash of the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writeoptions_create() -> *mut leveldb_writeoptions_t {
-    leveldb_writeoptions_t::keep(Mutex::new(false))
+    keep(Mutex::new(false))
 }
 
 /// Ends write options.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writeoptions_destroy(options: *mut leveldb_writeoptions_t) {
-    leveldb_writeoptions_t::close(options);
+    close(options);
 }
 
 /// Whether a write survives a power loss.
@@ -507,25 +510,25 @@ pub extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptio
 /// Makes a cache of so many bytes. Databases do not share it: each takes that much.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_create_lru(capacity: usize) -> *mut leveldb_cache_t {
-    leveldb_cache_t::keep(capacity)
+    keep(capacity)
 }
 
 /// Ends a cache. Databases that were opened with it keep theirs.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_destroy(cache: *mut leveldb_cache_t) {
-    leveldb_cache_t::close(cache);
+    close(cache);
 }
 
 /// The operating system.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_create_default_env() -> *mut leveldb_env_t {
-    leveldb_env_t::keep(())
+    keep(())
 }
 
 /// Ends an environment.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_env_destroy(env: *mut leveldb_env_t) {
-    leveldb_env_t::close(env);
+    close(env);
 }
 
 /// A directory for tests, which is made. The caller frees the text.

@@ -51,8 +51,9 @@ class InsideCallback(Error): ...
 class Busy(Error): ...
 class Internal(Error): ...
 
-class _Closing:
-    def close(self) -> None: ...
+class _Block:
+    """What a `with` block takes."""
+
     def __enter__(self: _T) -> _T: ...
     def __exit__(
         self,
@@ -60,6 +61,9 @@ class _Closing:
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None: ...
+
+class _Closing(_Block):
+    def close(self) -> None: ...
 
 class Walk(_Closing, Iterator[_T], Generic[_T]):
     """An iterator that reads ahead. It shows the moment when it was made."""
@@ -193,12 +197,11 @@ class Keyspace:
         """About how many entries and bytes a range holds."""
     def compact(self, start: Optional[Buffer] = None, stop: Optional[Buffer] = None) -> None: ...
 
-class WriteBatch:
-    """Writes that happen together. A `with` block writes them at its end, unless it raises."""
+class _Writes:
+    """What batches and transactions have in common: writes that happen together or not at all."""
 
     def __setitem__(self, key: Buffer, value: Buffer) -> None: ...
     def __delitem__(self, key: Buffer) -> None: ...
-    def __len__(self) -> int: ...
     def put(
         self, key: Buffer, value: Buffer, *, keyspace: Optional[Keyspace] = None
     ) -> None: ...
@@ -214,21 +217,17 @@ class WriteBatch:
         prefix: Optional[Buffer] = None,
         keyspace: Optional[Keyspace] = None,
     ) -> None: ...
+
+class WriteBatch(_Block, _Writes):
+    """Writes that happen together. A `with` block writes them at its end, unless it raises."""
+
+    def __len__(self) -> int: ...
     def clear(self) -> None: ...
     def write(self) -> None: ...
-    def __enter__(self) -> WriteBatch: ...
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None: ...
 
-class Transaction:
+class Transaction(_Block, _Writes):
     """Reads and writes together. A `with` block commits at its end, or rolls back if it raises."""
 
-    def __setitem__(self, key: Buffer, value: Buffer) -> None: ...
-    def __delitem__(self, key: Buffer) -> None: ...
     @overload
     def get(self, key: Buffer, *, keyspace: Optional[Keyspace] = None) -> Optional[bytes]: ...
     @overload
@@ -243,21 +242,6 @@ class Transaction:
     def get_for_update(
         self, key: Buffer, default: _D, *, keyspace: Optional[Keyspace] = None
     ) -> Union[bytes, _D]: ...
-    def put(
-        self, key: Buffer, value: Buffer, *, keyspace: Optional[Keyspace] = None
-    ) -> None: ...
-    def delete(self, key: Buffer, *, keyspace: Optional[Keyspace] = None) -> None: ...
-    def merge(
-        self, key: Buffer, operand: Buffer, *, keyspace: Optional[Keyspace] = None
-    ) -> None: ...
-    def delete_range(
-        self,
-        start: Optional[Buffer] = None,
-        stop: Optional[Buffer] = None,
-        *,
-        prefix: Optional[Buffer] = None,
-        keyspace: Optional[Keyspace] = None,
-    ) -> None: ...
     def keys(
         self,
         start: Optional[Buffer] = None,
@@ -280,15 +264,8 @@ class Transaction:
     def rollback_to_savepoint(self) -> None: ...
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
-    def __enter__(self) -> Transaction: ...
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None: ...
 
-class Store(Keyspace):
+class Store(_Closing, Keyspace):
     """An open store. As a mapping it is its default keyspace."""
 
     @property
@@ -316,14 +293,6 @@ class Store(Keyspace):
         """Reads and checks everything, and gives how many bytes; damage raises Corruption."""
     def metrics(self) -> str:
         """The counters as a text for Prometheus."""
-    def close(self) -> None: ...
-    def __enter__(self) -> Store: ...
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None: ...
 
 def open(
     path: str,

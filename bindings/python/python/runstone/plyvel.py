@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import Any, Iterator, Optional, Tuple, Type, Union
+from typing import Any, Iterator, Optional, Tuple, Type, TypeVar, Union
 
 import runstone
 from runstone import Corruption as CorruptionError
@@ -19,6 +19,7 @@ __all__ = ["DB", "CorruptionError", "Error", "IOError", "destroy_db", "repair_db
 
 _Path = Union[str, "os.PathLike[str]"]
 _Item = Any
+_Self = TypeVar("_Self")
 
 
 def _successor(prefix: bytes) -> Optional[bytes]:
@@ -27,7 +28,25 @@ def _successor(prefix: bytes) -> Optional[bytes]:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-class _Iterator:
+class _Closing:
+    """What a `with` block closes."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+
+class _Iterator(_Closing):
     """An iterator that moves both ways between two bounds."""
 
     def __init__(
@@ -117,19 +136,8 @@ class _Iterator:
     def close(self) -> None:
         self._cursor.close()
 
-    def __enter__(self) -> _Iterator:
-        return self
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
-
-
-class _RawIterator:
+class _RawIterator(_Closing):
     """LevelDB's own iterator."""
 
     def __init__(self, source: _Reader) -> None:
@@ -207,7 +215,7 @@ class _Reader:
         return self.iterator()
 
 
-class Snapshot(_Reader):
+class Snapshot(_Closing, _Reader):
     """A view that later writes do not change."""
 
     def __init__(self, db: Store, prefix: bytes) -> None:
@@ -216,17 +224,6 @@ class Snapshot(_Reader):
     def close(self) -> None:
         if self._snapshot is not None:
             self._snapshot.close()
-
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 class WriteBatch:
@@ -292,7 +289,7 @@ class PrefixedDB(_Reader):
         return PrefixedDB(self._db, self._prefix + prefix)
 
 
-class DB(PrefixedDB):
+class DB(_Closing, PrefixedDB):
     """A database of plyvel."""
 
     def __init__(
@@ -359,17 +356,6 @@ class DB(PrefixedDB):
     def get_property(self, name: bytes) -> Optional[bytes]:
         """`leveldb.stats`: the counters of the store; None for others."""
         return self._db.metrics().encode() if name == b"leveldb.stats" else None
-
-    def __enter__(self) -> DB:
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        value: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self.close()
 
 
 def destroy_db(name: _Path) -> None:

@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What leveldb_options_set_compression() takes: blocks as they are.
+// No compression. For leveldb_options_set_compression().
 #define leveldb_no_compression 0
 
-// What leveldb_options_set_compression() takes: a fast compression. Here it is LZ4.
+// A fast compression, which is LZ4 here. For leveldb_options_set_compression().
 #define leveldb_snappy_compression 1
 
 // The size of a cache.

@@ -31,8 +31,8 @@ import org.runstone.WriteBatch;
  * ({@link Commits}); then they are written together with the offsets, as one batch. So a store that
  * was killed is as of its last commit, and replays from there. If more waits than the limit, it
  * goes to the store early, and a mark tells that the store has more than is committed: after a
- * crash it then tells no offsets, and Kafka restores it from the beginning. At least once, writes go to the store at once: to replay a
- * record over what it led to does no harm.
+ * crash it then tells no offsets, and Kafka restores it from the beginning. At least once, writes
+ * go to the store at once: to replay a record over what it led to does no harm.
  */
 final class Backing {
     /** Options of the Runstone stores of an application, as TOML. */

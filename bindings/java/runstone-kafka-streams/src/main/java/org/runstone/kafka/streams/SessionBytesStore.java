@@ -5,26 +5,20 @@ package org.runstone.kafka.streams;
 import java.util.List;
 import java.util.Objects;
 import java.util.function.Predicate;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
-import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.SessionStore;
-import org.runstone.WriteBatch;
 
 /** A session store. Sessions that ended before the retention period are neither shown nor taken. */
-class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]> {
+class SessionBytesStore extends SegmentedBytesStore implements SessionStore<Bytes, byte[]> {
     private static final int TIMES = RecordKey.SESSION_BYTES;
 
     private final SessionSupplier of;
-    private Segments segments;
-    private Sensor dropped;
 
     SessionBytesStore(SessionSupplier of) {
-        super(of.name(), of.metricsScope());
+        super(of.name(), of.metricsScope(), of.segmentIntervalMs(), of.retentionPeriod());
         this.of = of;
     }
 
@@ -36,38 +30,8 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
     }
 
     @Override
-    void opened(Backing backing, StateStoreContext context) {
-        segments = new Segments(backing, of.segmentIntervalMs());
-        dropped = Internals.droppedRecords(context);
-    }
-
-    @Override
-    void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch) {
-        long end = RecordKey.sessionEnd(record.key());
-        backing().advanceStreamTime(end);
-        if (end < firstLive()) {
-            return;
-        }
-        Table table = segments.makeAt(end);
-        if (record.value() == null) {
-            batch.delete(table.keyspace(), record.key());
-        } else {
-            batch.put(table.keyspace(), record.key(), record.value());
-        }
-    }
-
-    @Override
-    void settled() {
-        segments.dropBefore(firstLive());
-    }
-
-    @Override
-    long estimate() {
-        return segments.estimate();
-    }
-
-    private long firstLive() {
-        return backing().streamTime() - of.retentionPeriod() + 1;
+    long timeOf(byte[] record) {
+        return RecordKey.sessionEnd(record);
     }
 
     @Override
@@ -75,11 +39,11 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
         long end = session.window().end();
         writing().advanceStreamTime(end);
         if (end < firstLive()) {
-            dropped.record(1.0, System.currentTimeMillis());
+            drop();
             return;
         }
         byte[] record = RecordKey.session(session.key().get(), session.window().start(), end);
-        write(() -> segments.makeAt(end).put(record, aggregate));
+        write(() -> segments().makeAt(end).put(record, aggregate));
     }
 
     @Override
@@ -87,7 +51,7 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
         long end = session.window().end();
         writing().advanceStreamTime(end);
         byte[] record = RecordKey.session(session.key().get(), session.window().start(), end);
-        Table table = segments.at(end);
+        Table table = segments().at(end);
         if (table != null) {
             write(() -> table.put(record, null));
         }
@@ -96,7 +60,7 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
     @Override
     public byte[] fetchSession(Bytes key, long start, long end) {
         Objects.requireNonNull(key, "key cannot be null");
-        Table table = end < firstLive() ? null : segments.at(end);
+        Table table = end < firstLive() ? null : segments().at(end);
         return table == null ? null : table.get(RecordKey.session(key.get(), start, end));
     }
 
@@ -187,7 +151,7 @@ class SessionBytesStore extends BytesStore implements SessionStore<Bytes, byte[]
 
     private KeyValueIterator<Windowed<Bytes>, byte[]> walk(long first, long last, byte[] lower,
             byte[] upper, Predicate<byte[]> shows, boolean forward) {
-        List<Table> tables = segments.between(first, last, forward);
+        List<Table> tables = segments().between(first, last, forward);
         Entries entries = Segments.walk(tables, lower, upper, forward, shows);
         return new Walk<>(entries, SessionBytesStore::session);
     }

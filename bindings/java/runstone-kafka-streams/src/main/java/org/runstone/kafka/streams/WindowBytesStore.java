@@ -5,30 +5,24 @@ package org.runstone.kafka.streams;
 import java.util.List;
 import java.util.function.Function;
 import java.util.function.Predicate;
-import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.kstream.Windowed;
-import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
-import org.runstone.WriteBatch;
 
 /** A window store. Windows older than the retention period are neither shown nor taken. */
-class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> {
+class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes, byte[]> {
     private static final int TIMES = RecordKey.WINDOW_BYTES;
 
     private final WindowSupplier of;
-    private Segments segments;
-    private Sensor dropped;
     /** Tells duplicates of a key and time from each other. */
     private int number;
 
     WindowBytesStore(WindowSupplier of) {
-        super(of.name(), of.metricsScope());
+        super(of.name(), of.metricsScope(), of.segmentIntervalMs(), of.retentionPeriod());
         this.of = of;
     }
 
@@ -48,38 +42,8 @@ class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> 
     }
 
     @Override
-    void opened(Backing backing, StateStoreContext context) {
-        segments = new Segments(backing, of.segmentIntervalMs());
-        dropped = Internals.droppedRecords(context);
-    }
-
-    @Override
-    void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch) {
-        long start = RecordKey.windowStart(record.key());
-        backing().advanceStreamTime(start);
-        if (start < firstLive()) {
-            return;
-        }
-        Table table = segments.makeAt(start);
-        if (record.value() == null) {
-            batch.delete(table.keyspace(), record.key());
-        } else {
-            batch.put(table.keyspace(), record.key(), record.value());
-        }
-    }
-
-    @Override
-    void settled() {
-        segments.dropBefore(firstLive());
-    }
-
-    @Override
-    long estimate() {
-        return segments.estimate();
-    }
-
-    private long firstLive() {
-        return backing().streamTime() - of.retentionPeriod() + 1;
+    long timeOf(byte[] record) {
+        return RecordKey.windowStart(record);
     }
 
     @Override
@@ -93,16 +57,16 @@ class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> 
         }
         backing.advanceStreamTime(start);
         if (start < firstLive()) {
-            dropped.record(1.0, System.currentTimeMillis());
+            drop();
             return;
         }
         byte[] record = RecordKey.window(key.get(), start, number);
-        write(() -> segments.makeAt(start).put(record, value));
+        write(() -> segments().makeAt(start).put(record, value));
     }
 
     @Override
     public byte[] fetch(Bytes key, long time) {
-        Table table = time < firstLive() ? null : segments.at(time);
+        Table table = time < firstLive() ? null : segments().at(time);
         return table == null ? null : table.get(RecordKey.window(key.get(), time, number));
     }
 
@@ -125,7 +89,7 @@ class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> 
         byte[] lower = RecordKey.window(key.get(), first, 0);
         byte[] upper = RecordKey.after(RecordKey.window(key.get(), last, Integer.MAX_VALUE));
         Predicate<byte[]> shows = record -> RecordKey.isOf(record, key.get(), TIMES);
-        List<Table> tables = segments.between(first, last, forward);
+        List<Table> tables = segments().between(first, last, forward);
         return Segments.walk(tables, lower, upper, forward, shows);
     }
 
@@ -178,7 +142,7 @@ class WindowBytesStore extends BytesStore implements WindowStore<Bytes, byte[]> 
             return start >= first && start <= timeTo
                     && RecordKey.isBetween(record, TIMES, from, to);
         };
-        List<Table> tables = segments.between(first, timeTo, forward);
+        List<Table> tables = segments().between(first, timeTo, forward);
         return new Walk<>(Segments.walk(tables, lower, upper, forward, shows), shown);
     }
 }

@@ -1,0 +1,58 @@
+//! Handles as pointers of C. Nothing is behind such a pointer in memory: its address is the handle.
+
+use std::ops::Deref;
+use std::ptr;
+
+use crate::failure::Result;
+use crate::handles::Handles;
+
+/// A type of C whose pointers are handles. [`crate::handle`] implements it.
+pub trait Kept: Sized {
+    /// What is behind a handle.
+    type Object: Send + Sync + 'static;
+
+    /// The open objects.
+    fn table() -> &'static Handles<Self::Object>;
+
+    /// The object of a handle.
+    #[inline]
+    fn get(handle: *const Self) -> Result<impl Deref<Target = Self::Object>> {
+        Self::table().get(handle.addr() as u64)
+    }
+
+    /// The object of a handle; `None` for a null one.
+    #[inline]
+    fn get_some(handle: *const Self) -> Result<Option<impl Deref<Target = Self::Object>>> {
+        (!handle.is_null()).then(|| Self::get(handle)).transpose()
+    }
+
+    /// Takes an object, and gives its handle.
+    fn keep(object: Self::Object) -> Result<*mut Self> {
+        let handle = Self::table().keep(object)?;
+        Ok(ptr::without_provenance_mut(handle.get() as usize))
+    }
+
+    /// Closes a handle. A null one is no error, as for `free`.
+    fn close(handle: *const Self) -> Result<()> {
+        match handle.is_null() {
+            true => Ok(()),
+            false => Self::table().close(handle.addr() as u64),
+        }
+    }
+}
+
+/// Defines which objects are behind a type of handles: the number of their kind, the name by which
+/// messages call them, and their type.
+#[macro_export]
+macro_rules! handle {
+    ($kind:literal $name:literal $c:ty: $object:ty) => {
+        impl $crate::pointers::Kept for $c {
+            type Object = $object;
+
+            fn table() -> &'static $crate::Handles<$object> {
+                static TABLE: $crate::Handles<$object> = $crate::Handles::new($kind, $name);
+                &TABLE
+            }
+        }
+    };
+}

@@ -1,0 +1,70 @@
+// What window and session stores have in common: segments of time, and an end of what is kept.
+
+package org.runstone.kafka.streams;
+
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.metrics.Sensor;
+import org.apache.kafka.streams.processor.StateStoreContext;
+import org.runstone.WriteBatch;
+
+/** A store whose records have a time, and go when they are older than the retention period. */
+abstract class SegmentedBytesStore extends BytesStore {
+    private final long segmentIntervalMs;
+    private final long retentionMs;
+    private Segments segments;
+    private Sensor dropped;
+
+    SegmentedBytesStore(String name, String scope, long segmentIntervalMs, long retentionMs) {
+        super(name, scope);
+        this.segmentIntervalMs = segmentIntervalMs;
+        this.retentionMs = retentionMs;
+    }
+
+    /** The time of a record, by its key. */
+    abstract long timeOf(byte[] record);
+
+    @Override
+    void opened(Backing backing, StateStoreContext context) {
+        segments = new Segments(backing, segmentIntervalMs);
+        dropped = Internals.droppedRecords(context);
+    }
+
+    @Override
+    void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch) {
+        long time = timeOf(record.key());
+        backing().advanceStreamTime(time);
+        if (time < firstLive()) {
+            return;
+        }
+        Table table = segments.makeAt(time);
+        if (record.value() == null) {
+            batch.delete(table.keyspace(), record.key());
+        } else {
+            batch.put(table.keyspace(), record.key(), record.value());
+        }
+    }
+
+    @Override
+    void settled() {
+        segments.dropBefore(firstLive());
+    }
+
+    @Override
+    long estimate() {
+        return segments.estimate();
+    }
+
+    Segments segments() {
+        return segments;
+    }
+
+    /** The first time that is still kept. */
+    long firstLive() {
+        return backing().streamTime() - retentionMs + 1;
+    }
+
+    /** Counts a record that came too late. */
+    void drop() {
+        dropped.record(1.0, System.currentTimeMillis());
+    }
+}
