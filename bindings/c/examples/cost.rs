@@ -71,9 +71,17 @@ fn main() {
     }
     let value = [7u8; 100];
     let mut times: [Vec<f64>; 4] = Default::default();
-    for _ in 0..ROUNDS {
-        let rust = in_rust(&runstone_keyspace::get(keyspace).expect("open"), &value);
-        let c = in_c(keyspace, &value);
+    for round in 0..ROUNDS {
+        let by_rust = || in_rust(&runstone_keyspace::get(keyspace).expect("open"), &value);
+        let by_c = || in_c(keyspace, &value);
+        // Each goes first in every other round: the second finds more versions of each key.
+        let (rust, c) = match round % 2 {
+            0 => (by_rust(), by_c()),
+            _ => {
+                let c = by_c();
+                (by_rust(), c)
+            }
+        };
         for (times, took) in times.iter_mut().zip([rust[0], c[0], rust[1], c[1]]) {
             times.push(took.as_nanos() as f64);
         }

@@ -24,6 +24,10 @@ pub struct runstone_bytes {
     pub owner: *mut c_void,
 }
 
+/// Values of up to so many bytes own them, so that nothing is copied when they are handed over as a
+/// box of bytes. Larger ones borrow from a block, and are handed over in a box of their own.
+const OWNED_BYTES: usize = 4 << 10;
+
 impl runstone_bytes {
     /// No bytes.
     pub(crate) const NONE: runstone_bytes =
@@ -32,6 +36,11 @@ impl runstone_bytes {
     /// Hands a value over, without a copy of its bytes.
     pub(crate) fn of(value: Option<Value>) -> runstone_bytes {
         let Some(value) = value else { return runstone_bytes::NONE };
+        if value.len() <= OWNED_BYTES {
+            let size = value.len();
+            let bytes = Box::into_raw(Vec::from(value).into_boxed_slice());
+            return runstone_bytes { data: bytes.cast(), size, owner: bytes.cast() };
+        }
         let value = Box::new(value);
         let (data, size) = (value.as_ptr().cast(), value.len());
         runstone_bytes { data, size, owner: Box::into_raw(value).cast() }
@@ -42,7 +51,8 @@ impl runstone_bytes {
         let size = text.len();
         let mut bytes = text.into_bytes();
         bytes.push(0);
-        runstone_bytes { size, ..runstone_bytes::of(Some(Value::owned(bytes))) }
+        let value = Box::new(Value::owned(bytes));
+        runstone_bytes { data: value.as_ptr().cast(), size, owner: Box::into_raw(value).cast() }
     }
 }
 
@@ -51,9 +61,16 @@ impl runstone_bytes {
 pub unsafe extern "C" fn runstone_bytes_free(bytes: *mut runstone_bytes) {
     // SAFETY: the caller passes null or a place of its own.
     let Some(bytes) = (unsafe { bytes.as_mut() }) else { return };
-    let owner = std::mem::replace(bytes, runstone_bytes::NONE).owner;
-    if !owner.is_null() {
+    let runstone_bytes { data, size, owner } = std::mem::replace(bytes, runstone_bytes::NONE);
+    if owner.is_null() {
+        return;
+    }
+    if owner.cast_const() == data {
+        let bytes = ptr::slice_from_raw_parts_mut(owner.cast::<u8>(), size);
         // SAFETY: `of` made it from such a box, and it was taken out of the only place it is in.
+        drop(unsafe { Box::from_raw(bytes) });
+    } else {
+        // SAFETY: as above.
         drop(unsafe { Box::from_raw(owner.cast::<Value>()) });
     }
 }
