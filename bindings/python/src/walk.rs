@@ -1,7 +1,5 @@
 //! Iterators, and cursors that move both ways.
 
-use std::collections::VecDeque;
-
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
@@ -13,7 +11,9 @@ use runstone_boundary::{Code, Failure, Result};
 use crate::bytes::Buffer;
 use crate::errors::{closed, outcome, wait};
 
-/// An iterator reads this many entries first, and twice as many each time after, up to the most.
+/// An iterator reads this many entries first, and half as many again each time after, up to the
+/// most. So what it read for nothing when its user stops is less than half of what was used, and a
+/// first page. With pages that double it is up to all of that.
 const FIRST_PAGE: usize = 8;
 const MOST_ENTRIES: usize = 512;
 /// So many bytes end a page.
@@ -56,26 +56,39 @@ impl Range {
     }
 }
 
-/// Entries that were read ahead: where they end in `bytes`.
+/// Entries that were read ahead: what is shown of them, and where it ends in `bytes`.
 #[derive(Default)]
 struct Page {
     bytes: Vec<u8>,
-    ends: VecDeque<(usize, usize)>,
-    /// Where the next entry begins.
+    ends: Vec<(usize, usize)>,
+    /// Which entry is next, and where it begins.
+    next: usize,
     at: usize,
 }
 
 impl Page {
     fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let (key_end, value_end) = self.ends.pop_front()?;
+        let (key_end, value_end) = *self.ends.get(self.next)?;
+        self.next += 1;
         let start = std::mem::replace(&mut self.at, value_end);
         Some((&self.bytes[start..key_end], &self.bytes[key_end..value_end]))
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    fn is_spent(&self) -> bool {
+        self.next == self.ends.len()
     }
 
     fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
-        self.at = 0;
+        (self.next, self.at) = (0, 0);
     }
 }
 
@@ -85,33 +98,32 @@ struct Steps {
     page: Page,
     /// Entries of the next page.
     size: usize,
-    /// Whether the cursor stands on the entry behind the page.
-    is_begun: bool,
+    /// What leads to the next page. `None` at the end.
+    onward: Option<Move<'static>>,
 }
 
 impl Steps {
-    /// Reads a page.
-    fn fill(&mut self, is_reverse: bool) -> Result<()> {
+    /// Reads a page from where `to` leads. That may wait, so it is done while others run, and the
+    /// objects of Python are made of the page later.
+    fn fill(&mut self, to: Option<Move<'_>>, step: Move<'static>, shows: Shows) -> Result<()> {
         let place = self.place.as_mut().ok_or_else(|| closed("iterator"))?;
-        let (start, step) = match is_reverse {
-            true => (Move::Last, Move::Previous),
-            false => (Move::First, Move::Next),
-        };
-        if !std::mem::replace(&mut self.is_begun, true) {
-            place.go(start)?;
-        }
         self.page.clear();
-        while let Some((key, value)) = place.entry() {
-            self.page.bytes.extend_from_slice(key);
-            let key_end = self.page.bytes.len();
-            self.page.bytes.extend_from_slice(value);
-            self.page.ends.push_back((key_end, self.page.bytes.len()));
-            place.go(step)?;
-            if self.page.ends.len() >= self.size || self.page.bytes.len() >= MOST_BYTES {
+        let Some(mut to) = to else { return Ok(()) };
+        self.onward = Some(step);
+        while self.page.ends.len() < self.size && self.page.bytes.len() < MOST_BYTES {
+            place.go(to)?;
+            let Some((key, value)) = place.entry() else {
+                self.onward = None;
                 break;
+            };
+            match shows {
+                Shows::Keys => self.page.push(key, &[]),
+                Shows::Values => self.page.push(&[], value),
+                Shows::Items => self.page.push(key, value),
             }
+            to = step;
         }
-        self.size = (self.size * 2).min(MOST_ENTRIES);
+        self.size = (self.size + self.size / 2).min(MOST_ENTRIES);
         Ok(())
     }
 }
@@ -121,14 +133,18 @@ impl Steps {
 pub struct Walk {
     steps: Mutex<Steps>,
     shows: Shows,
-    is_reverse: bool,
+    step: Move<'static>,
 }
 
 impl Walk {
     pub fn new(place: AnyCursor, shows: Shows, is_reverse: bool) -> Walk {
-        let page = Page::default();
-        let steps = Steps { place: Some(place), page, size: FIRST_PAGE, is_begun: false };
-        Walk { steps: Mutex::new(steps), shows, is_reverse }
+        let (start, step) = match is_reverse {
+            true => (Move::Last, Move::Previous),
+            false => (Move::First, Move::Next),
+        };
+        let (place, page) = (Some(place), Page::default());
+        let steps = Steps { place, page, size: FIRST_PAGE, onward: Some(start) };
+        Walk { steps: Mutex::new(steps), shows, step }
     }
 
     fn lock(&self) -> PyResult<MutexGuard<'_, Steps>> {
@@ -148,9 +164,9 @@ impl Walk {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut steps = self.lock()?;
-        if steps.page.ends.is_empty() {
-            let (steps, is_reverse) = (&mut *steps, self.is_reverse);
-            wait(py, move || steps.fill(is_reverse))?;
+        if steps.page.is_spent() {
+            let steps = &mut *steps;
+            wait(py, move || steps.fill(steps.onward, self.step, self.shows))?;
         }
         let Some((key, value)) = steps.page.next() else { return Ok(None) };
         Ok(Some(match self.shows {
@@ -165,12 +181,14 @@ impl Walk {
     /// Goes on at the first key that is not less, or backwards at the last that is not greater.
     fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
         let mut steps = self.lock()?;
-        let (steps, is_reverse) = (&mut *steps, self.is_reverse);
+        let steps = &mut *steps;
         wait(py, move || {
-            let place = steps.place.as_mut().ok_or_else(|| closed("iterator"))?;
-            steps.page.clear();
-            (steps.size, steps.is_begun) = (FIRST_PAGE, true);
-            place.go(if is_reverse { Move::SeekForPrevious(&key) } else { Move::Seek(&key) })
+            steps.size = FIRST_PAGE;
+            let to = match self.step {
+                Move::Previous => Move::SeekForPrevious(&key),
+                _ => Move::Seek(&key),
+            };
+            steps.fill(Some(to), self.step, self.shows)
         })
     }
 

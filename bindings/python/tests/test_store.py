@@ -68,12 +68,16 @@ def test_iterators(db: runstone.Store) -> None:
     db.update((key, key * 2) for key in keys)
     assert list(db.keys()) == keys
     assert list(db.items(reverse=True)) == [(key, key * 2) for key in reversed(keys)]
+    assert list(db.values()) == [key * 2 for key in keys]
     assert list(db.values(b"0010", b"0013")) == [b"00100010", b"00110011", b"00120012"]
     assert list(db.keys(prefix=b"199")) == keys[1990:]
     walk = db.keys()
     assert next(walk) == b"0000"
     walk.seek(b"0500")
     assert next(walk) == b"0500"
+    assert len(list(walk)) == 1499 and list(walk) == []
+    walk.seek(b"1999")
+    assert list(walk) == [b"1999"] and list(walk) == []
     back = db.keys(reverse=True)
     back.seek(b"0500x")
     assert [next(back), next(back)] == [b"0500", b"0499"]

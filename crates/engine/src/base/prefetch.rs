@@ -1,7 +1,7 @@
 //! Asks the processor for a cache line ahead of its use. A hint: nothing depends on it.
 //!
-//! The unsafe code has one obligation: the address lies inside the slice, so that no pointer is
-//! made out of bounds. A prefetch never faults.
+//! The unsafe code has one obligation: no pointer is made out of bounds by arithmetic that forbids
+//! it. The address lies inside the slice, or is made by wrapping. A prefetch never faults.
 
 /// Size of a cache line.
 pub const LINE_BYTES: usize = 64;
@@ -18,4 +18,18 @@ pub fn prefetch<T>(items: &[T], at: usize) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (items, at);
+}
+
+/// Asks for the line `offset` bytes behind an address, whatever is there.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub fn prefetch_at(address: *const u8, offset: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint about an address, which is not read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(offset).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, offset);
 }
