@@ -195,11 +195,10 @@ impl CompactionFilter for Rewriting {
 /// Sets the merge operator and the compaction filter, where the placement of values goes with them.
 pub fn set_programs(keyspace: &mut KeyspaceOptions, merges: bool, filters: bool) {
     let values = &keyspace.values;
-    let is_inline = values.placement == ValuePlacement::Inline;
-    let may_merge = values.placement != ValuePlacement::Vlog && !values.writes_back();
-    let name = |wanted: bool, name: &str| if wanted { name } else { "" }.to_string();
-    keyspace.merge_operator = name(merges && may_merge, OPERATOR);
-    keyspace.compaction_filter = name(filters && is_inline, REWRITING);
+    let may = values.placement != ValuePlacement::Vlog && !values.writes_back();
+    let name = |wanted: bool, name: &str| if wanted && may { name } else { "" }.to_string();
+    keyspace.merge_operator = name(merges, OPERATOR);
+    keyspace.compaction_filter = name(filters, REWRITING);
 }
 
 /// Leaves the choice of a partitioner to a policy that has one of its own.

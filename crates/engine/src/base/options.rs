@@ -676,31 +676,29 @@ impl KeyspaceOptions {
         Ok(())
     }
 
-    /// Refuses what does not go with the placement of values. Collections that write pointers would
-    /// put them above the operands of their keys. The record of a value that a compaction filter
-    /// removes would be dead at once, although a cursor may have begun before.
+    /// Refuses what does not go with collections that write pointers. They would put those above
+    /// the operands of their keys, and above what a compaction filter made of the value meanwhile.
     fn check_programs(&self) -> Result<()> {
-        let writes_pointers =
-            self.values.placement == ValuePlacement::Vlog || self.values.writes_back();
-        if !self.merge_operator.is_empty() && writes_pointers {
-            return Err(Error::invalid(
-                format!(
-                    "merge_operator {} does not go with a placement whose collections write \
-                     pointers: those would lie above the operands",
-                    self.merge_operator
-                ),
-                "set values.placement to \"inline\", or to \"hash-grouped\" with \
-                 values.gc_pointers = \"stable\"",
+        if self.values.placement != ValuePlacement::Vlog && !self.values.writes_back() {
+            return Ok(());
+        }
+        let refuse = |what: String| {
+            let hint = "set values.placement to \"inline\", or to \"hash-grouped\" with \
+                        values.gc_pointers = \"stable\"";
+            Err(Error::invalid(what, hint))
+        };
+        if !self.merge_operator.is_empty() {
+            return refuse(format!(
+                "merge_operator {} does not go with a placement whose collections write pointers: \
+                 those would lie above the operands",
+                self.merge_operator
             ));
         }
-        if !self.compaction_filter.is_empty() && self.values.placement != ValuePlacement::Inline {
-            return Err(Error::invalid(
-                format!(
-                    "compaction_filter {} does not go with values apart from their keys: a cursor \
-                     may still read what it removes",
-                    self.compaction_filter
-                ),
-                "set values.placement to \"inline\"",
+        if !self.compaction_filter.is_empty() {
+            return refuse(format!(
+                "compaction_filter {} does not go with a placement whose collections write \
+                 pointers: those would bring back what it removes",
+                self.compaction_filter
             ));
         }
         Ok(())

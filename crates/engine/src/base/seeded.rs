@@ -152,6 +152,9 @@ pub enum Bug {
     ExpiredValuesLive,
     /// What a compaction filter removes uncovers older versions.
     FilterUncoversOlder,
+    /// The record of a value that a compaction filter dropped is collected under readers that still
+    /// come to it.
+    FilteredValuesDeadAtOnce,
     /// A compaction filter decides about what a snapshot sees.
     FilterIgnoresSnapshots,
     /// An entry that a compaction filter changes does not expire any more.

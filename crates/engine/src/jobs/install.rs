@@ -19,6 +19,7 @@ use crate::tree::version::Version;
 use crate::values::file::ValueFile;
 use crate::values::layout::ValueEdit;
 use crate::values::separation::ValueChanges;
+use crate::visibility::snapshot::Visibility;
 use crate::write::pressure::BackPressure;
 
 /// Installs the results of jobs.
@@ -28,6 +29,7 @@ pub(crate) struct Installer {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) pressure: Arc<BackPressure>,
+    pub(crate) visibility: Arc<Visibility>,
 }
 
 /// A memtable whose tables were written, if any reader can see anything of it, and its values.
@@ -73,12 +75,13 @@ impl Installer {
         keyspace: &KeyspaceCore,
         done: impl Iterator<Item = &'a mut Written>,
     ) -> ValueChanges {
-        let (mut separated, mut dead) = (Vec::new(), Vec::new());
+        let (mut separated, mut dead, mut filtered) = (Vec::new(), Vec::new(), Vec::new());
         for written in done {
             separated.extend(written.separated.take());
             dead.append(&mut written.dead);
+            filtered.append(&mut written.filtered);
         }
-        ValueChanges::of_compactions(separated, &dead, &keyspace.values.load())
+        ValueChanges::of_compactions(separated, &dead, filtered, &keyspace.values.load())
     }
 
     /// Installs the edit that `make` builds from the tree of the moment, and returns it.
@@ -103,11 +106,20 @@ impl Installer {
         let values =
             self.catalog.append_with_values(&mut manifest, changes, log_start, vec![values])?;
         // Values become visible before the pointers to them.
+        let (epoch, holds) =
+            (self.visibility.epoch(), values.iter().any(|one| one.holds_records()));
         values
             .into_iter()
-            .for_each(|values| values.publish(&keyspace.values.load(), &self.env.metrics));
+            .for_each(|values| values.publish(&keyspace.values.load(), &self.env.metrics, epoch));
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
+        if holds {
+            // Later readers come from this version or a newer one, and so to none of those records.
+            self.visibility.end_epoch();
+            let readers = self.visibility.readers();
+            let values = keyspace.values.load();
+            values.all().for_each(|store| store.state.lock().release_held(&readers));
+        }
         self.pressure.refresh([keyspace]);
         self.catalog.forget_value_files(keyspace, &gone);
         Ok(edit)
@@ -144,7 +156,7 @@ impl Installer {
         for ((one, values), version) in flushed.iter().zip(values).zip(versions) {
             manifest.flushed.insert(one.keyspace.id, one.memtable.max_seq());
             // Values become visible before the pointers to them.
-            values.publish(&one.keyspace.values.load(), &self.env.metrics);
+            values.publish(&one.keyspace.values.load(), &self.env.metrics, 0);
             self.swap_version(&one.keyspace, version, 1);
         }
         self.pressure.refresh(flushed.iter().map(|one| &one.keyspace));

@@ -84,6 +84,8 @@ pub(crate) struct Written {
     /// Records of value files that no version points to any more, with their bytes, if no newer
     /// record of the key shows it.
     pub(crate) dead: Vec<(Pointer, u32)>,
+    /// Records that a compaction filter dropped, with their bytes.
+    pub(crate) filtered: Vec<(Pointer, u32)>,
     /// Separated values, durable but not visible yet.
     pub(crate) separated: Option<Separated>,
 }
@@ -95,8 +97,8 @@ impl Written {
         for one in slices {
             all.tables.extend(one.tables);
             all.dropped += one.dropped;
-
             all.dead.extend(one.dead);
+            all.filtered.extend(one.filtered);
             all.separated = all.separated.or(one.separated);
         }
         all
@@ -104,9 +106,7 @@ impl Written {
 
     /// Notes a dropped pointer whose group has no newer record of the key behind this one.
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let pointer = Pointer::of_entry(value)?;
-        let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
-        self.dead.push((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)));
+        self.dead.push(record_of(key, value)?);
         Ok(())
     }
 }
@@ -332,8 +332,11 @@ impl Writing<'_> {
             },
         };
         let place = std::mem::replace(&mut self.last_place, newest);
-        if is_pointer(trailer) && !is_behind(newest, place) {
-            self.written.note_dead(key, value)?;
+        if is_pointer(trailer) {
+            self.written.filtered.push(record_of(key, value)?);
+            if !is_behind(newest, place) {
+                self.written.note_dead(key, value)?;
+            }
         }
         Ok(())
     }
@@ -436,6 +439,13 @@ fn opened<'t>(
         None => open.insert(output.create_table()?),
     };
     Ok(builder)
+}
+
+/// The record that an entry points to, with its bytes.
+fn record_of(key: &[u8], entry: &[u8]) -> Result<(Pointer, u32)> {
+    let pointer = Pointer::of_entry(entry)?;
+    let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
+    Ok((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)))
 }
 
 /// Whether the newer version has its record in the same file behind the record that is dropped:

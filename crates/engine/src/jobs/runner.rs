@@ -221,7 +221,7 @@ impl Runner {
             && !claims.frozen.contains(&keyspace.id)
             && !claims.is_collecting(keyspace.id)
             && store.may_collect()
-            && store.wants_collection(&keyspace.options.load().values, 0, &self.visibility.points())
+            && store.wants_collection(&keyspace.options.load().values, &self.visibility.readers())
     }
 
     fn next_compaction(&self, claims: &mut Claims, keyspaces: &Keyspaces) -> Option<Job> {

@@ -118,6 +118,7 @@ fn runner(
         catalog: Arc::clone(catalog),
         schedule: Arc::clone(schedule),
         pressure: Arc::clone(pressure),
+        visibility: Arc::clone(visibility),
     });
     let preparer = Arc::new(Preparer {
         env: Arc::clone(env),

@@ -306,8 +306,8 @@ impl Keyspace {
 
     /// How much the keyspace's value files hold; empty if all values are inline.
     pub fn value_usage(&self) -> Vec<ValueUsage> {
-        let points = self.store.visibility.points();
-        self.inner.values.load().all().map(|store| store.usage(&points)).collect()
+        let readers = self.store.visibility.readers();
+        self.inner.values.load().all().map(|store| store.usage(&readers)).collect()
     }
 
     /// A cursor over the keyspace as of now. Position it before use.

@@ -35,6 +35,7 @@ use crate::format::record::{ChecksumSeed, Footer, Pointer, RecordPlace, footer_b
 use crate::table::handle::TableContext;
 use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::values::pool::Pool;
+use crate::visibility::snapshot::Readers;
 
 /// Format of value files.
 const VALUE_FORMAT: u32 = 1;
@@ -101,6 +102,8 @@ pub(crate) struct FileState {
     leaving: VecDeque<(Arc<Vec<Segment>>, Vec<Segment>)>,
     /// For each group, the bytes that the last collection kept only for these snapshots.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
+    /// Records that a compaction filter dropped and that earlier readers may still come to.
+    pub(crate) held: Vec<Held>,
     /// Segments whose live values have moved, if pointers are written back. They go when no
     /// snapshot is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
@@ -117,6 +120,15 @@ pub(crate) struct FileState {
     /// Groups with a damaged record. They are never collected, and none of their records is
     /// dropped.
     pub(crate) quarantined: BTreeSet<u32>,
+}
+
+/// A record that no version points to any more, but did for readers of this epoch and before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) epoch: u64,
+    pub(crate) group: u32,
+    pub(crate) stream_offset: u64,
+    pub(crate) bytes: u32,
 }
 
 /// A segment that waits for snapshots to go.
@@ -206,6 +218,7 @@ impl ValueFile {
                 fresh: None,
                 leaving: VecDeque::new(),
                 pinned: BTreeMap::new(),
+                held: Vec::new(),
                 condemned: VecDeque::new(),
                 dirty: None,
                 pass: None,
@@ -412,11 +425,11 @@ impl ValueFile {
     }
 
     /// The contents of the file, and its garbage as far as collection knows it, by group.
-    pub(crate) fn usage(&self, points: &[SeqNo]) -> ValueUsage {
+    pub(crate) fn usage(&self, readers: &Readers) -> ValueUsage {
         let disk_bytes = self.file_bytes();
         let state = self.state.lock();
         let groups = (0..).zip(&state.layout.groups).map(|(i, group)| {
-            let pinned = state.pinned_bytes(i, points);
+            let pinned = state.pinned_bytes(i, readers);
             GroupUsage {
                 bytes: group.bytes(),
                 records: group.records(),
@@ -444,9 +457,9 @@ impl ValueFile {
     }
 
     /// Bytes of all groups that only snapshots keep, as far as collections found.
-    pub(crate) fn all_pinned_bytes(&self, points: &[SeqNo]) -> u64 {
+    pub(crate) fn all_pinned_bytes(&self, readers: &Readers) -> u64 {
         let state = self.state.lock();
-        (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, points)).sum()
+        (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, readers)).sum()
     }
 
     /// The number of slots up to which no collection is needed: those of the capacity, or of the
@@ -560,15 +573,32 @@ impl FileState {
         }
     }
 
-    /// Bytes of a group that only snapshots keep, as far as the last collection found.
-    pub(crate) fn pinned_bytes(&self, group: u32, points: &[SeqNo]) -> u64 {
+    /// Bytes of a group that only snapshots keep, as far as is known.
+    pub(crate) fn pinned_bytes(&self, group: u32, readers: &Readers) -> u64 {
+        let points = &readers.points;
         if self.condemned.front().is_some_and(|front| front.group == group) {
             return self.condemned_bytes(points);
         }
+        let held: u64 = self.held_for(group, readers).map(|one| u64::from(one.bytes)).sum();
         match self.pinned.get(&group) {
-            Some((bytes, held)) if held.iter().all(|seq| points.contains(seq)) => *bytes,
-            _ => 0,
+            Some((bytes, by)) if by.iter().all(|seq| points.contains(seq)) => held + *bytes,
+            _ => held,
         }
+    }
+
+    /// Forgets what no reader comes to any more.
+    pub(crate) fn release_held(&mut self, readers: &Readers) {
+        self.held.retain(|one| one.epoch >= readers.oldest_epoch);
+        self.held.shrink_to_fit();
+    }
+
+    /// The records of a group that no version points to any more, except for some of these readers.
+    pub(crate) fn held_for<'a>(
+        &'a self,
+        group: u32,
+        readers: &'a Readers,
+    ) -> impl Iterator<Item = &'a Held> {
+        self.held.iter().filter(move |one| one.group == group && one.epoch >= readers.oldest_epoch)
     }
 }
 

@@ -2,7 +2,7 @@
 //! that. Pure: no I/O, no locks.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use runstone_policy::sketch::Sketch;
@@ -242,17 +242,17 @@ fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64)
 }
 
 /// Finds the versions that stay: of each key the newest and, for each point, the newest that it
-/// sees, without those that compactions found dead. With `cools`, a record goes to the cold stream
-/// if it is the only one of its key in the scan: the key had no update since the record was written
-/// or last moved (HashKV §3.4).
+/// sees, without those that compactions found dead; and those that are held, whatever else is known
+/// of them. With `cools`, a record goes to the cold stream if it is the only one of its key in the
+/// scan: the key had no update since the record was written or last moved (HashKV §3.4).
 pub(crate) fn survivors(
     scanned: &Scanned,
     points: &[SeqNo],
-    dead: &BTreeMap<u64, u32>,
+    (dead, held): (&BTreeMap<u64, u32>, &BTreeSet<u64>),
     cools: bool,
 ) -> Survivors {
     let kept = Vec::with_capacity(scanned.entries.len());
-    let judge = Judge { scanned, points, dead, cools, out: Survivors::none(), kept };
+    let judge = Judge { scanned, points, dead, held, cools, out: Survivors::none(), kept };
     judge.by_hash(&scanned.hashes())
 }
 
@@ -261,6 +261,7 @@ struct Judge<'a> {
     scanned: &'a Scanned,
     points: &'a [SeqNo],
     dead: &'a BTreeMap<u64, u32>,
+    held: &'a BTreeSet<u64>,
     cools: bool,
     out: Survivors,
     /// The index of an entry, and whether it cools.
@@ -282,33 +283,44 @@ impl Judge<'_> {
         self.finish()
     }
 
-    /// Judges all versions of a key, the newest first.
+    /// Judges all versions of a key, the newest first. A version has two records if a compaction
+    /// filter changed its value. The first of them was dropped, so it says nothing of the other,
+    /// which may lie in front of it.
     fn see(&mut self, versions: &[u32], hash: u64) {
         let before = self.kept.len();
         let mut last = None;
+        let mut dropped: Option<(SeqNo, Option<usize>)> = None;
         for at in versions {
             let entry = &self.scanned.entries[*at as usize];
+            if let Some((seq, above)) = dropped.take()
+                && seq == entry.seq
+            {
+                last = above;
+            }
             let stripe = self.points.partition_point(|point| *point < entry.seq);
             let newest = last.is_none();
             let shadowed = last == Some(stripe) && stripe < self.points.len();
-            last = Some(stripe);
+            let above = last.replace(stripe);
             let shadowed = shadowed || (!newest && seeded!(CollectionForgetsSnapshots));
             let is_dead = self.dead.contains_key(&entry.stream_offset);
             if !newest && !is_dead {
                 // Its key was updated, so the newest version is hot.
                 self.kept[before..].last_mut().into_iter().for_each(|(_, cools)| *cools = false);
             }
-            if shadowed || is_dead {
+            let is_held = self.held.contains(&entry.stream_offset);
+            dropped = (is_dead || is_held).then_some((entry.seq, above));
+            if (shadowed || is_dead) && !is_held {
                 self.out.dropped_tags.extend(entry.tag.map(|_| *entry));
                 continue;
             }
-            if newest {
+            // What is held is garbage. If the group lists it as dead, it counts as such there.
+            if is_dead || newest && !is_held {
                 self.out.live_bytes += u64::from(entry.bytes);
-            } else {
+            } else if !is_held {
                 self.out.pinned_bytes += u64::from(entry.bytes);
             }
             self.out.keys.add(hash);
-            self.kept.push((*at, self.cools && newest && entry.tag.is_none()));
+            self.kept.push((*at, self.cools && newest && !is_held && entry.tag.is_none()));
         }
     }
 
@@ -491,7 +503,7 @@ mod tests {
     fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
         let scanned = scanned(records);
         let dead = dead.iter().map(|at| (*at, 100)).collect();
-        survivors(&scanned, points, &dead, true)
+        survivors(&scanned, points, (&dead, &BTreeSet::new()), true)
     }
 
     /// The stream offsets that would be relocated among records (key, number, stream offset,
@@ -556,6 +568,21 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_record_that_a_filter_replaced_does_not_hide_the_other_of_its_version() {
+        let kept = |records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]| {
+            let kept = judged(records, points, dead).entries;
+            kept.iter().map(|entry| entry.stream_offset).collect::<Vec<_>>()
+        };
+        let (old, new, other) = (("a", 5, 7, false), ("a", 5, 3, false), ("a", 2, 1, false));
+        assert_eq!(kept(&[other, new, old], &[9], &[7]), [3], "the new one lies in front");
+        assert_eq!(kept(&[other, new, old], &[9], &[]), [7], "the old one does");
+        assert_eq!(kept(&[other, old], &[9], &[7]), [0u64; 0], "there is no new one");
+        let newer = ("a", 8, 9, false);
+        assert_eq!(kept(&[new, old, newer], &[9], &[7]), [9]);
+        assert_eq!(kept(&[new, old, newer], &[6, 9], &[7]), [3, 9], "a snapshot needs it");
+    }
+
     /// The survivors found without hashes: by sorting all that was scanned.
     fn by_key(mut judge: Judge<'_>, hashes: &[u64]) -> Survivors {
         let scanned = judge.scanned;
@@ -573,6 +600,7 @@ mod tests {
             records in vec((0u8..12, 1u64..9, any::<bool>()), 0..60),
             mut points in vec(0u64..10, 1..4),
             dead in vec(0u64..60, 0..10),
+            held in vec(0u64..60, 0..3),
             (mask, mix, cools) in (0u64..16, any::<u64>(), any::<bool>()),
         ) {
             points.sort_unstable();
@@ -582,9 +610,11 @@ mod tests {
             let records = records.map(|((name, one), at)| (&name[..], one.1, at, one.2));
             let scanned = Scanned { mix, ..scanned(&records.collect::<Vec<_>>()) };
             let dead: BTreeMap<u64, u32> = dead.iter().map(|at| (*at, 100)).collect();
+            let held: BTreeSet<u64> = held.into_iter().collect();
             let judge = || {
                 let (out, kept) = (Survivors::none(), Vec::new());
-                Judge { scanned: &scanned, points: &points, dead: &dead, cools, out, kept }
+                let (scanned, points, dead, held) = (&scanned, &points[..], &dead, &held);
+                Judge { scanned, points, dead, held, cools, out, kept }
             };
             let hashes: Vec<u64> = scanned.hashes().iter().map(|hash| hash & mask).collect();
             let (one, other) = (judge().by_hash(&hashes), by_key(judge(), &hashes));
@@ -597,6 +627,9 @@ mod tests {
                 kept.entries.iter().map(|entry| (entry.stream_offset, entry.cools)).collect()
             };
             prop_assert_eq!(kept(&one), kept(&other));
+            let is_kept = |at: &u64| kept(&one).iter().any(|(kept, _)| kept == at);
+            let is_there = |at: &u64| scanned.entries.iter().any(|one| one.stream_offset == *at);
+            prop_assert!(held.iter().filter(|at| is_there(at)).all(is_kept));
             prop_assert_eq!(
                 (one.live_bytes, one.pinned_bytes, one.keys),
                 (other.live_bytes, other.pinned_bytes, other.keys)

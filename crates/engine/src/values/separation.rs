@@ -17,7 +17,7 @@ use crate::format::record::Pointer;
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::appender::Appender;
-use crate::values::file::ValueFile;
+use crate::values::file::{Held, ValueFile};
 use crate::values::layout::{GroupEdit, ValueEdit};
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
 
@@ -283,19 +283,22 @@ impl Separated {
 pub(crate) struct ValueChanges {
     separated: Vec<Separated>,
     dead: Vec<ValueEdit>,
+    /// Records that a compaction filter dropped, with their bytes.
+    filtered: Vec<(Pointer, u32)>,
 }
 
 impl ValueChanges {
     /// The changes of a flush, which finds nothing dead.
     pub(crate) fn of_flush(separated: Option<Separated>) -> ValueChanges {
-        ValueChanges { separated: separated.into_iter().collect(), dead: Vec::new() }
+        ValueChanges { separated: separated.into_iter().collect(), ..ValueChanges::default() }
     }
 
-    /// The changes of compactions: the values they separated, and the records they found dead, with
-    /// their bytes.
+    /// The changes of compactions: the values they separated, and the records they found dead and
+    /// their filters dropped, with their bytes.
     pub(crate) fn of_compactions(
         separated: Vec<Separated>,
         found_dead: &[(Pointer, u32)],
+        filtered: Vec<(Pointer, u32)>,
         values: &ValueFiles,
     ) -> ValueChanges {
         let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
@@ -310,7 +313,7 @@ impl ValueChanges {
             store,
             groups: groups.into_iter().map(group_edit).collect(),
         };
-        ValueChanges { separated, dead: files.into_iter().map(edit).collect() }
+        ValueChanges { separated, dead: files.into_iter().map(edit).collect(), filtered }
     }
 
     /// Drops what was found dead in files that are gone, because the manifest no longer names
@@ -319,8 +322,19 @@ impl ValueChanges {
         self.dead.retain(|edit| values.file(edit.store).is_some());
     }
 
-    /// Makes logged changes visible.
-    pub(crate) fn publish(self, values: &ValueFiles, metrics: &Metrics) {
+    /// Whether readers may still come to records that a compaction filter dropped.
+    pub(crate) fn holds_records(&self) -> bool {
+        !self.filtered.is_empty()
+    }
+
+    /// Makes logged changes visible. What a filter dropped stays for readers of this epoch.
+    pub(crate) fn publish(self, values: &ValueFiles, metrics: &Metrics, epoch: u64) {
+        for (pointer, bytes) in self.filtered {
+            if let Some(store) = values.file(pointer.store) {
+                let Pointer { group, stream_offset, .. } = pointer;
+                store.state.lock().held.push(Held { epoch, group, stream_offset, bytes });
+            }
+        }
         for separated in self.separated {
             metrics.add(Counter::value_bytes_written, separated.bytes());
             separated.publish();

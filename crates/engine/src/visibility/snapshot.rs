@@ -13,8 +13,26 @@ use crate::visibility::publish::Publisher;
 #[derive(Debug)]
 pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
-    /// Live snapshots: their sequence numbers, and how many handles hold each.
-    live: Mutex<BTreeMap<SeqNo, usize>>,
+    live: Mutex<Live>,
+}
+
+/// Live snapshots.
+#[derive(Debug, Default)]
+struct Live {
+    /// Their sequence numbers and epochs, and how many handles hold each.
+    handles: BTreeMap<(SeqNo, u64), usize>,
+    /// The epoch that new snapshots get.
+    epoch: u64,
+}
+
+/// What the readers of a moment may still come to.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    /// The sequence numbers that must stay visible, ascending: those of live snapshots, and the
+    /// present.
+    pub(crate) points: Vec<SeqNo>,
+    /// No live snapshot was taken in an earlier epoch.
+    pub(crate) oldest_epoch: u64,
 }
 
 impl Visibility {
@@ -33,26 +51,43 @@ impl Visibility {
         // To compactions, reading the number and registering it is one step, because they collect
         // live snapshots under the same lock.
         let mut live = self.live.lock();
-        let seq = self.now();
-        *live.entry(seq).or_default() += 1;
+        let (seq, epoch) = (self.now(), live.epoch);
+        *live.handles.entry((seq, epoch)).or_default() += 1;
         drop(live);
-        Snapshot { visibility: Arc::clone(self), seq }
+        Snapshot { visibility: Arc::clone(self), seq, epoch }
     }
 
     /// The sequence numbers that compactions must keep visible, ascending: those of live snapshots,
     /// and the present.
     pub(crate) fn points(&self) -> Vec<SeqNo> {
+        self.readers().points
+    }
+
+    /// The readers of this moment.
+    pub(crate) fn readers(&self) -> Readers {
         let live = self.live.lock();
         let now = self.now();
-        let mut points: Vec<SeqNo> = live.keys().copied().collect();
+        let mut points: Vec<SeqNo> = live.handles.keys().map(|(seq, _)| *seq).collect();
         points.push(now);
         points.dedup();
-        points
+        let oldest_epoch = live.handles.keys().map(|(_, epoch)| *epoch).min();
+        Readers { points, oldest_epoch: oldest_epoch.unwrap_or(live.epoch) }
+    }
+
+    /// The epoch in which snapshots are taken now.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.live.lock().epoch
+    }
+
+    /// Tells snapshots that are taken from now on from all earlier ones, also where no write comes
+    /// between.
+    pub(crate) fn end_epoch(&self) {
+        self.live.lock().epoch += 1;
     }
 
     /// The number of the newest snapshot; 0 if there is none.
     pub(crate) fn newest_snapshot(&self) -> SeqNo {
-        self.live.lock().keys().next_back().copied().unwrap_or(0)
+        self.live.lock().handles.keys().next_back().map_or(0, |(seq, _)| *seq)
     }
 }
 
@@ -78,6 +113,7 @@ impl Visibility {
 pub struct Snapshot {
     visibility: Arc<Visibility>,
     seq: SeqNo,
+    epoch: u64,
 }
 
 impl Snapshot {
@@ -94,18 +130,20 @@ impl Snapshot {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
-        *self.visibility.live.lock().entry(self.seq).or_default() += 1;
-        Snapshot { visibility: Arc::clone(&self.visibility), seq: self.seq }
+        let Snapshot { seq, epoch, .. } = *self;
+        *self.visibility.live.lock().handles.entry((seq, epoch)).or_default() += 1;
+        Snapshot { visibility: Arc::clone(&self.visibility), seq, epoch }
     }
 }
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
         let mut live = self.visibility.live.lock();
-        if let Some(count) = live.get_mut(&self.seq) {
+        let held = (self.seq, self.epoch);
+        if let Some(count) = live.handles.get_mut(&held) {
             *count -= 1;
             if *count == 0 {
-                live.remove(&self.seq);
+                live.handles.remove(&held);
             }
         }
     }

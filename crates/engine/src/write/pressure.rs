@@ -298,7 +298,7 @@ impl BackPressure {
             Some(store) if options.when_full != WhenFull::Grow => {
                 let reserve = u128::from(options.capacity_bytes);
                 let reserve = (reserve * u128::from(options.reserve_permille) / 1000) as u64;
-                let pinned = store.all_pinned_bytes(&self.visibility.points());
+                let pinned = store.all_pinned_bytes(&self.visibility.readers());
                 fraction(pinned, (reserve / 2).max(1), reserve).min(999)
             }
             _ => 0,

@@ -1,14 +1,16 @@
 //! Compaction filters: what they are shown, what their decisions do, and what they cannot break.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use runstone::seeded::Bug;
+use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, CompactionFilter, Event, EventListener, Expiry, FilterDecision, KeyspaceOptions,
-    Options, Store, ValuePlacement,
+    Background, CompactionFilter, Event, EventListener, Expiry, FilterDecision, GcPointers,
+    KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement,
 };
 use runstone_sim::found::holds_and_finds;
 
@@ -74,12 +76,12 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Decisions hold, for entries that expire too, and for values that still lie apart because the
-/// keyspace had another placement.
+/// Decisions hold, for entries that expire too, and for values that lie apart, or still do because
+/// the keyspace had another placement.
 #[test]
 fn decisions_hold() {
     holds_and_finds(Bug::FilterForgetsExpiry, || {
-        for was_apart in [false, true] {
+        for (was_apart, is_apart) in [(false, false), (true, false), (true, true)] {
             let filter = Arc::new(Signs::default());
             let change = |keyspace: &mut KeyspaceOptions| {
                 if was_apart {
@@ -97,7 +99,12 @@ fn decisions_hold() {
                 store.default_keyspace().put_with_ttl(key, value, ttl).expect("writes");
             }
             store.flush().expect("flushes");
-            store.open_keyspace("default", options(&filter, |_| ()).keyspace).expect("changes");
+            let then = |keyspace: &mut KeyspaceOptions| {
+                if is_apart {
+                    apart(keyspace);
+                }
+            };
+            store.open_keyspace("default", options(&filter, then).keyspace).expect("changes");
             assert!(filter.take_shown().is_empty(), "flushes show it nothing");
             assert_eq!(get(&store, "go").as_deref(), Some("-123456789"));
             store.compact().expect("compacts");
@@ -119,6 +126,15 @@ fn decisions_hold() {
             let counted =
                 (counters.entries_removed_by_filters, counters.entries_changed_by_filters);
             assert_eq!(counted, (2, 2));
+            if is_apart {
+                // What it removed leaves the groups, and what it changed lies there.
+                store.collect_values().expect("collects");
+                let usage = store.default_keyspace().value_usage();
+                let groups = usage[0].groups.iter();
+                let records: u64 = groups.map(|group| group.records).sum();
+                assert!((4..=8).contains(&records), "{records} records");
+                assert_eq!(get(&store, "new").as_deref(), Some("new123456789"));
+            }
         }
     });
 }
@@ -235,10 +251,81 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
     assert_eq!(get(&store, "d").as_deref(), Some("-"), "it was switched off");
 }
 
+/// A cursor that begins while a compaction runs comes to what the filter drops, whatever
+/// collections do meanwhile. When it has gone, the records go.
 #[test]
-fn values_apart_are_refused() {
-    for placement in [ValuePlacement::Vlog, ValuePlacement::HashGrouped] {
-        let options = options(&Arc::default(), |keyspace| keyspace.values.placement = placement);
+fn values_stay_for_cursors_that_come_to_them() {
+    holds_and_finds(Bug::FilteredValuesDeadAtOnce, || {
+        let filter = Arc::new(Signs::default());
+        let store = Arc::new(fresh(options(&filter, |keyspace| {
+            apart(keyspace);
+            keyspace.values.separate_at = 100;
+        })));
+        let value = |sign: &str, turn: u64| format!("{sign}{turn}{}", "x".repeat(300));
+        // So many that the compaction looks once whether it should go on.
+        (0..5000).for_each(|i| store.put(format!("a{i:04}"), "small").expect("writes"));
+        let signed = |i: u64| (format!("k{i:02}"), ["-", "+", "="][i as usize % 3]);
+        for turn in 0..2 {
+            for (key, sign) in (0..60).map(signed) {
+                store.put(key, value(sign, turn)).expect("writes");
+            }
+            store.flush().expect("flushes");
+        }
+        let (cursors, beside) = (Rc::new(RefCell::new(Vec::new())), Arc::clone(&store));
+        let kept = Rc::clone(&cursors);
+        seeded::step_in(Waypoint::CompactionGoesOn, move || {
+            for i in 0..60 {
+                let cursor = beside.default_keyspace().cursor(ReadOptions::default());
+                let mut cursor = cursor.expect("opens");
+                cursor.seek(format!("k{i:02}").as_bytes()).expect("seeks");
+                kept.borrow_mut().push(cursor);
+            }
+        });
+        store.compact().expect("compacts");
+        assert!(seeded::has_stepped_in());
+        let records = || -> u64 {
+            let usage = store.default_keyspace().value_usage();
+            usage[0].groups.iter().map(|group| group.records).sum()
+        };
+        store.collect_values().expect("collects");
+        for (mut cursor, i) in std::mem::take(&mut *cursors.borrow_mut()).into_iter().zip(0..) {
+            // The first step still goes by what the cursor began with.
+            let mut shown = |i: u64| {
+                let (key, sign) = signed(i);
+                assert_eq!(cursor.key(), key.as_bytes());
+                assert!(cursor.value() == value(sign, 1).as_bytes(), "{key}");
+                cursor.next().expect("steps");
+            };
+            (i..(i + 2).min(60)).for_each(&mut shown);
+            while cursor.valid() {
+                cursor.next().expect("steps");
+            }
+        }
+        let held = records();
+        store.collect_values().expect("collects");
+        assert!(records() < held, "{} of {held} records are left", records());
+        for (key, sign) in (0..60).map(signed) {
+            let expected = match sign {
+                "-" => None,
+                "+" => Some(format!("new{}", &value(sign, 1)[1..])),
+                _ => Some(value(sign, 1)),
+            };
+            assert_eq!(get(&store, &key), expected, "{key}");
+        }
+        assert!(store.verify().expect("verifies").is_clean());
+    });
+}
+
+#[test]
+fn collections_that_write_pointers_are_refused() {
+    for change in [
+        |keyspace: &mut KeyspaceOptions| keyspace.values.placement = ValuePlacement::Vlog,
+        |keyspace: &mut KeyspaceOptions| {
+            keyspace.values.placement = ValuePlacement::HashGrouped;
+            keyspace.values.gc_pointers = GcPointers::Writeback;
+        },
+    ] {
+        let options = options(&Arc::default(), change);
         let error = Store::open_on(Arc::new(MemoryStorage::new()), options).expect_err("refused");
         assert!(error.to_string().contains("compaction_filter signs does not go"), "{error}");
     }

@@ -14,7 +14,7 @@
 //!
 //! A damaged record ends the collection and quarantines the group: none of its records is dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,6 +32,7 @@ use crate::values::copy::Copied;
 use crate::values::file::{FileState, ValueFile};
 use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
+use crate::visibility::snapshot::Readers;
 
 /// A group whose present segments get no more appends.
 #[derive(Debug)]
@@ -39,25 +40,22 @@ pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
     pub(crate) dead: BTreeMap<u64, u32>,
+    /// The stream offsets of records that stay for readers, whatever the group says of them.
+    held: BTreeSet<u64>,
     /// The segment that was open for appends, if there was one.
     open: Option<Segment>,
 }
 
 impl ValueFile {
-    /// Whether a collection should run before `need_slots` more slots are taken.
-    pub(crate) fn wants_collection(
-        &self,
-        options: &ValueOptions,
-        need_slots: u64,
-        points: &[SeqNo],
-    ) -> bool {
+    /// Whether a collection is worth it.
+    pub(crate) fn wants_collection(&self, options: &ValueOptions, readers: &Readers) -> bool {
         if self.retired_at() != 0 {
             return false;
         }
         let mut state = self.state.lock();
         state.reclaim();
-        state.pool.used() + need_slots > self.limit_slots(&state, options)
-            && self.choose(&state, points).is_some()
+        state.pool.used() > self.limit_slots(&state, options)
+            && self.choose(&state, readers).is_some()
     }
 
     /// Slots that these bytes take, less the room in the open segments.
@@ -78,17 +76,17 @@ impl ValueFile {
 
     /// The group to collect. A linear look at some hundred numbers costs less than a heap that
     /// every append has to keep in order.
-    fn choose(&self, state: &FileState, points: &[SeqNo]) -> Option<u32> {
+    fn choose(&self, state: &FileState, readers: &Readers) -> Option<u32> {
         if self.placement == ValuePlacement::Vlog {
-            return self.log_wants_collection(state, points).then_some(0);
+            return self.log_wants_collection(state, &readers.points).then_some(0);
         }
-        if let Some(may_go) = state.condemned_may_go(points) {
+        if let Some(may_go) = state.condemned_may_go(&readers.points) {
             return state.condemned.front().map(|front| front.group).filter(|_| may_go);
         }
         let gain = |(i, group): (u32, &Group)| {
             let freed = match self.cold == Some(i) {
                 true => self.cold_window(state, group).map_or(0, |(_, bytes)| bytes),
-                false => group.garbage_bytes().saturating_sub(state.pinned_bytes(i, points)),
+                false => group.garbage_bytes().saturating_sub(state.pinned_bytes(i, readers)),
             };
             (freed >= self.slot_bytes).then_some((freed, i))
         };
@@ -127,13 +125,14 @@ impl ValueFile {
     /// Runs steps 1 and 2.
     pub(crate) fn close_group(
         &self,
-        points: &[SeqNo],
+        readers: &Readers,
     ) -> std::result::Result<ClosedGroup, Collected> {
         let mut state = self.state.lock();
         if state.collecting || state.appenders > 0 {
             return Err(Collected::Busy);
         }
-        let group = self.choose(&state, points).ok_or(Collected::Nothing)?;
+        state.release_held(readers);
+        let group = self.choose(&state, readers).ok_or(Collected::Nothing)?;
         if self.cold == Some(group) {
             let window = self.cold_window(&state, &state.layout.groups[group as usize]);
             let (window, _) = window.ok_or(Collected::Nothing)?;
@@ -146,7 +145,10 @@ impl ValueFile {
         state.fresh = Some((group, Sketch::of_nothing()));
         state.dirty = self.writes_back.then(|| (group, BTreeMap::new()));
         let at = &state.layout.groups[group as usize];
-        Ok(ClosedGroup { group, segments: Arc::clone(&at.segments), dead: at.dead.clone(), open })
+        let held = state.held_for(group, readers).map(|one| one.stream_offset);
+        let held = held.filter(|_| !seeded!(FilteredValuesDeadAtOnce)).collect();
+        let (segments, dead) = (Arc::clone(&at.segments), at.dead.clone());
+        Ok(ClosedGroup { group, segments, dead, held, open })
     }
 
     fn close_cold(&self, state: &FileState, group: u32, window: Range<usize>) -> ClosedGroup {
@@ -157,7 +159,8 @@ impl ValueFile {
         let dead =
             cold.dead.range(stream_offsets).map(|(stream_offset, bytes)| (*stream_offset, *bytes));
         let dead = dead.collect();
-        ClosedGroup { group, segments: Arc::new(cold.segments[window].to_vec()), dead, open: None }
+        let segments = Arc::new(cold.segments[window].to_vec());
+        ClosedGroup { group, segments, dead, held: BTreeSet::new(), open: None }
     }
 
     pub(super) fn end_collecting(&self) {
@@ -182,6 +185,7 @@ impl ValueFile {
         let stream_end =
             closed.segments.get(leaving.end).map_or(u64::MAX, |segment| segment.stream_offset);
         let mut forgotten = closed.dead;
+        forgotten.retain(|stream_offset, _| !closed.held.contains(stream_offset));
         let known = forgotten.split_off(&stream_end);
         let known_bytes: u64 = known.values().map(|bytes| u64::from(*bytes)).sum();
         let removed = &closed.segments[leaving.clone()];
@@ -248,7 +252,7 @@ impl Collector {
             true => cold_survivors(&scanned, &closed.dead),
             false => {
                 let cools = keyspace.options.load().values.cold_stream;
-                survivors(&scanned, &points, &closed.dead, cools)
+                survivors(&scanned, &points, (&closed.dead, &closed.held), cools)
             }
         };
         if seeded!(SlotsFreedBeforeTheEdit) {

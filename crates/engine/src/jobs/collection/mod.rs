@@ -63,7 +63,7 @@ impl Collector {
         if store.writes_back {
             return self.collect_and_write_back(keyspace, store);
         }
-        let closed = match store.close_group(&self.visibility.points()) {
+        let closed = match store.close_group(&self.visibility.readers()) {
             Ok(closed) => closed,
             Err(outcome) => return Ok(outcome),
         };

@@ -28,7 +28,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::key::{MAX_SEQ, SeqNo};
+use crate::base::key::MAX_SEQ;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::collection::Collected;
 use crate::jobs::collection::Collector;
@@ -36,6 +36,7 @@ use crate::jobs::collection::groups::ClosedGroup;
 use crate::jobs::collection::relocate::{Emptied, Live};
 use crate::values::file::ValueFile;
 use crate::values::liveness::{RecordEntry, newest, newest_markers};
+use crate::visibility::snapshot::Readers;
 
 /// The step that a collection begins with.
 enum Begun {
@@ -46,7 +47,7 @@ enum Begun {
 
 impl ValueFile {
     /// Runs steps 1 and 2.
-    fn begin(&self, points: &[SeqNo]) -> std::result::Result<Begun, Collected> {
+    fn begin(&self, readers: &Readers) -> std::result::Result<Begun, Collected> {
         let mut state = self.state.lock();
         if self.retired_at() != 0 {
             return Err(Collected::Nothing);
@@ -54,12 +55,12 @@ impl ValueFile {
         if state.collecting || state.appenders > 0 {
             return Err(Collected::Busy);
         }
-        match state.condemned_may_go(points) {
+        match state.condemned_may_go(&readers.points) {
             Some(true) => {}
             Some(false) => return Err(Collected::Nothing),
             None => {
                 drop(state);
-                return self.close_group(points).map(Begun::ClosedGroup);
+                return self.close_group(readers).map(Begun::ClosedGroup);
             }
         }
         state.collecting = true;
@@ -82,7 +83,7 @@ impl Collector {
         // Asked before the group is closed: what a compaction that settles the tree says of the
         // group must be in the closed segments.
         let is_settled = is_settled(keyspace, store) || seeded!(GroupTrustedTooEarly);
-        let begun = match store.begin(&self.visibility.points()) {
+        let begun = match store.begin(&self.visibility.readers()) {
             Ok(begun) => begun,
             Err(outcome) => return Ok(outcome),
         };
