@@ -47,6 +47,19 @@ pub enum Event {
         /// How long it took.
         took: Duration,
     },
+    /// A bulk load or an ingest became part of a keyspace.
+    Loaded {
+        /// Keyspace name.
+        keyspace: String,
+        /// Tables written.
+        tables: u64,
+        /// Entries in them.
+        entries: u64,
+        /// Bytes written.
+        bytes: u64,
+        /// How long it took, the waiting for its source included.
+        took: Duration,
+    },
     /// The cause of the pressure on writers changed, or it ended.
     Pressure {
         /// Keyspace name, or empty for the whole store.

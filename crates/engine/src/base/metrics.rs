@@ -162,6 +162,14 @@ counters! {
     entries_removed_by_filters,
     /// Entries that compaction filters changed.
     entries_changed_by_filters,
+    /// Transactions that were committed.
+    transactions_committed,
+    /// Commits that were refused because another write came between.
+    transaction_conflicts,
+    /// Locks that a transaction waited for in vain.
+    lock_timeouts,
+    /// Locks that were refused because transactions would have waited for each other for ever.
+    deadlocks,
     /// Syncs of the log.
     wal_syncs,
     /// Nanoseconds that writers were slowed down.

@@ -22,6 +22,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use runstone_policy::plan::Cut;
@@ -29,6 +30,7 @@ use runstone_policy::policy::load_edit;
 use runstone_policy::shape::Table;
 
 use crate::base::error::{Error, Result};
+use crate::base::event::Event;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{Kind, SeqNo, pack};
 use crate::base::metrics::Counter;
@@ -58,6 +60,7 @@ pub(crate) struct Load<'a> {
     user_bytes: u64,
     /// A value with its instant.
     expiring: Vec<u8>,
+    started: Instant,
     /// Closing the store, changing the options and dropping the keyspace wait for it.
     _claim: LoadClaim<'a>,
 }
@@ -110,6 +113,7 @@ impl Runner {
             entries: 0,
             user_bytes: 0,
             expiring: Vec::new(),
+            started: Instant::now(),
             _claim: claim,
         })
     }
@@ -199,6 +203,7 @@ impl Load<'_> {
         }
         self.runner.install_load(&self, checkpoint)?;
         let bytes = self.tables.iter().map(|table| table.bytes).sum();
+        let tables = self.tables.len() as u64;
         self.tables.clear();
         self.runner.env.metrics.add_all(&[
             (Counter::bulk_loads, 1),
@@ -206,6 +211,13 @@ impl Load<'_> {
             (Counter::writes, self.entries),
             (Counter::user_bytes_written, self.user_bytes),
         ]);
+        self.runner.env.emit(|| Event::Loaded {
+            keyspace: self.keyspace.name.clone(),
+            tables,
+            entries: self.entries,
+            bytes,
+            took: self.started.elapsed(),
+        });
         Ok(self.entries)
     }
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::EXPIRY_BYTES;
+use crate::base::metrics::Counter;
 use crate::base::options::WriteOptions;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::read::cursor::ReadOptions;
@@ -172,14 +173,14 @@ impl Transaction {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<Value>> {
         let (core, key) = (Arc::clone(self.own(keyspace)?), key.as_ref());
-        let Some(locks) = &mut self.locks else {
+        if self.locks.is_none() {
             return Err(Error::invalid(
                 "an optimistic transaction takes no locks",
                 "use TransactionMode::Pessimistic, or get with Isolation::Serializable",
             ));
-        };
+        }
         core.check_readable()?;
-        locks.acquire(&core, key)?;
+        self.lock(&core, key)?;
         match self.writes.get(core.id, key) {
             Some(write) => Ok(write.as_ref().map(|put| put.value.clone())),
             None => self.store.reader.get(&core, key),
@@ -360,6 +361,17 @@ impl Transaction {
     /// sync of a durable commit fails, the store has stopped, and a reopen shows all of it or
     /// nothing (P3, P7).
     pub fn commit(self, options: WriteOptions) -> Result<()> {
+        let env = Arc::clone(&self.store.env);
+        let outcome = self.commit_uncounted(options);
+        match &outcome {
+            Ok(()) => env.metrics.add(Counter::transactions_committed, 1),
+            Err(Error::Conflict { .. }) => env.metrics.add(Counter::transaction_conflicts, 1),
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    fn commit_uncounted(self, options: WriteOptions) -> Result<()> {
         if self.writes.is_empty() {
             return self.store.env.check_caller();
         }
@@ -377,11 +389,24 @@ impl Transaction {
         committer.commit_if(&batch, &cores, durability, relief, &mut check)
     }
 
+    /// Locks a key, if the transaction is pessimistic.
+    fn lock(&mut self, core: &KeyspaceCore, key: &[u8]) -> Result<()> {
+        let outcome = self.locks.as_mut().map_or(Ok(()), |locks| locks.acquire(core, key));
+        match &outcome {
+            Err(Error::LockTimeout { .. }) => self.count(Counter::lock_timeouts),
+            Err(Error::Deadlock { .. }) => self.count(Counter::deadlocks),
+            _ => {}
+        }
+        outcome
+    }
+
+    fn count(&self, counter: Counter) {
+        self.store.env.metrics.add(counter, 1);
+    }
+
     fn write(&mut self, keyspace: &Keyspace, key: &[u8], write: Option<Put>) -> Result<()> {
         let core = Arc::clone(self.writable(keyspace)?);
-        if let Some(locks) = &mut self.locks {
-            locks.acquire(&core, key)?;
-        }
+        self.lock(&core, key)?;
         if seeded!(WrittenBeforeCommit) {
             match &write {
                 Some(put) => keyspace.put(key, &put.value)?,

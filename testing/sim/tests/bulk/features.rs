@@ -1,15 +1,15 @@
 //! Loads beside range deletes, operands, transactions and snapshots: each asks for the numbers of
 //! entries, and those of a load are in the manifest only.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, Error, Expiry, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
-    Transaction, TransactionOptions, WriteOptions,
+    Background, Error, Event, EventListener, Expiry, Keyspace, KeyspaceOptions, Options,
+    ReadOptions, Snapshot, Store, Transaction, TransactionOptions, WriteOptions,
 };
 use runstone_sim::found::panics;
 
@@ -311,4 +311,27 @@ fn a_commit_beside_the_end_of_a_load_ends() {
         ended.send(()).expect("the test waits");
     });
     wait.recv_timeout(Duration::from_secs(60)).expect("both end");
+}
+
+#[derive(Debug, Default)]
+struct Loads(Mutex<Vec<(String, u64, u64)>>);
+
+impl EventListener for Loads {
+    fn on_event(&self, event: &Event) {
+        if let Event::Loaded { keyspace, tables, entries, .. } = event {
+            self.0.lock().expect("sound").push((keyspace.clone(), *tables, *entries));
+        }
+    }
+}
+
+#[test]
+fn listeners_hear_of_loads() {
+    let loads = Arc::new(Loads::default());
+    let listener = Arc::clone(&loads) as Arc<dyn EventListener>;
+    let options = Options { listener: Some(listener), ..Options::default() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    let keyspace = store.open_keyspace("squares", None).expect("opens");
+    keyspace.bulk_load(numbered(0..100)).expect("loads");
+    keyspace.bulk_load(numbered(0..0)).expect("loads nothing");
+    assert_eq!(*loads.0.lock().expect("sound"), [("squares".to_string(), 1, 100)]);
 }

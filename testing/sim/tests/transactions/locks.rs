@@ -73,13 +73,12 @@ fn a_waiter_sees_the_newest_value() {
 
 /// Takes three locks in a circle: each of three transactions holds one and asks for the next one's.
 /// Returns the errors.
-fn circle(timeout: Duration, bug: Option<Bug>) -> Vec<Error> {
-    let store = store();
+fn circle(store: &Store, timeout: Duration, bug: Option<Bug>) -> Vec<Error> {
     let keyspace = store.default_keyspace();
     let (sent, received) = mpsc::channel();
     thread::scope(|scope| {
         let keys = ["a", "b", "c"];
-        let mut all: Vec<Transaction> = keys.iter().map(|_| begin(&store, timeout)).collect();
+        let mut all: Vec<Transaction> = keys.iter().map(|_| begin(store, timeout)).collect();
         for (one, key) in all.iter_mut().zip(keys) {
             lock(one, keyspace, key).expect("nobody has it");
         }
@@ -102,7 +101,9 @@ fn circle(timeout: Duration, bug: Option<Bug>) -> Vec<Error> {
 /// The last one to ask gets the error, which names the circle; the others go on.
 #[test]
 fn a_circle_is_found_and_named() {
-    let errors = circle(LONG, None);
+    let store = store();
+    let errors = circle(&store, LONG, None);
+    assert_eq!(store.metrics().counters.deadlocks, 1);
     let [Error::Deadlock { cycle }] = &errors[..] else { panic!("one of three: {errors:?}") };
     for key in ["\"a\" of \"default\"", "\"b\" of \"default\"", "\"c\" of \"default\""] {
         assert!(cycle.contains(key), "{cycle}");
@@ -111,7 +112,7 @@ fn a_circle_is_found_and_named() {
 
 #[test]
 fn a_circle_that_is_not_sought_is_found() {
-    let errors = circle(Duration::from_millis(100), Some(Bug::DeadlocksNotSought));
+    let errors = circle(&store(), Duration::from_millis(100), Some(Bug::DeadlocksNotSought));
     let is_late = |error: &Error| matches!(error, Error::LockTimeout { .. });
     assert!(!errors.is_empty() && errors.iter().all(is_late), "{errors:?}");
 }
@@ -147,4 +148,24 @@ fn an_optimistic_commit_respects_locks() {
     one.put(keyspace, "a", "1").expect("puts");
     one.commit(WriteOptions::default()).expect("commits");
     assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
+}
+
+/// The counters tell how transactions ended and why locks were refused.
+#[test]
+fn outcomes_are_counted() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let commit = |one: Transaction| one.commit(WriteOptions::default());
+    let mut late = store.begin(TransactionOptions::default()).expect("begins");
+    late.put(keyspace, "a", "late").expect("writes");
+    store.put("a", "between").expect("writes");
+    assert!(matches!(commit(late), Err(Error::Conflict { .. })));
+    let (mut one, mut two) = (begin(&store, LONG), begin(&store, Duration::ZERO));
+    one.put(keyspace, "a", "1").expect("locks");
+    assert!(matches!(two.put(keyspace, "a", "2"), Err(Error::LockTimeout { .. })));
+    commit(one).expect("commits");
+    commit(two).expect("commits, without a write");
+    let counters = store.metrics().counters;
+    let ended = (counters.transactions_committed, counters.transaction_conflicts);
+    assert_eq!((ended, counters.lock_timeouts, counters.deadlocks), ((2, 1), 1, 0));
 }
