@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use runstone::policy::options::PolicyOptions;
 use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::simulator::{
-    Coarsening, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
+    Coarsening, RangeDeletes, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
 };
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 use serde_json::{Value, json};
@@ -28,6 +28,8 @@ pub struct Setup {
     pub cuts_flushes: bool,
     /// Bytes written until an entry expires.
     pub ttl_bytes: Option<u64>,
+    /// `None` if nothing is deleted.
+    pub range_deletes: Option<RangeDeletes>,
     /// Values apart, if any; then the tree is one of pointers.
     pub values: Option<Values>,
     /// The flash below, if any.
@@ -94,6 +96,7 @@ impl<'a> Simulation<'a> {
             "options": self.setup.options,
             "workload": self.setup.workload,
             "ttl_bytes": self.setup.ttl_bytes,
+            "range_deletes": self.setup.range_deletes,
             "coarsening": {
                 "table_factor": table_factor,
                 "split_factor": split_factor,
@@ -253,12 +256,12 @@ impl<'a> Simulation<'a> {
             ]
         };
         let mut text = columns(&header, &self.outcomes.iter().map(row).collect::<Vec<_>>());
-        if self.setup.ttl_bytes.is_some() {
+        if self.setup.ttl_bytes.is_some() || self.setup.range_deletes.is_some() {
             let dropped = |outcome: &Outcome| {
                 format!("{} {}", outcome.policy, size(outcome.report.dropped_bytes))
             };
             let dropped: Vec<String> = self.outcomes.iter().map(dropped).collect();
-            let line = format!("\nExpired tables that left unread: {}\n", dropped.join(", "));
+            let line = format!("\nTables that left unread: {}\n", dropped.join(", "));
             text.push_str(&fold(&line, terminal_columns()));
         }
         text
@@ -300,6 +303,9 @@ fn simulate(setup: &Setup, policy: &'static dyn CompactionPolicy) -> Result<Outc
     }
     if let Some(ttl_bytes) = setup.ttl_bytes {
         simulator = simulator.with_expiry(ttl_bytes);
+    }
+    if let Some(range_deletes) = setup.range_deletes {
+        simulator = simulator.with_range_deletes(range_deletes);
     }
     let failed = |error| {
         let what = format!("the policy made a plan that does not fit the tree: {error}");

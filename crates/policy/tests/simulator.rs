@@ -3,7 +3,9 @@
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::registry::{POLICIES, find};
-use runstone_policy::simulator::{KeyOrder, SimLevel, SimReport, SimWorkload, Simulator};
+use runstone_policy::simulator::{
+    KeyOrder, RangeDeletes, SimLevel, SimReport, SimWorkload, Simulator,
+};
 
 const FLUSH_BYTES: u64 = 64 << 20;
 
@@ -185,6 +187,34 @@ fn what_ascends_and_expires_leaves_unread() {
         assert_eq!(report.dropped_bytes + held, report.flushed_bytes, "{}", policy.name());
         // The last flush is looked at when it is as old as the first that stays.
         assert_eq!(held, 100 * FLUSH_BYTES, "{}", policy.name());
+    }
+}
+
+/// Each range delete takes a tenth of the keys, the next tenth each time: what is held stays within
+/// a few times what is left, and less is written than without them. Deletes of all keys empty the
+/// tree without a compaction.
+#[test]
+fn what_is_deleted_gives_its_space_back() {
+    for policy in POLICIES {
+        let run = |every_flushes: u64, share_permille: u64| {
+            let workload = workload(KeyOrder::Uniform, 1 << 60);
+            let simulator = Simulator::new(*policy, PolicyOptions::default(), workload);
+            let every_bytes = every_flushes * FLUSH_BYTES;
+            let deletes = RangeDeletes { every_bytes, share_permille };
+            simulator.with_range_deletes(deletes).run(512).unwrap()
+        };
+        let held = |report: &SimReport| report.levels.iter().map(|level| level.bytes).sum::<u64>();
+        let (never, often) = (run(1000, 100), run(4, 100));
+        assert!(held(&often) < held(&never) / 2, "{}: {}", policy.name(), held(&often));
+        let written = |report: &SimReport| report.compacted_bytes + report.moved_bytes;
+        assert!(written(&often) <= written(&never), "{}", policy.name());
+        assert!(often.space_amplification_permille >= 1000, "{}", policy.name());
+        // Shares that do not fill the keys: the second removes what is left.
+        let halves = run(1, 600);
+        assert!(held(&halves) <= 2 * FLUSH_BYTES, "{}: {}", policy.name(), held(&halves));
+        let all = run(1, 1000);
+        assert_eq!((held(&all), all.compaction_read_bytes), (0, 0), "{}", policy.name());
+        assert_eq!(all.dropped_bytes, all.flushed_bytes, "{}", policy.name());
     }
 }
 

@@ -9,7 +9,7 @@ use runstone::policy::options::{OptionError, PolicyOptions};
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::registry;
-use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, SimWorkload};
+use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, RangeDeletes, SimWorkload};
 
 use crate::arguments::parse_size;
 use crate::failure::{Exit, Failure, Result};
@@ -84,6 +84,12 @@ pub struct Args {
     /// Bytes written until an entry expires; without it, none does.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ttl: Option<u64>,
+    /// Bytes written between two range deletes; without it, nothing is deleted.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    delete_every: Option<u64>,
+    /// Share of the keys that each range delete removes, behind the one before. [default: 0.1]
+    #[arg(long, value_name = "SHARE", requires = "delete_every")]
+    delete_share: Option<f64>,
     /// How keys arrive.
     #[arg(long, value_enum, default_value = "uniform")]
     order: Order,
@@ -164,6 +170,7 @@ impl Args {
                 "tables not cut by size",
             ),
             ("--ttl", self.ttl.is_some(), "expiry"),
+            ("--delete-every", self.delete_every.is_some(), "range deletes"),
             ("--order", matches!(self.order, Order::Sequential), "ascending keys"),
         ];
         let is_asked = self.flash.is_asked();
@@ -232,9 +239,13 @@ impl Args {
             }
         };
         let coarsening = Coarsening::of(&options, &workload, size_bytes, self.max_tables);
-        if values.is_some() && self.ttl.is_some() {
-            let what = "values apart are reckoned without expiry";
-            return Err(Failure::usage(what, "leave out --ttl or --placement").at("--ttl"));
+        let vanishing =
+            [("--ttl", self.ttl.is_some()), ("--delete-every", self.delete_every.is_some())];
+        if let Some((flag, _)) =
+            vanishing.iter().find(|(_, is_given)| values.is_some() && *is_given)
+        {
+            let what = "values apart are reckoned without what vanishes";
+            return Err(Failure::usage(what, format!("leave out {flag} or --placement")).at(*flag));
         }
         Ok(Setup {
             size_bytes,
@@ -244,9 +255,20 @@ impl Args {
             gets: self.gets,
             cuts_flushes: self.cut_flushes,
             ttl_bytes: self.ttl,
+            range_deletes: self.range_deletes()?,
             values,
             flash: Vec::new(),
         })
+    }
+
+    fn range_deletes(&self) -> Result<Option<RangeDeletes>> {
+        let Some(every_bytes) = self.delete_every else { return Ok(None) };
+        let share = self.delete_share.unwrap_or(0.1);
+        let share_permille = thousandths(share, 0.001..=1.0).ok_or_else(|| {
+            let what = "the share of a range delete is not from 0.001 to 1";
+            Failure::usage(what, "write a share such as 0.1").at(format!("--delete-share {share}"))
+        })?;
+        Ok(Some(RangeDeletes { every_bytes, share_permille }))
     }
 
     fn check_sizes(&self) -> Result<()> {
@@ -258,6 +280,7 @@ impl Args {
             ("--prefixes", self.prefixes.unwrap_or(1)),
             ("--max-tables", self.max_tables),
             ("--ttl", self.ttl.unwrap_or(1)),
+            ("--delete-every", self.delete_every.unwrap_or(1)),
         ];
         if let Some((flag, _)) = counts.iter().find(|(_, value)| *value == 0) {
             return Err(Failure::usage("0 is nothing to simulate", "write 1 or more").at(flag));

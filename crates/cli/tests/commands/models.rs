@@ -58,6 +58,20 @@ fn simulate_lets_entries_expire() {
 }
 
 #[test]
+fn simulate_deletes_ranges() {
+    let place = Place::new();
+    let base = ["simulate", "--policy", "tiering", "--size", "10G"];
+    let held = |more: &[&str]| -> u64 {
+        let report = place.json(&[&base[..], more].concat());
+        let levels = report["policies"][0]["load"]["levels"].as_array().expect("levels").clone();
+        levels.iter().filter_map(|level| level["bytes"].as_u64()).sum()
+    };
+    let (all, some) = (held(&[]), held(&["--delete-every", "512M"]));
+    assert!(some < all, "{some} of {all}");
+    assert_eq!(held(&["--delete-every", "64M", "--delete-share", "1"]), 0);
+}
+
+#[test]
 fn simulate_refuses_nonsense() {
     let place = Place::new();
     let base = ["simulate", "--policy", "leveling", "--size", "1G"];
@@ -76,6 +90,9 @@ fn simulate_refuses_nonsense() {
         (&["--keys", "10", "--overwrite", "0.1"], "--overwrite"),
         (&["--keys", "0"], "--keys"),
         (&["--ttl", "0"], "--ttl"),
+        (&["--delete-every", "0"], "--delete-every"),
+        (&["--delete-share", "0.5"], "--delete-every"),
+        (&["--delete-every", "1G", "--delete-share", "0"], "--delete-share 0"),
         (&["--ttl", "1G", "--entry-size", "1K", "--placement", "vlog"], "--ttl"),
         (&["--order", "backwards"], "sequential"),
         (&["--table-size", "1"], "--table-size"),

@@ -10,7 +10,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::spread::number;
 use super::{Simulator, mul_div};
 use crate::policy::expired_plan;
 use crate::shape::expiry::Expiries;
@@ -75,12 +74,11 @@ impl Simulator<'_> {
             let past = self.ttl_flushes.map_or(0, |_| table.expiries.past(self.flush_count));
             let tombstones = table.tombstones + past;
             let gone = if is_lowest { tombstones } else { 0 };
-            let entries = table.entries.saturating_sub(gone);
-            if entries > 0 {
-                left.spreads.push((number(&table.min_key), number(&table.max_key), entries));
-                left.entries += entries;
-                left.tombstones += tombstones - gone;
-            }
+            let pieces = self.pieces_of(table, table.entries.saturating_sub(gone));
+            let entries: u64 = pieces.iter().map(|(.., entries)| entries).sum();
+            left.spreads.extend(pieces);
+            left.entries += entries;
+            left.tombstones += (tombstones - gone).min(entries);
             left.add_expiries(table.expiries, past, self.flush_count);
         }
         left

@@ -23,6 +23,7 @@
 //! terabytes want larger tables than a store would have ([`Coarsening`]).
 
 mod coarsen;
+mod deletes;
 mod expiry;
 pub mod flash;
 mod gets;
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use coarsen::Coarsening;
+pub use deletes::RangeDeletes;
 pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 
 use crate::edit::edit_for;
@@ -47,6 +49,7 @@ use crate::policy::{CompactionPolicy, LevelTarget};
 use crate::prefix::MAX_TABLE_PREFIXES;
 use crate::shape::plan::{Busy, Compaction, Cut, Heat, Partitioner, Plan};
 use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
+use deletes::Deleted;
 use report::{covered_keys, permille_of, sought_keys};
 use spread::{Buckets, Spread, mul_div, number, thrown_into};
 
@@ -142,6 +145,9 @@ pub struct Simulator<'a> {
     cuts_flushes: bool,
     /// Flushes after which an entry has expired.
     ttl_flushes: Option<u64>,
+    range_deletes: Option<RangeDeletes>,
+    /// The range deletes that hide something others do not, oldest first.
+    deleted: Vec<Deleted>,
 }
 
 /// Sums of bytes are wide: compactions write what a user wrote many times over.
@@ -196,6 +202,8 @@ impl<'a> Simulator<'a> {
             curve: Vec::new(),
             cuts_flushes: false,
             ttl_flushes: None,
+            range_deletes: None,
+            deleted: Vec::new(),
         }
     }
 
@@ -209,6 +217,7 @@ impl<'a> Simulator<'a> {
     pub fn run(&mut self, flushes: u64) -> Result<SimReport, EditError> {
         for _ in 0..flushes {
             self.flush()?;
+            self.delete_in_time();
             self.settle()?;
             self.look();
         }
@@ -241,13 +250,13 @@ impl<'a> Simulator<'a> {
             })
         };
         let wanted = || policy.pick(shape, &busy, &self.heat, options);
-        self.unread_drops().or_else(wanted).or_else(bound)
+        self.unread_drops().or_else(|| self.covered_drops()).or_else(wanted).or_else(bound)
     }
 
     /// What a compaction of all tables would leave.
     fn live_bytes(&self) -> Option<u64> {
-        let spreads: Vec<_> = self.shape.tables().map(|(_, table)| spread_of(table)).collect();
-        Some(Spread::of(&spreads)?.entries * self.workload.entry_bytes.max(1))
+        let left = self.left_in(self.shape.tables().map(|(_, table)| table))?;
+        Some(left.entries * self.workload.entry_bytes.max(1))
     }
 
     /// The tree as it is.
@@ -541,9 +550,15 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Entries held over distinct keys written, by the model.
+    /// Entries held over distinct keys written and not deleted, by the model.
     fn space_amplification_permille(&self) -> u64 {
-        let distinct = self.workload.distinct_keys(self.unexpired(self.totals.user_entries));
+        let distinct = match self.range_deletes {
+            None => self.workload.distinct_keys(self.unexpired(self.totals.user_entries)),
+            Some(_) => {
+                let left = self.left_in(self.shape.tables().map(|(_, table)| table));
+                left.map_or(0, |left| left.entries)
+            }
+        };
         let held: u64 = self.shape.tables().map(|(_, table)| table.entries).sum();
         mul_div(held, 1000, distinct.max(1))
     }
