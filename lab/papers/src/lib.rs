@@ -38,6 +38,8 @@ pub struct Paper {
     run: fn(&Context<'_>, &mut PaperReport) -> Result<()>,
     /// Whether its workloads know the sizes of [`Scale::T1`].
     has_t1: bool,
+    /// Whether it measures counters and simulated time alone, so that others may run beside it.
+    pub only_counts: bool,
 }
 
 impl Paper {
@@ -65,36 +67,42 @@ pub static PAPERS: &[Paper] = &[
         doc: "Zhao et al., Autumn: A Scalable Read Optimized LSM-tree based Key-Value Store (2023)",
         run: autumn::run,
         has_t1: false,
+        only_counts: false,
     },
     Paper {
         name: "hashkv",
         doc: "Chan et al., HashKV: Enabling Efficient Updates in KV Storage via Hashing (2018)",
         run: hashkv::run,
         has_t1: false,
+        only_counts: false,
     },
     Paper {
         name: "kvssd",
         doc: "Wu, Lin and Chang, KVSSD: Close Integration of LSM Trees and Flash Translation Layer",
         run: kvssd::run,
         has_t1: true,
+        only_counts: true,
     },
     Paper {
         name: "kvssd-beyond",
         doc: "Beyond KVSSD: policies on flash; remapping under Garnering and Global-Range",
         run: kvssd_beyond::run,
         has_t1: true,
+        only_counts: true,
     },
     Paper {
         name: "partitioning",
         doc: "Mao and Hristidis, Increase Merge Efficiency .. Through Coordinated Partitioning",
         run: partitioning::run,
         has_t1: false,
+        only_counts: false,
     },
     Paper {
         name: "ptierdb",
         doc: "Liu and Zhou, PTierDB: Building Better Read-Write Cost Balanced Key-Value Stores",
         run: ptierdb::run,
         has_t1: false,
+        only_counts: false,
     },
 ];
 

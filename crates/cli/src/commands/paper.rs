@@ -1,7 +1,9 @@
 //! `paper`: what a paper claims beside what is measured here. The papers are in `runstone-papers`;
 //! here are the flags, the table and the files of the figures.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use runstone_papers::{Context, PAPERS, Paper, PaperReport, PaperRow, Scale, Verdict};
@@ -14,7 +16,8 @@ use crate::output::{Output, columns, note};
 /// Measure what a paper claims, and judge it; without a name, list the papers
 #[derive(clap::Args)]
 pub struct Args {
-    /// Name of the paper, or `all`.
+    /// Name of the paper, or `all`: that takes 26 minutes and measures up to two at once, so what
+    /// depends on the clock wants a run of one paper.
     name: Option<String>,
     /// End with exit code 1 if an effect of the paper is weaker or absent.
     #[arg(long, requires = "name")]
@@ -49,16 +52,7 @@ impl Args {
         if let Some(directory) = self.svg.as_deref().filter(|_| is_whole) {
             papers.iter().try_for_each(|paper| check_no_figures(directory, paper))?;
         }
-        let mut reports = Vec::new();
-        for paper in &papers {
-            let report = self.measure(paper, output)?;
-            if !output.is_json {
-                let title =
-                    if papers.len() > 1 { format!("{}\n", paper.name) } else { String::new() };
-                output.bytes((title + &to_text(&report)).as_bytes())?;
-            }
-            reports.push(report);
-        }
+        let reports = self.measure_all(&papers, output)?;
         match (output.is_json, &reports[..]) {
             (true, [report]) => output.json(&json!(report))?,
             (true, reports) => output.json(&json!({ "reports": reports }))?,
@@ -69,17 +63,54 @@ impl Args {
         Ok(if is_short { Exit::Different } else { Exit::Ok })
     }
 
-    fn measure(&self, paper: &Paper, output: &Output) -> Result<PaperReport> {
+    /// Measures papers and shows each report when it is there. Those that only count are measured
+    /// beside the others, one at a time.
+    fn measure_all(&self, papers: &[&Paper], output: &Output) -> Result<Vec<PaperReport>> {
+        let all = papers.iter().enumerate();
+        let (counting, timed): (Vec<_>, Vec<_>) = all.partition(|(_, paper)| paper.only_counts);
+        let mut reports = BTreeMap::new();
+        std::thread::scope(|scope| {
+            let (sender, measured) = mpsc::channel();
+            for row in [timed, counting] {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    for (at, paper) in row {
+                        let report = self.measure(paper);
+                        let has_failed = report.is_err();
+                        // Nobody listens after another paper has failed.
+                        if sender.send((at, report)).is_err() || has_failed {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            for (at, report) in measured {
+                let report = report?;
+                if let Some(directory) = &self.svg {
+                    write_figures(directory, &report, self.force, output)?;
+                }
+                if !output.is_json {
+                    let title = match papers.len() {
+                        1 => String::new(),
+                        _ => format!("{}\n", papers[at].name),
+                    };
+                    output.bytes((title + &to_text(&report)).as_bytes())?;
+                }
+                reports.insert(at, report);
+            }
+            Ok::<(), Failure>(())
+        })?;
+        Ok(reports.into_values().collect())
+    }
+
+    fn measure(&self, paper: &Paper) -> Result<PaperReport> {
         let say = |text: &str| note(format!("{}: {text}", paper.name));
         let context = Context::new(self.scale, &say)?.only(self.only.clone());
         if context.is_tiny() {
             say("at this scale trees have too few levels for the paper's effects");
         }
-        let report = paper.measure(&context)?;
-        if let Some(directory) = &self.svg {
-            write_figures(directory, &report, self.force, output)?;
-        }
-        Ok(report)
+        Ok(paper.measure(&context)?)
     }
 }
 
