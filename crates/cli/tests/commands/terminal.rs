@@ -50,14 +50,28 @@ impl Terminal {
 
     /// Waits until the text appears behind what was waited for before.
     fn wait_for(&mut self, text: &str) {
+        self.wait_until(text, |seen| seen.find(text).map(|at| at + text.len()));
+    }
+
+    /// Waits until a bar shows that something is done.
+    fn wait_for_progress(&mut self) {
+        self.wait_until("progress", |seen| {
+            let mut dones = seen.match_indices("] ");
+            let is_done = |at: usize| seen[at..].starts_with(|c: char| matches!(c, '1'..='9'));
+            dones.find_map(|(at, bracket)| is_done(at + bracket.len()).then_some(at))
+        });
+    }
+
+    /// Waits until what `end_of` looks for appears behind what was waited for before.
+    fn wait_until(&mut self, what: &str, end_of: impl Fn(&str) -> Option<usize>) {
         loop {
-            if let Some(at) = self.seen[self.behind..].find(text) {
-                self.behind += at + text.len();
+            if let Some(end) = end_of(&self.seen[self.behind..]) {
+                self.behind += end;
                 return;
             }
             match self.screen.recv_timeout(NEVER) {
                 Ok(bytes) => self.seen.push_str(&String::from_utf8_lossy(&bytes)),
-                Err(_) => panic!("{text:?} never appeared in {:?}", self.seen),
+                Err(_) => panic!("{what:?} never appeared in {:?}", self.seen),
             }
         }
     }
@@ -145,7 +159,8 @@ fn an_import_that_is_ended_goes_on() {
     let line = |i: u32| format!("key{i:06}\tvalue\n");
     place.write("x.tsv", (0..1_000_000).map(line).collect::<String>());
     let mut terminal = Terminal::open(&place, "import s x.tsv");
-    terminal.wait_for("import");
+    // What is ended before its first record begins anew.
+    terminal.wait_for_progress();
     terminal.type_in("\x03");
     let (code, seen) = terminal.end();
     assert!(code == 130 && seen.contains("run the same command again"), "{code}: {seen}");
