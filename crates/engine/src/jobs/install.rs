@@ -105,20 +105,19 @@ impl Installer {
         changes.extend(gone.iter().map(|number| Change::ValueFileGone { id, number: *number }));
         let values =
             self.catalog.append_with_values(&mut manifest, changes, log_start, vec![values])?;
+        let (files, mut holds) = (keyspace.values.load(), false);
         // Values become visible before the pointers to them.
-        let (epoch, holds) =
-            (self.visibility.epoch(), values.iter().any(|one| one.holds_records()));
-        values
-            .into_iter()
-            .for_each(|values| values.publish(&keyspace.values.load(), &self.env.metrics, epoch));
+        for mut values in values {
+            holds |= values.hold_filtered(&files, self.visibility.epoch());
+            values.publish(&files, &self.env.metrics);
+        }
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
         if holds {
             // Later readers come from this version or a newer one, and so to none of those records.
             self.visibility.end_epoch();
             let readers = self.visibility.readers();
-            let values = keyspace.values.load();
-            values.all().for_each(|store| store.state.lock().release_held(&readers));
+            files.all().for_each(|store| store.state.lock().release_held(&readers));
         }
         self.pressure.refresh([keyspace]);
         self.catalog.forget_value_files(keyspace, &gone);
@@ -156,7 +155,7 @@ impl Installer {
         for ((one, values), version) in flushed.iter().zip(values).zip(versions) {
             manifest.flushed.insert(one.keyspace.id, one.memtable.max_seq());
             // Values become visible before the pointers to them.
-            values.publish(&one.keyspace.values.load(), &self.env.metrics, 0);
+            values.publish(&one.keyspace.values.load(), &self.env.metrics);
             self.swap_version(&one.keyspace, version, 1);
         }
         self.pressure.refresh(flushed.iter().map(|one| &one.keyspace));

@@ -322,19 +322,21 @@ impl ValueChanges {
         self.dead.retain(|edit| values.file(edit.store).is_some());
     }
 
-    /// Whether readers may still come to records that a compaction filter dropped.
-    pub(crate) fn holds_records(&self) -> bool {
-        !self.filtered.is_empty()
-    }
-
-    /// Makes logged changes visible. What a filter dropped stays for readers of this epoch.
-    pub(crate) fn publish(self, values: &ValueFiles, metrics: &Metrics, epoch: u64) {
-        for (pointer, bytes) in self.filtered {
+    /// Keeps what a compaction filter dropped for readers of this epoch and before, and tells
+    /// whether that is anything. Called before the changes are visible.
+    pub(crate) fn hold_filtered(&mut self, values: &ValueFiles, epoch: u64) -> bool {
+        let filtered = std::mem::take(&mut self.filtered);
+        for (pointer, bytes) in &filtered {
             if let Some(store) = values.file(pointer.store) {
-                let Pointer { group, stream_offset, .. } = pointer;
-                store.state.lock().held.push(Held { epoch, group, stream_offset, bytes });
+                let Pointer { group, stream_offset, .. } = *pointer;
+                store.state.lock().held.push(Held { epoch, group, stream_offset, bytes: *bytes });
             }
         }
+        !filtered.is_empty()
+    }
+
+    /// Makes logged changes visible.
+    pub(crate) fn publish(self, values: &ValueFiles, metrics: &Metrics) {
         for separated in self.separated {
             metrics.add(Counter::value_bytes_written, separated.bytes());
             separated.publish();
