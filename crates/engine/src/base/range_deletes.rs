@@ -9,14 +9,17 @@
 //!    replaces the steps inside. O(log n), amortised.
 //! 2. A snapshot must not see later range deletes. The map is persistent, so the set keeps the
 //!    skyline after each range delete, and a reader takes the last one that it may see. O(log n).
+//! 3. Most readers see all of a set, and each step in a map of ten thousand is a cache miss or two.
+//!    So when a set was asked often enough to pay for it, the last skyline becomes arrays.
 
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use rpds::{RedBlackTreeMapSync, VectorSync};
 use runstone_policy::shape::range_delete::RangeDelete;
 
-use crate::base::key::SeqNo;
+use crate::base::key::{HeadRule, SeqNo};
 
 type Key = Arc<[u8]>;
 
@@ -129,11 +132,79 @@ impl Skyline {
     }
 }
 
+/// A skyline as arrays: the steps in order.
+#[derive(Debug)]
+struct Steps {
+    rule: HeadRule,
+    /// Heads of the keys, which decide most searches.
+    heads: Vec<u64>,
+    steps: Vec<(Key, SeqNo)>,
+}
+
+impl Steps {
+    /// O(steps).
+    fn of(skyline: &Skyline) -> Steps {
+        let steps: Vec<(Key, SeqNo)> =
+            skyline.0.iter().map(|(key, seq)| (Arc::clone(key), *seq)).collect();
+        let rule = match (steps.first(), steps.last()) {
+            (Some((first, _)), Some((last, _))) => HeadRule::between(first, last),
+            _ => HeadRule::WHOLE,
+        };
+        Steps { rule, heads: steps.iter().map(|(key, _)| rule.head(key)).collect(), steps }
+    }
+
+    /// The number over a key, as [`Skyline::over`] gives it. O(log steps).
+    fn over(&self, key: &[u8]) -> SeqNo {
+        let head = self.rule.head(key);
+        let low = self.heads.partition_point(|other| *other < head);
+        let alike = self.heads[low..].partition_point(|other| *other == head);
+        let alike = &self.steps[low..low + alike];
+        let behind = low + alike.partition_point(|(other, _)| **other <= *key);
+        behind.checked_sub(1).map_or(0, |last| self.steps[last].1)
+    }
+}
+
+/// The last skyline as arrays, and how often it was asked while there were none.
+#[derive(Debug, Default)]
+struct Arrays {
+    asked: AtomicUsize,
+    steps: OnceLock<Steps>,
+}
+
+impl Arrays {
+    /// A map of fewer steps stays in the cache.
+    const LEAST_STEPS: usize = 32;
+    /// A search in the map costs about as much as eight steps of building the arrays.
+    const STEPS_A_SEARCH: usize = 8;
+
+    /// The arrays, if they are worth it. Readers count side by side only until they are.
+    fn get(&self, skyline: &Skyline) -> Option<&Steps> {
+        if let Some(steps) = self.steps.get() {
+            return Some(steps);
+        }
+        let count = skyline.0.size();
+        if count < Arrays::LEAST_STEPS {
+            return None;
+        }
+        let asked = self.asked.fetch_add(1, Relaxed);
+        (asked * Arrays::STEPS_A_SEARCH >= count)
+            .then(|| self.steps.get_or_init(|| Steps::of(skyline)))
+    }
+}
+
 /// A set of range deletes.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct RangeDeletes {
     /// By number, each with the skyline after it.
     history: VectorSync<(Arc<RangeDelete>, Skyline)>,
+    arrays: Arrays,
+}
+
+/// Who copies a set adds to it, and the arrays go then.
+impl Clone for RangeDeletes {
+    fn clone(&self) -> RangeDeletes {
+        RangeDeletes { history: self.history.clone(), arrays: Arrays::default() }
+    }
 }
 
 impl RangeDeletes {
@@ -161,6 +232,7 @@ impl RangeDeletes {
         let mut skyline = self.history.last().map_or_else(Skyline::default, |(_, s)| s.clone());
         skyline.add(&range);
         self.history.push_back_mut((range, skyline));
+        self.arrays = Arrays::default();
     }
 
     /// The skyline that a reader at this number sees; `None` if it sees no range delete. O(log n).
@@ -188,7 +260,21 @@ impl RangeDeletes {
     /// The number that deletes older entries of a key, as a reader at `seq` sees it; 0 if none
     /// does. O(log n).
     pub fn over(&self, key: &[u8], seq: SeqNo) -> SeqNo {
-        self.at(seq).map_or(0, |skyline| skyline.over(key))
+        let is_last = |(last, _): &&(Arc<RangeDelete>, Skyline)| last.seq <= seq;
+        match self.history.last().filter(is_last) {
+            Some((_, skyline)) => match self.arrays.get(skyline) {
+                Some(steps) => steps.over(key),
+                None => skyline.over(key),
+            },
+            None => self.at(seq).map_or(0, |skyline| skyline.over(key)),
+        }
+    }
+
+    /// Whether one that a reader at `seq` sees hides an entry of this number. O(1) if the entry is
+    /// newer than all of them, else O(log n). Not inlined: most stores have no range deletes.
+    #[inline(never)]
+    pub fn hide(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
+        self.history.last().is_some_and(|(last, _)| last.seq > entry) && self.over(key, seq) > entry
     }
 
     /// Whether there are none.
@@ -202,6 +288,38 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A set that is asked often answers from arrays, with the same numbers, and a copy that got
+    /// one more does not go by the old ones.
+    #[test]
+    fn arrays_answer_as_the_map_does() {
+        let key = |i: u32| format!("{}{i:05}", if i < 400 { "a" } else { "a long beginning/" });
+        let bytes = |i: u32| -> Box<[u8]> { key(i).into_bytes().into() };
+        let all = (0..500).map(|i| {
+            let from = i * 7919 % 800;
+            RangeDelete { start: bytes(from), end: Some(bytes(from + 30)), seq: u64::from(i) + 1 }
+        });
+        let mut set = RangeDeletes::of(all.map(Arc::new).collect());
+        let check = |set: &RangeDeletes| {
+            let skyline = set.at(SeqNo::MAX).expect("it has some").clone();
+            for i in 0..1000 {
+                for key in [key(i), key(i) + "x", key(i)[..1 + i as usize % 5].to_string()] {
+                    assert_eq!(
+                        set.over(key.as_bytes(), 501),
+                        skyline.over(key.as_bytes()),
+                        "{key}"
+                    );
+                }
+            }
+        };
+        check(&set);
+        assert!(set.arrays.steps.get().is_some(), "3,000 questions are enough");
+        let before = set.clone();
+        set.add(RangeDelete { start: bytes(0), end: None, seq: 501 });
+        assert_eq!(set.over(b"a00001", 501), 501);
+        assert!(set.over(b"a00001", 500) < 501 && before.over(b"a00001", 501) < 501);
+        check(&set);
+    }
 
     fn range(start: u8, end: Option<u8>, seq: SeqNo) -> RangeDelete {
         RangeDelete { start: [start].into(), end: end.map(|end| [end].into()), seq }
@@ -229,6 +347,9 @@ mod tests {
                     let expected = all.iter().filter(over).map(|range| range.seq).max();
                     let expected = expected.unwrap_or(0);
                     prop_assert_eq!(set.over(&[key], seq), expected, "key {} at {}", key, seq);
+                    for entry in [expected.saturating_sub(1), expected, seq] {
+                        prop_assert_eq!(set.hide(&[key], entry, seq), expected > entry);
+                    }
                     let Some(skyline) = set.at(seq) else { continue };
                     let stretch = skyline.stretch(&[key]);
                     prop_assert!(stretch.holds(&[key]) && stretch.seq == expected);

@@ -40,12 +40,24 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The number that deletes older entries of a key, as a reader at `seq` sees it; 0 if no range
-    /// delete does. O(1) without range deletes, else O(log n) in each memtable that has some.
-    pub(crate) fn deleted_below(&self, key: &[u8], seq: SeqNo) -> SeqNo {
-        let memtables = std::iter::once(&self.active).chain(&self.immutable);
-        let newest = memtables.map(|memtable| memtable.deleted_below(key, seq)).max();
-        newest.unwrap_or(0).max(self.version.deleted_below(key, seq))
+    /// The memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(&self.immutable)
+    }
+
+    /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
+    /// without range deletes that are newer, else O(log n) in each source that has some.
+    #[inline]
+    pub(crate) fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
+        self.memtables_hide(key, entry, seq) || self.version.hides(key, entry, seq)
+    }
+
+    /// The same of an entry of a memtable: the tables hold no range delete that is newer. A call
+    /// would be 20 of the 1,540 instructions of a get that hits a memtable.
+    #[inline(always)]
+    pub(crate) fn memtables_hide(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
+        self.active.hides(key, entry, seq)
+            || self.immutable.iter().any(|memtable| memtable.hides(key, entry, seq))
     }
 }
 
@@ -248,7 +260,7 @@ impl KeyspaceCore {
         }
         let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
         let view = self.view.load();
-        let memtables = std::iter::once(&view.active).chain(&view.immutable);
+        let memtables = view.memtables();
         let oldest = memtables.map(|memtable| memtable.first_seq()).min().unwrap_or(u64::MAX);
         let is_left =
             |store: &&Arc<ValueFile>| least >= store.retired_at() && oldest > store.retired_seq();

@@ -154,11 +154,11 @@ impl Memtable {
         self.range_deletes.get().map(|set| set.load_full())
     }
 
-    /// The number that deletes older entries of a key, as a reader at `seq` sees it; 0 if none
-    /// does. O(1) without range deletes, else O(log n).
+    /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
+    /// without range deletes that are newer, else O(log n).
     #[inline]
-    pub fn deleted_below(&self, key: &[u8], seq: SeqNo) -> SeqNo {
-        self.range_deletes.get().map_or(0, |set| set.load().over(key, seq))
+    pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
+        self.range_deletes.get().is_some_and(|set| set.load().hide(key, entry, seq))
     }
 
     /// Does the part of an insert that needs no trailer, see [`Tree::prepare`].

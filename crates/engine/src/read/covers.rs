@@ -15,7 +15,7 @@ pub(crate) struct Covers {
 
 impl Covers {
     pub(crate) fn of(view: &View, seq: SeqNo) -> Covers {
-        let memtables = std::iter::once(&view.active).chain(&view.immutable);
+        let memtables = view.memtables();
         let sets = memtables.filter_map(|memtable| memtable.range_deletes());
         let sets = sets.chain(view.version.range_deletes.clone());
         let skylines: Vec<Skyline> = sets.filter_map(|set| set.at(seq).cloned()).collect();

@@ -921,7 +921,7 @@ fn gone<T>(key: &[u8]) -> Result<T> {
 
 /// One stream per memtable and per run, newest first; one per chain of an overlapping level.
 fn sources(view: &View, access: Access) -> Vec<Source> {
-    let memtables = std::iter::once(&view.active).chain(&view.immutable);
+    let memtables = view.memtables();
     let mut sources: Vec<Source> =
         memtables.filter(|memtable| !memtable.is_empty()).map(Source::memtable).collect();
     for level in &view.version.levels {

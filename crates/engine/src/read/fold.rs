@@ -16,9 +16,9 @@ use crate::values::Value;
 struct Chain<'a> {
     reader: &'a Reader,
     keyspace: &'a KeyspaceCore,
+    view: &'a View,
     key: &'a [u8],
-    /// What is older was deleted with its range.
-    deleted_below: SeqNo,
+    seq: SeqNo,
     /// Newest first.
     operands: Vec<Vec<u8>>,
 }
@@ -35,7 +35,7 @@ enum Link {
 
 impl Chain<'_> {
     fn take(&mut self, trailer: u64, bytes: &[u8]) -> Result<Link> {
-        if seq_of(trailer) < self.deleted_below {
+        if self.view.hides(self.key, seq_of(trailer), self.seq) {
             return Ok(Link::Base(None));
         }
         match Kind::from_u8(kind_of(trailer)) {
@@ -75,9 +75,8 @@ impl Reader {
         key: &[u8],
         seq: SeqNo,
     ) -> Result<Got> {
-        let deleted_below = view.deleted_below(key, seq);
-        let mut chain = Chain { reader: self, keyspace, key, deleted_below, operands: Vec::new() };
-        for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+        let mut chain = Chain { reader: self, keyspace, view, key, seq, operands: Vec::new() };
+        for memtable in view.memtables() {
             let mut iter = MemtableIter::new(std::sync::Arc::clone(memtable));
             iter.seek(key, seek_trailer(seq));
             while let Some(record) = iter.record().filter(|record| record.key() == key) {

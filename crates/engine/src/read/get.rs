@@ -212,15 +212,11 @@ impl Reader {
         seq: SeqNo,
         stats: &mut ProbeStats,
     ) -> Result<Got> {
-        // What is older than this was deleted with its range. Older sources cannot hold a range
-        // delete that is newer than an entry found.
-        let mut deleted_below = 0;
-        for memtable in std::iter::once(&view.active).chain(&view.immutable) {
-            deleted_below = memtable.deleted_below(key, seq).max(deleted_below);
+        for memtable in view.memtables() {
             if let Some(record) = memtable.get(key, seq) {
                 stats.in_memtable = true;
                 let (trailer, value) = (record.trailer(), record.value());
-                if is_delete(trailer) || seq_of(trailer) < deleted_below {
+                if is_delete(trailer) || view.memtables_hide(key, seq_of(trailer), seq) {
                     return Ok(Got::Value(None));
                 }
                 if kind_of(trailer) == Kind::Put as u8 {
@@ -238,8 +234,7 @@ impl Reader {
         let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
             return Ok(Got::Value(None));
         };
-        deleted_below = view.version.deleted_below(key, seq).max(deleted_below);
-        if seq_of(found.trailer) < deleted_below {
+        if view.hides(key, seq_of(found.trailer), seq) {
             return Ok(Got::Value(None));
         }
         match Kind::from_u8(kind_of(found.trailer)) {

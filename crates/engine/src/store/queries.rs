@@ -90,7 +90,7 @@ impl Keyspace {
         let to = (!to.is_empty()).then_some(to);
         let mut sum = RangeEstimate::default();
         let view = self.inner.view.load_full();
-        for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+        for memtable in view.memtables() {
             let mut iter = MemtableIter::new(Arc::clone(memtable));
             iter.seek(&from, u64::MAX);
             let is_inside = |key: &[u8]| to.as_deref().is_none_or(|to| key < to);

@@ -75,7 +75,7 @@ impl Engine {
         let keyspaces = self.catalog.keyspaces.read().clone();
         for keyspace in keyspaces.values() {
             let view = keyspace.view.load_full();
-            for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+            for memtable in view.memtables() {
                 report.log_entries += entries_of(memtable);
             }
             let version = Arc::clone(&view.version);

@@ -126,7 +126,7 @@ impl Condition for Check<'_> {
             part.core.check_readable()?;
             let view = part.core.view.load_full();
             if upto > self.checked {
-                for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+                for memtable in view.memtables() {
                     look.in_memtable(part, memtable)?;
                 }
                 look.in_tables(part, &view)?;
@@ -160,7 +160,7 @@ impl Condition for Check<'_> {
                     return Ok(false);
                 }
                 let old = before.immutable.iter().filter(|memtable| !has(memtable));
-                let all = std::iter::once(&present.active).chain(&present.immutable).chain(old);
+                let all = present.memtables().chain(old);
                 all.into_iter().try_for_each(|memtable| look.in_memtable(part, memtable))?;
             }
         }
@@ -201,8 +201,7 @@ impl Look<'_> {
             return Ok(());
         }
         let is_deleted = |key: &[u8]| {
-            memtable.deleted_below(key, MAX_SEQ) > self.snapshot.seq()
-                && !seeded!(RangeDeletesNotChecked)
+            memtable.hides(key, self.snapshot.seq(), MAX_SEQ) && !seeded!(RangeDeletesNotChecked)
         };
         for key in &part.keys {
             if self.has_newer(memtable, key) || is_deleted(key) {
@@ -240,7 +239,7 @@ impl Look<'_> {
         }
         let version = &view.version;
         for key in &part.keys {
-            let is_deleted = version.deleted_below(key, MAX_SEQ) > self.snapshot.seq();
+            let is_deleted = version.hides(key, self.snapshot.seq(), MAX_SEQ);
             if is_deleted && !seeded!(RangeDeletesNotChecked) {
                 return conflict(part.core, key);
             }

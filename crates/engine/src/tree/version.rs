@@ -71,11 +71,11 @@ impl Version {
         Version { shape, levels, handles, range_deletes }
     }
 
-    /// The number that deletes older entries of a key, as a reader at `seq` sees it; 0 if none
-    /// does. O(1) without range deletes, else O(log n).
+    /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
+    /// without range deletes that are newer, else O(log n).
     #[inline]
-    pub fn deleted_below(&self, key: &[u8], seq: SeqNo) -> SeqNo {
-        self.range_deletes.as_ref().map_or(0, |ranges| ranges.over(key, seq))
+    pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
+        self.range_deletes.as_ref().is_some_and(|ranges| ranges.hide(key, entry, seq))
     }
 
     /// The tables that another shape lacks or holds elsewhere or in another form.

@@ -303,8 +303,7 @@ impl Committer {
         let view = keyspace.view.load();
         let mut batch = Batch::new();
         for Relocation { key, seq, pointer } in moves {
-            let mut memtables = std::iter::once(&view.active).chain(&view.immutable);
-            let newest = memtables.find_map(|memtable| memtable.get(key, MAX_SEQ));
+            let newest = view.memtables().find_map(|memtable| memtable.get(key, MAX_SEQ));
             let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
             // An earlier relocation moved the same version, so it does not count as a user's write.
             let replaces = |trailer: u64| {
@@ -314,7 +313,7 @@ impl Committer {
             // The memtables are read first: a flush notes its keys before they leave the view.
             let is_replaced = newest.is_some_and(|record| replaces(record.trailer()));
             let is_deleted =
-                view.deleted_below(key, MAX_SEQ) > *seq && !seeded!(RelocationsIgnoreRangeDeletes);
+                view.hides(key, *seq, MAX_SEQ) && !seeded!(RelocationsIgnoreRangeDeletes);
             if is_deleted {
                 let Pointer { stream_offset, value_bytes, .. } = Pointer::of_entry(pointer)?;
                 let bytes = record_bytes(key.len(), value_bytes as usize);

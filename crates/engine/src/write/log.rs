@@ -68,7 +68,7 @@ impl Committer {
         let mut needed: Option<u64> = None;
         self.catalog.unflushed.for_each(|other| {
             let view = other.view.load();
-            for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+            for memtable in view.memtables() {
                 let is_needed = !settled(other, memtable);
                 if let Some(segment) = memtable.first_segment().filter(|_| is_needed) {
                     needed = Some(needed.map_or(segment, |least| least.min(segment)));

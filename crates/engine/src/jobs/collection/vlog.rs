@@ -161,15 +161,14 @@ impl FileState {
 /// The pointer of a key's newest version and its sequence number, if its value is separated and no
 /// range delete hides it.
 fn newest_pointer(view: &View, key: &[u8], now: SeqNo) -> Result<Option<(Pointer, SeqNo)>> {
-    let deleted_below = view.deleted_below(key, now);
     let decode = |trailer: u64, bytes: &[u8]| {
-        if !is_pointer(trailer) || seq_of(trailer) < deleted_below {
+        if !is_pointer(trailer) || view.hides(key, seq_of(trailer), now) {
             return Ok(None);
         }
         let pointer = Pointer::of_entry(bytes)?;
         Ok(Some((pointer, seq_of(trailer))))
     };
-    for memtable in std::iter::once(&view.active).chain(&view.immutable) {
+    for memtable in view.memtables() {
         if let Some(record) = memtable.get(key, now) {
             return decode(record.trailer(), record.value());
         }

@@ -112,7 +112,7 @@ impl Collector {
                 // The group does not know of range deletes.
                 let view = keyspace.view.load();
                 let is_deleted = |entry: &RecordEntry| {
-                    view.deleted_below(scanned.key(entry), MAX_SEQ) > entry.seq
+                    view.hides(scanned.key(entry), entry.seq, MAX_SEQ)
                         && !seeded!(RelocationsIgnoreRangeDeletes)
                 };
                 kept.entries.retain(|entry| !is_deleted(entry));
