@@ -20,6 +20,12 @@ pub trait Kept: Sized {
         Self::table().get(handle.addr() as u64)
     }
 
+    /// What `work` makes of the object of a handle.
+    #[inline]
+    fn with<R>(handle: *const Self, work: impl FnOnce(&Self::Object) -> Result<R>) -> Result<R> {
+        Self::table().with(handle.addr() as u64, work)
+    }
+
     /// The object of a handle; `None` for a null one.
     #[inline]
     fn get_some(handle: *const Self) -> Result<Option<impl Deref<Target = Self::Object>>> {

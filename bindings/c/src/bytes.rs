@@ -34,16 +34,20 @@ impl runstone_bytes {
         runstone_bytes { data: ptr::null(), size: 0, owner: ptr::null_mut() };
 
     /// Hands a value over, without a copy of its bytes.
-    pub(crate) fn of(value: Option<Value>) -> runstone_bytes {
-        let Some(value) = value else { return runstone_bytes::NONE };
-        if value.len() <= OWNED_BYTES {
-            let size = value.len();
-            let bytes = Box::into_raw(Vec::from(value).into_boxed_slice());
-            return runstone_bytes { data: bytes.cast(), size, owner: bytes.cast() };
+    #[inline]
+    pub(crate) fn of(value: Value) -> runstone_bytes {
+        let size = value.len();
+        if size > OWNED_BYTES {
+            return runstone_bytes::borrowing(value, size);
         }
+        let bytes = Box::into_raw(Vec::from(value).into_boxed_slice());
+        runstone_bytes { data: bytes.cast(), size, owner: bytes.cast() }
+    }
+
+    /// The first `size` bytes of a value, which is kept as it is.
+    fn borrowing(value: Value, size: usize) -> runstone_bytes {
         let value = Box::new(value);
-        let (data, size) = (value.as_ptr().cast(), value.len());
-        runstone_bytes { data, size, owner: Box::into_raw(value).cast() }
+        runstone_bytes { data: value.as_ptr().cast(), size, owner: Box::into_raw(value).cast() }
     }
 
     /// Hands a text over. A zero byte follows it, which the size does not count.
@@ -51,8 +55,7 @@ impl runstone_bytes {
         let size = text.len();
         let mut bytes = text.into_bytes();
         bytes.push(0);
-        let value = Box::new(Value::owned(bytes));
-        runstone_bytes { data: value.as_ptr().cast(), size, owner: Box::into_raw(value).cast() }
+        runstone_bytes::borrowing(Value::owned(bytes), size)
     }
 }
 
@@ -85,19 +88,24 @@ pub(crate) unsafe fn optional<'a>(
     data: *const c_void,
     size: usize,
 ) -> Result<Option<&'a [u8]>> {
-    if data.is_null() {
-        return match size {
-            0 => Ok(None),
-            _ => Err(Failure::invalid(format!("{name} is null, but its size is {size}"))),
-        };
+    match (data.is_null(), size as u64) {
+        (true, 0) => Ok(None),
+        // SAFETY: the caller's promise, and the size is within the address space.
+        (false, ..=MAX_VALUE_BYTES) => {
+            Ok(Some(unsafe { slice::from_raw_parts(data.cast(), size) }))
+        }
+        (is_null, _) => Err(no_bytes(name, is_null, size)),
     }
-    if size as u64 > MAX_VALUE_BYTES {
+}
+
+/// Why a pointer and a size are no bytes. Apart from the check, which every call makes.
+#[cold]
+fn no_bytes(name: &str, is_null: bool, size: usize) -> Failure {
+    Failure::invalid(match is_null {
+        true => format!("{name} is null, but its size is {size}"),
         // Most often a negative number, or a size and a pointer in the wrong order.
-        let most = MAX_VALUE_BYTES;
-        return Err(Failure::invalid(format!("{name} has {size} bytes; at most {most} fit")));
-    }
-    // SAFETY: the caller's promise, and the size is within the address space.
-    Ok(Some(unsafe { slice::from_raw_parts(data.cast(), size) }))
+        false => format!("{name} has {size} bytes; at most {MAX_VALUE_BYTES} fit"),
+    })
 }
 
 /// The bytes at a place of the caller's. A null pointer of size 0 is empty.
@@ -134,7 +142,12 @@ pub(crate) unsafe fn optional_text<'a>(name: &str, text: *const c_char) -> Resul
 /// As for [`optional_text`].
 pub(crate) unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str> {
     // SAFETY: the caller's promise.
-    unsafe { optional_text(name, text) }?.ok_or_else(|| Failure::invalid(format!("{name} is null")))
+    unsafe { optional_text(name, text) }?.ok_or_else(|| null(name))
+}
+
+#[cold]
+fn null(name: &str) -> Failure {
+    Failure::invalid(format!("{name} is null"))
 }
 
 /// The place of the caller's for a result. What is there may be uninitialised: it is only written.
@@ -147,7 +160,7 @@ impl<T> Place<T> {
     #[inline]
     pub(crate) unsafe fn new(name: &str, place: *mut T) -> Result<Place<T>> {
         match place.is_null() {
-            true => Err(Failure::invalid(format!("{name} is null"))),
+            true => Err(null(name)),
             false => Ok(Place(place)),
         }
     }

@@ -112,7 +112,7 @@ pub extern "C" fn runstone_cursor_close(cursor: *mut runstone_cursor) -> runston
 
 #[inline]
 fn go(cursor: *mut runstone_cursor, to: Move<'_>) -> runstone_status {
-    answer(|| runstone_cursor::get(cursor)?.lock()?.go(to))
+    answer(|| runstone_cursor::with(cursor, |cursor| cursor.lock()?.go(to)))
 }
 
 /// Moves to the first entry.
@@ -178,9 +178,9 @@ pub unsafe extern "C" fn runstone_cursor_entry(
     answer(|| {
         // SAFETY: the caller's place.
         let place = unsafe { Place::new("entry", entry) }?;
-        let object = runstone_cursor::get(cursor)?;
-        let cursor = object.lock()?;
-        if let Some((key, value)) = cursor.entry() {
+        runstone_cursor::with(cursor, |cursor| {
+            let cursor = cursor.lock()?;
+            let Some((key, value)) = cursor.entry() else { return Ok(()) };
             is_on_one = true;
             // The bytes are the cursor's. They stay where they are until it moves: a move needs
             // the lock, and so does nothing that is under way now.
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn runstone_cursor_entry(
                 value: value.as_ptr().cast(),
                 value_size: value.len(),
             });
-        }
-        Ok(())
+            Ok(())
+        })
     });
     is_on_one
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runstone::{Keyspace, Snapshot, Value};
+use runstone::{Keyspace, Value};
 
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
@@ -20,18 +20,24 @@ handle!(2 "keyspace" runstone_keyspace: Keyspace);
 /// What runstone_get_into() gives as the size of a value that is not there.
 pub const RUNSTONE_ABSENT: usize = usize::MAX;
 
+/// Hands the value of a key to `give`, if there is one.
 #[inline]
 fn look_up(
     keyspace: *const runstone_keyspace,
     snapshot: *const runstone_snapshot,
     key: &[u8],
-) -> Result<Option<Value>> {
-    let keyspace: &Keyspace = &*runstone_keyspace::get(keyspace)?;
-    if snapshot.is_null() {
-        return Ok(keyspace.get(key)?);
-    }
-    let snapshot: &Snapshot = &*runstone_snapshot::get(snapshot)?;
-    Ok(keyspace.get_at(key, snapshot)?)
+    give: impl FnOnce(Value),
+) -> Result<()> {
+    runstone_keyspace::with(keyspace, |keyspace| {
+        let found = match snapshot.is_null() {
+            true => keyspace.get(key),
+            false => runstone_snapshot::with(snapshot, |at| Ok(keyspace.get_at(key, at)))?,
+        };
+        if let Some(value) = found? {
+            give(value);
+        }
+        Ok(())
+    })
 }
 
 /// Closes the handle of a keyspace; the keyspace stays. A null one is no error.
@@ -55,7 +61,7 @@ pub unsafe extern "C" fn runstone_put(
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
         let options = write_options(durability)?;
-        Ok(runstone_keyspace::get(keyspace)?.put_with(key, value, options)?)
+        runstone_keyspace::with(keyspace, |keyspace| Ok(keyspace.put_with(key, value, options)?))
     })
 }
 
@@ -93,8 +99,7 @@ pub unsafe extern "C" fn runstone_get(
         let (key, place) =
             unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
         place.set(runstone_bytes::NONE);
-        place.set(runstone_bytes::of(look_up(keyspace, snapshot, key)?));
-        Ok(())
+        look_up(keyspace, snapshot, key, |value| place.set(runstone_bytes::of(value)))
     })
 }
 
@@ -117,14 +122,14 @@ pub unsafe extern "C" fn runstone_get_into(
         // SAFETY: as above; only its size is looked at.
         unsafe { optional("buffer", buffer, buffer_size) }?;
         place.set(RUNSTONE_ABSENT);
-        let Some(value) = look_up(keyspace, snapshot, key)? else { return Ok(()) };
-        let count = value.len().min(buffer_size);
-        if count > 0 {
-            // SAFETY: the buffer is the caller's and has that many bytes; the value is ours.
-            unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(value.as_ptr(), count) };
-        }
-        place.set(value.len());
-        Ok(())
+        look_up(keyspace, snapshot, key, |value| {
+            let count = value.len().min(buffer_size);
+            if count > 0 {
+                // SAFETY: the buffer is the caller's and has that many bytes; the value is ours.
+                unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(value.as_ptr(), count) };
+            }
+            place.set(value.len());
+        })
     })
 }
 
@@ -150,7 +155,9 @@ pub unsafe extern "C" fn runstone_multi_get(
         let found = runstone_keyspace::get(keyspace)?.multi_get(&keys)?;
         for (place, value) in found.into_iter().enumerate() {
             // SAFETY: the array has `count` places, and as many results came back.
-            unsafe { values.add(place).write(runstone_bytes::of(value)) };
+            unsafe {
+                values.add(place).write(value.map_or(runstone_bytes::NONE, runstone_bytes::of))
+            };
         }
         Ok(())
     })
@@ -246,7 +253,7 @@ pub unsafe extern "C" fn runstone_put_if_absent(
         let place = unsafe { Place::new("existing", existing) }?;
         place.set(runstone_bytes::NONE);
         let found = runstone_keyspace::get(keyspace)?.put_if_absent(key, value)?;
-        place.set(runstone_bytes::of(found));
+        place.set(found.map_or(runstone_bytes::NONE, runstone_bytes::of));
         Ok(())
     })
 }

@@ -136,7 +136,7 @@ pub unsafe extern "C" fn runstone_transaction_get(
         let keyspace = runstone_keyspace::get(keyspace)?;
         let transaction = runstone_transaction::get(transaction)?;
         let found = transaction.read(|transaction| Ok(transaction.get(&keyspace, key)?))?;
-        place.set(runstone_bytes::of(found));
+        place.set(found.map_or(runstone_bytes::NONE, runstone_bytes::of));
         Ok(())
     })
 }
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn runstone_transaction_get_for_update(
         let keyspace = runstone_keyspace::get(keyspace)?;
         let transaction = runstone_transaction::get(transaction)?;
         let found = transaction.write(|transaction| transaction.get_for_update(&keyspace, key))?;
-        place.set(runstone_bytes::of(found));
+        place.set(found.map_or(runstone_bytes::NONE, runstone_bytes::of));
         Ok(())
     })
 }
