@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds and tests both libraries of C: needs Rust, a C and a C++ compiler; Go and valgrind are used
-# where they are there. Usage: bindings/c/test.sh
+# Builds and tests both libraries of C: needs Rust, a C and a C++ compiler; Go, valgrind and the
+# address sanitizer are used where they are there. Usage: bindings/c/test.sh
 set -eu
 cd "$(dirname "$0")"
 work="$(mktemp -d)"
@@ -32,10 +32,13 @@ compile() {
     esac
 }
 compile examples/example.c runstone -pedantic
-compile tests/everything.c runstone -D_GNU_SOURCE
-compile tests/misuse.c runstone -D_GNU_SOURCE
-compile tests/callbacks.cc runstone
-compile leveldb/tests/program.c leveldb -D_GNU_SOURCE
+programs() {
+    compile tests/everything.c runstone -D_GNU_SOURCE "$@"
+    compile tests/misuse.c runstone -D_GNU_SOURCE "$@"
+    compile tests/callbacks.cc runstone "$@"
+    compile leveldb/tests/program.c leveldb -D_GNU_SOURCE "$@"
+}
+programs
 printf '#include <runstone.h>\n#include <leveldb/c.h>\nint main() { return 0; }\n' > "$work/both.cc"
 compile "$work/both.cc" runstone
 
@@ -50,9 +53,16 @@ compile "$work/howto.c" runstone
 
 "$work/example" "$work/store" > "$work/example.txt"
 cmp "$work/example.txt" examples/example.txt
-for program in everything misuse callbacks program; do "$work/$program" "$work/$program.store"; done
+run() {
+    for program in everything misuse callbacks program; do
+        "$work/$program" "$work/$program.$1"
+    done
+}
+run store
 
-# Leaks and wrong accesses.
+# Leaks and wrong accesses. Only valgrind sees reads of what was never written. Only the sanitizer
+# sees the ends of variables, and runs misuse: that forks, and valgrind counts as lost in the child
+# what threads of the parent held.
 if command -v valgrind > /dev/null; then
     for program in everything callbacks program; do
         valgrind --quiet --leak-check=full --show-leak-kinds=definite \
@@ -60,7 +70,14 @@ if command -v valgrind > /dev/null; then
             "$work/$program" "$work/$program.valgrind"
     done
 else
-    echo "valgrind is not here: leaks are not looked for"
+    echo "valgrind is not here: reads of what was never written are not looked for"
+fi
+echo 'int main(void) { return 0; }' > "$work/empty.c"
+if cc -fsanitize=address "$work/empty.c" -o "$work/empty" 2> /dev/null && "$work/empty"; then
+    programs -fsanitize=address
+    run sanitizer
+else
+    echo "cc has no -fsanitize=address: the sanitizer looks for nothing"
 fi
 if command -v go > /dev/null; then
     (cd leveldb/tests/go && CGO_CFLAGS="-I$work/usr/include" CGO_LDFLAGS="-L$work/usr/lib" \
