@@ -5,8 +5,8 @@ use std::ffi::{c_char, c_void};
 use parking_lot::Mutex;
 use runstone::{Batch, Keyspace};
 
-use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
+use runstone_boundary::{Failure, handle};
 
 use crate::Result;
 use crate::handles::{close, keep, leveldb_writebatch_t};
@@ -23,14 +23,20 @@ struct Write {
 }
 
 /// The writes of a batch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Writes {
     bytes: Vec<u8>,
     writes: Vec<Write>,
+    /// Why a write could not be added: what is told when the batch is written.
+    refused: Option<Failure>,
 }
 
 impl Writes {
-    fn add(&mut self, key: &[u8], value: Option<&[u8]>) {
+    fn add(&mut self, write: Result<(&[u8], Option<&[u8]>)>) {
+        let (key, value) = match write {
+            Ok(write) => write,
+            Err(failure) => return self.refused = Some(failure),
+        };
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value.unwrap_or_default());
@@ -51,6 +57,9 @@ impl Writes {
 
     /// The batch for a store.
     pub(crate) fn to_batch(&self, keyspace: &Keyspace) -> Result<Batch> {
+        if let Some(failure) = &self.refused {
+            return Err(failure.clone());
+        }
         let mut batch = Batch::with_capacity(self.bytes.len());
         for (key, value) in self.all() {
             match value {
@@ -82,6 +91,7 @@ pub extern "C" fn leveldb_writebatch_clear(batch: *mut leveldb_writebatch_t) {
         let mut batch = batch.lock();
         batch.bytes.clear();
         batch.writes.clear();
+        batch.refused = None;
         Ok(())
     });
 }
@@ -97,8 +107,8 @@ pub unsafe extern "C" fn leveldb_writebatch_put(
 ) {
     quietly((), || {
         // SAFETY: the caller's bytes.
-        let (key, value) = unsafe { (bytes(key, klen)?, bytes(val, vlen)?) };
-        leveldb_writebatch_t::get(batch)?.lock().add(key, Some(value));
+        let write = unsafe { bytes(key, klen).and_then(|key| Ok((key, Some(bytes(val, vlen)?)))) };
+        leveldb_writebatch_t::get(batch)?.lock().add(write);
         Ok(())
     });
 }
@@ -112,8 +122,8 @@ pub unsafe extern "C" fn leveldb_writebatch_delete(
 ) {
     quietly((), || {
         // SAFETY: the caller's bytes.
-        let key = unsafe { bytes(key, klen) }?;
-        leveldb_writebatch_t::get(batch)?.lock().add(key, None);
+        let key = unsafe { bytes(key, klen) };
+        leveldb_writebatch_t::get(batch)?.lock().add(key.map(|key| (key, None)));
         Ok(())
     });
 }
@@ -129,10 +139,7 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
     quietly((), || {
         let batch = leveldb_writebatch_t::get(batch)?;
         // A copy: the functions may use the batch.
-        let writes = {
-            let batch = batch.lock();
-            Writes { bytes: batch.bytes.clone(), writes: batch.writes.clone() }
-        };
+        let writes = batch.lock().clone();
         for (key, value) in writes.all() {
             let (at, size) = (key.as_ptr().cast(), key.len());
             match (value, put, deleted) {
@@ -158,13 +165,11 @@ pub extern "C" fn leveldb_writebatch_append(
     quietly((), || {
         let source = leveldb_writebatch_t::get(source)?;
         // A copy: both may be the same.
-        let (bytes, writes) = {
-            let source = source.lock();
-            (source.bytes.clone(), source.writes.clone())
-        };
+        let Writes { bytes, writes, refused } = source.lock().clone();
         let destination = leveldb_writebatch_t::get(destination)?;
         let mut destination = destination.lock();
         let shift = destination.bytes.len();
+        destination.refused = destination.refused.take().or(refused);
         destination.bytes.extend_from_slice(&bytes);
         destination.writes.extend(writes.into_iter().map(|write| Write {
             key_end: write.key_end + shift,

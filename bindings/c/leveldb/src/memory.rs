@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{ptr, slice};
 
+use runstone::MAX_VALUE_BYTES;
 use runstone_boundary::{Code, Failure, guard};
 
 use crate::Result;
@@ -70,8 +71,8 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_char, size: usize) -> Result<&'a [
     match (data.is_null(), size) {
         (true, 0) => Ok(&[]),
         (true, _) => Err(Failure::invalid(format!("null was given as {size} bytes"))),
-        (false, _) if size > isize::MAX as usize => {
-            Err(Failure::invalid(format!("{size} bytes are more than memory has")))
+        (false, _) if size as u64 > MAX_VALUE_BYTES => {
+            Err(Failure::invalid(format!("{size} bytes were given; at most {MAX_VALUE_BYTES} fit")))
         }
         // SAFETY: the caller's promise, and the size is within the address space.
         (false, _) => Ok(unsafe { slice::from_raw_parts(data.cast(), size) }),

@@ -1,5 +1,6 @@
 /* A program for LevelDB's C interface, in the way that programs use it, and in wrong ways. */
 
+#include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -214,6 +215,34 @@ static void comparators(const char *path, leveldb_options_t *options) {
     CHECK(ended == 3);
 }
 
+/* Sizes that no value has. A batch cannot refuse a write, so it is refused with it. */
+static void huge_sizes(leveldb_t *db) {
+    const size_t sizes[] = {(size_t)1 << 32, SIZE_MAX / 2 + 1, SIZE_MAX};
+    leveldb_writebatch_t *batch = leveldb_writebatch_create();
+    leveldb_writebatch_t *other = leveldb_writebatch_create();
+    for (int at = 0; at < 3; at++) {
+        size_t size;
+        leveldb_put(db, writes, "k", sizes[at], "v", 1, &error);
+        refused("bytes");
+        leveldb_put(db, writes, "k", 1, "v", sizes[at], &error);
+        refused("bytes");
+        CHECK(leveldb_get(db, reads, "k", sizes[at], &size, &error) == NULL);
+        refused("bytes");
+        leveldb_writebatch_put(batch, "k", 1, "v", sizes[at]);
+        leveldb_writebatch_append(other, batch);
+        leveldb_write(db, writes, batch, &error);
+        refused("bytes");
+        leveldb_write(db, writes, other, &error);
+        refused("bytes");
+        leveldb_writebatch_clear(batch);
+        leveldb_writebatch_clear(other);
+        leveldb_write(db, writes, batch, &error);
+        fine();
+    }
+    leveldb_writebatch_destroy(batch);
+    leveldb_writebatch_destroy(other);
+}
+
 static void opening(const char *path, leveldb_options_t *options) {
     leveldb_options_set_create_if_missing(options, 0);
     CHECK(leveldb_open(options, path, &error) == NULL);
@@ -293,6 +322,7 @@ int main(int argc, char **argv) {
     snapshots(db);
     iterators(db);
     sizes_and_properties(db);
+    huge_sizes(db);
     leveldb_close(db);
     comparators(argv[1], options);
     leveldb_repair_db(options, argv[1], &error);
