@@ -4,7 +4,8 @@
  *
  * Objects are handles: what is made or opened is given back by a function that ends in _close (a
  * store by runstone_close, a transaction by runstone_commit or runstone_rollback). A handle that was
- * closed is refused with RUNSTONE_CLOSED, as is one whose store is closed, in whichever order.
+ * closed is refused with RUNSTONE_CLOSED, as is one whose store is closed, in whichever order; only
+ * a cursor of a keyspace goes on showing its moment.
  *
  * Bytes go in as a pointer and a size; null with size 0 is empty, or none where a comment says so.
  * Texts are UTF-8 and end with a zero byte. Stores, keyspaces and snapshots may be used by any
@@ -265,7 +266,8 @@ runstone_status runstone_batch_delete_range(runstone_batch *batch,
 // Gives bytes back, which then are null. Null bytes are no error, nor is a null pointer.
 void runstone_bytes_free(runstone_bytes *bytes);
 
-// Sets what a callback makes, in place of what it set before. The bytes are copied.
+// Sets what a callback makes, in place of what it set before. The bytes are copied. What are no
+// bytes, such as null with a size, make the merge fail, or keep the entry that is filtered.
 void runstone_output_set(runstone_output *output,
                          const void *data,
                          size_t size);
@@ -492,8 +494,9 @@ runstone_status runstone_open(const char *path,
                               runstone_store **store);
 
 // Closes a store: waits for running jobs, writes what is in memory to tables, and lets the
-// directory go. Its keyspaces, cursors, batches, snapshots and transactions fail with
-// RUNSTONE_CLOSED from then on; close them too. A null store is no error.
+// directory go. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
+// then on; a cursor of a keyspace goes on showing its moment, and keeps the memory and files that
+// it needs. Close them too. A null store is no error.
 runstone_status runstone_close(runstone_store *store);
 
 // Applies all writes of a batch, or none. The batch keeps them.

@@ -9,6 +9,8 @@ use std::ptr;
 
 use runstone::{CompactionFilter, FilterDecision, MergeOperator};
 
+use crate::Result;
+
 /// Bytes of the caller's.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +32,11 @@ impl runstone_slice {
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 pub struct runstone_output {
-    bytes: Vec<u8>,
+    bytes: Result<Vec<u8>>,
 }
 
-/// Sets what a callback makes, in place of what it set before. The bytes are copied.
+/// Sets what a callback makes, in place of what it set before. The bytes are copied. What are no
+/// bytes, such as null with a size, make the merge fail, or keep the entry that is filtered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_output_set(
     output: *mut runstone_output,
@@ -44,8 +47,7 @@ pub unsafe extern "C" fn runstone_output_set(
     let Some(output) = (unsafe { output.as_mut() }) else { return };
     // SAFETY: the callback's bytes.
     let bytes = unsafe { crate::bytes::required("data", data, size) };
-    output.bytes.clear();
-    output.bytes.extend_from_slice(bytes.unwrap_or_default());
+    output.bytes = bytes.map(<[u8]>::to_vec);
 }
 
 /// Makes a value of an older one (null data: there is none) and `count` operands, oldest first, and
@@ -149,12 +151,12 @@ impl MergeOperator for MergeCallback {
         key: &[u8],
         base: Option<&[u8]>,
         operands: &[&[u8]],
-    ) -> Result<Vec<u8>, String> {
+    ) -> std::result::Result<Vec<u8>, String> {
         let none = runstone_slice { data: ptr::null(), size: 0 };
         let slices: Vec<runstone_slice> =
             operands.iter().map(|bytes| runstone_slice::of(bytes)).collect();
         let base = base.map_or(none, runstone_slice::of);
-        let mut output = runstone_output { bytes: Vec::new() };
+        let mut output = runstone_output { bytes: Ok(Vec::new()) };
         // SAFETY: the caller's function; all pointers are valid until it returns.
         let is_made = unsafe {
             (self.call)(
@@ -166,10 +168,11 @@ impl MergeOperator for MergeCallback {
                 &mut output,
             )
         };
+        let bytes = output.bytes.map_err(|failure| failure.message)?;
         match is_made {
-            true => Ok(output.bytes),
-            false if output.bytes.is_empty() => Err("it failed without a message".into()),
-            false => Err(String::from_utf8_lossy(&output.bytes).into_owned()),
+            true => Ok(bytes),
+            false if bytes.is_empty() => Err("it failed without a message".into()),
+            false => Err(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 }
@@ -198,14 +201,14 @@ impl CompactionFilter for FilterCallback {
     }
 
     fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision {
-        let mut output = runstone_output { bytes: Vec::new() };
+        let mut output = runstone_output { bytes: Ok(Vec::new()) };
         let (key, value) = (runstone_slice::of(key), runstone_slice::of(value));
         // SAFETY: the caller's function; all pointers are valid until it returns.
         let decision = unsafe { (self.call)(self.context.pointer, level, key, value, &mut output) };
         match decision {
             _ if decision == runstone_decision::RUNSTONE_REMOVE as i32 => FilterDecision::Remove,
             _ if decision == runstone_decision::RUNSTONE_CHANGE as i32 => {
-                FilterDecision::Change(output.bytes)
+                output.bytes.map_or(FilterDecision::Keep, FilterDecision::Change)
             }
             _ => FilterDecision::Keep,
         }

@@ -34,8 +34,9 @@ pub unsafe extern "C" fn runstone_open(
 }
 
 /// Closes a store: waits for running jobs, writes what is in memory to tables, and lets the
-/// directory go. Its keyspaces, cursors, batches, snapshots and transactions fail with
-/// RUNSTONE_CLOSED from then on; close them too. A null store is no error.
+/// directory go. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
+/// then on; a cursor of a keyspace goes on showing its moment, and keeps the memory and files that
+/// it needs. Close them too. A null store is no error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_close(store: *mut runstone_store) -> runstone_status {
     answer(|| {

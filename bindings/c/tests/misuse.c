@@ -11,6 +11,7 @@
 
 #define CLOSED RUNSTONE_CLOSED
 #define INVALID RUNSTONE_INVALID_ARGUMENT
+#define OTHER RUNSTONE_OTHER_PROCESS
 
 static void nulls(runstone_store *store, runstone_keyspace *keyspace) {
     runstone_bytes value;
@@ -47,6 +48,50 @@ static void values_out_of_range(runstone_store *store, runstone_keyspace *keyspa
     free(large);
 }
 
+/* Sizes that no value has. Nothing is read, so the bytes need not be there. */
+static void huge_sizes(runstone_store *store, runstone_keyspace *keyspace, const char *path) {
+    const size_t sizes[] = {(size_t)1 << 32, SIZE_MAX / 2 + 1, SIZE_MAX};
+    runstone_bytes bytes;
+    runstone_batch *batch;
+    runstone_transaction *transaction;
+    runstone_cursor *cursor, *other;
+    runstone_sorted_writer *writer;
+    bool flag;
+    size_t size;
+    char file[512];
+    snprintf(file, sizeof file, "%s.sorted", path);
+    WORKS(runstone_batch_create(&batch));
+    WORKS(runstone_begin(store, NULL, &transaction));
+    WORKS(runstone_cursor_create(keyspace, NULL, &cursor));
+    WORKS(runstone_sorted_writer_create(file, NULL, &writer));
+    for (int at = 0; at < 3; at++) {
+        const void *keys[] = {"k"};
+        size_t huge = sizes[at];
+        runstone_read_options options = {.prefix = "p", .prefix_size = huge};
+        REFUSED(INVALID, "key has", runstone_put(keyspace, "k", huge, "v", 1, 0));
+        REFUSED(INVALID, "value has", runstone_put(keyspace, "k", 1, "v", huge, 0));
+        REFUSED(INVALID, "key has", runstone_get(keyspace, NULL, "k", huge, &bytes));
+        REFUSED(INVALID, "buffer", runstone_get_into(keyspace, NULL, "k", 1, file, huge, &size));
+        REFUSED(INVALID, "a key has", runstone_multi_get(keyspace, 1, keys, &huge, &bytes));
+        REFUSED(INVALID, "key has", runstone_delete(keyspace, "k", huge, 0));
+        REFUSED(INVALID, "to has", runstone_delete_range(keyspace, "a", 1, "b", huge, 0));
+        REFUSED(INVALID, "expected has", runstone_compare_and_swap(keyspace, "k", 1, "a", huge,
+                                                                   "b", 1, &flag));
+        REFUSED(INVALID, "value has", runstone_batch_put(batch, keyspace, "k", 1, "v", huge));
+        REFUSED(INVALID, "value has",
+                runstone_transaction_put(transaction, keyspace, "k", 1, "v", huge));
+        REFUSED(INVALID, "key has", runstone_cursor_seek(cursor, "k", huge));
+        REFUSED(INVALID, "prefix has", runstone_cursor_create(keyspace, &options, &other));
+        REFUSED(INVALID, "value has", runstone_sorted_writer_put(writer, "k", 1, "v", huge));
+    }
+    REFUSED(INVALID, "no array", runstone_multi_get(keyspace, SIZE_MAX, (const void **)sizes,
+                                                    sizes, &bytes));
+    WORKS(runstone_batch_close(batch));
+    WORKS(runstone_rollback(transaction));
+    WORKS(runstone_cursor_close(cursor));
+    WORKS(runstone_sorted_writer_close(writer));
+}
+
 static void closed_handles(const char *path) {
     runstone_store *store;
     runstone_keyspace *keyspace;
@@ -72,6 +117,9 @@ static void closed_handles(const char *path) {
     REFUSED(CLOSED, "closed", runstone_put(keyspace, "k", 1, "v", 1, 0));
     REFUSED(CLOSED, "closed", runstone_get(keyspace, NULL, "k", 1, &value));
     REFUSED(CLOSED, "closed", runstone_cursor_create(keyspace, NULL, &cursor));
+    /* A cursor holds what it shows. */
+    WORKS(runstone_cursor_first(cursor));
+    CHECK(runstone_cursor_entry(cursor, &entry) && memcmp(entry.key, "k", entry.key_size) == 0);
     REFUSED(CLOSED, "closed", runstone_commit(transaction, 0));
     REFUSED(CLOSED, "closed", runstone_commit(transaction, 0));
     REFUSED(CLOSED, "closed", runstone_write(store, batch, 0));
@@ -88,23 +136,47 @@ static void closed_handles(const char *path) {
     REFUSED(CLOSED, "keyspace", runstone_get(keyspace, NULL, "k", 1, &value));
 }
 
+/* What was opened before a fork is refused behind it, and harms the parent in nothing. */
+static void child(runstone_store *store, runstone_keyspace *keyspace,
+                  runstone_transaction *transaction, const char *path) {
+    runstone_store *second;
+    runstone_cursor *cursor;
+    runstone_bytes bytes;
+    REFUSED(RUNSTONE_IN_USE, "in use", runstone_open(path, NULL, &second));
+    REFUSED(OTHER, "fork", runstone_put(keyspace, "k", 1, "v", 1, 0));
+    REFUSED(OTHER, "fork", runstone_get(keyspace, NULL, "k", 1, &bytes));
+    REFUSED(OTHER, "fork", runstone_cursor_create(keyspace, NULL, &cursor));
+    REFUSED(OTHER, "fork", runstone_commit(transaction, 0));
+    REFUSED(OTHER, "fork", runstone_flush(store));
+    REFUSED(OTHER, "fork", runstone_close(store));
+    REFUSED(CLOSED, "store", runstone_close(store));
+    _exit(0);
+}
+
+static void forks(const char *path) {
+    runstone_store *store;
+    runstone_keyspace *keyspace;
+    runstone_transaction *transaction;
+    int status;
+    WORKS(runstone_open(path, NULL, &store));
+    WORKS(runstone_default_keyspace(store, &keyspace));
+    WORKS(runstone_begin(store, NULL, &transaction));
+    WORKS(runstone_transaction_put(transaction, keyspace, "k", 1, "v", 1));
+    fflush(NULL);
+    if (fork() == 0) child(store, keyspace, transaction, path);
+    wait(&status);
+    CHECK(status == 0);
+    WORKS(runstone_commit(transaction, 0));
+    WORKS(runstone_keyspace_close(keyspace));
+    WORKS(runstone_close(store));
+}
+
 static void directories(const char *path) {
     runstone_store *store, *second;
     char place[512], file[600];
     WORKS(runstone_open(path, NULL, &store));
     REFUSED(RUNSTONE_IN_USE, "in use", runstone_open(path, NULL, &second));
     REFUSED(RUNSTONE_IN_USE, "in use", runstone_destroy(path));
-    /* Another process. */
-    if (fork() == 0) {
-        runstone_keyspace *keyspace;
-        bool ok = runstone_open(path, NULL, &second) == RUNSTONE_IN_USE &&
-                  runstone_default_keyspace(store, &keyspace) == RUNSTONE_OK &&
-                  runstone_put(keyspace, "k", 1, "v", 1, 0) == RUNSTONE_OTHER_PROCESS;
-        _exit(ok ? 0 : 1);
-    }
-    int status;
-    wait(&status);
-    CHECK(status == 0);
     WORKS(runstone_close(store));
     /* A database of LevelDB. */
     snprintf(place, sizeof place, "%s.leveldb", path);
@@ -143,6 +215,63 @@ static void threads(runstone_keyspace *keyspace) {
     WORKS(runstone_cursor_close(shared));
 }
 
+static runstone_keyspace *closing;
+
+static void *gets(void *unused) {
+    runstone_status status;
+    (void)unused;
+    do {
+        runstone_bytes value;
+        status = runstone_get(closing, NULL, "kept", 4, &value);
+        if (status == RUNSTONE_OK) runstone_bytes_free(&value);
+    } while (status == RUNSTONE_OK);
+    CHECK(status == RUNSTONE_CLOSED);
+    return NULL;
+}
+
+/* A keyspace, then a store, that is closed while threads read: each get works or is refused. */
+static void closed_by_others(const char *path) {
+    for (int at = 0; at < 20; at++) {
+        pthread_t threads[2];
+        runstone_store *store;
+        WORKS(runstone_open(path, NULL, &store));
+        WORKS(runstone_default_keyspace(store, &closing));
+        for (int each = 0; each < 2; each++) pthread_create(&threads[each], NULL, gets, NULL);
+        usleep(1000);
+        if (at % 2 == 0) WORKS(runstone_keyspace_close(closing));
+        WORKS(runstone_close(store));
+        for (int each = 0; each < 2; each++) pthread_join(threads[each], NULL);
+        if (at % 2 == 1) WORKS(runstone_keyspace_close(closing));
+    }
+}
+
+static bool wrong_output(void *context, runstone_slice key, runstone_slice base,
+                         const runstone_slice *operands, size_t count, runstone_output *output) {
+    (void)context, (void)key, (void)base, (void)operands, (void)count;
+    runstone_output_set(output, "good", 4);
+    runstone_output_set(output, NULL, 5);
+    return true;
+}
+
+/* A callback that sets what are no bytes: an error of the read, not an empty value. */
+static void callbacks(const char *path) {
+    runstone_options *options;
+    runstone_store *store;
+    runstone_keyspace *keyspace;
+    runstone_bytes value;
+    WORKS(runstone_options_create(NULL, &options));
+    WORKS(runstone_options_add_merge_operator(options, "wrong", wrong_output, NULL, NULL));
+    REFUSED(INVALID, "merge is null",
+            runstone_options_add_merge_operator(options, "none", NULL, NULL, NULL));
+    WORKS(runstone_open(path, options, &store));
+    WORKS(runstone_open_keyspace(store, "wrong", "merge_operator = 'wrong'", &keyspace));
+    WORKS(runstone_merge(keyspace, "k", 1, "v", 1, 0));
+    REFUSED(RUNSTONE_MERGE_FAILED, "null", runstone_get(keyspace, NULL, "k", 1, &value));
+    WORKS(runstone_options_close(options));
+    WORKS(runstone_keyspace_close(keyspace));
+    WORKS(runstone_close(store));
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     runstone_store *store;
@@ -151,11 +280,15 @@ int main(int argc, char **argv) {
     WORKS(runstone_default_keyspace(store, &keyspace));
     nulls(store, keyspace);
     values_out_of_range(store, keyspace);
+    huge_sizes(store, keyspace, argv[1]);
     WORKS(runstone_put(keyspace, "kept", 4, "value", 5, 0));
     threads(keyspace);
     WORKS(runstone_keyspace_close(keyspace));
     WORKS(runstone_close(store));
     closed_handles(argv[1]);
+    closed_by_others(argv[1]);
+    callbacks(argv[1]);
+    forks(argv[1]);
     directories(argv[1]);
     WORKS(runstone_destroy(argv[1]));
     puts("misuse: ok");
