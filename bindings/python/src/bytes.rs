@@ -6,7 +6,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView, PyString};
-use runstone::Value;
+use runstone::{MAX_VALUE_BYTES, Value};
+use runstone_boundary::Failure;
+
+use crate::errors::outcome;
 
 /// The bytes of an argument: `bytes` and `bytearray` as they are, other buffers as a copy.
 #[derive(Debug)]
@@ -42,6 +45,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
             let name = name.unwrap_or_default();
             PyTypeError::new_err(format!("keys and values are bytes or buffers, not {name}"))
         })?;
+        let size: u64 = view.getattr("nbytes")?.extract()?;
+        if size > MAX_VALUE_BYTES {
+            // The store says the same, but behind a copy that may be more than memory has.
+            let what = format!("a buffer has {size} bytes; at most {MAX_VALUE_BYTES} fit");
+            outcome(Err(Failure::invalid(what)))?;
+        }
         let copy = view.call_method0("tobytes")?.cast_into::<PyBytes>()?;
         Ok(Buffer(PyBackedBytes::from(copy)))
     }
