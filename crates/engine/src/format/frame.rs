@@ -8,6 +8,12 @@
 //! The checksum is the low half of xxh3-64 over body and kind, seeded with the file's uid and the
 //! block's offset: a block swapped inside a file or between files does not verify.
 
+use std::cell::Cell;
+use std::io;
+use std::thread::LocalKey;
+
+use zstd::bulk::{Compressor, Decompressor};
+
 use crate::base::codec::u32_at;
 use crate::base::options::Compression;
 
@@ -21,6 +27,42 @@ const ZSTD_MAX_RATIO: u64 = 32 << 10;
 /// A block that compresses by less than 1/8 is stored raw: decoding would cost more than it saves.
 const WORTH_NUMERATOR: usize = 7;
 const WORTH_DENOMINATOR: usize = 8;
+const ZSTD_LEVEL: i32 = 3;
+/// A context of zstd that has compressed more takes up to a megabyte, and is not kept.
+const MOST_RAW_BYTES_KEPT: usize = 64 << 10;
+
+// Each thread keeps its contexts, of 140 KiB to compress and 96 KiB to decompress. A new one for
+// each block of 4 KiB took 8 of the 9 us of its decoding, and half of the 17 us of its encoding.
+thread_local! {
+    static COMPRESSOR: Cell<Option<Compressor<'static>>> = const { Cell::new(None) };
+    static DECOMPRESSOR: Cell<Option<Decompressor<'static>>> = const { Cell::new(None) };
+}
+
+/// Lends `work` the context of this thread, or a new one.
+fn with_kept<C, R>(
+    kept: &'static LocalKey<Cell<Option<C>>>,
+    new: impl FnOnce() -> io::Result<C>,
+    work: impl FnOnce(&mut C) -> io::Result<R>,
+) -> io::Result<R> {
+    // A thread that ends keeps nothing any more.
+    let mut context = match kept.try_with(Cell::take) {
+        Ok(Some(context)) => context,
+        _ => new()?,
+    };
+    let result = work(&mut context);
+    let _ = kept.try_with(|kept| kept.set(Some(context)));
+    result
+}
+
+/// Compresses into the buffer; the number of bytes.
+fn zstd_compress(raw: &[u8], into: &mut [u8]) -> io::Result<usize> {
+    let new = || Compressor::new(ZSTD_LEVEL);
+    let mut work = |context: &mut Compressor<'_>| context.compress_to_buffer(raw, into);
+    match raw.len() <= MOST_RAW_BYTES_KEPT {
+        true => with_kept(&COMPRESSOR, new, work),
+        false => work(&mut new()?),
+    }
+}
 
 fn checksum(file_uid: u64, offset: u64, bytes: &[u8]) -> u32 {
     let seed = file_uid ^ offset.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -75,7 +117,10 @@ fn compress(raw: &[u8], compression: Compression, out: &mut Vec<u8>) -> Option<u
         }
         Compression::Zstd => {
             out.extend_from_slice(&raw_len.to_le_bytes());
-            out.extend_from_slice(&zstd::bulk::compress(raw, 3).ok()?);
+            let body_at = out.len();
+            out.resize(body_at + zstd::zstd_safe::compress_bound(raw.len()), 0);
+            let written = zstd_compress(raw, &mut out[body_at..]).ok()?;
+            out.truncate(body_at + written);
             2
         }
     };
@@ -105,8 +150,14 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
         }
         2 => {
             let (raw_len, packed) = raw_len(body, ZSTD_MAX_RATIO)?;
-            let raw = zstd::bulk::decompress(packed, raw_len);
-            raw.ok().filter(|raw| raw.len() == raw_len).ok_or("zstd block does not decode")
+            let mut raw = zeroed(raw_len)?;
+            let written = with_kept(&DECOMPRESSOR, Decompressor::new, |context| {
+                context.decompress_to_buffer(packed, &mut raw[..])
+            });
+            match written {
+                Ok(written) if written == raw_len => Ok(raw),
+                _ => Err("zstd block does not decode"),
+            }
         }
         _ => Err("unknown compression; written by a newer release"),
     }
@@ -148,6 +199,46 @@ mod tests {
             rebind(&stored, 7, 0, &mut rebound);
             assert_eq!(open(&rebound, 7, 0), Err("compressed block claims an impossible length"));
         }
+    }
+
+    /// Contexts of zstd are used again, also behind a block that does not decode, behind a large
+    /// one, and while a thread ends.
+    #[test]
+    fn a_block_of_zstd_knows_nothing_of_the_one_before() {
+        let sealed = |raw: &[u8]| {
+            let mut stored = Vec::new();
+            seal(raw, Compression::Zstd, 7, 0, &mut stored);
+            assert_eq!(kind(&stored), Some(2));
+            stored
+        };
+        let blocks = [500, 200_000, 4000].map(|len| b"over and over, ".repeat(len / 15));
+        let check = move || {
+            for raw in &blocks {
+                let stored = sealed(raw);
+                let mut bad = stored.clone();
+                bad[8] ^= 0xff;
+                let mut rebound = Vec::new();
+                rebind(&bad, 7, 0, &mut rebound);
+                assert_eq!(open(&rebound, 7, 0), Err("zstd block does not decode"));
+                assert_eq!(open(&stored, 7, 0).as_ref(), Ok(raw));
+            }
+        };
+        check();
+        struct AtTheEnd<F: Fn()>(F);
+        impl<F: Fn()> Drop for AtTheEnd<F> {
+            fn drop(&mut self) {
+                self.0();
+            }
+        }
+        thread_local! {
+            static LAST: Cell<Option<AtTheEnd<Box<dyn Fn()>>>> = const { Cell::new(None) };
+        }
+        let ends = std::thread::spawn(move || {
+            // Made before the contexts, so it goes after them.
+            LAST.set(Some(AtTheEnd(Box::new(check.clone()))));
+            check();
+        });
+        ends.join().expect("the thread ends");
     }
 
     #[test]
