@@ -46,11 +46,15 @@ class CommitTest {
     Path directory;
 
     private InternalMockProcessorContext<Object, Object> context;
+    private String options;
 
     private KeyValueStore<Bytes, byte[]> open(String guarantee, long maxUncommitted) {
         var config = StreamsTestUtils.getStreamsConfig();
         config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, guarantee);
         config.put(Backing.MAX_UNCOMMITTED, Long.toString(maxUncommitted));
+        if (options != null) {
+            config.put(Backing.OPTIONS, options);
+        }
         context = new InternalMockProcessorContext<>(directory.toFile(), Serdes.Bytes(),
                 Serdes.ByteArray(), new StreamsConfig(config));
         context.setRecordContext(new ProcessorRecordContext(
@@ -173,6 +177,20 @@ class CommitTest {
             }
             assertTrue(store.approximateNumEntries() > 0);
         } finally {
+            store.close();
+        }
+    }
+
+    /** Default options differ between releases, and users set their own. */
+    @Test
+    void optionsMayChangeBetweenOpens() {
+        String[] texts = {null, "[keyspace]\nwrite_buffer_bytes = '8M'\ncompression = 'lz4'",
+            "memory_budget_bytes = '8M'", null};
+        for (int time = 0; time < texts.length; time++) {
+            options = texts[time];
+            KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.AT_LEAST_ONCE, 1 << 20);
+            store.put(key("key" + time), value("x".repeat(1000)));
+            assertEquals(time + 1, drain(store.all()).size());
             store.close();
         }
     }
