@@ -2,6 +2,7 @@
 
 use jni::errors::{Error, LogErrorAndDefault};
 use jni::objects::{JObject, JString, JThrowable, JValue};
+use jni::strings::JNIString;
 use jni::sys::jlong;
 use jni::{Env, EnvUnowned, jni_sig, jni_str};
 use runstone_boundary::{Code, Failure, Result, guard};
@@ -53,7 +54,13 @@ pub fn text(env: &Env<'_>, string: &JString<'_>, what: &str) -> Result<String> {
     if string.is_null() {
         return Err(Failure::invalid(format!("the {what} is null")));
     }
-    string.try_to_string(env).map_err(refused(what))
+    let chars = string.mutf8_chars(env).map_err(refused(what))?;
+    let text = chars.to_string();
+    // Half a pair of surrogates is replaced on the way, and so two names would become one.
+    if *JNIString::from(&text) != *chars {
+        return Err(Failure::invalid(format!("the {what} {text:?} is no Unicode text")));
+    }
+    Ok(text)
 }
 
 /// A Java string that may be null.

@@ -70,9 +70,12 @@ public final class Keyspace extends Handle {
 
     /** The values of many keys in their order, null for those without one, all of one moment. */
     public List<byte[]> multiGet(List<byte[]> keys) {
-        int bytes = keys.stream().mapToInt(key -> Math.addExact(key.length, 4)).reduce(0,
-                Math::addExact);
-        ByteBuffer asked = ByteBuffer.allocate(bytes).order(ByteOrder.LITTLE_ENDIAN);
+        long bytes = keys.stream().mapToLong(key -> 4 + key.length).sum();
+        if (bytes > WriteBatch.MOST_BYTES) {
+            throw new RunstoneException.InvalidArgument("the keys take " + bytes
+                    + " bytes; the most is " + WriteBatch.MOST_BYTES + "; ask for them in parts");
+        }
+        ByteBuffer asked = ByteBuffer.allocate((int) bytes).order(ByteOrder.LITTLE_ENDIAN);
         keys.forEach(key -> asked.putInt(key.length).put(key));
         byte[] answer = Native.multiGet(handle(), asked.array());
         ByteBuffer found = ByteBuffer.wrap(answer).order(ByteOrder.LITTLE_ENDIAN);

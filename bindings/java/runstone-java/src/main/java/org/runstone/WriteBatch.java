@@ -15,6 +15,9 @@ import java.util.Objects;
  * change it, and {@link #clear} makes it ready for the next writes without giving its memory back.
  */
 public final class WriteBatch {
+    /** Of an array: some JVMs cannot allocate the last bytes. */
+    static final int MOST_BYTES = Integer.MAX_VALUE - 8;
+
     private static final int HEAD_BYTES = 10;
     private static final int MOST_KEYSPACES = 256;
     private static final byte PUT = 1;
@@ -147,12 +150,11 @@ public final class WriteBatch {
     }
 
     private void grow(long end) {
-        // What some JVMs cannot allocate lies in the last bytes.
-        long most = Integer.MAX_VALUE - 8;
-        if (end > most) {
+        if (end > MOST_BYTES) {
             throw new RunstoneException.InvalidArgument(
-                    "a batch holds at most " + most + " bytes; write it in parts");
+                    "a batch holds at most " + MOST_BYTES + " bytes; write it in parts");
         }
-        operations = Arrays.copyOf(operations, (int) Math.min(most, Math.max(end, 2L * used)));
+        long wanted = Math.min(MOST_BYTES, Math.max(end, 2L * used));
+        operations = Arrays.copyOf(operations, (int) wanted);
     }
 }
