@@ -18,10 +18,16 @@ final class Library {
     static final String PROPERTY = "runstone.library";
     private static final String FILE = "librunstone_java.so";
 
+    private static boolean isLoaded;
+
     private Library() {
     }
 
-    static void load() {
+    /** Loads it once. What fails, fails again with the same exception at the next try. */
+    static synchronized void load() {
+        if (isLoaded) {
+            return;
+        }
         String given = System.getProperty(PROPERTY);
         if (given == null) {
             extract();
@@ -36,10 +42,11 @@ final class Library {
                     + (given == null ? FILE + " of the jar" : given));
         }
         check(found, ownVersion(), given == null ? "in the jar" : given);
+        isLoaded = true;
     }
 
     /** Refuses a library that was not built with this jar. */
-    static void check(String found, String own, String where) {
+    private static void check(String found, String own, String where) {
         if (!found.equals(own)) {
             throw failure("the native library (" + where + ") is of version " + found
                     + ", and the jar of version " + own
@@ -57,9 +64,13 @@ final class Library {
         return properties.getProperty("version");
     }
 
+    /** Where the jar has the library of this machine. */
+    static String place() {
+        return "linux-" + System.getProperty("os.arch") + "/" + FILE;
+    }
+
     private static void extract() {
-        String place = "linux-" + System.getProperty("os.arch") + "/" + FILE;
-        try (InputStream in = Library.class.getResourceAsStream(place)) {
+        try (InputStream in = Library.class.getResourceAsStream(place())) {
             if (in == null) {
                 throw failure("the jar has no native library for " + System.getProperty("os.name")
                         + " on " + System.getProperty("os.arch")

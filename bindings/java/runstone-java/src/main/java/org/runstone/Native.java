@@ -1,4 +1,4 @@
-// The native methods, and how their library is found. What they do is in bindings/java/native.
+// The native methods. What they do is in bindings/java/native; Store.open loads their library.
 
 package org.runstone;
 
@@ -6,10 +6,6 @@ import java.nio.ByteBuffer;
 
 /** The native side. A handle is a number; one that was closed is refused. */
 final class Native {
-    static {
-        Library.load();
-    }
-
     private Native() {
     }
 

@@ -44,7 +44,12 @@ public final class Store extends Handle {
      *     an option is unknown, and so on; its code tells which
      */
     public static Store open(Path path, String options) {
-        return new Store(Native.open(path.toString(), Objects.requireNonNull(options, "options")));
+        Objects.requireNonNull(options, "options");
+        String directory = path.toString();
+        // Not when the class of native methods is loaded: who then fails, fails with an error of
+        // the JVM that names neither file nor version.
+        Library.load();
+        return new Store(Native.open(directory, options));
     }
 
     /** The keyspace that every store has. */
