@@ -224,14 +224,14 @@ mod tests {
             }
         };
         check();
-        struct AtTheEnd<F: Fn()>(F);
-        impl<F: Fn()> Drop for AtTheEnd<F> {
+        struct AtTheEnd(Box<dyn Fn()>);
+        impl Drop for AtTheEnd {
             fn drop(&mut self) {
                 self.0();
             }
         }
         thread_local! {
-            static LAST: Cell<Option<AtTheEnd<Box<dyn Fn()>>>> = const { Cell::new(None) };
+            static LAST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
         }
         let ends = std::thread::spawn(move || {
             // Made before the contexts, so it goes after them.
