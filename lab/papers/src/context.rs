@@ -59,6 +59,8 @@ pub struct Context<'a> {
     pub is_t1: bool,
     /// The one part to measure.
     only: Option<String>,
+    /// Whether nothing is measured: what was asked for is looked at.
+    checks_only: bool,
     scratch: PathBuf,
     directories: AtomicU64,
     say: &'a Say<'a>,
@@ -74,12 +76,18 @@ impl<'a> Context<'a> {
         }
         let scratch = make_scratch(&std::env::temp_dir())?;
         let directories = AtomicU64::new(0);
-        Ok(Context { scale, is_t1, only: None, scratch, directories, say })
+        Ok(Context { scale, is_t1, only: None, checks_only: false, scratch, directories, say })
     }
 
     /// Restricts the run to one part.
     pub fn only(mut self, part: Option<String>) -> Self {
         self.only = part;
+        self
+    }
+
+    /// Looks at what was asked for, and measures nothing.
+    pub(super) fn checking(mut self) -> Self {
+        self.checks_only = true;
         self
     }
 
@@ -96,16 +104,14 @@ impl<'a> Context<'a> {
             let what = format!("paper {} has no such part", report.paper);
             return Err(Error::invalid(what, format!("choose among: {}", names.join(", "))));
         }
+        if self.checks_only {
+            return Ok(());
+        }
         let mut wanted = parts.iter().filter(|(name, _)| is_wanted(name));
         wanted.try_for_each(|(_, measure)| {
             report.compare(&[], &[])?;
             measure(shared, report)
         })
-    }
-
-    /// Whether trees are too small for what the papers claim.
-    pub fn is_tiny(&self) -> bool {
-        self.scale < 0.1
     }
 
     /// A count at this scale, at least 1.

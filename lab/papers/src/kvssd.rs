@@ -201,6 +201,7 @@ fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 }
 
 fn emulator_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
+    report.compare(&[lab.load(Draw::Uniform).device_side(&lab.options())], &[])?;
     let [rlsm] = lab.runs([Run::Rlsm])?;
     report.show(EMULATOR, format!("{:.0}", rlsm.emulated_per_cpu_s));
     let ram_mib = rlsm.ram_bytes_per_16_gb / f64::from(1 << 20);
@@ -210,11 +211,13 @@ fn emulator_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 
 fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let load = lab.load(Draw::Uniform);
+    let of = |threshold| KvSsdOptions { threshold, ..lab.options() };
+    report.compare(&[1, 2, 3, 4].map(|threshold| load.device_side(&of(threshold))), &[])?;
     let (mut compaction, mut collection) = (Vec::new(), Vec::new());
     for threshold in 1..=4 {
         let outcome = match threshold {
             2 => lab.runs([Run::Rlsm])?[0],
-            _ => lab.device(&load, KvSsdOptions { threshold, ..lab.options() })?,
+            _ => lab.device(&load, of(threshold))?,
         };
         compaction.push(outcome.compaction);
         collection.push(outcome.gc);

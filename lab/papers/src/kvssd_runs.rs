@@ -255,7 +255,8 @@ impl Load {
             .with("table pages", pages(keyspace.shape.table_bytes))
             .with("T", keyspace.shape.size_ratio)
             .with(TRIGGER, keyspace.shape.l0_trigger)
-            .with(FILTERS, keyspace.filter_bits_per_key_x10)
+            .with("cuts", keyspace.shape.partitioner.rule().name())
+            .with(FILTERS, keyspace.filter_bits_per_key_x10 / 10)
             .with("blocks", self.block_count)
             .with("percent set aside", set_aside_percent)
     }
@@ -269,7 +270,8 @@ impl Load {
             .with("table pages", self.table_pages)
             .with("T", options.size_ratio)
             .with(TRIGGER, options.l0_trigger)
-            .with(FILTERS, 0)
+            .with("cuts", options.cuts.rule().name())
+            .with(FILTERS, if options.has_filters { "those of metadata pages" } else { "0" })
             .with("blocks", self.block_count)
             .with("percent set aside", options.over_provision_percent)
     }

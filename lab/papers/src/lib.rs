@@ -40,9 +40,16 @@ pub struct Paper {
     has_t1: bool,
     /// Whether it measures counters and simulated time alone, so that others may run beside it.
     pub only_counts: bool,
+    /// Whether it draws figures.
+    pub has_figures: bool,
 }
 
 impl Paper {
+    /// Fails, before anything is measured, if it does not have the scale or the part.
+    pub fn check(&self, scale: Scale, only: Option<String>) -> Result<()> {
+        self.measure(&Context::new(scale, &|_| {})?.only(only).checking()).map(drop)
+    }
+
     /// Measures its claims. Fails if it does not have the scale or the part that is asked for.
     pub fn measure(&self, context: &Context<'_>) -> Result<PaperReport> {
         if context.is_t1 && !self.has_t1 {
@@ -68,6 +75,7 @@ pub static PAPERS: &[Paper] = &[
         run: autumn::run,
         has_t1: false,
         only_counts: false,
+        has_figures: true,
     },
     Paper {
         name: "hashkv",
@@ -75,6 +83,7 @@ pub static PAPERS: &[Paper] = &[
         run: hashkv::run,
         has_t1: false,
         only_counts: false,
+        has_figures: true,
     },
     Paper {
         name: "kvssd",
@@ -82,6 +91,7 @@ pub static PAPERS: &[Paper] = &[
         run: kvssd::run,
         has_t1: true,
         only_counts: true,
+        has_figures: true,
     },
     Paper {
         name: "kvssd-beyond",
@@ -89,6 +99,7 @@ pub static PAPERS: &[Paper] = &[
         run: kvssd_beyond::run,
         has_t1: true,
         only_counts: true,
+        has_figures: false,
     },
     Paper {
         name: "partitioning",
@@ -96,6 +107,7 @@ pub static PAPERS: &[Paper] = &[
         run: partitioning::run,
         has_t1: false,
         only_counts: false,
+        has_figures: true,
     },
     Paper {
         name: "ptierdb",
@@ -103,6 +115,7 @@ pub static PAPERS: &[Paper] = &[
         run: ptierdb::run,
         has_t1: false,
         only_counts: false,
+        has_figures: true,
     },
 ];
 
@@ -118,7 +131,28 @@ pub fn find(name: &str) -> Result<&'static Paper> {
 
 #[cfg(test)]
 mod tests {
+    use super::sides::{BUFFER, COMPRESSION, FILTERS, MEMORY, THREADS, TRIGGER, handicap};
     use super::*;
+
+    /// The second side of each comparison is given a handicap: every paper notices, and stops.
+    #[test]
+    fn a_handicap_stops_every_paper() {
+        for paper in PAPERS.iter().filter(|paper| paper.name != "kvssd-beyond") {
+            let of_stores = [BUFFER, COMPRESSION, FILTERS, MEMORY, THREADS, TRIGGER];
+            let settings = match paper.name {
+                "kvssd" => &["memtable pages", FILTERS, TRIGGER][..],
+                _ => &of_stores,
+            };
+            for setting in settings {
+                handicap::SETTING.set(Some(setting));
+                let context = Context::new(Scale::Factor(0.001), &|_| {}).expect("a directory");
+                let refused = paper.measure(&context).map(drop).expect_err(setting).to_string();
+                let what = format!("{}: {setting} is ", paper.name);
+                assert!(refused.contains(&what) && refused.contains("handicapped"), "{refused}");
+            }
+        }
+        handicap::SETTING.set(None);
+    }
 
     #[test]
     fn names_are_unique_and_found() {

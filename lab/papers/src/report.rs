@@ -13,6 +13,10 @@ use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 use crate::sides::{self, Side};
 use crate::verdict::{Rule, Verdict};
 
+/// Below this scale trees have too few levels for what the papers claim.
+const LEAST_SCALE: f64 = 0.1;
+const TOO_SMALL: &str = "at a scale below 0.1 trees have too few levels for the paper's effects";
+
 /// A claim of a paper before it is measured. The texts of one that is measured several times have
 /// a `{}` where they differ.
 #[derive(Clone, Debug)]
@@ -119,9 +123,20 @@ impl PaperReport {
     }
 
     /// Adds a claim that is judged by these numbers.
+    ///
+    /// # Panics
+    ///
+    /// If nothing is said of what is compared.
     pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, numbers: &[f64]) {
+        let rule = match row.rule {
+            Rule::Exactly(_) | Rule::NotComparable(_) => row.rule,
+            _ if self.scale < LEAST_SCALE => Rule::NotComparable(TOO_SMALL),
+            rule => rule,
+        };
+        let (judged_by, verdict) = (rule.text(), rule.judge(numbers));
+        let is_said = !self.sides.is_empty() || verdict == Verdict::NotComparable;
+        assert!(is_said, "{}: the sides are not declared", row.claim);
         let [claim, paper] = [row.claim, row.paper].map(Cow::into_owned);
-        let (judged_by, verdict) = (row.rule.text(), row.rule.judge(numbers));
         let (here, sides) = (here.into(), self.sides.clone());
         self.rows.push(PaperRow { claim, paper, here, judged_by, sides, verdict });
     }
@@ -207,6 +222,7 @@ mod tests {
     #[test]
     fn json_has_the_rows_only() {
         let mut report = PaperReport::new("x", 0.5);
+        report.compare(&[Side::new("a", "alone")], &[]).expect("one side");
         report.judge(A, "3", &[3.0]);
         report.show(B.of(&[&"text"]), "2");
         assert_eq!((&report.rows[1].claim[..], &report.rows[1].judged_by[..]), ("b text", "why"));
@@ -229,5 +245,19 @@ mod tests {
             })
             .collect();
         assert_eq!(verdicts, ["reproduced", "not comparable", "weaker", "absent"]);
+    }
+
+    #[test]
+    fn a_scale_too_small_to_mean_anything_judges_nothing() {
+        let mut report = PaperReport::new("x", 0.05);
+        report.judge(A, "3", &[3.0]);
+        assert_eq!(report.rows[0].verdict, Verdict::NotComparable);
+        assert_eq!(report.rows[0].judged_by, TOO_SMALL);
+    }
+
+    #[test]
+    #[should_panic(expected = "the sides are not declared")]
+    fn a_judged_row_names_its_sides() {
+        PaperReport::new("x", 1.0).judge(A, "3", &[3.0]);
     }
 }

@@ -2,7 +2,9 @@
 //! sides differ in memory, filters, triggers or compression measures that setting instead of what
 //! the paper claims.
 
-use runstone::KeyspaceOptions;
+use runstone::{Background, KeyspaceOptions, Options};
+
+use crate::engine::{MEMORY_BYTES, stepped_options};
 
 /// One side: its name and what it is given, in the order of the line that is printed.
 #[derive(Clone, Debug)]
@@ -19,9 +21,12 @@ pub(super) const TRIGGER: &str = "level-0 trigger";
 pub(super) const TABLES: &str = "table bytes";
 pub(super) const SUB_COMPACTIONS: &str = "sub-compactions";
 pub(super) const BUFFER: &str = "write buffer bytes";
+pub(super) const COMPRESSION: &str = "compression";
+pub(super) const MEMORY: &str = "memory bytes";
+pub(super) const THREADS: &str = "threads";
 
 /// The value of a setting on a side to which it does not apply: no other value differs from it.
-pub(super) const NONE: &str = "none";
+pub(super) const NONE: &str = "n/a";
 
 impl Side {
     /// A side without settings yet.
@@ -35,14 +40,21 @@ impl Side {
         self
     }
 
-    /// Adds a setting.
+    /// Adds a setting, or replaces its value.
     pub(super) fn with(mut self, setting: &'static str, value: impl ToString) -> Side {
+        self.settings.retain(|(name, _)| *name != setting);
         self.settings.push((setting, value.to_string()));
         self
     }
 
-    /// A keyspace with these options. What stores are given does not differ inside a paper.
+    /// A keyspace in a store as [`Loaded`](crate::engine::Loaded) opens it.
     pub(super) fn keyspace(name: &str, options: &KeyspaceOptions) -> Side {
+        Side::store(name, &stepped_options(Some(options.clone()), MEMORY_BYTES))
+    }
+
+    /// A store with these options.
+    pub(super) fn store(name: &str, store: &Options) -> Side {
+        let options = &store.keyspace.clone().unwrap_or_default();
         let shape = &options.shape;
         let design = format!(
             "{} T = {}, {}",
@@ -59,9 +71,11 @@ impl Side {
             .with("block bytes", options.block_bytes)
             .with("level-0 share", options.shape.l0_share_percent)
             .with(FILTERS, f64::from(options.filter_bits_per_key_x10) / 10.0)
-            .with("compression", compression.join(", "))
+            .with(COMPRESSION, compression.join(", "))
             .with(SUB_COMPACTIONS, text(options.sub_compactions))
             .with("cut flushes", options.partition_flushes)
+            .with(MEMORY, store.memory_budget_bytes)
+            .with(THREADS, threads(store))
     }
 }
 
@@ -70,9 +84,23 @@ fn text(choice: impl std::fmt::Debug) -> String {
     format!("{choice:?}").to_lowercase()
 }
 
+/// Threads of the background, and how many parts of a compaction run at once.
+fn threads(store: &Options) -> String {
+    let background = match store.background {
+        Background::Threads(count) => count.to_string(),
+        Background::Manual => "none".into(),
+    };
+    match store.compaction_slices {
+        Some(slices) => format!("{background} and {slices} slices"),
+        None => background,
+    }
+}
+
 /// Writes the sides in one line: first what sets each apart, then what all share. The error names
 /// the first setting in which two sides differ although the rows are not `about` it.
 pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
+    #[cfg(test)]
+    let sides = &handicap::given_to(sides);
     let Some((first, others)) = sides.split_first() else { return Ok(String::new()) };
     let mut shared = Vec::new();
     let mut own: Vec<String> = sides.iter().map(|side| side.design.clone()).collect();
@@ -112,14 +140,45 @@ pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
     Ok(all.collect::<Vec<_>>().join("; "))
 }
 
+/// A handicap that a test gives to the second side of each comparison.
+#[cfg(test)]
+pub(super) mod handicap {
+    use std::cell::Cell;
+
+    use super::Side;
+
+    thread_local! {
+        /// The setting in which it gets another value.
+        pub(crate) static SETTING: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn given_to(sides: &[Side]) -> Vec<Side> {
+        let mut sides = sides.to_vec();
+        let settings = sides.get_mut(1).into_iter().flat_map(|second| &mut second.settings);
+        for (_, value) in settings.filter(|(name, _)| Some(*name) == SETTING.get()) {
+            *value = "handicapped".into();
+        }
+        sides
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use runstone::Compression;
+
     use super::*;
+
+    /// The setting, and what changes it.
+    type Handicap = (&'static str, fn(&mut Options));
+
+    fn store() -> Options {
+        stepped_options(Some(KeyspaceOptions::default()), 1 << 20)
+    }
 
     fn side(name: &str, bits_x10: u32) -> Side {
         let keyspace =
             KeyspaceOptions { filter_bits_per_key_x10: bits_x10, ..KeyspaceOptions::default() };
-        Side::keyspace(name, &keyspace).with("memory bytes", 1 << 20)
+        Side::keyspace(name, &keyspace)
     }
 
     #[test]
@@ -129,20 +188,36 @@ mod tests {
         assert!(!line.contains('\n'));
     }
 
-    /// A handicap that is given to one side on purpose, for each setting.
+    /// A handicap that is given to one side on purpose, in each option that matters.
     #[test]
     fn a_handicap_is_refused_unless_the_rows_are_about_it() {
         let (a, b) = (side("a", 100), side("b", 0));
         let refused = line(&[a.clone(), b.clone()], &[]).expect_err("a handicap");
         assert_eq!(refused, "filter bits is 10 for a, 0 for b");
-        let told = line(&[a.clone(), b], &[FILTERS]).expect("said");
+        let told = line(&[a, b], &[FILTERS]).expect("said");
         assert!(told.contains("filter bits 10;") && told.contains("filter bits 0;"), "{told}");
-        for at in 0..a.settings.len() {
-            let mut handicapped = a.clone();
-            handicapped.settings[at].1 = "1".into();
-            line(&[a.clone(), handicapped], &[]).expect_err(a.settings[at].0);
+        let handicaps: [Handicap; 7] = [
+            (MEMORY, |store| store.memory_budget_bytes /= 2),
+            (THREADS, |store| store.background = Background::Threads(2)),
+            (THREADS, |store| store.compaction_slices = Some(7)),
+            (FILTERS, |store| keyspace_of(store).filter_bits_per_key_x10 = 7),
+            (TRIGGER, |store| keyspace_of(store).shape.l0_trigger += 1),
+            (BUFFER, |store| keyspace_of(store).write_buffer_bytes *= 2),
+            (COMPRESSION, |store| keyspace_of(store).compression = vec![Compression::None; 2]),
+        ];
+        for (setting, handicap) in handicaps {
+            let mut other = store();
+            handicap(&mut other);
+            let sides = [Side::store("a", &store()), Side::store("b", &other)];
+            let refused = line(&sides, &[]).expect_err(setting);
+            assert!(refused.starts_with(setting), "{refused}");
         }
     }
+
+    fn keyspace_of(store: &mut Options) -> &mut KeyspaceOptions {
+        store.keyspace.as_mut().expect("given")
+    }
+
     /// A side without values apart has no reserve; the others still have the same.
     #[test]
     fn what_does_not_apply_to_a_side_is_compared_among_the_others() {

@@ -18,7 +18,6 @@ use super::{Setting, WHOLE_DATABASE, c_name};
 use crate::engine::Loaded;
 use crate::numbers::strokes;
 use crate::report::{bars, rows};
-use crate::sides::Side;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -43,8 +42,7 @@ type Shares = Vec<[f64; 2]>;
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let cs = [1000, 800, 400];
     let of = |c_permille| Setting { c_permille, ..WHOLE_DATABASE };
-    let side = |c| Side::keyspace(&c_name(c), &of(c).options(context));
-    report.compare(&cs.map(side), &[])?;
+    report.compare(&cs.map(|c| of(c).side(context)), &[])?;
     let mut series = Vec::new();
     for (draw, is_divided) in [("ages as YCSB draws", false), ("ages divided", true)] {
         let mut seen: Vec<Shares> = Vec::new();

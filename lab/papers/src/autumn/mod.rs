@@ -31,7 +31,7 @@ use crate::context::Part;
 use crate::engine::{Data, Loaded, MEMORY_BYTES, cpu_time, plain_options, write_amplification};
 use crate::numbers::{ratio, strokes};
 use crate::report::{line, rows};
-use crate::sides::Side;
+use crate::sides::{BUFFER, Side};
 use crate::simulated::{Writes, simulate_shape};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
@@ -162,6 +162,12 @@ impl Setting {
         KeyspaceOptions { shape: self.shape(context), ..plain_options(POLICY) }
     }
 
+    /// As a side of a comparison of values of c. Memtables are flushed by their records.
+    fn side(&self, context: &Context<'_>) -> Side {
+        let side = Side::keyspace(&c_name(self.c_permille), &self.options(context));
+        side.with(BUFFER, context.scaled(self.flush_bytes))
+    }
+
     fn data(&self, context: &Context<'_>) -> Data {
         Data {
             records: context.scaled(self.records),
@@ -258,7 +264,7 @@ fn whole_database(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
         let (one, mut tree) = setting.measure(context, WHOLE_DATABASE_TEXT)?;
         seen.push(one);
         hits.push(latest_hits(context, &mut tree)? * 100.0);
-        sides.push(Side::keyspace(&c_name(c_permille), &setting.options(context)));
+        sides.push(setting.side(context));
         let setting = Setting { l0_share_percent: default_share(), ..setting };
         waiting.push(setting.measure(context, WHOLE_DATABASE_TEXT)?.0);
     }
@@ -297,8 +303,7 @@ fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         records: WHOLE_DATABASE.records << 10,
         ..WHOLE_DATABASE
     };
-    let side = |c| Side::keyspace(&c_name(c), &of(c, AT_TRIGGER).options(context));
-    report.compare(&[1000, 800, 400].map(side), &[])?;
+    report.compare(&[1000, 800, 400].map(|c| of(c, AT_TRIGGER).side(context)), &[])?;
     let (mut levels, mut reads, mut written) = (vec![], [vec![], vec![]], [vec![], vec![]]);
     for c in [1000, 800, 400] {
         context.say(&format!("80 GB by the simulator, {}", c_name(c)));
@@ -330,9 +335,7 @@ fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         seen.push(ratio(probes, leveling, 2, ""));
     }
     let [(small, _), (own, of_leveling)] = <[_; 2]>::try_from(seen).expect("two settings");
-    let side = |c_permille| {
-        Side::keyspace(&c_name(c_permille), &Setting { c_permille, ..paper }.options(context))
-    };
+    let side = |c_permille| Setting { c_permille, ..paper }.side(context);
     report.compare(&[1000, 800].map(side), &[])?;
     report.judge(ABSENT, own, &[of_leveling]);
     report.show(ABSENT_SMALL, small);
@@ -373,10 +376,7 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         sweeps.iter().map(of).collect::<Vec<_>>().join("; ")
     };
     for ((name, seen), size_ratio) in seen.iter().zip(SIZE_RATIOS) {
-        let of = |c_permille| {
-            let setting = Setting { size_ratio, c_permille, ..FIGURE_3 };
-            Side::keyspace(&c_name(c_permille), &setting.options(context))
-        };
+        let of = |c_permille| Setting { size_ratio, c_permille, ..FIGURE_3 }.side(context);
         report.compare(&SWEEP.map(of), &[])?;
         let written = column(seen, |seen| seen.written);
         report.judge(SWEPT_WRITTEN.of(&[name]), strokes(&written, 2), &written);

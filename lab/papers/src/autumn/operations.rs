@@ -15,7 +15,6 @@ use super::{Setting, WHOLE_DATABASE, c_name};
 use crate::engine::write_amplification;
 use crate::numbers::{ratio, strokes};
 use crate::report::{bars, bars_beside, rows};
-use crate::sides::Side;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -68,10 +67,7 @@ struct Seen {
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let mut seen: Vec<[Seen; 2]> = Vec::new();
-    let side = |c_permille| {
-        let setting = Setting { c_permille, ..SETTING };
-        Side::keyspace(&c_name(c_permille), &setting.options(context))
-    };
+    let side = |c_permille| Setting { c_permille, ..SETTING }.side(context);
     report.compare(&[1000, 800].map(side), &[])?;
     for value_bytes in VALUE_BYTES {
         let of = |c_permille| {

@@ -14,7 +14,6 @@ use super::device_time::Limits;
 use super::{POLICY, Setting, WHOLE_DATABASE, c_name};
 use crate::numbers::{ratio, strokes};
 use crate::report::{line, rows};
-use crate::sides::Side;
 use crate::simulated::{Writes, simulate_shape};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
@@ -76,10 +75,7 @@ struct Seen {
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let side = |c_permille| {
-        let setting = Setting { c_permille, ..SETTING };
-        Side::keyspace(&c_name(c_permille), &setting.options(context))
-    };
+    let side = |c_permille| Setting { c_permille, ..SETTING }.side(context);
     report.compare(&[1000, 800].map(side), &[])?;
     let leveling = grow(context, &Setting { c_permille: 1000, ..SETTING })?;
     let garnering = grow(context, &Setting { c_permille: 800, ..SETTING })?;
@@ -161,10 +157,7 @@ struct Reckoned {
 
 /// Figure 5 at the paper's own size.
 pub(super) fn own_size(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let side = |c_permille| {
-        let setting = Setting { c_permille, ..OWN_SIZE };
-        Side::keyspace(&c_name(c_permille), &setting.options(context))
-    };
+    let side = |c_permille| Setting { c_permille, ..OWN_SIZE }.side(context);
     report.compare(&[1000, 800].map(side), &[])?;
     let sizes = GB.map(|gb| gb.to_string()).join(" / ") + " GB";
     let reckon_all = |c_permille| -> Vec<Reckoned> {

@@ -11,7 +11,6 @@ use super::{Setting, WHOLE_DATABASE, c_name};
 use crate::engine::write_amplification;
 use crate::numbers::strokes;
 use crate::report::{bars, bars_beside, rows};
-use crate::sides::Side;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -69,7 +68,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     for c_permille in [1000, 800, 400] {
         let setting = Setting { c_permille, ..WHOLE_DATABASE };
         context.say(&format!("YCSB on simulated time, {}", c_name(c_permille)));
-        sides.push(Side::keyspace(&c_name(c_permille), &setting.options(context)));
+        sides.push(setting.side(context));
         seen.push(measure(context, &setting)?);
     }
     report.compare(&sides, &[])?;

@@ -9,11 +9,11 @@ use runstone::metrics::CounterValues;
 use runstone::policy::partition::Partitioner;
 use runstone::{Event, EventListener, KeyspaceOptions, Result};
 
-use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, tree};
+use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, side_of, tree};
 use crate::engine::{Loaded, write_amplification};
 use crate::numbers::{median, strokes};
 use crate::report::{bars, bars_beside, line, rows};
-use crate::sides::{SUB_COMPACTIONS, Side};
+use crate::sides::{self, SUB_COMPACTIONS};
 use crate::simulated::{Writes, simulate};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
@@ -179,8 +179,8 @@ impl Stacks {
         is_skewed: bool,
     ) -> Result<Stacks> {
         let options = |one| paper_stack(one, flushes.theta(), flushes);
-        let sides = STACKED.map(|(name, one)| Side::keyspace(name, &options(one)));
-        report.compare(&sides.map(|side| side.with("threads", THREADS)), &[])?;
+        let sides = STACKED.map(|(name, one)| side_of(name, &options(one)));
+        report.compare(&sides.map(|side| side.with(sides::THREADS, THREADS)), &[])?;
         let mut seen = Vec::new();
         for (name, one) in STACKED {
             context.say(&format!("load, {name}, {}, skewed: {is_skewed}", flushes.text()));
@@ -306,8 +306,8 @@ pub(super) fn load(context: &Context<'_>, report: &mut PaperReport) -> Result<()
 fn leveled(context: &Context<'_>, report: &mut PaperReport, beside: &Stacks) -> Result<Seen> {
     let options = tree("fragmented-leveling", Partitioner::Size, beside.flushes.theta());
     let global = paper_stack(Partitioner::GlobalRange, beside.flushes.theta(), Flushes::Whole);
-    let sides = [Side::keyspace("global", &global), Side::keyspace("leveled", &options)];
-    report.compare(&sides.map(|side| side.with("threads", THREADS)), &[SUB_COMPACTIONS])?;
+    let sides = [side_of("global", &global), side_of("leveled", &options)];
+    report.compare(&sides.map(|side| side.with(sides::THREADS, THREADS)), &[SUB_COMPACTIONS])?;
     context.say(&format!("load, leveled, {}", beside.at()));
     let seen = Seen::of(context, options, beside.is_skewed, THREADS)?;
     if beside.flushes == Flushes::Whole {

@@ -20,6 +20,7 @@ use runstone::{KeyspaceOptions, Result, SubCompactions};
 
 use crate::context::Part;
 use crate::engine::{Data, plain_options};
+use crate::sides::{BUFFER, Side};
 use crate::{Context, PaperReport};
 
 /// Threads of a compaction: the paper's `max_subcompactions`.
@@ -71,6 +72,11 @@ fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
         ..PolicyOptions::default()
     };
     KeyspaceOptions { shape, block_bytes: 1024, ..plain_options(policy) }
+}
+
+/// A tree as a side of a comparison. Memtables are flushed by their records.
+fn side_of(name: &str, options: &KeyspaceOptions) -> Side {
+    Side::keyspace(name, options).with(BUFFER, FLUSH_BYTES)
 }
 
 /// Universal compaction in slices, which is our default.

@@ -5,25 +5,26 @@ use runstone::policy::partition::Partitioner;
 use runstone::{CompactionInstall, KeyspaceOptions, Result};
 
 use super::load::Seen;
-use super::{FLUSH_BYTES, FLUSHES, THREADS, data, data_of, stack, tree};
+use super::{FLUSH_BYTES, FLUSHES, THREADS, data, data_of, side_of, stack, tree};
 use crate::engine::{Loaded, write_amplification};
 use crate::numbers::{percent_less, strokes};
 use crate::report::{bars, rows};
-use crate::sides::Side;
+use crate::sides;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
 /// N / theta is this times a power of two: the worst case but for rounding, and nearly the best.
 const FILLS: [f64; 2] = [1.25, 0.93];
 
-const COMPARED: [Partitioner; 5] = [
+const COMPARED: [Partitioner; 6] = [
+    Partitioner::None,
     Partitioner::Size,
     Partitioner::LocalRange,
     Partitioner::GlobalRange,
     Partitioner::GroupedGlobalRange,
     Partitioner::Prefix,
 ];
-const NAMES: &str = "size / local / global / grouped / prefix";
+const NAMES: &str = "none / size / local / global / grouped / prefix / leveled";
 
 rows! {
     SLICES = "bytes compacted for each byte of the critical path, in slices, {}; {}",
@@ -46,12 +47,15 @@ pub(super) fn slices(context: &Context<'_>, report: &mut PaperReport) -> Result<
     for fill in FILLS {
         let power = (total / FLUSH_BYTES as f64 / fill).log2().ceil().max(3.0);
         let theta = (total / (fill * power.exp2())) as u64;
-        let sides = COMPARED.map(|one| Side::keyspace(one.rule().name(), &stack(one, theta)));
-        report.compare(&sides, &[])?;
+        let leveled = tree("fragmented-leveling", Partitioner::Size, theta);
+        let stacks = COMPARED.map(|one| (one.rule().name(), stack(one, theta)));
+        let all: Vec<_> = stacks.into_iter().chain([("leveled", leveled)]).collect();
+        let side = |(name, one): &(&str, _)| side_of(name, one).with(sides::THREADS, THREADS);
+        report.compare(&all.iter().map(side).collect::<Vec<_>>(), &[])?;
         let mut seen = Vec::new();
-        for one in COMPARED {
-            context.say(&format!("slices, {one:?}, N / theta = {fill} x 2^{power}"));
-            seen.push(Seen::of(context, stack(one, theta), false, THREADS)?);
+        for (name, one) in all {
+            context.say(&format!("slices, {name}, N / theta = {fill} x 2^{power}"));
+            seen.push(Seen::of(context, one, false, THREADS)?);
         }
         let at = format!(
             "theta = {:.2} flushes, N / theta = {fill} x 2^{power}",
@@ -70,12 +74,17 @@ pub(super) fn slices(context: &Context<'_>, report: &mut PaperReport) -> Result<
 
 /// A compaction of everything holds inputs and outputs at once, or a part of them.
 pub(super) fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let options = |compaction_install| KeyspaceOptions {
+        compaction_install,
+        ..stack(Partitioner::GlobalRange, FLUSH_BYTES)
+    };
+    let installs = [CompactionInstall::Atomic, CompactionInstall::Incremental];
+    let side = |install| side_of(&format!("{install:?}").to_lowercase(), &options(install));
+    report.compare(&installs.map(side), &[])?;
     let mut here = Vec::new();
-    for install in [CompactionInstall::Atomic, CompactionInstall::Incremental] {
+    for install in installs {
         context.say(&format!("space of a full compaction, {install:?}"));
-        let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
-        let options = KeyspaceOptions { compaction_install: install, ..options };
-        let tree = Loaded::empty(options, &data(context), Some(1))?.load()?;
+        let tree = Loaded::empty(options(install), &data(context), Some(1))?.load()?;
         let before = tree.store.metrics().table_bytes;
         tree.store.compact()?;
         let after = tree.store.metrics();
@@ -98,6 +107,7 @@ pub(super) fn ascending(context: &Context<'_>, report: &mut PaperReport) -> Resu
     context.say("ascending keys");
     let data = data_of(context.scaled(FLUSHES / 4));
     let options = stack(Partitioner::GlobalRange, FLUSH_BYTES);
+    report.compare(&[side_of("Global-Range", &options)], &[])?;
     let counters = Loaded::empty(options, &data, Some(1))?.load_ascending()?.counters();
     report.judge(
         ASCENDING,

@@ -5,7 +5,7 @@ use runstone::Result;
 use runstone::policy::partition::Partitioner;
 
 use super::load::STACKED;
-use super::{FLUSH_BYTES, Flushes, data, paper_stack, tree};
+use super::{FLUSH_BYTES, Flushes, data, paper_stack, side_of, tree};
 use crate::engine::{Loaded, cpu_time};
 use crate::numbers::{median, strokes};
 use crate::report::{bars, rows};
@@ -49,7 +49,7 @@ pub(super) fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<(
             STACKED.map(|(name, one)| (name, paper_stack(one, FLUSH_BYTES, Flushes::Whole)));
         let leveled = tree("fragmented-leveling", Partitioner::Size, FLUSH_BYTES);
         let all: Vec<_> = stacks.into_iter().chain([("leveled", leveled)]).collect();
-        let sides: Vec<Side> = all.iter().map(|(name, one)| Side::keyspace(name, one)).collect();
+        let sides: Vec<Side> = all.iter().map(|(name, one)| side_of(name, one)).collect();
         report.compare(&sides, &[SUB_COMPACTIONS])?;
         let mut trees = Vec::new();
         for (name, options) in all {
