@@ -47,11 +47,7 @@ impl Args {
             "all" => PAPERS.iter().collect(),
             name => vec![runstone_papers::find(name)?],
         };
-        // Pictures of other parts are no obstacle to those of one part.
-        let is_whole = self.only.is_none() && !self.force;
-        if let Some(directory) = self.svg.as_deref().filter(|_| is_whole) {
-            papers.iter().try_for_each(|paper| check_no_figures(directory, paper))?;
-        }
+        papers.iter().try_for_each(|paper| self.check(paper, papers.len() == 1))?;
         let reports = self.measure_all(&papers, output)?;
         match (output.is_json, &reports[..]) {
             (true, [report]) => output.json(&json!(report))?,
@@ -61,6 +57,17 @@ impl Args {
         }
         let is_short = self.check && reports.iter().any(PaperReport::falls_short);
         Ok(if is_short { Exit::Different } else { Exit::Ok })
+    }
+
+    /// Refuses, before minutes of measuring, what the paper cannot do or must not replace.
+    fn check(&self, paper: &Paper, is_alone: bool) -> Result<()> {
+        paper.check(self.scale, self.only.clone())?;
+        let Some(directory) = &self.svg else { return Ok(()) };
+        if is_alone && !paper.has_figures {
+            let what = format!("paper {} draws no figures", paper.name);
+            return Err(Failure::usage(what, "leave --svg out"));
+        }
+        if self.force { Ok(()) } else { check_no_figures(directory, paper) }
     }
 
     /// Measures papers and shows each report when it is there. Those that only count are measured
@@ -107,9 +114,6 @@ impl Args {
     fn measure(&self, paper: &Paper) -> Result<PaperReport> {
         let say = |text: &str| note(format!("{}: {text}", paper.name));
         let context = Context::new(self.scale, &say)?.only(self.only.clone());
-        if context.is_tiny() {
-            say("at this scale trees have too few levels for the paper's effects");
-        }
         Ok(paper.measure(&context)?)
     }
 }
@@ -165,11 +169,11 @@ fn wrapped(header: &[&str], rows: &[Vec<String>]) -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Refuses a directory with figures of the paper, before minutes of measuring.
+/// Refuses a directory with figures of the paper.
 fn check_no_figures(directory: &Path, paper: &Paper) -> Result<()> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(()) };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let start = format!("{}-figure", paper.name);
+    let start = format!("{}-", paper.name);
     match names.filter(|name| name.starts_with(&start) && name.ends_with(".svg")).min() {
         Some(name) => {
             let what = format!("{} exists", directory.join(name).display());

@@ -255,11 +255,16 @@ fn papers_are_listed_and_unknown_ones_refused() {
         (&["paper", "partitioning", "--only", "speed"], "choose among: figures, load"),
         (&["paper", "zzzzzz"], "ptierdb, all"),
         (&["paper", "--check"], "<NAME>"),
+        // Before anything is measured, for all papers as for one.
+        (&["paper", "all", "--only", "layers"], "paper autumn has no such part"),
+        (&["paper", "all", "--scale", "t1"], "these have it: kvssd, kvssd-beyond"),
+        (&["paper", "kvssd-beyond", "--svg", "figures"], "draws no figures"),
     ] {
         let ran = place.run(arguments);
         assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(word), "{arguments:?}: {}", ran.stderr);
     }
+    assert!(!place.path("figures").exists());
 }
 
 /// Most claims of the KVSSD are meant for a device that goes full. Some hold on any: what a layer
@@ -270,8 +275,14 @@ fn the_layers_of_a_kvssd_are_measured() {
     let report = place.json(&["paper", "kvssd", "--scale", "0.03", "--only", "layers"]);
     let rows = report["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 9, "{report}");
+    let here = |at: usize| rows[at]["here"].as_str().expect("text");
+    let (engine, nlsm) = here(0).split_once(" = ").expect("two compactions");
+    let apart = engine.parse::<f64>().expect("a number") / nlsm.parse::<f64>().expect("a number");
+    assert!((0.9..1.1).contains(&apart), "both compact as much: {}", here(0));
+    let (engine, nlsm) = here(1).split_once(" / ").expect("read-modify-write of both");
+    assert!(engine > "1.1" && nlsm == "1.000", "{}", here(1));
     for row in &rows[..2] {
-        assert_eq!(row["verdict"], "reproduced", "{row}");
+        assert_eq!(row["verdict"], "not comparable", "the scale is too small: {row}");
         assert!(row["sides"].as_str().is_some_and(|sides| sides.contains("LSM: ")), "{row}");
     }
     let report =
@@ -307,20 +318,25 @@ fn all_papers_are_measured() {
     assert!(refused.code == 3 && refused.stderr.contains("--force"), "{}", refused.stderr);
     assert!(!refused.stderr.contains("whole-database"), "{}", refused.stderr);
     let one = ["paper", "partitioning", "--only", "slices", "--scale", "0.001"];
+    let refused = place.run(&[&one[..], &["--svg", "figures"]].concat());
+    assert!(refused.code == 3 && refused.stderr.contains("--force"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("partitioning: slices"), "{}", refused.stderr);
     place.ok(&[&one[..], &["--svg", "figures", "--force"]].concat());
-    place.ok(&["paper", "kvssd", "--only", "emulator", "--scale", "0.001", "--svg", "figures"]);
+    let none = ["paper", "kvssd", "--only", "emulator", "--scale", "0.001", "--svg", "others"];
+    let told = place.run(&none);
+    assert!(told.code == 0 && told.stderr.contains("draw no figure"), "{}", told.stderr);
 }
 
-/// At a hundredth of its size a part's numbers mean little, but they are all there, twice the same,
-/// and `--check` follows the verdicts.
+/// At a tenth of its size a part's rows are judged; they are twice the same, and `--check` follows
+/// the verdicts.
 #[test]
 fn a_paper_is_measured() {
     let place = Place::new();
-    let small = ["paper", "autumn", "--only", "sensitivity", "--scale", "0.01"];
+    let small = ["paper", "autumn", "--only", "sensitivity", "--scale", "0.1"];
     let report = place.json(&[&small[..], &["--svg", "figures"]].concat());
     let fields: Vec<&String> = report.as_object().expect("an object").keys().collect();
     assert_eq!(fields, ["paper", "rows", "scale"]);
-    assert_eq!((&report["paper"], &report["scale"]), (&"autumn".into(), &0.01.into()));
+    assert_eq!((&report["paper"], &report["scale"]), (&"autumn".into(), &0.1.into()));
     let rows = report["rows"].as_array().expect("rows");
     assert!(rows.len() >= 8, "{report}");
     for row in rows {
