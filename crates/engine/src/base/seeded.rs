@@ -140,6 +140,8 @@ pub enum Bug {
     RelocationsConflict,
     /// A waiter for a lock does not look whether it closes a circle.
     DeadlocksNotSought,
+    /// A commit deletes a range although another transaction has locked a key inside.
+    LocksIgnoredByRanges,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
     /// An expired entry goes, whatever older version of its key it hid.
@@ -204,6 +206,8 @@ pub enum Waypoint {
     CompactionGoesOn,
     /// A transaction is checked as far as that needs no commit lock, which it takes next.
     TransactionChecked,
+    /// A full compaction holds others back, and has not chosen what it compacts.
+    CompactionHeld,
 }
 
 type Step = Box<dyn FnOnce()>;

@@ -2,8 +2,10 @@
 //! nobody comes between.
 
 use crate::base::error::{Error, Result};
+use crate::base::metrics::Counter;
 use crate::base::options::WriteOptions;
 use crate::store::{Keyspace, Transaction};
+use crate::transaction::locks::Locks;
 use crate::transaction::options::TransactionOptions;
 use crate::values::Value;
 
@@ -12,7 +14,8 @@ type Refused = Option<Value>;
 
 impl Keyspace {
     /// Gives a key a new value, or deletes it, if it has the value expected, where `None` stands
-    /// for an absent key. The inner error is the value that it has.
+    /// for an absent key. The inner error is the value that it has. This and the two methods below
+    /// wait up to a second for a pessimistic transaction that holds the key.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -26,6 +29,9 @@ impl Keyspace {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`] if a pessimistic transaction holds the key for longer.
     pub fn compare_and_swap(
         &self,
         key: impl AsRef<[u8]>,
@@ -87,7 +93,8 @@ impl Keyspace {
     }
 
     /// Changes a key as `decide` says of its value. Returns the value, and whether it was changed.
-    /// Each repetition means that another write of the key got through.
+    /// Each repetition means that another write of the key got through, or that its lock is free
+    /// again.
     fn change(
         &self,
         key: &[u8],
@@ -103,10 +110,22 @@ impl Keyspace {
                 Change::To(None) => transaction.delete(self, key)?,
             }
             match transaction.commit(WriteOptions::default()) {
-                Err(Error::Conflict { .. }) => {}
+                Err(Error::Conflict { .. }) => self.wait_for_lock(key)?,
                 outcome => return outcome.map(|()| (old, true)),
             }
         }
+    }
+
+    /// Waits until no pessimistic transaction holds the key.
+    fn wait_for_lock(&self, key: &[u8]) -> Result<()> {
+        let table = &self.store.locks;
+        if !table.is_used() {
+            return Ok(());
+        }
+        let mut locks = Locks::new(table, 1, TransactionOptions::default().lock_timeout);
+        locks.acquire(&self.inner, key).inspect_err(|_| {
+            self.store.env.metrics.add(Counter::lock_timeouts, 1);
+        })
     }
 }
 

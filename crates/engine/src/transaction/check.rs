@@ -100,8 +100,9 @@ impl<'a> Check<'a> {
         Check { reader, snapshot, parts, checked, rounds: 0, locks, writes }
     }
 
-    /// Takes the locks of the keys that are written, if anybody uses locks. A pessimistic
-    /// transaction that reads a key for update after this waits for the commit.
+    /// Takes the locks of the keys that are written, and of the ranges that are deleted, if anybody
+    /// uses locks. A pessimistic transaction that reads one for update after this waits for the
+    /// commit.
     fn lock_keys(&mut self) -> Result<()> {
         if !self.locks.table().is_used() {
             return Ok(());
@@ -110,6 +111,12 @@ impl<'a> Check<'a> {
             for key in writes.keys.keys() {
                 if !self.locks.try_acquire(&writes.core, key) {
                     return conflict(&writes.core, key);
+                }
+            }
+            for (start, end) in &writes.ranges {
+                let held = self.locks.try_acquire_range(&writes.core, start, end.as_deref());
+                if let Some(key) = held {
+                    return conflict(&writes.core, &key);
                 }
             }
         }
@@ -169,6 +176,13 @@ impl Condition for Check<'_> {
         }
         self.lock_keys()?;
         Ok(true)
+    }
+
+    fn end(&mut self, last_seq: SeqNo) {
+        if !self.locks.is_empty() {
+            self.reader.visibility.publisher.wait_visible(last_seq);
+            self.locks.release_all();
+        }
     }
 }
 

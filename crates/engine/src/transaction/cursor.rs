@@ -7,8 +7,9 @@
 //!    the cursor over the store seeks to its other end.
 //! 3. A walk that turns around seeks, because both places lie behind it.
 //! 4. For serializable transactions each positioning is one stretch of keys that were read. It is
-//!    noted as large as it can get, and narrowed when the walk is over: a cursor that is leaked,
-//!    and never tells how far it came, then conflicts too often rather than too rarely.
+//!    noted as large as it can get, again where the walk turns, and narrowed when it is over: a
+//!    cursor that is leaked, and never tells how far it came, conflicts too often rather than too
+//!    rarely.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -319,6 +320,11 @@ impl<'t> TransactionCursor<'t> {
     fn turn(&mut self) {
         self.reach();
         self.is_upward = !self.is_upward;
+        let Some(tracker) = &self.tracker else { return };
+        match self.is_upward {
+            true => tracker.note(tracker.low.as_deref(), self.end.as_deref()),
+            false => tracker.note(self.start.as_deref(), tracker.high.as_deref()),
+        }
     }
 
     /// Notes how far the walk came.
@@ -376,10 +382,14 @@ impl Tracker<'_> {
     }
 
     fn narrow(&self) {
+        self.note(self.low.as_deref(), self.high.as_deref());
+    }
+
+    /// Makes this the stretch of the present walk.
+    fn note(&self, low: Option<&[u8]>, high: Option<&[u8]>) {
         if let Some(number) = self.number {
             // A walk from behind all keys that passed none passed an empty stretch.
-            let low = self.low.clone().unwrap_or_default();
-            let span = Span { low, high: self.high.clone() };
+            let span = Span::new(low.unwrap_or_default(), high);
             self.reads.lock().narrow(self.core.id, number, span);
         }
     }

@@ -7,8 +7,12 @@
 //!    searches again.
 //! 3. A holder that lets go takes the notes of its waiters back in the same step. So no note is
 //!    ever of a lock that its holder has not, and a circle of notes is one of waiters.
+//! 4. A commit that deletes a range first enters the range, and then looks for locks inside it. Who
+//!    takes a lock first takes it, and then looks for ranges over it. So one of the two sees the
+//!    other: the commit fails, or the newcomer waits until the deletes are visible.
 //!
-//! Lock order: a shard, then the notes. Waiters are not queued: whoever comes first gets the lock.
+//! Lock order: a shard, then the notes; the ranges are apart. Waiters are not queued: whoever comes
+//! first gets the lock.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,6 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::error::{Error, Result};
+use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
 
 const SHARDS: usize = 16;
@@ -29,6 +34,9 @@ pub(crate) struct LockTable {
     shards: [Shard; SHARDS],
     /// For whom each waiting transaction waits.
     notes: Mutex<HashMap<u64, Note>>,
+    /// What commits delete now.
+    ranges: Mutex<Vec<Range>>,
+    ranges_left: Condvar,
     last_id: AtomicU64,
     /// Pessimistic transactions that are open.
     users: AtomicU64,
@@ -56,6 +64,24 @@ struct Note {
     what: String,
 }
 
+/// Keys that a commit deletes: from the first on and below the second, if there is one.
+#[derive(Clone, Debug)]
+struct Range {
+    holder: u64,
+    id: KeyspaceId,
+    start: Vec<u8>,
+    end: Option<Vec<u8>>,
+}
+
+impl Range {
+    fn covers(&self, name: &[u8]) -> bool {
+        let key = name.strip_prefix(&self.id.to_le_bytes()[..]);
+        key.is_some_and(|key| {
+            *self.start <= *key && self.end.as_deref().is_none_or(|end| key < end)
+        })
+    }
+}
+
 /// The locks of one transaction. Dropping them lets go of all.
 #[derive(Debug)]
 pub(crate) struct Locks {
@@ -65,6 +91,7 @@ pub(crate) struct Locks {
     most: usize,
     timeout: Duration,
     is_user: bool,
+    has_ranges: bool,
 }
 
 impl LockTable {
@@ -103,7 +130,8 @@ impl Locks {
     pub(crate) fn new(table: &Arc<LockTable>, most: usize, timeout: Duration) -> Locks {
         let id = table.last_id.fetch_add(1, Relaxed) + 1;
         let names = BTreeSet::new();
-        Locks { table: Arc::clone(table), id, names, most, timeout, is_user: false }
+        let table = Arc::clone(table);
+        Locks { table, id, names, most, timeout, is_user: false, has_ranges: false }
     }
 
     /// From now on until this is dropped, commits that take no locks look at them.
@@ -135,8 +163,78 @@ impl Locks {
             ));
         }
         self.wait_for(core, key, &name)?;
-        self.names.insert(name);
+        self.names.insert(name.clone());
+        self.wait_for_ranges(core, key, &name).inspect_err(|_| {
+            self.names.remove(&name);
+            self.release(&name);
+        })
+    }
+
+    /// Waits until no commit deletes a range over a key whose lock is taken.
+    fn wait_for_ranges(&self, core: &KeyspaceCore, key: &[u8], name: &[u8]) -> Result<()> {
+        let mut ranges = self.table.ranges.lock();
+        let (mut deadline, mut is_late) = (None, false);
+        while let Some(range) = ranges.iter().find(|range| range.covers(name)) {
+            if is_late {
+                let (keyspace, key) = (core.name.clone(), key.to_vec());
+                return Err(Error::LockTimeout { keyspace, key, holder: range.holder });
+            }
+            let left = &self.table.ranges_left;
+            match *deadline.get_or_insert_with(|| Instant::now().checked_add(self.timeout)) {
+                Some(deadline) => is_late = left.wait_until(&mut ranges, deadline).timed_out(),
+                None => left.wait(&mut ranges),
+            }
+        }
         Ok(())
+    }
+
+    /// Keeps newcomers from the locks of a range until this is dropped. Returns a key inside that
+    /// somebody holds, if there is one. O(locks).
+    pub(crate) fn try_acquire_range(
+        &mut self,
+        core: &KeyspaceCore,
+        start: &[u8],
+        end: Option<&[u8]>,
+    ) -> Option<Vec<u8>> {
+        let (start, end) = (start.to_vec(), end.map(<[u8]>::to_vec));
+        let range = Range { holder: self.id, id: core.id, start, end };
+        self.table.ranges.lock().push(range.clone());
+        self.has_ranges = true;
+        self.table.shards.iter().find_map(|shard| {
+            let locks = shard.locks.lock();
+            let held = locks.iter().find(|(name, lock)| {
+                lock.holder != self.id && range.covers(name) && !seeded!(LocksIgnoredByRanges)
+            });
+            held.map(|(name, _)| name[core.id.to_le_bytes().len()..].to_vec())
+        })
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn release_all(&mut self) {
+        for name in std::mem::take(&mut self.names) {
+            self.release(&name);
+        }
+        if std::mem::take(&mut self.has_ranges) {
+            self.table.ranges.lock().retain(|range| range.holder != self.id);
+            self.table.ranges_left.notify_all();
+        }
+    }
+
+    /// Whether it holds anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty() && !self.has_ranges
+    }
+
+    /// Lets go of the lock of a name.
+    fn release(&self, name: &[u8]) {
+        let shard = self.table.shard(name);
+        let mut locks = shard.locks.lock();
+        let Some(lock) = locks.remove(name) else { return };
+        if !lock.waiters.is_empty() {
+            let mut notes = self.table.notes.lock();
+            lock.waiters.iter().for_each(|waiter| _ = notes.remove(waiter));
+            shard.released.notify_all();
+        }
     }
 
     /// Takes the lock of a key if nobody else holds it.
@@ -190,16 +288,7 @@ impl Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        for name in std::mem::take(&mut self.names) {
-            let shard = self.table.shard(&name);
-            let mut locks = shard.locks.lock();
-            let Some(lock) = locks.remove(&name) else { continue };
-            if !lock.waiters.is_empty() {
-                let mut notes = self.table.notes.lock();
-                lock.waiters.iter().for_each(|waiter| _ = notes.remove(waiter));
-                shard.released.notify_all();
-            }
-        }
+        self.release_all();
         if self.is_user {
             self.table.users.fetch_sub(1, SeqCst);
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 pub enum Isolation {
     /// Reads see one moment, and a key that somebody else wrote since then is not overwritten: no
     /// dirty read, no lost update, no torn view. Two transactions that read what the other writes
-    /// may both commit (write skew).
+    /// may both commit (write skew). A pessimistic transaction overwrites what was committed before
+    /// it took the key's lock, so it has this for keys that it first reads for update.
     #[default]
     Snapshot,
     /// The outcome is that of some order of the transactions, one after another, in which each
@@ -24,8 +25,10 @@ pub enum TransactionMode {
     #[default]
     Optimistic,
     /// When it first touches a key: a write, or a read for update, takes the key's lock or waits
-    /// for it, and the commit checks nothing. Only transactions take locks. A lone put does not ask
-    /// for them, and changes a locked key at any time.
+    /// for it, and the commit checks nothing. So a value that came from `get`, as of the beginning,
+    /// may be old by the time of the write: read for update what a write rests on. Only
+    /// transactions take locks. A lone put does not ask for them, and changes a locked key at any
+    /// time.
     Pessimistic,
 }
 

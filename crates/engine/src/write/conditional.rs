@@ -30,6 +30,10 @@ pub(crate) trait Condition {
     /// Whether it holds after all writes up to `last_seq`, which are visible: an error if it does
     /// not, `false` if it must be prepared again. Called under the commit lock; reads memory only.
     fn holds(&mut self, last_seq: SeqNo) -> Result<bool>;
+
+    /// The batch is written, up to this number. What the condition kept others from may begin as
+    /// soon as that is visible, before it is synced.
+    fn end(&mut self, last_seq: SeqNo);
 }
 
 impl Committer {
@@ -52,6 +56,7 @@ impl Committer {
                 self.commit_locked(state, batch, keyspaces)?
             }
         };
+        condition.end(last_seq);
         self.end_commit(batch, last_seq, durability)
     }
 

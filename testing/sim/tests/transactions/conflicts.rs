@@ -131,6 +131,31 @@ fn a_leaked_cursor_conflicts() {
     assert!(is_conflict_of(&commit(one), "b"));
 }
 
+/// So does one that has turned around, on the way that it took then.
+#[test]
+fn a_leaked_cursor_that_turned_conflicts() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    for key in ["b", "d", "m", "p"] {
+        keyspace.put(key, "old").expect("puts");
+    }
+    for (is_up, other) in [(true, "c"), (false, "n")] {
+        let mut one = begin(&store);
+        one.put(keyspace, "x", "own").expect("puts");
+        let mut cursor = one.cursor(keyspace, ReadOptions::default()).expect("opens");
+        match is_up {
+            true => cursor.seek(b"m").and_then(|()| cursor.prev()).and_then(|()| cursor.prev()),
+            false => {
+                cursor.seek_for_prev(b"d").and_then(|()| cursor.next()).and_then(|()| cursor.next())
+            }
+        }
+        .expect("walks");
+        std::mem::forget(cursor);
+        keyspace.put(other, "other").expect("puts");
+        assert!(is_conflict_of(&commit(one), other), "{other}");
+    }
+}
+
 /// A write that comes between the check and the lock, and is in a table by the time of the lock.
 #[test]
 fn a_write_that_is_flushed_before_the_lock_conflicts() {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use runstone::seeded::{self, Bug};
 use runstone::{Error, Keyspace, Store, Transaction, TransactionOptions, WriteOptions};
 
-use crate::store;
+use runstone_sim::found::holds_and_finds;
+
+use crate::{is_conflict_of, store};
 
 /// So long that only a test that fails waits to its end.
 const LONG: Duration = Duration::from_secs(30);
@@ -148,6 +150,59 @@ fn an_optimistic_commit_respects_locks() {
     one.put(keyspace, "a", "1").expect("puts");
     one.commit(WriteOptions::default()).expect("commits");
     assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
+}
+
+/// Neither does one that deletes a range: a locked key inside is in its way.
+#[test]
+fn a_range_delete_respects_locks() {
+    holds_and_finds(Bug::LocksIgnoredByRanges, || {
+        let store = store();
+        let keyspace = store.default_keyspace();
+        let mut one = begin(&store, LONG);
+        lock(&mut one, keyspace, "b").expect("locks");
+        for (range, is_free) in [("a".."b", true), ("c".."d", true), ("a".."c", false)] {
+            let mut two = store.begin(TransactionOptions::default()).expect("begins");
+            two.delete_range(keyspace, range).expect("writes");
+            match two.commit(WriteOptions::default()) {
+                Ok(()) => assert!(is_free),
+                outcome => assert!(!is_free && is_conflict_of(&outcome, "b"), "{outcome:?}"),
+            }
+        }
+        drop(one);
+        let mut two = store.begin(TransactionOptions::default()).expect("begins");
+        two.delete_range(keyspace, "a".."c").expect("writes");
+        two.commit(WriteOptions::default()).expect("nobody holds a lock any more");
+    });
+}
+
+/// What a transaction has locked does not change under it, while others delete ranges over it.
+#[test]
+fn locked_keys_stay_while_ranges_are_deleted() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for turn in 0..500_u32 {
+                    let mut one = begin(&store, LONG);
+                    let seen = one.get_for_update(keyspace, "k").expect("waits");
+                    assert_eq!(keyspace.get("k").expect("reads"), seen);
+                    one.put(keyspace, "k", turn.to_be_bytes()).expect("is locked");
+                    one.commit(WriteOptions::default()).expect("commits");
+                }
+            });
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    let mut two = store.begin(TransactionOptions::default()).expect("begins");
+                    two.delete_range(keyspace, "a".."z").expect("writes");
+                    match two.commit(WriteOptions::default()) {
+                        Ok(()) | Err(Error::Conflict { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
 }
 
 /// The counters tell how transactions ended and why locks were refused.

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use runstone::Keyspace;
+use runstone::{Error, Keyspace, TransactionOptions, WriteOptions};
 
 const THREADS: u64 = 4;
 const TURNS: u64 = 500;
@@ -82,4 +82,21 @@ fn a_swap_can_make_and_delete() {
     assert!(keyspace.get("k").expect("reads").is_none());
     assert!(keyspace.fetch_update("k", |old| old.map(<[u8]>::to_vec)).expect("updates").is_none());
     assert!(keyspace.get("k").expect("reads").is_none(), "none of none");
+}
+
+/// It once began again without end: what holds the key is a lock and no write that got through.
+#[test]
+fn a_locked_key_is_waited_for_but_not_for_ever() {
+    let store = crate::store();
+    let keyspace = store.default_keyspace();
+    let mut holder = store.begin(TransactionOptions::pessimistic()).expect("begins");
+    holder.put(keyspace, "count", "1").expect("locks");
+    let refused = keyspace.put_if_absent("count", "2").expect_err("it is locked");
+    assert!(matches!(refused, Error::LockTimeout { .. }), "{refused}");
+    assert!(keyspace.put_if_absent("other", "2").expect("is free").is_none());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| keyspace.put_if_absent("count", "2").expect("waits"));
+        holder.commit(WriteOptions::default()).expect("commits");
+        assert_eq!(waiter.join().expect("a thread").as_deref(), Some(&b"1"[..]));
+    });
 }
