@@ -58,6 +58,9 @@ impl Runner {
                 claims.tidied.remove(&id);
                 continue;
             };
+            if claims.exclusive.contains(&id) {
+                continue;
+            }
             let version = Arc::clone(&keyspace.view.load().version);
             let past = Past::now(&self.env, &self.visibility);
             if let Some(plan) = self.unread_drops(keyspace, &version, &Busy::default(), past) {
@@ -66,7 +69,7 @@ impl Runner {
             let sum = |of: fn(&Table) -> u64| version.shape.tables().map(|(_, t)| of(t)).sum();
             let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
             let litter = Litter { entries, tombstones, oldest_seq };
-            if claims.exclusive.contains(&id) || claims.tidied.get(&id) == Some(&litter) {
+            if claims.tidied.get(&id) == Some(&litter) {
                 continue;
             }
             let options = keyspace.options.load();
