@@ -327,33 +327,30 @@ fn all_papers_are_measured() {
     assert!(told.code == 0 && told.stderr.contains("draw no figure"), "{}", told.stderr);
 }
 
-/// At a tenth of its size a part's rows are judged; they are twice the same, and `--check` follows
-/// the verdicts.
+/// At a hundredth of its size a part's numbers mean little, and nothing is judged; but they are all
+/// there, and twice the same.
 #[test]
 fn a_paper_is_measured() {
     let place = Place::new();
-    let small = ["paper", "autumn", "--only", "sensitivity", "--scale", "0.1"];
+    let small = ["paper", "autumn", "--only", "sensitivity", "--scale", "0.01"];
     let report = place.json(&[&small[..], &["--svg", "figures"]].concat());
     let fields: Vec<&String> = report.as_object().expect("an object").keys().collect();
     assert_eq!(fields, ["paper", "rows", "scale"]);
-    assert_eq!((&report["paper"], &report["scale"]), (&"autumn".into(), &0.1.into()));
+    assert_eq!((&report["paper"], &report["scale"]), (&"autumn".into(), &0.01.into()));
     let rows = report["rows"].as_array().expect("rows");
     assert!(rows.len() >= 8, "{report}");
     for row in rows {
         let row = row.as_object().expect("an object");
         let fields: Vec<&String> = row.keys().collect();
         assert_eq!(fields, ["claim", "here", "judged_by", "paper", "sides", "verdict"]);
-        let words = ["reproduced", "weaker", "absent", "not comparable"];
-        assert!(words.iter().any(|text| row["verdict"] == *text));
+        assert_eq!(row["verdict"], "not comparable");
     }
     let figure = std::fs::read_to_string(place.path("figures/autumn-figure-3a.svg"));
     assert!(figure.expect("a file").contains("T = 5"));
     let checked = place.run(&[&small[..], &["--check", "--json"]].concat());
     let again: serde_json::Value = serde_json::from_str(&checked.stdout).expect("JSON");
     let again = again["rows"].as_array().expect("rows");
-    let is_short =
-        |row: &serde_json::Value| row["verdict"] == "weaker" || row["verdict"] == "absent";
-    assert_eq!(checked.code, i32::from(again.iter().any(is_short)), "{}", checked.stderr);
+    assert_eq!(checked.code, 0, "{}", checked.stderr);
     assert_eq!(rows.len(), again.len());
     for (row, again) in rows.iter().zip(again) {
         let tells = |field: &str, word: &str| row[field].as_str().is_some_and(|t| t.contains(word));

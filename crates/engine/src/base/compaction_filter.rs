@@ -5,6 +5,9 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::base::expiry::EXPIRY_BYTES;
+use crate::base::key::{MAX_VALUE_BYTES, check_length};
+
 /// What becomes of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilterDecision {
@@ -65,7 +68,8 @@ pub trait CompactionFilter: Debug + Send + Sync {
     /// The name that keyspaces give in `compaction_filter`.
     fn name(&self) -> &str;
 
-    /// What becomes of an entry that a compaction writes to `level`. If it panics, the entry stays.
+    /// What becomes of an entry that a compaction writes to `level`. If it panics, or changes a value
+    /// to one that is too long, the entry stays.
     fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision;
 }
 
@@ -99,9 +103,18 @@ impl Filtering {
     ) -> Result<FilterDecision, String> {
         let Some(filter) = &self.filter else { return Ok(FilterDecision::Keep) };
         let call = AssertUnwindSafe(|| filter.decide(level, key, value));
-        catch_unwind(call).map_err(|_| {
+        let decision = catch_unwind(call).map_err(|_| "it panicked".to_string());
+        let decision = decision.and_then(|decision| match decision {
+            FilterDecision::Change(value) => {
+                // The old value may expire, and its instant is stored with the new one.
+                let most = MAX_VALUE_BYTES - EXPIRY_BYTES as u64;
+                check_length(value, most).map(FilterDecision::Change)
+            }
+            other => Ok(other),
+        });
+        decision.map_err(|what| {
             let (name, key) = (filter.name(), key.escape_ascii());
-            format!("compaction filter {name} panicked at key \"{key}\"")
+            format!("compaction filter {name} failed at key \"{key}\": {what}")
         })
     }
 }

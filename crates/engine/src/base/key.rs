@@ -20,6 +20,14 @@ pub const MAX_KEY_BYTES: usize = (1 << 16) - 1;
 /// Longest value in bytes.
 pub const MAX_VALUE_BYTES: u64 = (1 << 32) - 1;
 
+/// What a program made of a value, if a value may be as long.
+pub(crate) fn check_length(value: Vec<u8>, most: u64) -> Result<Vec<u8>, String> {
+    match value.len() as u64 > most {
+        true => Err(format!("its value has {} bytes; the most is {most}", value.len())),
+        false => Ok(value),
+    }
+}
+
 /// The kind of a version of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -234,6 +242,14 @@ pub fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Beyond the limit a length would be stored cut short.
+    #[test]
+    fn values_that_programs_make_have_the_same_limit() {
+        assert_eq!(check_length(vec![7; 3], 3), Ok(vec![7; 3]));
+        let refused = check_length(vec![7; 4], 3).expect_err("too long");
+        assert!(refused.contains("has 4 bytes; the most is 3"), "{refused}");
+    }
 
     #[test]
     fn newest_version_sorts_first() {

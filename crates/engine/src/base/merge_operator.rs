@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::base::error::{Error, Result};
+use crate::base::key::{MAX_VALUE_BYTES, check_length};
 
 /// Changes values by operands. All calls of one operator must agree on every machine and at every
 /// time, because values are folded whenever a compaction comes along.
@@ -317,16 +318,18 @@ impl Merging {
         };
         let call = || operator.full_merge(key, base, operands);
         let merged = catch_unwind(AssertUnwindSafe(call));
-        merged.unwrap_or_else(|_| Err("it panicked".to_string())).map_err(|what| {
+        let merged = merged.unwrap_or_else(|_| Err("it panicked".to_string()));
+        merged.and_then(|value| check_length(value, MAX_VALUE_BYTES)).map_err(|what| {
             let (operator, key) = (self.name.clone(), key.escape_ascii().to_string());
             Error::MergeFailed { operator, key, what }
         })
     }
 
-    /// One operand for several, if the operator has one.
+    /// One operand for several, if the operator has one, and a value has room for it.
     pub(crate) fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let operator = self.operator.as_ref()?;
-        catch_unwind(AssertUnwindSafe(|| operator.partial_merge(key, operands))).ok()?
+        let operand = catch_unwind(AssertUnwindSafe(|| operator.partial_merge(key, operands)));
+        operand.ok()?.and_then(|operand| check_length(operand, MAX_VALUE_BYTES).ok())
     }
 }
 

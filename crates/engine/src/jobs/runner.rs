@@ -307,7 +307,7 @@ impl Runner {
         if claims.expiries.is_empty() {
             return;
         }
-        let due = claims.expiries.split_off(&(self.env.watch.now_ms() + 1, 0));
+        let due = claims.expiries.split_off(&(self.env.watch.now_ms().saturating_add(1), 0));
         for (_, id) in std::mem::replace(&mut claims.expiries, due) {
             claims.unsettled.insert(id);
             claims.untidy.insert(id);

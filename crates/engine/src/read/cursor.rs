@@ -5,7 +5,7 @@
 //! versions of a key come oldest first: the last visible one before the key changes decides, and
 //! the merge then already stands on the previous key.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::base::error::{Error, Result, unsupported_kind};
 use crate::base::expiry::{EXPIRY_BYTES, Expiry, expires, expiry_of, split};
@@ -161,7 +161,7 @@ pub struct Cursor {
     /// When the saved entry expires.
     saved_expiry_ms: Option<u64>,
     /// The time by which entries have expired, from the first one that can on.
-    now_ms: Option<u64>,
+    now_ms: OnceLock<u64>,
     reader: Arc<Reader>,
     keyspace: Arc<KeyspaceCore>,
     steps: u64,
@@ -219,7 +219,7 @@ impl Cursor {
             saved_key: Vec::new(),
             saved_value: None,
             saved_expiry_ms: None,
-            now_ms: None,
+            now_ms: OnceLock::new(),
             reader: Arc::clone(reader),
             keyspace: Arc::clone(keyspace),
             steps: 0,
@@ -528,7 +528,7 @@ impl Cursor {
                 let (is_covered, is_past) = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Delete | Kind::RangeDelete) => (false, false),
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => (true, false),
-                    Some(_) if is_past(&mut self.now_ms, &self.reader, trailer, &self.merge) => {
+                    Some(_) if is_past(&self.now_ms, &self.reader, trailer, &self.merge) => {
                         (false, true)
                     }
                     Some(_) => {
@@ -677,7 +677,7 @@ impl Cursor {
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Delete | Kind::RangeDelete) => None,
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => None,
-                    Some(_) if is_past(&mut self.now_ms, &self.reader, trailer, &self.merge) => {
+                    Some(_) if is_past(&self.now_ms, &self.reader, trailer, &self.merge) => {
                         has_expired = true;
                         None
                     }
@@ -726,7 +726,9 @@ impl Cursor {
             return Ok(Value::owned([]));
         }
         if kind_of(trailer) == Kind::Merge as u8 {
-            let value = match self.reader.fold(&self.keyspace, &self.view, key, self.seq)? {
+            let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
+            let (keyspace, view) = (&self.keyspace, &self.view);
+            let value = match self.reader.fold(keyspace, view, key, self.seq, now_ms)? {
                 Got::Value(value) => value,
                 // A compaction has folded the operands since the view was loaded, and the record of
                 // their result hides that of the base. The present view leads to the result.
@@ -908,9 +910,8 @@ fn is_put(trailer: u64) -> bool {
 
 /// Whether the current entry expires and has, by the time of the cursor.
 #[inline]
-fn is_past(now_ms: &mut Option<u64>, reader: &Reader, trailer: u64, merge: &MergeIter) -> bool {
-    expires(trailer)
-        && split(merge.value()).1 <= *now_ms.get_or_insert_with(|| reader.env.watch.now_ms())
+fn is_past(now_ms: &OnceLock<u64>, reader: &Reader, trailer: u64, merge: &MergeIter) -> bool {
+    expires(trailer) && split(merge.value()).1 <= *now_ms.get_or_init(|| reader.env.watch.now_ms())
 }
 
 /// Reports a value that is gone. It is corruption, because a registered reader keeps its values.

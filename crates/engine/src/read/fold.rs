@@ -3,6 +3,7 @@
 //! the base, so it costs as much as there are operands that no flush or compaction has folded.
 
 use crate::base::error::{Result, unsupported_kind};
+use crate::base::expiry::{expiry_of, split};
 use crate::base::key::{Kind, SeqNo, kind_of, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::keyspace::{KeyspaceCore, View};
@@ -19,6 +20,8 @@ struct Chain<'a> {
     view: &'a View,
     key: &'a [u8],
     seq: SeqNo,
+    /// The time by which bases have expired.
+    now_ms: u64,
     /// Newest first.
     operands: Vec<Vec<u8>>,
 }
@@ -44,12 +47,13 @@ impl Chain<'_> {
                 Ok(Link::Operand)
             }
             Some(Kind::Put) => Ok(Link::Base(Some(Value::owned(bytes)))),
-            Some(Kind::ExpiringPut) => {
-                Ok(Link::Base(self.reader.unexpired(bytes).map(Value::owned)))
+            _ if expiry_of(trailer, bytes).is_some_and(|at_ms| at_ms <= self.now_ms) => {
+                Ok(Link::Base(None))
             }
+            Some(Kind::ExpiringPut) => Ok(Link::Base(Some(Value::owned(split(bytes).0)))),
             Some(Kind::Delete | Kind::RangeDelete) => Ok(Link::Base(None)),
             Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
-                match self.reader.follow(self.keyspace, self.key, trailer, bytes)? {
+                match self.reader.follow_unexpired(self.keyspace, self.key, trailer, bytes)? {
                     Got::Value(value) => Ok(Link::Base(value)),
                     Got::Collected => Ok(Link::Collected),
                 }
@@ -67,15 +71,17 @@ impl Chain<'_> {
 }
 
 impl Reader {
-    /// Applies the operands that a reader at `seq` sees of a key. O(operands) look-ups.
+    /// Applies the operands that a reader at `seq` and `now_ms` sees of a key. O(operands) look-ups.
     pub(super) fn fold(
         &self,
         keyspace: &KeyspaceCore,
         view: &View,
         key: &[u8],
         seq: SeqNo,
+        now_ms: u64,
     ) -> Result<Got> {
-        let mut chain = Chain { reader: self, keyspace, view, key, seq, operands: Vec::new() };
+        let operands = Vec::new();
+        let mut chain = Chain { reader: self, keyspace, view, key, seq, now_ms, operands };
         for memtable in view.memtables() {
             let mut iter = MemtableIter::new(std::sync::Arc::clone(memtable));
             iter.seek(key, seek_trailer(seq));

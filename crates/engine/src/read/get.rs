@@ -223,7 +223,7 @@ impl Reader {
                     return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
                 }
                 if kind_of(trailer) == Kind::Merge as u8 {
-                    return self.fold(keyspace, view, key, seq);
+                    return self.fold(keyspace, view, key, seq, self.env.watch.now_ms());
                 }
                 return match is_pointer(trailer) {
                     true => self.follow(keyspace, key, trailer, value),
@@ -248,7 +248,7 @@ impl Reader {
                 found.trailer,
                 block.slice(found.value_at, found.value_len),
             ),
-            Some(Kind::Merge) => self.fold(keyspace, view, key, seq),
+            Some(Kind::Merge) => self.fold(keyspace, view, key, seq, self.env.watch.now_ms()),
             Some(Kind::ExpiringPut) => {
                 let entry = block.slice(found.value_at, found.value_len);
                 let value = self.unexpired(entry).map(|value| value.len() as u32);
@@ -265,9 +265,20 @@ impl Reader {
         trailer: u64,
         pointer: &[u8],
     ) -> Result<Got> {
-        if self.has_expired(trailer, pointer) {
-            return Ok(Got::Value(None));
+        match self.has_expired(trailer, pointer) {
+            true => Ok(Got::Value(None)),
+            false => self.follow_unexpired(keyspace, key, trailer, pointer),
         }
+    }
+
+    /// The value behind a pointer, however late it is.
+    pub(super) fn follow_unexpired(
+        &self,
+        keyspace: &KeyspaceCore,
+        key: &[u8],
+        trailer: u64,
+        pointer: &[u8],
+    ) -> Result<Got> {
         self.env.metrics.add(Counter::values_read, 1);
         reached!(PointerFound);
         let access = Access::Cached { fill: true };

@@ -232,7 +232,10 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
     assert_eq!(get(&store, "a").as_deref(), Some("-"));
     let told = std::mem::take(&mut *errors.0.lock().expect("sound"));
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("compaction filter signs panicked at key \"a\""), "{told:?}");
+    assert!(
+        told[0].contains("compaction filter signs failed at key \"a\": it panicked"),
+        "{told:?}"
+    );
     store.close().expect("closes");
     let unknown = Options { compaction_filters: Vec::new(), ..known.clone() };
     let store = open(&unknown);

@@ -461,3 +461,19 @@ fn the_simulator_agrees_with_the_engine() {
         }
     }
 }
+
+/// A cursor has one time, for the values below operands too.
+#[test]
+fn a_merged_value_does_not_change_under_a_cursor() {
+    let world = World::new(|keyspace| keyspace.merge_operator = "append(,)".into());
+    world.put("a", "first", 10);
+    world.put("k", "base", 10);
+    world.keyspace().merge("k", "operand").expect("writes");
+    let mut cursor = world.keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek_to_first().expect("seeks");
+    assert_eq!(cursor.key(), b"a");
+    world.clock.set(2000);
+    cursor.next().expect("steps");
+    assert_eq!((cursor.key(), cursor.value()), (&b"k"[..], &b"base,operand"[..]));
+    assert_eq!(world.get("k").as_deref(), Some("operand"), "a get has the time of now");
+}
