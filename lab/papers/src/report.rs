@@ -129,7 +129,7 @@ impl PaperReport {
     /// If nothing is said of what is compared.
     pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, numbers: &[f64]) {
         let rule = match row.rule {
-            Rule::Exactly(_) | Rule::NotComparable(_) => row.rule,
+            Rule::NotComparable(_) => row.rule,
             _ if self.scale < LEAST_SCALE => Rule::NotComparable(TOO_SMALL),
             rule => rule,
         };
