@@ -128,9 +128,27 @@ impl MergeOperator for Add {
         Ok(sum.to_vec())
     }
 
-    /// Saturation makes the order matter, so signed sums may only be folded on a value.
     fn is_associative(&self) -> bool {
         !self.is_signed
+    }
+
+    /// Signed sums saturate at both ends, so the order matters: above a base near the largest, +1
+    /// and -1 are not 0. Operands of one sign only move towards one end, and stay there, so they
+    /// are their sum, if there is one: that of two large ones may exceed what a small base lacks.
+    fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
+        if !self.is_signed {
+            return self.full_merge(key, None, operands).ok();
+        }
+        let (mut sum, mut sign) = (0_i64, 0);
+        for operand in operands {
+            let number = i64::from_le_bytes(Add::number(operand).ok()?);
+            if number.signum() * sign < 0 {
+                return None;
+            }
+            sum = sum.checked_add(number)?;
+            sign = sum.signum();
+        }
+        Some(sum.to_le_bytes().to_vec())
     }
 
     fn check(&self, operand: &[u8]) -> std::result::Result<(), String> {
@@ -335,6 +353,8 @@ impl Merging {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn merged(name: &str, base: Option<&str>, operands: &[&str]) -> Result<String> {
@@ -385,5 +405,62 @@ mod tests {
             assert_eq!(merged("json-merge-patch", Some(target), &[patch]).unwrap(), result);
         }
         assert!(merged("json-merge-patch", Some("text"), &["{}"]).is_err());
+    }
+    /// Integers near both ends, near 0, and anywhere; and bytes that are none.
+    fn operands() -> impl Strategy<Value = Vec<u8>> {
+        let number = prop_oneof![
+            4 => -3..4_i64,
+            1 => i64::MAX - 3..=i64::MAX,
+            1 => i64::MIN..i64::MIN + 4,
+            2 => any::<i64>(),
+        ];
+        prop_oneof![
+            30 => number.prop_map(|number| number.to_le_bytes().to_vec()),
+            1 => proptest::collection::vec(any::<u8>(), 0..12),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+
+        /// Wherever flushes fold some neighbours to one operand, a read finds what it would have
+        /// found without: the same number or the same error, above each base.
+        #[test]
+        fn a_partial_sum_changes_nothing(
+            base in proptest::option::of(operands()),
+            all in proptest::collection::vec(operands(), 2..7),
+            cut in any::<(prop::sample::Index, prop::sample::Index)>(),
+            is_signed in any::<bool>(),
+        ) {
+            let add = Add { is_signed };
+            let all: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+            let (one, two) = (cut.0.index(all.len() + 1), cut.1.index(all.len() + 1));
+            let (from, to) = (one.min(two), one.max(two));
+            if let Some(folded) = add.partial_merge(b"k", &all[from..to]) {
+                let fewer = [&all[..from], &[&folded[..]], &all[to..]].concat();
+                let base = base.as_deref();
+                prop_assert_eq!(
+                    add.full_merge(b"k", base, &fewer),
+                    add.full_merge(b"k", base, &all)
+                );
+            }
+        }
+    }
+
+    /// A counter that only grows, or only falls, is folded; one at an end or in both ways is not.
+    #[test]
+    fn signed_sums_of_one_sign_fold() {
+        let add = Merging::find("add-i64", &[]);
+        let partial = |numbers: &[i64]| {
+            let all: Vec<[u8; 8]> = numbers.iter().map(|number| number.to_le_bytes()).collect();
+            let all: Vec<&[u8]> = all.iter().map(|number| &number[..]).collect();
+            let sum = add.partial(b"k", &all)?;
+            Some(i64::from_le_bytes(sum.try_into().expect("eight bytes")))
+        };
+        assert_eq!(partial(&[0, 1, 0, 2]), Some(3));
+        assert_eq!(partial(&[-1, 0, -2]), Some(-3));
+        assert_eq!(partial(&[i64::MIN + 1, -1]), Some(i64::MIN));
+        assert_eq!(partial(&[1, -1]), None);
+        assert_eq!(partial(&[i64::MAX, 1]), None);
     }
 }
