@@ -324,9 +324,8 @@ pub unsafe extern "C" fn runstone_compact_range(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller's bytes.
-        let (from, to) =
-            unsafe { (required("from", from, from_size)?, optional("to", to, to_size)?) };
-        Ok(runstone_keyspace::get(keyspace)?.compact_range(from, to)?)
+        let range = unsafe { range(from, from_size, to, to_size)? };
+        Ok(runstone_keyspace::get(keyspace)?.compact_range::<&[u8]>(range)?)
     })
 }
 

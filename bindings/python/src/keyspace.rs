@@ -356,9 +356,7 @@ impl Keyspace {
     fn compact(&self, py: Python<'_>, start: Option<Buffer>, stop: Option<Buffer>) -> PyResult<()> {
         wait(py, || match (&start, &stop) {
             (None, None) => Ok(self.inner.compact()?),
-            _ => Ok(self
-                .inner
-                .compact_range(start.as_deref().unwrap_or_default(), stop.as_deref())?),
+            _ => Ok(self.inner.compact_range::<Vec<u8>>(bounds(start, stop, None)?)?),
         })
     }
 }

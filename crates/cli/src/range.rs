@@ -1,5 +1,7 @@
 //! A range of keys from the command line, and the walk over it.
 
+use std::ops::Bound;
+
 use runstone::kv::{Direction, KvStore};
 use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
 
@@ -56,6 +58,20 @@ impl Range {
         Ok(range)
     }
 
+    /// Its ends.
+    pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (
+            self.start.as_deref().map_or(Bound::Unbounded, Bound::Included),
+            self.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+        )
+    }
+
+    /// Whether no key can lie in it. Bounds that all hold may leave nothing: `--prefix a --from b`.
+    pub fn is_empty(&self) -> bool {
+        let ends = self.start.as_ref().zip(self.end.as_ref());
+        self.limit == Some(0) || ends.is_some_and(|(start, end)| start >= end)
+    }
+
     /// Whether it has no bound.
     pub fn is_everything(&self) -> bool {
         self.start.is_none() && self.end.is_none() && self.limit.is_none()
@@ -74,9 +90,7 @@ impl Range {
         snapshot: Option<&Snapshot>,
         visit: &mut Visit<'_>,
     ) -> Result<u64> {
-        if let (Some(start), Some(end)) = (&self.start, &self.end)
-            && start >= end
-        {
+        if self.is_empty() {
             return Ok(0);
         }
         let mut options = ReadOptions::default()
@@ -87,9 +101,6 @@ impl Range {
         }
         let mut cursor = keyspace.cursor(options)?;
         let mut count = 0;
-        if self.limit == Some(0) {
-            return Ok(0);
-        }
         match self.reverse {
             false => cursor.seek_to_first()?,
             true => cursor.seek_to_last()?,

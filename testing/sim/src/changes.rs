@@ -189,10 +189,10 @@ impl Life {
                 4 if random.one_in(4) => self.store().compact()?,
                 4 => {
                     let (from, to) = (some_key(&mut random), some_key(&mut random));
-                    keyspace.compact_range(
-                        &from,
-                        Some(&to).filter(|to| **to >= from).map(|to| &**to),
-                    )?;
+                    match from <= to {
+                        true => keyspace.compact_range(from..to)?,
+                        false => keyspace.compact_range(from..)?,
+                    }
                 }
                 5 if random.one_in(2) => {
                     let seed = self.store().default_keyspace().options();
@@ -225,7 +225,10 @@ impl Walk {
         random: &mut Random,
     ) -> Result<Walk, Error> {
         let mut bound = || (!random.one_in(2)).then(|| some_key(random));
-        let (lo, hi) = (bound(), bound());
+        let (mut lo, mut hi) = (bound(), bound());
+        if lo.as_ref().zip(hi.as_ref()).is_some_and(|(lo, hi)| lo > hi) {
+            std::mem::swap(&mut lo, &mut hi);
+        }
         let is_inside = |key: &Vec<u8>| {
             lo.as_ref().is_none_or(|lo| key >= lo) && hi.as_ref().is_none_or(|hi| key < hi)
         };

@@ -1,6 +1,7 @@
 //! A database: opening, reading, writing, and what LevelDB calls management.
 
 use std::ffi::{c_char, c_int};
+use std::ops::Bound;
 use std::ptr;
 
 use runstone::{Durability, Snapshot, Store, WriteOptions};
@@ -220,7 +221,9 @@ pub unsafe extern "C" fn leveldb_compact_range(
             (some(start_key, start_key_len)?, some(limit_key, limit_key_len)?)
         };
         let store = leveldb_t::get(db)?;
-        Ok(store.default_keyspace().compact_range(start.unwrap_or_default(), limit)?)
+        let start = start.map_or(Bound::Unbounded, Bound::Included);
+        let limit = limit.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok(store.default_keyspace().compact_range::<&[u8]>((start, limit))?)
     });
 }
 

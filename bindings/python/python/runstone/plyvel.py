@@ -72,6 +72,9 @@ class _Iterator(_Closing):
         whole = source._prefix
         low = whole + (start or b"")
         high = whole + stop if stop is not None else _successor(whole)
+        if high is not None and high < low:
+            # LevelDB shows nothing of a range that ends before it starts.
+            high = low
         self._strip = len(whole)
         self._reverse, self._key, self._value = reverse, include_key, include_value
         self._cursor: Cursor = source._db.cursor(
@@ -351,7 +354,8 @@ class DB(_Closing, PrefixedDB):
     def compact_range(
         self, *, start: Optional[bytes] = None, stop: Optional[bytes] = None
     ) -> None:
-        self._db.compact(start, stop)
+        if start is None or stop is None or start <= stop:
+            self._db.compact(start, stop)
 
     def get_property(self, name: bytes) -> Optional[bytes]:
         """`leveldb.stats`: the counters of the store; None for others."""

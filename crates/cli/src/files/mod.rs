@@ -5,7 +5,6 @@ pub mod stats;
 mod target;
 pub mod verify;
 
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,9 +78,7 @@ impl Entries for KeyspaceEntries<'_> {
 
     fn delete_range(&self, range: &Range, durability: Durability) -> Result<bool> {
         keyspaces::refuse_reserved(self.keyspace.name())?;
-        let start = range.start.as_deref().map_or(Bound::Unbounded, Bound::Included);
-        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        self.keyspace.delete_range_with::<&[u8]>((start, end), options_of(durability))?;
+        self.keyspace.delete_range_with::<&[u8]>(range.bounds(), options_of(durability))?;
         Ok(true)
     }
 
@@ -214,8 +211,7 @@ pub fn compact(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<(
         match range.is_everything() {
             true => keyspace.compact()?,
             false => {
-                let from = range.start.as_deref().unwrap_or_default();
-                keyspace.compact_range(from, range.end.as_deref())?;
+                keyspace.compact_range::<&[u8]>(range.bounds())?;
             }
         }
     }

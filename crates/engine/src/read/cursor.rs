@@ -5,6 +5,7 @@
 //! versions of a key come oldest first: the last visible one before the key changes decides, and
 //! the merge then already stands on the previous key.
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, OnceLock};
 
 use crate::base::error::{Error, Result, unsupported_kind};
@@ -67,7 +68,33 @@ impl ReadOptions {
         self
     }
 
+    /// Shows only keys of a range.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::ReadOptions;
+    ///
+    /// ["a", "b", "c"].iter().try_for_each(|key| store.put(key, ""))?;
+    /// let keyspace = store.default_keyspace();
+    /// assert_eq!(keyspace.scan(ReadOptions::default().with_range("b"..="c"))?.count(), 2);
+    /// assert!(keyspace.scan(ReadOptions::default().with_range("c".."b")).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Whoever reads with these options fails if the range ends before it starts.
+    pub fn with_range<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
+        (self.start, self.end) = ends_of(&range);
+        self
+    }
+
     /// Shows only keys from `start` (inclusive) to `end` (exclusive).
+    ///
+    /// # Errors
+    /// As [`ReadOptions::with_range`].
     pub fn with_bounds(mut self, start: Option<&[u8]>, end: Option<&[u8]>) -> Self {
         self.start = start.map(<[u8]>::to_vec);
         self.end = end.map(<[u8]>::to_vec);
@@ -75,14 +102,22 @@ impl ReadOptions {
     }
 
     /// Shows only keys that start with `prefix`.
-    pub fn with_prefix(self, prefix: &[u8]) -> Self {
-        let end = prefix_successor(prefix);
-        self.with_bounds(Some(prefix), end.as_deref())
+    pub fn with_prefix(self, prefix: impl AsRef<[u8]>) -> Self {
+        let end = prefix_successor(prefix.as_ref());
+        self.with_bounds(Some(prefix.as_ref()), end.as_deref())
     }
 
     /// The first key to show, and the least key behind those to show.
     pub(crate) fn bounds(&self) -> (Option<&[u8]>, Option<&[u8]>) {
         (self.start.as_deref(), self.end.as_deref())
+    }
+
+    /// Refuses bounds of which the end comes before the start.
+    pub(crate) fn check_bounds(&self) -> Result<()> {
+        match self.bounds() {
+            (start, Some(end)) => check_order(start.unwrap_or_default(), end),
+            _ => Ok(()),
+        }
     }
 
     /// Whether it reads as of a snapshot.
@@ -102,6 +137,35 @@ impl ReadOptions {
         self.fill_cache = fill;
         self
     }
+}
+
+/// The first key of a range, and the least key behind it.
+pub(crate) fn ends_of<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<K>,
+) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let at = |key: &K| Some(key.as_ref().to_vec());
+    let behind = |key: &K| Some([key.as_ref(), &[0]].concat());
+    let start = match range.start_bound() {
+        Bound::Included(key) => at(key),
+        Bound::Excluded(key) => behind(key),
+        Bound::Unbounded => None,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(key) => behind(key),
+        Bound::Excluded(key) => at(key),
+        Bound::Unbounded => None,
+    };
+    (start, end)
+}
+
+/// Refuses a range that ends before it starts.
+pub(crate) fn check_order(start: &[u8], end: &[u8]) -> Result<()> {
+    if start <= end {
+        return Ok(());
+    }
+    let (start, end) = (start.escape_ascii(), end.escape_ascii());
+    let what = format!("the range from \"{start}\" to \"{end}\" ends before it starts");
+    Err(Error::invalid(what, "give the smaller key first"))
 }
 
 /// Versions of one key that a cursor steps over before it seeks behind the others. A seek costs as
@@ -196,6 +260,7 @@ impl Cursor {
         keyspace: &Arc<KeyspaceCore>,
         options: ReadOptions,
     ) -> Result<Cursor> {
+        options.check_bounds()?;
         match &options.snapshot {
             None => keyspace.check_readable()?,
             Some(snapshot) => {
@@ -311,7 +376,11 @@ impl Cursor {
     }
 
     /// Moves to the first key at or after `key`, inside the bounds.
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.seek_key(key.as_ref())
+    }
+
+    fn seek_key(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek();
         let from = match &self.start {
             Some(start) if &start[..] > key => start,
@@ -322,7 +391,11 @@ impl Cursor {
     }
 
     /// Moves to the last key at or before `key`, inside the bounds.
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.seek_key_for_prev(key.as_ref())
+    }
+
+    fn seek_key_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek();
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
@@ -982,6 +1055,7 @@ impl Scan {
         keyspace: &Arc<KeyspaceCore>,
         mut options: ReadOptions,
     ) -> Result<Scan> {
+        options.check_bounds()?;
         if options.snapshot.is_none() {
             keyspace.check_readable()?;
             // Both ends must see the same moment.

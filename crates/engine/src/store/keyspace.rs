@@ -2,7 +2,7 @@
 //! and snapshots span all keyspaces of a store.
 
 use std::cell::Cell;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::base::key::{KeyspaceId, Kind};
 use crate::base::options::{KeyspaceOptions, WriteOptions};
 use crate::base::threads;
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::read::cursor::{Cursor, ReadOptions, Scan};
+use crate::read::cursor::{Cursor, ReadOptions, Scan, check_order, ends_of};
 use crate::store::engine::Engine;
 use crate::values::Value;
 use crate::values::file::ValueUsage;
@@ -334,12 +334,7 @@ impl Keyspace {
     /// # Errors
     /// If the range ends before it starts.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Scan> {
-        // An empty range ends where it starts.
-        let (start, end) = range_of(&range)?
-            .map_or((Vec::new(), Some(Vec::new())), |(start, end)| {
-                (start, Some(end).filter(|end| !end.is_empty()))
-            });
-        self.scan(ReadOptions::default().with_bounds(Some(&start), end.as_deref()))
+        self.scan(ReadOptions::default().with_range(range))
     }
 
     /// Iterates as the options say: at a snapshot, inside bounds or a prefix, in both directions.
@@ -365,7 +360,7 @@ impl Keyspace {
     }
 
     /// Iterates over the keys that start with `prefix`, in both directions.
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Scan> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Scan> {
         self.scan(ReadOptions::default().with_prefix(prefix))
     }
 
@@ -406,9 +401,9 @@ impl Keyspace {
         self.store.runner.collect_all_values(&self.inner)
     }
 
-    /// Flushes the store, and compacts the tables with keys from `from` to `to`, or to the end if
-    /// that is `None`. What was deleted or replaced there is gone then. Where tables can only be
-    /// compacted together, all of the keyspace is. O(bytes of the tables that the range meets).
+    /// Flushes the store, and compacts the tables with keys of a range. What was deleted or replaced
+    /// there is gone then. Where tables can only be compacted together, all of the keyspace is.
+    /// O(bytes of the tables that the range meets); an empty range does nothing.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -416,13 +411,18 @@ impl Keyspace {
     /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
     /// store.put("log:2025", "old")?;
     /// store.delete("log:2025")?;
-    /// store.default_keyspace().compact_range(b"log:2025", Some(b"log:2026"))?;
+    /// store.default_keyspace().compact_range("log:2025".."log:2026")?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn compact_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        let Some((from, to)) = range_of(&range)? else { return Ok(()) };
         self.store.runner.flush_all()?;
-        self.store.runner.compact(&self.inner, Some((from, to)))
+        let to = (!to.is_empty()).then_some(&to[..]);
+        self.store.runner.compact(&self.inner, Some((&from, to)))
     }
 }
 
@@ -521,21 +521,9 @@ impl Batch {
 pub(super) fn range_of<K: AsRef<[u8]>>(
     range: &impl RangeBounds<K>,
 ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    let behind = |key: &K| [key.as_ref(), &[0]].concat();
-    let start = match range.start_bound() {
-        Bound::Included(key) => key.as_ref().to_vec(),
-        Bound::Excluded(key) => behind(key),
-        Bound::Unbounded => Vec::new(),
-    };
-    let end = match range.end_bound() {
-        Bound::Included(key) => behind(key),
-        Bound::Excluded(key) => key.as_ref().to_vec(),
-        Bound::Unbounded => return Ok(Some((start, Vec::new()))),
-    };
-    if end < start {
-        let (start, end) = (start.escape_ascii(), end.escape_ascii());
-        let what = format!("the range from \"{start}\" to \"{end}\" ends before it starts");
-        return Err(Error::invalid(what, "give the smaller key first"));
-    }
+    let (start, end) = ends_of(range);
+    let start = start.unwrap_or_default();
+    let Some(end) = end else { return Ok(Some((start, Vec::new()))) };
+    check_order(&start, &end)?;
     Ok((start < end).then_some((start, end)))
 }

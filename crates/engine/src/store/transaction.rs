@@ -436,6 +436,7 @@ impl Transaction {
     }
 
     fn at_snapshot(&self, options: ReadOptions) -> Result<ReadOptions> {
+        options.check_bounds()?;
         if options.has_snapshot() {
             return Err(Error::invalid(
                 "a transaction reads at its own snapshot",

@@ -117,7 +117,8 @@ impl<'t> TransactionCursor<'t> {
     }
 
     /// Moves to the first key at or after `key`, inside the bounds.
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let key = key.as_ref();
         let from = self.start.as_deref().filter(|start| *start > key).unwrap_or(key).to_vec();
         self.begin(Some(&from), true)?;
         self.below.seek(&from)?;
@@ -127,12 +128,12 @@ impl<'t> TransactionCursor<'t> {
 
     /// Moves to the first key inside the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.seek(&[])
+        self.seek([])
     }
 
     /// Moves to the last key at or before `key`, inside the bounds.
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        let behind = [key, &[0]].concat();
+    pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let behind = [key.as_ref(), &[0]].concat();
         match self.end.clone().filter(|end| *end <= behind) {
             Some(end) => self.seek_below(Some(&end)),
             None => self.seek_below(Some(&behind)),

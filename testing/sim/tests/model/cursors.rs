@@ -203,7 +203,10 @@ impl World {
         random: &mut Random,
     ) -> ([Option<Vec<u8>>; 3], Inside<'a>) {
         let mut bound = |n| random.one_in(n).then(|| self.some_key(content, random));
-        let (lo, hi, prefix) = (bound(2), bound(2), bound(4));
+        let (mut lo, mut hi, prefix) = (bound(2), bound(2), bound(4));
+        if lo.as_ref().zip(hi.as_ref()).is_some_and(|(lo, hi)| lo > hi) {
+            std::mem::swap(&mut lo, &mut hi);
+        }
         let prefix = prefix.map(|key| key[..random.below(key.len() as u64 + 1) as usize].to_vec());
         let is_inside = |key: &&Vec<u8>| match &prefix {
             Some(prefix) => key.starts_with(prefix),

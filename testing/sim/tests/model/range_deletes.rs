@@ -9,7 +9,7 @@ use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
-    ValueOptions, ValuePlacement, WriteOptions,
+    TransactionOptions, ValueOptions, ValuePlacement, WriteOptions,
 };
 use runstone_sim::found::holds_and_finds;
 
@@ -67,6 +67,42 @@ fn bounds_are_those_of_a_range() {
     assert_eq!(left(&|all| all.delete_range("b".."b")), ",a,b,c", "an empty range");
     let refused = open(|_| ()).default_keyspace().delete_range("c".."a").expect_err("inverted");
     assert!(refused.to_string().contains("\"c\" to \"a\" ends before it starts"), "{refused}");
+}
+
+/// Whoever takes a range refuses one that ends before it starts, rather than to find nothing in it;
+/// an empty one is none of these.
+#[test]
+fn inverted_ranges_are_refused_everywhere() {
+    let store = open(|_| ());
+    let all = store.default_keyspace();
+    ["a", "b", "c"].iter().for_each(|key| store.put(key, "v").expect("puts"));
+    let transaction = store.begin(TransactionOptions::default()).expect("begins");
+    let read = |from: &'static str, to: &'static str| {
+        let ranged = || ReadOptions::default().with_range(from..to);
+        let bounded = ReadOptions::default().with_bounds(Some(from.as_ref()), Some(to.as_ref()));
+        [
+            ("a cursor", all.cursor(ranged()).map(drop)),
+            ("a cursor by bounds", all.cursor(bounded).map(drop)),
+            ("a scan", all.scan(ranged()).map(drop)),
+            ("a range", all.range(from..to).map(drop)),
+            ("an estimate", all.estimate(from..to).map(drop)),
+            ("a cursor of a transaction", transaction.cursor(all, ranged()).map(drop)),
+            ("a scan of a transaction", transaction.scan(all, ranged()).map(drop)),
+            ("a compaction", all.compact_range(from..to)),
+            ("a range delete", all.delete_range(from..to)),
+        ]
+    };
+    for (what, outcome) in read("c", "a") {
+        let error = outcome.expect_err(what).to_string();
+        assert!(error.contains("\"c\" to \"a\" ends before it starts"), "{what}: {error}");
+    }
+    for (what, outcome) in read("b", "b") {
+        outcome.expect(what);
+    }
+    let between = (Bound::Excluded("a"), Bound::Excluded("c"));
+    let inside = all.scan(ReadOptions::default().with_range::<&str>(between)).expect("scans");
+    assert_eq!(inside.count(), 1);
+    assert_eq!(all.prefix("b").expect("scans").count(), 1);
 }
 
 /// In a batch, a range delete removes what came before it, and nothing that came after.
@@ -148,7 +184,7 @@ fn a_range_tombstone_outlives_what_it_hides() {
         // Compacts the tables with the first keys of the range, and not those behind.
         store.put(key(500), "new").expect("puts");
         store.flush().expect("flushes");
-        store.default_keyspace().compact_range(&key(499), Some(&key(501))).expect("compacts");
+        store.default_keyspace().compact_range(key(499)..key(501)).expect("compacts");
         assert_eq!(count(store.default_keyspace()), 1001);
     });
 }

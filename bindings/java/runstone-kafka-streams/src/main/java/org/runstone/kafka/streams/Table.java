@@ -115,6 +115,9 @@ final class Table {
 
     /** Entries from {@code from} on and before {@code to}; null is without a bound. */
     Entries entries(byte[] from, byte[] to, boolean forward) {
+        if (from != null && to != null && Arrays.compareUnsigned(from, to) >= 0) {
+            return Entries.NONE;
+        }
         // First what waits, then the keyspace: a commit in between leaves an entry in both.
         List<Map.Entry<byte[], byte[]>> waiting = waits ? waiting(from, to, forward) : List.of();
         Cursor cursor;
@@ -136,7 +139,7 @@ final class Table {
     /** A copy, so that an iterator does not see what is written while it is open. */
     private List<Map.Entry<byte[], byte[]>> waiting(byte[] from, byte[] to, boolean forward) {
         ConcurrentNavigableMap<byte[], byte[]> part = pending;
-        if (part.isEmpty() || from != null && to != null && Arrays.compareUnsigned(from, to) >= 0) {
+        if (part.isEmpty()) {
             return List.of();
         }
         part = from == null ? part : part.tailMap(from, true);
