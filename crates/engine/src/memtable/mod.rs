@@ -26,7 +26,7 @@ use crate::base::range_deletes::RangeDeletes;
 use crate::base::sync;
 use crate::format::filter::hash;
 use crate::memtable::arena::{Arena, ChunkPool};
-use crate::memtable::btree::{Position, Prepared, Record, RecordRef, Tree};
+use crate::memtable::btree::{Position, Prepared, Record, RecordRef, Tally, Tree};
 use crate::memtable::filter::PooledFilter;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
@@ -183,6 +183,11 @@ impl Memtable {
         }
         let found = self.tree.lower_bound(key, seek_trailer(seq))?;
         (found.key() == key).then_some(found)
+    }
+
+    /// About how much lies from one key on and before another, see [`Tree::tally`].
+    pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
+        self.tree.tally(from, to)
     }
 
     /// The map inside.

@@ -6,23 +6,26 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::{Kind, kind_of};
-use crate::memtable::MemtableIter;
+use crate::memtable::btree::Tally;
+use crate::memtable::{Memtable, MemtableIter};
 use crate::read::cursor::ReadOptions;
 use crate::store::keyspace::{Keyspace, range_of};
 use crate::table::handle::TableHandle;
 use crate::values::Value;
+use crate::values::file::ValueUsage;
 
 /// About how much a range holds, versions that readers no longer see included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeEstimate {
     /// Entries.
     pub entries: u64,
-    /// Bytes of tables and memtables, separated values not included.
+    /// Bytes of tables, memtables and separated values.
     pub bytes: u64,
 }
 
 impl Keyspace {
-    /// Whether the key has a value. A value that lies apart is not read.
+    /// Whether the key has a value. Filters answer for most absent keys, and a value that lies apart
+    /// is not read.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -68,8 +71,9 @@ impl Keyspace {
 
     /// About how much a range holds. Tables that lie inside count as a whole, those at its ends by
     /// the place of the bound among their blocks, so the error is at most the blocks at the ends,
-    /// and what newer versions replace or delete counts too. Reads at most two index partitions of
-    /// a table. O(tables + entries in memtables).
+    /// and what newer versions replace or delete counts too. Memtables are sampled. Separated values
+    /// count as if all entries of the tables had as much of them. Reads at most two index
+    /// partitions of a table. O(tables + log n) per memtable.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -88,28 +92,69 @@ impl Keyspace {
         self.inner.check_readable()?;
         let Some((from, to)) = range_of(&range)? else { return Ok(RangeEstimate::default()) };
         let to = (!to.is_empty()).then_some(to);
-        let mut sum = RangeEstimate::default();
-        let view = self.inner.view.load_full();
-        for memtable in view.memtables() {
-            let mut iter = MemtableIter::new(Arc::clone(memtable));
-            iter.seek(&from, u64::MAX);
-            let is_inside = |key: &[u8]| to.as_deref().is_none_or(|to| key < to);
-            while let Some(record) = iter.record().filter(|record| is_inside(record.key())) {
-                if kind_of(record.trailer()) != Kind::RangeDelete as u8 {
-                    sum.entries += 1;
-                    sum.bytes += (record.key().len() + record.value().len()) as u64;
-                }
-                iter.next();
-            }
-        }
+        let (view, to) = (self.inner.view.load_full(), to.as_deref());
+        let (mut sum, mut all_entries) = (RangeEstimate::default(), 0);
         for table in view.version.handles() {
-            let share = share_of(table, &from, to.as_deref())?;
-            let meta = table.meta();
-            sum.bytes += (meta.bytes as u128 * share / WHOLE) as u64;
-            sum.entries += (meta.entries as u128 * share / WHOLE) as u64;
+            let (share, meta) = (share_of(table, &from, to)?, table.meta());
+            sum.bytes += (u128::from(meta.bytes) * share / WHOLE) as u64;
+            sum.entries += (u128::from(meta.entries) * share / WHOLE) as u64;
+            all_entries += meta.entries;
+        }
+        // A value file knows no keys, so each entry of the tables has as much of it as the others.
+        let apart = self.value_usage().iter().map(records_bytes).sum::<u64>();
+        let of_entries = u128::from(apart) * u128::from(sum.entries);
+        sum.bytes += of_entries.checked_div(all_entries.into()).unwrap_or(0) as u64;
+        for memtable in view.memtables() {
+            let tally = tally_of(memtable, &from, to);
+            sum.entries += tally.entries;
+            sum.bytes += tally.bytes;
         }
         Ok(sum)
     }
+
+    /// About how many entries a range holds, see [`Keyspace::estimate`].
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn approximate_count<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        Ok(self.estimate(range)?.entries)
+    }
+
+    /// About how many bytes a range takes, see [`Keyspace::estimate`].
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        Ok(self.estimate(range)?.bytes)
+    }
+}
+
+/// Entries of a memtable that are counted one by one before the tree is asked, so that small ranges
+/// are exact.
+const COUNTED: usize = 256;
+
+/// About how much of a range a memtable holds.
+fn tally_of(memtable: &Arc<Memtable>, from: &[u8], to: Option<&[u8]>) -> Tally {
+    let mut iter = MemtableIter::new(Arc::clone(memtable));
+    iter.seek(from, u64::MAX);
+    let mut tally = Tally::default();
+    for _ in 0..COUNTED {
+        let inside = |key: &[u8]| to.is_none_or(|to| key < to);
+        let Some(record) = iter.record().filter(|record| inside(record.key())) else {
+            return tally;
+        };
+        if kind_of(record.trailer()) != Kind::RangeDelete as u8 {
+            tally.entries += 1;
+            tally.bytes += (record.key().len() + record.value().len()) as u64;
+        }
+        iter.next();
+    }
+    memtable.tally(from, to)
+}
+
+/// Bytes of the records of a value file.
+fn records_bytes(usage: &ValueUsage) -> u64 {
+    usage.groups.iter().chain(&usage.cold).map(|group| group.bytes).sum()
 }
 
 /// Shares of a table are given in parts of this.
