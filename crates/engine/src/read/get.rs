@@ -59,6 +59,12 @@ impl Reader {
         Err(Error::invalid("the snapshot is of another store", "take it from the same store"))
     }
 
+    /// Refuses to read at a snapshot of another store, or after a close.
+    fn check_at(&self, keyspace: &KeyspaceCore, snapshot: &Snapshot) -> Result<()> {
+        keyspace.check_open()?;
+        self.check_snapshot(snapshot)
+    }
+
     /// Looks up a key. The value borrows its block from the cache where that saves a copy.
     #[inline]
     pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Value>> {
@@ -73,7 +79,7 @@ impl Reader {
             drop(view);
             return self.get_at(keyspace, key, &self.visibility.snapshot());
         }
-        match self.get_in(keyspace, &view, key, seq)? {
+        match self.get_in::<true>(keyspace, &view, key, seq)? {
             Got::Value(value) => Ok(value),
             Got::Collected if seeded!(GetDoesNotLookAgain) => Ok(None),
             Got::Collected => {
@@ -92,9 +98,37 @@ impl Reader {
         key: &[u8],
         snapshot: &Snapshot,
     ) -> Result<Option<Value>> {
-        keyspace.check_open()?;
-        self.check_snapshot(snapshot)?;
+        self.check_at(keyspace, snapshot)?;
         self.get_registered(keyspace, key, snapshot.seq())
+    }
+
+    /// Whether a key has a value, now or at a snapshot of the same store.
+    pub(crate) fn contains(
+        &self,
+        keyspace: &KeyspaceCore,
+        key: &[u8],
+        snapshot: Option<&Snapshot>,
+    ) -> Result<bool> {
+        match snapshot {
+            None => keyspace.check_readable()?,
+            Some(snapshot) => self.check_at(keyspace, snapshot)?,
+        }
+        // In the order of `get`.
+        let view = keyspace.view.load();
+        let seq = snapshot.map_or_else(|| self.visibility.now(), Snapshot::seq);
+        if snapshot.is_none() && keyspace.lacks_load(&view, seq) {
+            drop(view);
+            return self.contains(keyspace, key, Some(&self.visibility.snapshot()));
+        }
+        match (self.get_in::<false>(keyspace, &view, key, seq)?, snapshot) {
+            (Got::Value(value), _) => Ok(value.is_some()),
+            // Operands lay on a value that was collected meanwhile.
+            (Got::Collected, None) => {
+                drop(view);
+                self.contains(keyspace, key, Some(&self.visibility.snapshot()))
+            }
+            (Got::Collected, Some(_)) => Ok(self.get_registered(keyspace, key, seq)?.is_some()),
+        }
     }
 
     /// Looks up a key at a number that a snapshot holds, so its values are kept.
@@ -109,7 +143,7 @@ impl Reader {
         // the view is the same, the value is gone.
         let mut view = keyspace.view.load();
         loop {
-            if let Got::Value(value) = self.get_in(keyspace, &view, key, seq)? {
+            if let Got::Value(value) = self.get_in::<true>(keyspace, &view, key, seq)? {
                 return Ok(value);
             }
             let before = std::mem::replace(&mut view, keyspace.view.load());
@@ -120,16 +154,20 @@ impl Reader {
         }
     }
 
-    /// Looks up many keys at one moment, and returns the results in the order of the keys. It
+    /// Looks up many keys at one moment, that of a snapshot or now, and returns the results in the order of the keys. It
     /// searches them in sorted order, so that neighbours share a block while the processor caches
     /// it.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &KeyspaceCore,
         keys: &[K],
+        snapshot: Option<&Snapshot>,
     ) -> Result<Vec<Option<Value>>> {
-        keyspace.check_readable()?;
-        let (Moment { view, held, .. }, now) = self.moment_now(keyspace, None);
+        match snapshot {
+            None => keyspace.check_readable()?,
+            Some(snapshot) => self.check_at(keyspace, snapshot)?,
+        }
+        let (Moment { view, held, .. }, now) = self.moment_now(keyspace, snapshot);
         let seq = held.as_ref().map_or(now, Snapshot::seq);
         reached!(GetBegun);
         let mut order: Vec<usize> = (0..keys.len()).collect();
@@ -137,7 +175,7 @@ impl Reader {
         let mut values = vec![None; keys.len()];
         for i in order {
             let key = keys[i].as_ref();
-            values[i] = match self.get_in(keyspace, &view, key, seq)? {
+            values[i] = match self.get_in::<true>(keyspace, &view, key, seq)? {
                 Got::Value(value) => value,
                 Got::Collected => self.get_registered(keyspace, key, seq)?,
             };
@@ -180,10 +218,17 @@ impl Reader {
         (moment, now)
     }
 
-    fn get_in(&self, keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Got> {
+    /// Without `FETCH` a value that lies apart is empty, and not read.
+    fn get_in<const FETCH: bool>(
+        &self,
+        keyspace: &KeyspaceCore,
+        view: &View,
+        key: &[u8],
+        seq: SeqNo,
+    ) -> Result<Got> {
         let started = sampled().then(Instant::now);
         let mut stats = ProbeStats::default();
-        let value = self.get_value(keyspace, view, key, seq, &mut stats)?;
+        let value = self.get_value::<FETCH>(keyspace, view, key, seq, &mut stats)?;
         self.env.metrics.add_all(&[
             (Counter::gets, 1),
             (hit_counter(&stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
@@ -204,7 +249,7 @@ impl Reader {
         Ok(value)
     }
 
-    fn get_value(
+    fn get_value<const FETCH: bool>(
         &self,
         keyspace: &KeyspaceCore,
         view: &View,
@@ -226,7 +271,7 @@ impl Reader {
                     return self.fold(keyspace, view, key, seq, self.env.watch.now_ms());
                 }
                 return match is_pointer(trailer) {
-                    true => self.follow(keyspace, key, trailer, value),
+                    true => self.pointed::<FETCH>(keyspace, key, trailer, value),
                     false => Ok(Got::Value(self.unexpired(value).map(Value::owned))),
                 };
             }
@@ -242,12 +287,10 @@ impl Reader {
             Some(Kind::Put) => {
                 Ok(Got::Value(Some(Value::in_block(&block, found.value_at, found.value_len))))
             }
-            Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => self.follow(
-                keyspace,
-                key,
-                found.trailer,
-                block.slice(found.value_at, found.value_len),
-            ),
+            Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
+                let pointer = block.slice(found.value_at, found.value_len);
+                self.pointed::<FETCH>(keyspace, key, found.trailer, pointer)
+            }
             Some(Kind::Merge) => self.fold(keyspace, view, key, seq, self.env.watch.now_ms()),
             Some(Kind::ExpiringPut) => {
                 let entry = block.slice(found.value_at, found.value_len);
@@ -255,6 +298,23 @@ impl Reader {
                 Ok(Got::Value(value.map(|len| Value::in_block(&block, found.value_at, len))))
             }
             None => Err(unsupported_kind(found.trailer)),
+        }
+    }
+
+    #[inline]
+    fn pointed<const FETCH: bool>(
+        &self,
+        keyspace: &KeyspaceCore,
+        key: &[u8],
+        trailer: u64,
+        pointer: &[u8],
+    ) -> Result<Got> {
+        match FETCH {
+            true => self.follow(keyspace, key, trailer, pointer),
+            false => {
+                let is_there = !self.has_expired(trailer, pointer);
+                Ok(Got::Value(is_there.then(|| Value::owned([]))))
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::Shape;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::expiry::Expiry;
 use crate::base::key::{KeyspaceId, Kind};
 use crate::base::options::{KeyspaceOptions, WriteOptions};
@@ -109,8 +109,22 @@ impl Keyspace {
         value: impl AsRef<[u8]>,
         ttl: Duration,
     ) -> Result<()> {
+        self.put_with_ttl_with(key, value, ttl, WriteOptions::default())
+    }
+
+    /// Stores a value that expires, with the durability in `options`.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_with_ttl`].
+    pub fn put_with_ttl_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+        options: WriteOptions,
+    ) -> Result<()> {
         let at_ms = self.store.env.watch.after(ttl)?;
-        self.write_expiring(key.as_ref(), value.as_ref(), at_ms, WriteOptions::default())
+        self.write_expiring(key.as_ref(), value.as_ref(), at_ms, options)
     }
 
     /// Until when a key has its value; `None` if it has none.
@@ -301,7 +315,16 @@ impl Keyspace {
     /// searches them in sorted order, so that neighbours share a block while the processor caches
     /// it.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
-        self.store.reader.multi_get(&self.inner, keys)
+        self.store.reader.multi_get(&self.inner, keys, None)
+    }
+
+    /// Looks up many keys as of a snapshot of the same store, as [`Keyspace::multi_get`].
+    pub fn multi_get_at<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        snapshot: &Snapshot,
+    ) -> Result<Vec<Option<Value>>> {
+        self.store.reader.multi_get(&self.inner, keys, Some(snapshot))
     }
 
     /// How much the keyspace's value files hold; empty if all values are inline.

@@ -13,6 +13,7 @@ use crate::store::keyspace::{Keyspace, range_of};
 use crate::table::handle::TableHandle;
 use crate::values::Value;
 use crate::values::file::ValueUsage;
+use crate::visibility::snapshot::Snapshot;
 
 /// About how much a range holds, versions that readers no longer see included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,13 +44,12 @@ impl Keyspace {
     /// # }
     /// ```
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        if self.inner.values.load().is_empty() {
-            return Ok(self.get(key)?.is_some());
-        }
-        let mut cursor = self.cursor(ReadOptions::default().keys_only())?;
-        cursor.seek(key)?;
-        Ok(cursor.valid() && cursor.key() == key)
+        self.store.reader.contains(&self.inner, key.as_ref(), None)
+    }
+
+    /// Whether the key has a value at a snapshot of the same store.
+    pub fn contains_key_at(&self, key: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<bool> {
+        self.store.reader.contains(&self.inner, key.as_ref(), Some(snapshot))
     }
 
     /// Whether no key has a value.

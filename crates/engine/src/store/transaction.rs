@@ -129,6 +129,18 @@ impl Transaction {
         self.store.reader.get_at(core, key, &self.snapshot)
     }
 
+    /// Whether the key has a value: by its own last write, or else as of the beginning.
+    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        let (core, key) = (self.own(keyspace)?, key.as_ref());
+        if let Some(write) = self.writes.get(core.id, key) {
+            return Ok(write.is_some());
+        }
+        if let Some(reads) = &self.reads {
+            reads.lock().add_key(core, key)?;
+        }
+        self.store.reader.contains(core, key, Some(&self.snapshot))
+    }
+
     /// Looks up many keys, and returns the results in the order of the keys.
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
@@ -328,6 +340,32 @@ impl Transaction {
     pub fn scan(&self, keyspace: &Keyspace, options: ReadOptions) -> Result<TransactionScan<'_>> {
         let options = self.at_snapshot(options)?;
         Ok(TransactionScan::new(self.source(keyspace)?, options))
+    }
+
+    /// Iterates over the keys of a range, in both directions.
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    pub fn range<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &Keyspace,
+        range: impl RangeBounds<K>,
+    ) -> Result<TransactionScan<'_>> {
+        self.scan(keyspace, ReadOptions::default().with_range(range))
+    }
+
+    /// Iterates over the keys that start with `prefix`, in both directions.
+    pub fn prefix(
+        &self,
+        keyspace: &Keyspace,
+        prefix: impl AsRef<[u8]>,
+    ) -> Result<TransactionScan<'_>> {
+        self.scan(keyspace, ReadOptions::default().with_prefix(prefix))
+    }
+
+    /// Iterates over a whole keyspace, in both directions.
+    pub fn iter(&self, keyspace: &Keyspace) -> Result<TransactionScan<'_>> {
+        self.scan(keyspace, ReadOptions::default())
     }
 
     /// Sets a savepoint, to which the writes can go back. There may be several.

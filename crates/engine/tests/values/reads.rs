@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, SimStorage, Storage};
 use runstone::{
-    Background, Cursor, GcPointers, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions,
-    ValuePlacement,
+    Background, Cursor, GcPointers, KeyspaceOptions, Options, ReadOptions, Store,
+    TransactionOptions, ValueOptions, ValuePlacement,
 };
 
 const KEYS: u64 = 60;
@@ -316,4 +316,33 @@ fn groups_are_written_in_batches() {
         assert!(writes <= 8, "{writes} writes for 4 groups");
         assert!(bytes / writes >= 4096, "{bytes} bytes in {writes} writes");
     }
+}
+
+/// Whether a key is there was asked of a cursor where values lie apart, which seeks in every run.
+/// It is asked like a get now: filters answer for absent keys, and no value is read.
+#[test]
+fn contains_key_asks_filters_and_reads_no_value() {
+    let store = open(|_| ());
+    fill(&store);
+    let keyspace = store.default_keyspace();
+    let snapshot = store.snapshot();
+    store.delete(key(7)).expect("deletes");
+    let before = (store.metrics(), reads(&store).1);
+    for k in (0..KEYS).filter(|k| *k != 7) {
+        assert!(keyspace.contains_key(key(k)).expect("looks"), "{k}");
+        assert!(!keyspace.contains_key(key(k) + "x").expect("looks"), "{k}");
+    }
+    assert!(!keyspace.contains_key(key(7)).expect("looks"));
+    assert!(keyspace.contains_key_at(key(7), &snapshot).expect("looks"));
+    let after = store.metrics();
+    assert_eq!((after.values_read, reads(&store).1), (before.0.values_read, before.1));
+    assert!(after.filter_negatives - before.0.filter_negatives >= KEYS - 10);
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    transaction.put(keyspace, "own", "").expect("puts");
+    transaction.delete(keyspace, key(1)).expect("deletes");
+    let there = |key: &str| transaction.contains_key(keyspace, key).expect("looks");
+    assert_eq!(
+        [there("own"), there(&key(1)), there(&key(2)), there(&key(7))],
+        [true, false, true, false]
+    );
 }
