@@ -1,10 +1,13 @@
 //! The store as a user sees it: point operations, batches, snapshots, iteration, reopen.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
-    Background, Batch, Error, KeyspaceOptions, Options, ReadOptions, Store, WriteOptions,
+    Background, Batch, Error, Expiry, KeyspaceOptions, Options, ReadOptions, Store,
+    TransactionOptions, TransactionScan, Value, WriteOptions,
 };
 
 fn small() -> Options {
@@ -387,4 +390,48 @@ fn a_small_log_is_kept_until_it_is_worth_a_table() {
     store.close().expect("close");
     let logs = storage.list().expect("files");
     assert!(!logs.iter().any(|file| file.name.ends_with(".wal")), "{logs:?}");
+}
+
+/// What has a form for one key, for now or for the store's durability has the others too.
+#[test]
+fn forms_of_calls_agree() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("opens");
+    let keyspace = store.default_keyspace();
+    ["a1", "a2", "b1"].iter().try_for_each(|key| store.put(key, "old")).expect("puts");
+    let snapshot = store.snapshot();
+    store.delete("a2").expect("deletes");
+    let found = keyspace.multi_get_at(&["b1", "a2", "x"], &snapshot).expect("reads");
+    assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
+    let hour = Duration::from_secs(3600);
+    keyspace.put_with_ttl_with("c1", "soon", hour, WriteOptions::sync()).expect("puts");
+    assert!(matches!(keyspace.expiry("c1").expect("reads"), Some(Expiry::At(_))));
+
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    transaction.put(keyspace, "a3", "own").expect("puts");
+    let keys = |scan: TransactionScan<'_>| {
+        let keys = scan.map(|item| String::from_utf8(item.expect("reads").0).expect("text"));
+        keys.collect::<Vec<_>>().join(",")
+    };
+    assert_eq!(keys(transaction.iter(keyspace).expect("scans")), "a1,a3,b1,c1");
+    assert_eq!(keys(transaction.prefix(keyspace, "a").expect("scans")), "a1,a3");
+    assert_eq!(keys(transaction.range(keyspace, "a2".."c").expect("scans")), "a3,b1");
+}
+
+/// A value compares and hashes as its bytes, wherever they lie.
+#[test]
+fn values_are_compared_by_their_bytes() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("opens");
+    let (large, small) = (vec![7; 9000], vec![7; 10]);
+    let values = ["large", "small"].map(|key| {
+        store.put(key, if key == "large" { &large } else { &small }).expect("puts");
+        let in_memtable = store.get(key).expect("reads").expect("is there");
+        store.flush().expect("flushes");
+        let in_block = store.get(key).expect("reads").expect("is there");
+        assert_eq!(in_memtable, in_block);
+        (in_memtable, in_block)
+    });
+    let (one, two) = (&values[0].1, &values[1].1);
+    assert!(one > two && one.cmp(&values[0].0).is_eq());
+    let all: HashSet<Value> = values.into_iter().flat_map(|(one, two)| [one, two]).collect();
+    assert!(all.len() == 2 && all.contains(&large[..]) && !all.contains(&b"x"[..]));
 }

@@ -1,6 +1,9 @@
 //! A value read from the store, without a copy where that is possible.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -125,6 +128,34 @@ impl AsRef<[u8]> for Value {
 impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value {
     fn eq(&self, other: &T) -> bool {
         **self == *other.as_ref()
+    }
+}
+
+impl Eq for Value {}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Value) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// In the order of the bytes, wherever they lie.
+impl Ord for Value {
+    fn cmp(&self, other: &Value) -> Ordering {
+        (**self).cmp(&**other)
+    }
+}
+
+/// As the bytes do, so that a map with values as keys can be asked with slices.
+impl Hash for Value {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+impl Borrow<[u8]> for Value {
+    fn borrow(&self) -> &[u8] {
+        self
     }
 }
 
