@@ -158,7 +158,8 @@ impl Default for PolicyOptions {
     }
 }
 
-/// Why a policy refuses its options. `option` is the name of the field of [`PolicyOptions`].
+/// Why a policy refuses its options. `option` is the name of the option as text; numbers are those
+/// of the field of [`PolicyOptions`], so `c` is in thousandths. Messages say it as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The policy cuts tables by a partitioner of its own.
@@ -172,9 +173,13 @@ pub enum OptionError {
         asked: &'static str,
     },
     /// A number is below the least that is allowed.
-    #[error("option {option} is {value}, but must be at least {min}")]
+    #[error(
+        "option {option} is {}, but must be at least {}",
+        text(.option, .value),
+        text(.option, .min)
+    )]
     TooSmall {
-        /// Name of the field of [`PolicyOptions`].
+        /// Its name.
         option: &'static str,
         /// What it was.
         value: u64,
@@ -182,9 +187,13 @@ pub enum OptionError {
         min: u64,
     },
     /// A number is above the most that is allowed.
-    #[error("option {option} is {value}, but must be at most {max}")]
+    #[error(
+        "option {option} is {}, but must be at most {}",
+        text(.option, .value),
+        text(.option, .max)
+    )]
     TooLarge {
-        /// Name of the field of [`PolicyOptions`].
+        /// Its name.
         option: &'static str,
         /// What it was.
         value: u64,
@@ -194,7 +203,7 @@ pub enum OptionError {
     /// A number is neither 0 nor as large as the least that makes sense.
     #[error("option {option} is {value}, but must be 0 (none) or at least {min}")]
     TooSmallButNotZero {
-        /// Name of the field of [`PolicyOptions`].
+        /// Its name.
         option: &'static str,
         /// What it was.
         value: u64,
@@ -203,8 +212,13 @@ pub enum OptionError {
     },
 }
 
+/// A number as users write that option.
+fn text(option: &str, number: &u64) -> String {
+    crate::units::decimal(*number, if option == "c" { 1000 } else { 1 })
+}
+
 impl OptionError {
-    /// Name of the field of [`PolicyOptions`] that is refused.
+    /// Name of the option that is refused.
     pub fn option(&self) -> &'static str {
         match self {
             OptionError::TooSmall { option, .. }
@@ -226,7 +240,7 @@ impl PolicyOptions {
             ("l0_trigger", u64::from(self.l0_trigger), 1),
             ("base_bytes", self.base_bytes, MIN_TABLE_BYTES),
             ("table_bytes", self.table_bytes, MIN_TABLE_BYTES),
-            ("c in thousandths", u64::from(self.c_permille), 1),
+            ("c", u64::from(self.c_permille), 1),
             ("max_runs", u64::from(self.max_runs), 1),
             ("last_level_runs", u64::from(self.last_level_runs), 1),
             ("split_bytes", self.split_bytes, MIN_TABLE_BYTES),
@@ -252,7 +266,7 @@ impl PolicyOptions {
         }
         let most = [
             ("max_space_percent", space, u64::from(MAX_SPACE_PERCENT)),
-            ("c in thousandths", u64::from(self.c_permille), 1000),
+            ("c", u64::from(self.c_permille), 1000),
             ("l0_share_percent", u64::from(self.l0_share_percent), u64::from(MAX_L0_SHARE_PERCENT)),
             ("stack_runs", u64::from(self.stack_runs), u64::from(MAX_STACK_RUNS)),
             ("base_bytes", self.base_bytes, MAX_OPTION_BYTES),

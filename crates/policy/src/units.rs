@@ -129,6 +129,17 @@ scaled! {
     "Decimals held in thousandths." thousandths = 1000u32
 }
 
+/// A number that is held in parts of one as users write it: 800 in thousandths is `0.8`.
+pub fn decimal(number: u64, parts: u64) -> String {
+    let digits = parts.ilog10() as usize;
+    let whole = number / parts;
+    if digits == 0 {
+        return whole.to_string();
+    }
+    let text = format!("{whole}.{:0digits$}", number % parts);
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

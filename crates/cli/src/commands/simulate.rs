@@ -353,7 +353,7 @@ impl Args {
     fn refused(&self, policy: &dyn CompactionPolicy, error: &OptionError) -> Failure {
         let flag = match error.option() {
             "size_ratio" => "--T",
-            "c in thousandths" => "--c",
+            "c" => "--c",
             "max_runs" => "--K",
             "last_level_runs" => "--Z",
             "split_bytes" => "--Ts",

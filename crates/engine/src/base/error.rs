@@ -218,7 +218,7 @@ impl Error {
                     .into()
             }
             Error::NoSpace { path, .. } if path.starts_with(VALUES_OF) => {
-                "let snapshots go, or raise values.capacity_bytes or values.reserve_permille; \
+                "let snapshots go, or raise values.capacity_bytes or values.reserve; \
                  writes then work again by themselves"
                     .into()
             }

@@ -24,7 +24,7 @@ use crate::base::compaction_filter::CompactionFilter;
 use crate::base::error::{Error, Result};
 use crate::base::event::EventListener;
 use crate::base::merge_operator::MergeOperator;
-use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::base::value_options::{ValueOptions, ValuePlacement, check_range};
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -616,24 +616,19 @@ impl KeyspaceOptions {
         self.prefix_rule()?;
         self.values.check()?;
         self.check_programs()?;
-        let ranges: [(&str, u64, u64, u64); 9] = [
+        check_range("filter_bits_per_key", self.filter_bits_per_key_x10.into(), 0..=400, 10)?;
+        let ranges: [(&str, u64, u64, u64); 8] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
             ("block_bytes", self.block_bytes.into(), 256, 1 << 24),
             ("restart_interval", self.restart_interval.into(), 1, 1024),
-            ("filter_bits_per_key (in tenths)", self.filter_bits_per_key_x10.into(), 0, 400),
             ("l0_slowdown_runs", self.l0_slowdown_runs.into(), 2, 1 << 20),
             ("l0_stop_runs", self.l0_stop_runs.into(), 3, 1 << 20),
             ("debt_slowdown_bytes", self.debt_slowdown_bytes, 0, MAX_OPTION_BYTES),
             ("ttl_seconds", self.ttl_seconds, 0, MAX_TTL_SECONDS),
         ];
         for (name, value, min, max) in ranges {
-            if !(min..=max).contains(&value) {
-                return Err(Error::invalid(
-                    format!("option {name} is {value}; allowed are {min} to {max}"),
-                    format!("set {name} between {min} and {max}"),
-                ));
-            }
+            check_range(name, value, min..=max, 1)?;
         }
         if self.shape.table_bytes < u64::from(self.block_bytes) {
             return Err(Error::invalid(
@@ -826,8 +821,12 @@ mod tests {
         assert!(refused("[shape]\ntable_bytes = 4095").contains("at least 4096"));
         let coarse = "block_bytes = 65536\n[shape]\ntable_bytes = 32768";
         assert!(refused(coarse).contains("table_bytes is 32768, less than a block (65536)"));
-        assert!(refused("[shape]\nc = 0").contains("at least 1"));
-        assert!(refused("[shape]\nc = 1.001").contains("at most 1000"));
+        assert!(refused("[shape]\nc = 0").contains("option c is 0, but must be at least 0.001"));
+        assert!(refused("[shape]\nc = 1.001").contains("c is 1.001, but must be at most 1"));
+        let bits = refused("filter_bits_per_key = 40.1");
+        assert!(bits.contains("filter_bits_per_key is 40.1; allowed are 0 to 40"), "{bits}");
+        let reserve = refused("[values]\nreserve = 0");
+        assert!(reserve.contains("option values.reserve is 0; allowed are 0.001 to 100"));
         assert!(refused("[shape]\nc = 0.8001").contains("at most 3 digits"));
         assert!(refused("block_bytes = '4X'").contains("no known unit"));
         assert!(refused("compression = 'zip'").contains("none, lz4 or zstd"));

@@ -1,6 +1,9 @@
 //! Where the values of a keyspace are stored, and the numbers of each placement.
 
+use std::ops::RangeInclusive;
+
 use runstone_policy::options::MAX_OPTION_BYTES;
+use runstone_policy::units::decimal;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
@@ -128,25 +131,39 @@ impl Default for ValueOptions {
     }
 }
 
+/// Refuses a number out of its range, in the words of users: those of an option that is held in
+/// parts of one are decimals.
+pub(crate) fn check_range(
+    name: &str,
+    number: u64,
+    allowed: RangeInclusive<u64>,
+    parts: u64,
+) -> Result<()> {
+    if allowed.contains(&number) {
+        return Ok(());
+    }
+    let [number, min, max] =
+        [number, *allowed.start(), *allowed.end()].map(|number| decimal(number, parts));
+    Err(Error::invalid(
+        format!("option {name} is {number}; allowed are {min} to {max}"),
+        format!("set {name} between {min} and {max}"),
+    ))
+}
+
 impl ValueOptions {
     /// Refuses numbers that cannot work.
     pub fn check(&self) -> Result<()> {
-        let ranges: [(&str, u64, u64, u64); 7] = [
+        check_range("values.reserve", self.reserve_permille.into(), 1..=100_000, 1000)?;
+        let ranges: [(&str, u64, u64, u64); 6] = [
             ("values.groups", self.groups.into(), 1, 1 << 16),
             ("values.slot_bytes", self.slot_bytes.into(), 4 << 10, 1 << 30),
-            ("values.reserve_permille", self.reserve_permille.into(), 1, 100_000),
             ("values.separate_at", self.separate_at.into(), 1, u32::MAX.into()),
             ("values.scan_ahead_bytes", self.scan_ahead_bytes, 0, 1 << 30),
             ("values.vlog_chunk_bytes", self.vlog_chunk_bytes, 4 << 10, 1 << 40),
             ("values.capacity_bytes", self.capacity_bytes, 0, MAX_OPTION_BYTES),
         ];
         for (name, value, min, max) in ranges {
-            if !(min..=max).contains(&value) {
-                return Err(Error::invalid(
-                    format!("option {name} is {value}; allowed are {min} to {max}"),
-                    format!("set {name} between {min} and {max}"),
-                ));
-            }
+            check_range(name, value, min..=max, 1)?;
         }
         if self.cold_stream && self.writes_back() {
             return Err(Error::invalid(
