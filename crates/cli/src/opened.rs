@@ -100,10 +100,10 @@ pub trait Entries {
         let hint = "use a store of files";
         Err(Failure::usage("a device has no merge operators", hint))
     }
-    /// Deletes all keys of a range without a limit by one record; `false` if the store has none for
-    /// that.
-    fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<bool> {
-        Ok(false)
+    /// Deletes all keys of a range without a limit by one record. Returns about how many entries it
+    /// held; `None` if the store has no such records.
+    fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<Option<u64>> {
+        Ok(None)
     }
     /// Visits the entries of a range in order; returns how many.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
-
 use crate::entries::delete::Delete;
 use crate::failure::{Exit, Result};
 use crate::interrupt::{self, SIGINT};
@@ -25,10 +23,11 @@ impl Args {
         interrupt::watch(&[SIGINT]);
         let name = self.delete.selection.part.keyspace.name();
         let opened = Location::of(&self.store)?.to_change(name, little())?;
-        let deletes = self.delete.run(&*opened)?;
+        let deleted = self.delete.run(&*opened)?;
         opened.close()?;
-        if output.is_json {
-            output.json(&json!({ "deletes": deletes }))?;
+        match output.is_json {
+            true => output.json(&deleted.to_json())?,
+            false => deleted.tell(),
         }
         Ok(Exit::Ok)
     }

@@ -4,10 +4,13 @@ use std::ffi::OsString;
 
 use runstone::Durability;
 use runstone::kv::KvWrite;
+use serde_json::{Value, json};
 
 use crate::arguments::Selection;
 use crate::failure::{Failure, Result};
+use crate::layout::plural;
 use crate::opened::Entries;
+use crate::output::note;
 use crate::range::Range;
 
 /// Keys of a range that are deleted at once.
@@ -39,8 +42,7 @@ impl Delete {
         Ok(())
     }
 
-    /// Returns how many keys it deleted.
-    pub fn run(&self, entries: &dyn Entries) -> Result<u64> {
+    pub fn run(&self, entries: &dyn Entries) -> Result<Deleted> {
         self.check()?;
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
         if self.keys.is_empty() {
@@ -49,7 +51,33 @@ impl Delete {
         let encoding = self.selection.part.encoding;
         let keys = self.keys.iter().map(|key| encoding.read(key)).collect::<Result<Vec<_>>>()?;
         delete_keys(entries, &keys, durability)?;
-        Ok(keys.len() as u64)
+        Ok(Deleted::Keys(keys.len() as u64))
+    }
+}
+
+/// What was deleted.
+pub enum Deleted {
+    /// So many keys.
+    Keys(u64),
+    /// A range, by one record, without a look at what it held: about so many entries.
+    Range(u64),
+}
+
+impl Deleted {
+    /// Says what nobody has counted.
+    pub fn tell(&self) {
+        if let Deleted::Range(about) = self {
+            note(format!("the range is deleted; it held about {}", plural(*about, "entry")));
+        }
+    }
+
+    /// The same for machines.
+    pub fn to_json(&self) -> Value {
+        let (keys, about) = match self {
+            Deleted::Keys(keys) => (Some(keys), None),
+            Deleted::Range(about) => (None, Some(about)),
+        };
+        json!({ "deletes": keys, "about": about })
     }
 }
 
@@ -58,15 +86,21 @@ fn delete_keys(entries: &dyn Entries, keys: &[Vec<u8>], durability: Durability) 
     entries.write(&writes, durability)
 }
 
-/// Deletes the keys of a range, all or none by one record. With a limit, or in a store without such
-/// records, it deletes them in batches: what is deleted when this fails stays deleted. Returns how
-/// many there were.
-fn delete_range(entries: &dyn Entries, mut range: Range, durability: Durability) -> Result<u64> {
-    if range.limit.is_none() {
-        let count = entries.walk(&range, &mut |_, _| Ok(()))?;
-        if count == 0 || entries.delete_range(&range, durability)? {
-            return Ok(count);
-        }
+/// Deletes the keys of a range, all or none by one record, however many there are. With a limit, or
+/// in a store without such records, it deletes them in batches: what is deleted when this fails
+/// stays deleted.
+fn delete_range(
+    entries: &dyn Entries,
+    mut range: Range,
+    durability: Durability,
+) -> Result<Deleted> {
+    if range.is_empty() {
+        return Ok(Deleted::Keys(0));
+    }
+    if range.limit.is_none()
+        && let Some(about) = entries.delete_range(&range, durability)?
+    {
+        return Ok(Deleted::Range(about));
     }
     let mut left = range.limit.unwrap_or(u64::MAX);
     let mut deleted = 0;
@@ -77,7 +111,7 @@ fn delete_range(entries: &dyn Entries, mut range: Range, durability: Durability)
             keys.push(key.to_vec());
             Ok(())
         })?;
-        let Some(last) = keys.last() else { return Ok(deleted) };
+        let Some(last) = keys.last() else { return Ok(Deleted::Keys(deleted)) };
         match range.reverse {
             true => range.end = Some(last.clone()),
             false => range.start = Some([last, &[0][..]].concat()),

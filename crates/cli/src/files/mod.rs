@@ -76,10 +76,11 @@ impl Entries for KeyspaceEntries<'_> {
         Ok(self.keyspace.merge_with(key, operand, options_of(durability))?)
     }
 
-    fn delete_range(&self, range: &Range, durability: Durability) -> Result<bool> {
+    fn delete_range(&self, range: &Range, durability: Durability) -> Result<Option<u64>> {
         keyspaces::refuse_reserved(self.keyspace.name())?;
+        let about = self.keyspace.approximate_count::<&[u8]>(range.bounds())?;
         self.keyspace.delete_range_with::<&[u8]>(range.bounds(), options_of(durability))?;
-        Ok(true)
+        Ok(Some(about))
     }
 
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
@@ -126,7 +127,7 @@ impl Entries for FileStore {
         self.entries().merge(key, operand, durability)
     }
 
-    fn delete_range(&self, range: &Range, durability: Durability) -> Result<bool> {
+    fn delete_range(&self, range: &Range, durability: Durability) -> Result<Option<u64>> {
         self.entries().delete_range(range, durability)
     }
 
@@ -210,6 +211,7 @@ pub fn compact(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<(
         let keyspace = keyspaces::find(store, &name)?;
         match range.is_everything() {
             true => keyspace.compact()?,
+            false if range.is_empty() => {}
             false => {
                 keyspace.compact_range::<&[u8]>(range.bounds())?;
             }

@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
             }
             Line::Delete(mut delete) => {
                 let part = self.part(&mut delete.selection.part);
-                self.with(&part, |entries| delete.run(entries).map(drop))
+                self.with(&part, |entries| delete.run(entries).map(|deleted| deleted.tell()))
             }
             Line::Scan(mut scan) => {
                 let part = self.part(&mut scan.selection.part);
