@@ -74,3 +74,23 @@ pub fn refuse_reserved(keyspace: &str) -> Result<()> {
         false => Ok(()),
     }
 }
+
+/// What the options of a keyspace add to puts and deletes, in words; nothing in most.
+pub fn features(keyspace: &Keyspace) -> Vec<String> {
+    let options = keyspace.options();
+    let mut features = Vec::new();
+    if !options.merge_operator.is_empty() {
+        features.push(format!("merge operator {}", options.merge_operator));
+    }
+    if !options.compaction_filter.is_empty() {
+        let missing = match keyspace.missing_compaction_filter() {
+            Some(_) => ", not registered here, so all entries stay",
+            None => "",
+        };
+        features.push(format!("compaction filter {}{missing}", options.compaction_filter));
+    }
+    if options.ttl_seconds > 0 {
+        features.push(format!("entries expire after {} s", options.ttl_seconds));
+    }
+    features
+}

@@ -71,6 +71,7 @@ fn to_json(store: &Store, keyspaces: &[Keyspace], range: &Range) -> Value {
             "memtable_bytes": keyspace.memtable_bytes(),
             "values": keyspace.value_usage(),
             "options": &*keyspace.options(),
+            "missing_compaction_filter": keyspace.missing_compaction_filter(),
         })
     };
     json!({
@@ -122,6 +123,12 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
         size(counters.user_bytes_written),
         metrics.write_amplification_permille as f64 / 1000.0,
     ));
+    for keyspace in keyspaces {
+        let features = keyspaces::features(keyspace);
+        if !features.is_empty() {
+            text.push_str(&format!("{}: {}\n", keyspace.name(), features.join("; ")));
+        }
+    }
     for (keyspace, stats) in keyspaces.iter().zip(&stats) {
         text.push_str(&ranges_and_expiry(keyspace.name(), stats));
     }

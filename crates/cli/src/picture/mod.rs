@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::encoding::shown;
 use crate::failure::Result;
+use crate::keyspaces;
 use crate::layout::plural;
 use crate::opened::Drawing;
 use crate::output::size;
@@ -24,6 +25,8 @@ use crate::output::size;
 pub struct Picture {
     pub keyspace: String,
     pub policy: String,
+    /// What its options add to puts and deletes, in words.
+    pub features: Vec<String>,
     pub levels: Vec<LevelPicture>,
     /// Every bound of a table, sorted, once: the axis. Its ranks, not its bytes, are the scale.
     pub bounds: Vec<Box<[u8]>>,
@@ -81,6 +84,7 @@ impl Picture {
         Ok(Picture {
             keyspace: keyspace.name().to_string(),
             policy: policy.name().to_string(),
+            features: keyspaces::features(keyspace),
             levels: levels(&shape, &targets),
             bounds,
             memtable_bytes: keyspace.memtable_bytes(),

@@ -27,6 +27,9 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
         picture.policy,
         size(picture.memtable_bytes)
     );
+    if !picture.features.is_empty() {
+        text.push_str(&format!("{}\n", picture.features.join("; ")));
+    }
     for level in &picture.levels {
         let tombstones = level.tombstone_permille();
         text.push_str(&format!(

@@ -254,7 +254,9 @@ fn what_lies_in_the_tables_is_shown() {
     place.write("o.toml", "merge_operator = \"add-u64\"\n");
     place.write("a.tsv", "a\t1\nb\t2\nc\t3\nd\t4\n");
     place.ok(&["import", "s", "a.tsv", "--batch", "1", "--options", "o.toml"]);
-    assert!(!place.ok(&["stats", "s"]).contains("tables of"));
+    let stats = place.ok(&["stats", "s"]);
+    assert!(!stats.contains("tables of") && stats.contains("default: merge operator add-u64\n"));
+    assert!(place.ok(&["shape", "s"]).contains("\nmerge operator add-u64\n"));
     assert!(!place.ok(&["shape", "s"]).contains("expiry"));
     place.ok(&["put", "s", "e", "5", "--ttl", "1h"]);
     place.ok(&["put", "s", "f", "6", "--ttl", "10d"]);
@@ -271,4 +273,28 @@ fn what_lies_in_the_tables_is_shown() {
         serde_json::from_str(&place.ok(&["stats", "t", "--json"])).expect("json");
     assert_eq!(json["keyspaces"][0]["expiring"], 2);
     assert_eq!(json["keyspaces"][0]["range_deletes"], 1);
+    let files = std::fs::read_dir(place.path("t")).expect("a store");
+    let names = files.map(|file| file.expect("a file").file_name().into_string().expect("text"));
+    let tables = names.filter(|name| name.ends_with(".table"));
+    let dumps: String = tables.map(|name| place.ok(&["dump", "t", &name, "--entries"])).collect();
+    assert!(dumps.contains("\nrange deletes 1\n"), "{dumps}");
+    assert!(dumps.contains("\nexpiring 2 from 1"), "{dumps}");
+    assert!(dumps.contains("\" expires 1") && dumps.contains(" ms after 1970\n"), "{dumps}");
+}
+
+/// A filter that only the application has was named in a warning of the log, and nowhere else.
+#[test]
+fn options_that_change_entries_are_shown() {
+    let place = Place::new();
+    place.write("o.toml", "compaction_filter = \"left\"\nttl_seconds = 90\n");
+    place.write("a.tsv", "a\t1\n");
+    place.ok(&["import", "s", "a.tsv", "--options", "o.toml"]);
+    let words = "compaction filter left, not registered here, so all entries stay; \
+                 entries expire after 90 s";
+    let unfolded = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for command in ["stats", "shape"] {
+        let told = unfolded(place.ok(&[command, "s"]));
+        assert!(told.contains(words), "{told}");
+    }
+    assert_eq!(place.json(&["stats", "s"])["keyspaces"][0]["missing_compaction_filter"], "left");
 }

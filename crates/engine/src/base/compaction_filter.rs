@@ -78,16 +78,24 @@ pub trait CompactionFilter: Debug + Send + Sync {
 pub(crate) struct Filtering {
     /// `None` if the keyspace has none, or nobody has registered it.
     filter: Option<Arc<dyn CompactionFilter>>,
+    /// The name of one that nobody has registered.
+    missing: Option<String>,
 }
 
 impl Filtering {
     /// The filter that a keyspace names, among those registered.
     pub(crate) fn find(name: &str, registered: &[Arc<dyn CompactionFilter>]) -> Filtering {
-        let filter = registered.iter().find(|filter| filter.name() == name).cloned();
-        if filter.is_none() && !name.is_empty() {
-            tracing::warn!(name, "no such compaction filter is registered: all entries stay");
+        if name.is_empty() {
+            return Filtering::default();
         }
-        Filtering { filter: filter.filter(|_| !name.is_empty()) }
+        let filter = registered.iter().find(|filter| filter.name() == name).cloned();
+        let missing = filter.is_none().then(|| name.to_string());
+        Filtering { filter, missing }
+    }
+
+    /// The filter that the keyspace names and nobody has registered, so that all entries stay.
+    pub(crate) fn missing(&self) -> Option<&str> {
+        self.missing.as_deref()
     }
 
     pub(crate) fn is_used(&self) -> bool {

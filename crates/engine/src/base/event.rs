@@ -82,6 +82,13 @@ pub enum Event {
         /// Bytes copied.
         bytes_written: u64,
     },
+    /// A keyspace was opened without the compaction filter that it names: all entries stay.
+    CompactionFilterMissing {
+        /// Keyspace name.
+        keyspace: String,
+        /// The name of the filter.
+        filter: String,
+    },
     /// A background job failed.
     BackgroundError {
         /// The error of the job.

@@ -9,7 +9,9 @@ use runstone_policy::prefix::Prefixer;
 use runstone_storage::fork::Process;
 
 use crate::base::compaction_filter::Filtering;
+use crate::base::env::Env;
 use crate::base::error::{Error, Result};
+use crate::base::event::Event;
 use crate::base::key::{KeyspaceId, SeqNo};
 use crate::base::merge_operator::Merging;
 use crate::base::options::{KeyspaceOptions, Options};
@@ -147,6 +149,15 @@ impl KeyspaceCore {
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
         })
+    }
+
+    /// Tells the listener if the compaction filter that the options name is not registered.
+    pub(crate) fn tell_missing_filter(&self, env: &Env) {
+        if let Some(filter) = self.filtering.load().missing() {
+            let (keyspace, filter) = (self.name.clone(), filter.to_string());
+            tracing::warn!(keyspace, filter, "the compaction filter is not registered");
+            env.emit(|| Event::CompactionFilterMissing { keyspace, filter });
+        }
     }
 
     /// Refuses a keyspace that is dropped.

@@ -9,9 +9,11 @@ use runstone_storage::{Category, Storage};
 
 use crate::base::codec::Reader;
 use crate::base::error::{Error, Result};
+use crate::base::expiry::{expires, split};
 use crate::base::key::{Kind, kind_of, seq_of};
 use crate::cache::Cache;
 use crate::dump::values::dump_values;
+use crate::format::properties::Properties;
 use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
@@ -49,6 +51,33 @@ fn text(bytes: &[u8]) -> String {
     format!("\"{}\"{more}", shown.escape_ascii())
 }
 
+/// What an entry holds, and when it expires.
+fn entry(expires: bool, bytes: &[u8]) -> String {
+    if !expires {
+        return text(bytes);
+    }
+    let (value, at_ms) = split(bytes);
+    format!("{} expires {at_ms} ms after 1970", text(value))
+}
+
+/// What lies in a table besides puts and deletes; nothing in most.
+fn features(properties: &Properties) -> String {
+    let mut out = String::new();
+    let (ranges, expiries) = (properties.range_deletes.len(), properties.expiries);
+    // Writing to a string cannot fail.
+    if ranges > 0 {
+        let _ = writeln!(out, "range deletes {ranges}");
+    }
+    if expiries.entries > 0 {
+        let (count, first, last) = (expiries.entries, expiries.first_ms, expiries.last_ms);
+        let _ = writeln!(out, "expiring {count} from {first} to {last} ms after 1970");
+    }
+    if properties.is_numbered_later {
+        let _ = writeln!(out, "loaded {}: the manifest gives their number", properties.entries);
+    }
+    out
+}
+
 fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
     let reader = Arc::new(TableReader::inspect(storage, id, Arc::new(Cache::new(8 << 20)))?);
     let mut out = format!("table {id}\n");
@@ -60,6 +89,7 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
         "entries {} tombstones {} seq {}..{} user bytes {} blocks {} filter bits {}",
         p.entries, p.tombstones, p.min_seq, p.max_seq, p.user_bytes, p.block_count, p.filter_bits
     );
+    out.push_str(&features(p));
     for i in 0..reader.partition_count() {
         let partition = reader.partition(i)?;
         let _ = writeln!(
@@ -82,7 +112,7 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
                 "  {} #{} {kind} {}",
                 text(cursor.key()),
                 seq_of(cursor.trailer()),
-                text(cursor.value())
+                entry(expires(cursor.trailer()), cursor.value())
             );
             iter.next()?;
         }
@@ -169,7 +199,7 @@ fn dump_wal_record(bytes: &[u8], entries: bool) -> String {
             operation.kind,
             operation.keyspace,
             text(operation.key),
-            text(operation.value)
+            entry(operation.kind == Kind::ExpiringPut, operation.value)
         );
     }
     out

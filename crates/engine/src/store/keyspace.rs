@@ -67,6 +67,12 @@ impl Keyspace {
         self.inner.options.load_full()
     }
 
+    /// The compaction filter that the options name, if nobody has registered it in
+    /// [`crate::Options::compaction_filters`]: then all entries stay.
+    pub fn missing_compaction_filter(&self) -> Option<String> {
+        self.inner.filtering.load().missing().map(str::to_string)
+    }
+
     /// Stores a value with the durability that the store was opened with.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, WriteOptions::default())

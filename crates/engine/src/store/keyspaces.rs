@@ -95,6 +95,7 @@ impl Engine {
             keyspace.options.store(Arc::new(options));
             Ok::<(), Error>(())
         })?;
+        keyspace.tell_missing_filter(&self.env);
         self.pressure.refresh([keyspace]);
         self.schedule.stir(keyspace.id);
         Ok(())
@@ -118,6 +119,7 @@ impl Engine {
         changes.extend(value_files(id, &values));
         manifest.append(&changes)?;
         made.values.store(Arc::new(values));
+        made.tell_missing_filter(&self.env);
         manifest.next_keyspace += 1;
         self.catalog.keyspaces.write().insert(Arc::new(made));
         Ok(())

@@ -293,6 +293,7 @@ fn finish(inner: Arc<Engine>) -> Result<Store> {
     }
     let keyspaces = inner.catalog.all();
     inner.pressure.refresh(&keyspaces);
+    keyspaces.iter().for_each(|keyspace| keyspace.tell_missing_filter(&inner.env));
     keyspaces.iter().for_each(|keyspace| inner.schedule.stir(keyspace.id));
     let threads = match inner.env.options.background {
         Background::Threads(count) if !inner.env.options.read_only => {

@@ -208,9 +208,14 @@ struct Errors(Mutex<Vec<String>>);
 
 impl EventListener for Errors {
     fn on_event(&self, event: &Event) {
-        if let Event::BackgroundError { error } = event {
-            self.0.lock().expect("sound").push(error.to_string());
-        }
+        let text = match event {
+            Event::BackgroundError { error } => error.to_string(),
+            Event::CompactionFilterMissing { keyspace, filter } => {
+                format!("{keyspace} lacks {filter}")
+            }
+            _ => return,
+        };
+        self.0.lock().expect("sound").push(text);
     }
 }
 
@@ -239,6 +244,9 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
     store.close().expect("closes");
     let unknown = Options { compaction_filters: Vec::new(), ..known.clone() };
     let store = open(&unknown);
+    assert_eq!(*errors.0.lock().expect("sound"), ["default lacks signs"]);
+    let missing = store.default_keyspace().missing_compaction_filter();
+    assert_eq!(missing.as_deref(), Some("signs"));
     store.put("c", "-").expect("writes");
     store.compact().expect("compacts");
     assert_eq!(get(&store, "c").as_deref(), Some("-"));
