@@ -154,9 +154,9 @@ impl Reader {
         }
     }
 
-    /// Looks up many keys at one moment, that of a snapshot or now, and returns the results in the order of the keys. It
-    /// searches them in sorted order, so that neighbours share a block while the processor caches
-    /// it.
+    /// Looks up many keys at one moment, that of a snapshot or now, and returns the results in the
+    /// order of the keys. It searches them in sorted order, so that neighbours share a block while
+    /// the processor caches it.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
         keyspace: &KeyspaceCore,

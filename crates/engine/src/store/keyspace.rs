@@ -430,8 +430,9 @@ impl Keyspace {
         self.store.runner.collect_all_values(&self.inner)
     }
 
-    /// Flushes the store, and compacts the tables with keys of a range. What was deleted or replaced
-    /// there is gone then. Where tables can only be compacted together, all of the keyspace is.
+    /// Flushes the store, and compacts the tables with keys of a range. What was deleted or
+    /// replaced there is gone then. Where tables can only be compacted together, all of the
+    /// keyspace is.
     /// O(bytes of the tables that the range meets); an empty range does nothing.
     ///
     /// ```

@@ -25,8 +25,8 @@ pub struct RangeEstimate {
 }
 
 impl Keyspace {
-    /// Whether the key has a value. Filters answer for most absent keys, and a value that lies apart
-    /// is not read.
+    /// Whether the key has a value. Filters answer for most absent keys, and a value that lies
+    /// apart is not read.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -71,9 +71,9 @@ impl Keyspace {
 
     /// About how much a range holds. Tables that lie inside count as a whole, those at its ends by
     /// the place of the bound among their blocks, so the error is at most the blocks at the ends,
-    /// and what newer versions replace or delete counts too. Memtables are sampled. Separated values
-    /// count as if all entries of the tables had as much of them. Reads at most two index
-    /// partitions of a table. O(tables + log n) per memtable.
+    /// and what newer versions replace or delete counts too. Memtables are sampled. Separated
+    /// values count as if all entries of the tables had as much of them. Reads at most two index
+    /// partitions of a table. O(tables), and O(log n) per memtable.
     ///
     /// # Errors
     /// If the range ends before it starts.
