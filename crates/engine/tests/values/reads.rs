@@ -327,14 +327,14 @@ fn contains_key_asks_filters_and_reads_no_value() {
     let keyspace = store.default_keyspace();
     let snapshot = store.snapshot();
     store.delete(key(7)).expect("deletes");
-    let before = (store.metrics(), reads(&store).1);
+    let before = (store.metrics().counters, reads(&store).1);
     for k in (0..KEYS).filter(|k| *k != 7) {
         assert!(keyspace.contains_key(key(k)).expect("looks"), "{k}");
         assert!(!keyspace.contains_key(key(k) + "x").expect("looks"), "{k}");
     }
     assert!(!keyspace.contains_key(key(7)).expect("looks"));
     assert!(keyspace.contains_key_at(key(7), &snapshot).expect("looks"));
-    let after = store.metrics();
+    let after = store.metrics().counters;
     assert_eq!((after.values_read, reads(&store).1), (before.0.values_read, before.1));
     assert!(after.filter_negatives - before.0.filter_negatives >= KEYS - 10);
     let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
