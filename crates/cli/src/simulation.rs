@@ -154,6 +154,7 @@ impl<'a> Simulation<'a> {
             let line = |outcome: &Outcome| Line {
                 name: outcome.policy.into(),
                 points: outcome.report.curve.iter().map(point).collect(),
+                ..Line::default()
             };
             Chart::Line(LineChart {
                 title: title.into(),

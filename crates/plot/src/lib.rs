@@ -16,8 +16,10 @@ const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
 /// Beyond the eighth series, colours come again with another dash.
 const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
-/// The colour of marks across bars.
+/// The colour of marks.
 const MARK: &str = "#c00000";
+/// How wide the mark of a point of a line is.
+const MARK_WIDTH: f64 = 18.0;
 /// A line of more points is drawn through as many of them, evenly chosen.
 const MOST_POINTS: usize = 240;
 /// A line of more points is drawn without circles at them.
@@ -62,6 +64,17 @@ pub struct Line {
     /// Name in the legend.
     pub name: String,
     /// In the order in which they are joined. Points that are no numbers are left out.
+    pub points: Vec<(f64, f64)>,
+    /// What another source says.
+    pub marks: Marks,
+}
+
+/// What another source says of some points of a [`Line`], drawn as marks across their place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Marks {
+    /// Name in the legend, where that of the first line with marks stands.
+    pub name: String,
+    /// Points that are no numbers draw no mark.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -238,7 +251,9 @@ fn decimal(value: f64, step: f64) -> String {
 }
 
 fn draw_lines(text: &mut String, chart: &LineChart) {
-    let points = || chart.lines.iter().flat_map(|line| &line.points).filter(|p| is_drawn(p));
+    let all = |line: &Line| [&line.points[..], &line.marks.points].concat();
+    let all: Vec<(f64, f64)> = chart.lines.iter().flat_map(all).filter(is_drawn).collect();
+    let points = || all.iter();
     let x = Range::of(chart.x.scale, points().map(|point| point.0));
     let y = Range::of(chart.y.scale, points().map(|point| point.1));
     frame(text, &chart.title, &chart.x.title, &chart.y.title, &y);
@@ -277,6 +292,31 @@ fn draw_lines(text: &mut String, chart: &LineChart) {
         }
         legend(text, i, &line.name, (colour, dash));
     }
+    mark_lines(text, chart, (&x, &y));
+}
+
+fn mark_lines(text: &mut String, chart: &LineChart, (x, y): (&Range, &Range)) {
+    let marks = || chart.lines.iter().map(|line| &line.marks);
+    for Marks { name, points } in marks() {
+        for point in points.iter().filter(|point| is_drawn(point)) {
+            let left = LEFT + x.at(point.0) * PLOT_WIDTH - MARK_WIDTH / 2.0;
+            let at = TOP + PLOT_HEIGHT * (1.0 - y.at(point.1));
+            mark(text, (left, at, MARK_WIDTH), name, point.1);
+        }
+    }
+    if let Some(first) = marks().find(|marks| marks.points.iter().any(is_drawn)) {
+        legend(text, chart.lines.len(), &first.name, (MARK, ""));
+    }
+}
+
+/// A stroke that begins at these coordinates, so wide.
+fn mark(text: &mut String, (left, at, width): (f64, f64, f64), name: &str, value: f64) {
+    let name = escape(name);
+    let _ = writeln!(
+        text,
+        "<path d=\"M{left:.1} {at:.1}h{width:.1}\" stroke=\"{MARK}\" stroke-width=\"3\">\
+         <title>{name}: {value}</title></path>"
+    );
 }
 
 fn draw_bars(text: &mut String, chart: &BarChart) {
@@ -310,14 +350,9 @@ fn draw_bars(text: &mut String, chart: &BarChart) {
                     escape(&bars.name)
                 );
             }
-            if let Some(mark) = number(&bars.marks) {
-                let at = TOP + PLOT_HEIGHT * (1.0 - y.at(mark));
-                let name = escape(&chart.marks);
-                let _ = writeln!(
-                    text,
-                    "<path d=\"M{left:.1} {at:.1}h{bar:.1}\" stroke=\"{MARK}\" stroke-width=\"3\">\
-                     <title>{name}: {mark}</title></path>"
-                );
+            if let Some(value) = number(&bars.marks) {
+                let at = TOP + PLOT_HEIGHT * (1.0 - y.at(value));
+                mark(text, (left, at, bar), &chart.marks, value);
             }
         }
     }
@@ -390,6 +425,7 @@ mod tests {
         let line = |name: &str, factor: f64| Line {
             name: name.into(),
             points: (26..44).map(|i| (f64::from(i).exp2(), factor * f64::from(i))).collect(),
+            marks: Marks::default(),
         };
         LineChart {
             title: "a < b & c".into(),
@@ -436,9 +472,21 @@ mod tests {
     }
 
     #[test]
+    fn marks_of_lines_count_for_the_axes_and_stand_in_the_legend() {
+        let marks = Marks { name: "the paper".into(), points: vec![(2.0, 20.0), (1.0, f64::NAN)] };
+        let points = vec![(0.0, 10.0), (4.0, 10.0)];
+        let lines = vec![Line { name: "here".into(), points, marks }];
+        let text = svg(&[Chart::Line(LineChart { lines, ..LineChart::default() })]);
+        let middle = LEFT + PLOT_WIDTH / 2.0 - MARK_WIDTH / 2.0;
+        assert!(text.contains(&format!("<path d=\"M{middle:.1} {TOP:.1}h18.0\"")), "{text}");
+        assert_eq!(text.matches(">the paper: ").count(), 1, "what is no number draws no mark");
+        assert!(text.contains(">the paper</text>"));
+    }
+
+    #[test]
     fn a_line_of_very_many_points_is_thinned() {
         let points = (0..1001).map(|at| (f64::from(at), 1.0)).collect();
-        let lines = vec![Line { name: "many".into(), points }];
+        let lines = vec![Line { name: "many".into(), points, ..Line::default() }];
         let text = svg(&[Chart::Line(LineChart { lines, ..LineChart::default() })]);
         assert!(!text.contains("<circle"));
         let drawn = text.lines().find(|line| line.starts_with("<polyline")).expect("a line");

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use runstone::{Error, Result};
 use serde::Serialize;
 
-use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
+use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart, Marks};
 
 use crate::sides::{self, Side};
 use crate::verdict::{Rule, Verdict};
@@ -207,7 +207,17 @@ pub(super) fn bars_beside(
 
 /// A line through points.
 pub(super) fn line(name: &str, points: impl IntoIterator<Item = (f64, f64)>) -> Line {
-    Line { name: name.into(), points: points.into_iter().collect() }
+    Line { name: name.into(), points: points.into_iter().collect(), ..Line::default() }
+}
+
+/// A line with the points that the paper prints.
+pub(super) fn line_beside(
+    name: &str,
+    points: impl IntoIterator<Item = (f64, f64)>,
+    paper: impl IntoIterator<Item = (f64, f64)>,
+) -> Line {
+    let marks = Marks { name: "the paper".into(), points: paper.into_iter().collect() };
+    Line { marks, ..line(name, points) }
 }
 
 #[cfg(test)]
