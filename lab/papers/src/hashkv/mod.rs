@@ -13,7 +13,8 @@
 //! * `files`: experiment 1 once more and experiment 5, on real files.
 //! * `device`: experiment 1 on an emulated SSD, in simulated time.
 //! * `timed`: experiments 2, 4, 6 and 7 there.
-//! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone.
+//! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone; `seeks` is its model
+//!   of LevelDB's seek compactions.
 //! * `designs`, `bench`: what is compared, and how it is driven.
 //!
 //! Except in `files`, `device` and `timed`, files are in memory and jobs run between operations, so
@@ -27,6 +28,7 @@ mod files;
 mod overall;
 mod parameters;
 mod reckoned;
+mod seeks;
 mod sizes;
 mod timed;
 
