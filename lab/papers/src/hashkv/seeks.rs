@@ -160,11 +160,11 @@ impl LevelDb {
         let entries = (high - low) * (1.0 - absent_below * absent_above);
         self.written_entries += entries;
         let count = (entries / self.table_entries).ceil().max(1.0);
-        let part = (high - low) / count;
-        let cut = |at: usize| {
-            let from = low + part * at as f64;
-            Table::new(from, from + part, entries / count)
+        let bound = |at: usize| match at {
+            _ if at == count as usize => high,
+            at => low + (high - low) * at as f64 / count,
         };
+        let cut = |at: usize| Table::new(bound(at), bound(at + 1), entries / count);
         self.levels[level + 1].splice(first..last, (0..count as usize).map(cut));
     }
 
