@@ -129,7 +129,13 @@ impl Design {
         let values = &self.keyspace.values;
         let is_apart = values.placement != ValuePlacement::Inline;
         let of = |setting: u64| if is_apart { setting.to_string() } else { NONE.into() };
-        let placement = format!("{:?}", values.placement).to_lowercase();
+        let mut placement = format!("{:?}", values.placement).to_lowercase();
+        if values.placement == ValuePlacement::HashGrouped {
+            placement.push_str(match values.gc_pointers {
+                GcPointers::Writeback => ", pointers written back",
+                GcPointers::Stable => ", pointers stable",
+            });
+        }
         Side::keyspace(name, &self.keyspace)
             .apart_by(&format!("values {placement}"))
             .with("memory bytes", self.memory_bytes)

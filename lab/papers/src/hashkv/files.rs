@@ -5,14 +5,14 @@
 use std::fs::File;
 use std::path::Path;
 
-use runstone::{Error, Result};
+use runstone::{Error, GcPointers, Result};
 use runstone_workloads::median;
 use rustix::fs::{Advice, fadvise};
 
 use super::bench::{ALL, Bench, DATA, Phase};
 use super::designs::{Design, RECORDS, Workload};
 use crate::numbers::{list, mib, percent_more};
-use crate::report::{bars, rows};
+use crate::report::rows;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -75,9 +75,9 @@ fn on_files(design: &Design) -> Design {
 }
 
 const DATA_BYTES: u64 = 64 << 20;
-const PAIR_BYTES: [usize; 3] = [256, 1 << 10, 4 << 10];
+pub(super) const PAIR_BYTES: [usize; 3] = [256, 1 << 10, 4 << 10];
 /// A scan reads 1 MiB of pairs.
-const SCAN_BYTES: u64 = 1 << 20;
+pub(super) const SCAN_BYTES: u64 = 1 << 20;
 const SCANS: u64 = 8;
 const TURNS: usize = 3;
 
@@ -88,10 +88,15 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
         let records = context.scaled(DATA_BYTES / pair_bytes as u64);
         let workload = Workload::of_pairs(records, pair_bytes);
         context.say(&format!("experiment 5: pairs of {pair_bytes} bytes"));
-        let hashkv = Design::hashkv(&workload);
+        let hashkv = Design::paper(&workload);
         let by_ring = Design { io_uring: true, ..hashkv.clone() };
         let none_ahead = hashkv.clone().with(|keyspace| keyspace.values.scan_ahead_bytes = 0);
-        let designs = [Design::inline(), Design::vlog(&workload), hashkv, by_ring, none_ahead];
+        let designs =
+            [Design::inline(), Design::paper_vlog(&workload), hashkv, by_ring, none_ahead]
+                .map(with_little_memory);
+        let names = ["leveled", "vLog", "HashKV", "HashKV by io_uring", "HashKV, none ahead"];
+        let sides: Vec<_> = names.iter().zip(&designs).map(|(name, one)| one.side(name)).collect();
+        report.compare(&sides, &[])?;
         let seen = scan_cold(context, &designs, &workload, (pair_bytes, 0))?;
         speeds.push(seen.each_ref().map(|phases| speed(phases)));
         let of = |design: usize| reads_of(&seen[design][TURNS - 1]);
@@ -107,14 +112,6 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     report
         .show(READ_AHEAD, list(speeds.iter().map(|speeds| percent_more(speeds[4], speeds[2])), 0));
     report.show(READS, reads.join("; "));
-    let names = ["inline", "vLog (B)", "HashKV", "HashKV, io_uring", "HashKV, none ahead"];
-    let of = |(at, name)| bars(name, speeds.iter().map(|speeds| speeds[at]));
-    report.draw_bars(
-        "figure-9",
-        ["Cold scans of 1 MiB", "pair", "MiB per second"],
-        PAIR_BYTES.map(|bytes| format!("{bytes} B")),
-        names.into_iter().enumerate().map(of).collect(),
-    );
     Ok(())
 }
 
@@ -124,8 +121,11 @@ pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperRepor
     let pair_bytes = 1 << 10;
     let workload = Workload::of_pairs(context.scaled(DATA_BYTES / pair_bytes as u64), pair_bytes);
     context.say("experiment 5: scans after updates");
-    let hashkv = Design::hashkv(&workload);
-    let designs = [Design::inline(), hashkv.clone(), hashkv.writing_back()];
+    let back = Design::paper(&workload);
+    let stable = back.clone().with(|keyspace| keyspace.values.gc_pointers = GcPointers::Stable);
+    let designs = [Design::inline(), stable, back].map(with_little_memory);
+    let sides = ["leveled", "stable", "written back"].into_iter().zip(&designs);
+    report.compare(&sides.map(|(name, one)| one.side(name)).collect::<Vec<_>>(), &[])?;
     let seen = scan_cold(context, &designs, &workload, (pair_bytes, 2))?;
     let [inline, stable, back] = seen.each_ref().map(|phases| speed(phases));
     let reads = seen.each_ref().map(|phases| reads_of(&phases[TURNS - 1]).0);
@@ -141,6 +141,11 @@ pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperRepor
         ),
     );
     Ok(())
+}
+
+/// A thirty-second of the data.
+fn with_little_memory(design: Design) -> Design {
+    Design { memory_bytes: 2 << 20, ..design }
 }
 
 /// Reads of a scan, and MiB that it reads.
@@ -176,9 +181,7 @@ fn scan_cold<const N: usize>(
     for _ in 0..TURNS {
         for ((design, path), phases) in designs.iter().zip(&paths).zip(&mut seen) {
             forget_pages(path)?;
-            let mut design = on_files(design);
-            design.memory_bytes = 2 << 20;
-            let mut bench = Bench::on_files(&design, workload, path)?;
+            let mut bench = Bench::on_files(&on_files(design), workload, path)?;
             phases.push(bench.scans(SCANS, entries)?);
             bench.store.close()?;
         }
