@@ -86,12 +86,11 @@ impl Phase {
     }
 }
 
-/// The most that files took.
+/// What files take, or the most that they took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PeakBytes {
+pub(super) struct FileBytes {
     pub(super) values: u64,
     pub(super) tables: u64,
-    pub(super) both: u64,
 }
 
 /// Looks at files when a flush, compaction or collection ends: then its output exists beside what
@@ -99,22 +98,25 @@ pub(super) struct PeakBytes {
 #[derive(Debug)]
 struct Peak {
     storage: Arc<MemoryStorage>,
-    bytes: Mutex<PeakBytes>,
+    bytes: Mutex<FileBytes>,
 }
 
 impl Peak {
-    fn look(&self) {
+    fn now(&self) -> FileBytes {
         // A file that vanishes meanwhile is no reason to end a measurement.
         let files = self.storage.list().unwrap_or_default();
         let sum = |ending: &str| -> u64 {
             let those = files.iter().filter(|file| file.name.ends_with(ending));
             those.map(|file| file.len_bytes).sum()
         };
-        let (values, tables) = (sum(".values"), sum(".table"));
+        FileBytes { values: sum(".values"), tables: sum(".table") }
+    }
+
+    fn look(&self) {
+        let now = self.now();
         let mut most = self.bytes.lock().expect("no holder panics");
-        most.values = most.values.max(values);
-        most.tables = most.tables.max(tables);
-        most.both = most.both.max(values + tables);
+        most.values = most.values.max(now.values);
+        most.tables = most.tables.max(now.tables);
     }
 }
 
@@ -293,11 +295,11 @@ impl Bench {
         })
     }
 
-    /// Nothing unless files are in memory.
-    pub(super) fn peak(&self) -> PeakBytes {
+    /// The most that files took, and what they take. Nothing unless they are in memory.
+    pub(super) fn files(&self) -> [FileBytes; 2] {
         match &self.clock {
-            Clock::Processor(peak) => *peak.bytes.lock().expect("no holder panics"),
-            _ => PeakBytes::default(),
+            Clock::Processor(peak) => [*peak.bytes.lock().expect("no holder panics"), peak.now()],
+            _ => Default::default(),
         }
     }
 }

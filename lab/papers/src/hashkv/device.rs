@@ -10,7 +10,7 @@ use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};
 use crate::kvssd_runs::failed;
 use crate::numbers::{list, ratio};
-use crate::report::rows;
+use crate::report::{bars_beside, rows};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -76,6 +76,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
         ("filters of 10 bits", keep, SMALL_PAGE_BYTES),
         ("filters of 10 bits", keep, LARGE_PAGE_BYTES),
     ];
+    let mut faster = Vec::new();
     for (has, with, page_bytes) in families {
         let designs = [
             ("leveled", with(Design::inline())),
@@ -96,30 +97,40 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
         let moved: Vec<String> = runs.iter().map(bytes).collect();
         report.show(DEVICE_BYTES_MOVED.of(&[&page, &has]), moved.join("; "));
         match page_bytes {
-            SMALL_PAGE_BYTES => judge(report, has, &runs),
+            SMALL_PAGE_BYTES => faster.push((has, judge(report, has, &runs))),
             _ => show_large(report, &runs),
         }
     }
+    draw(report, faster);
     Ok(())
+}
+
+fn draw(report: &mut PaperReport, families: Vec<(&str, [f64; 4])>) {
+    let paper = [17.1, 6.3, 0.921, 3.7];
+    let bars = families.into_iter().map(|(has, faster)| bars_beside(has, faster, paper)).collect();
+    let titles = ["Throughput of HashKV on a block SSD", "phase and rival", "times the rival's"];
+    let categories = ["load, leveled", "updates, leveled", "load, vLog", "updates, vLog"];
+    report.draw_bars("figure-5a", titles, categories, bars);
 }
 
 /// What a family does to each design.
 type Filters = fn(Design) -> Design;
 
-fn judge(report: &mut PaperReport, has: &str, runs: &[Run]) {
-    let [leveled, vlog, hashkv] = runs else { return };
-    for (row, other) in [(AGAINST_LEVELED, leveled), (AGAINST_VLOG, vlog)] {
-        let (text, faster) = hashkv.against(other);
-        report.judge(row.of(&[&has]), text, &[faster]);
-    }
+/// How many times as fast HashKV was: load and updates of leveled, then of vLog.
+fn judge(report: &mut PaperReport, has: &str, runs: &[Run]) -> [f64; 4] {
+    let [leveled, vlog, hashkv] = runs else { return [f64::NAN; 4] };
+    let [(by_leveled, updates), (by_vlog, updates_vlog)] =
+        [leveled, vlog].map(|other| hashkv.against(other));
+    report.judge(AGAINST_LEVELED.of(&[&has]), by_leveled, &[updates]);
+    report.judge(AGAINST_VLOG.of(&[&has]), by_vlog, &[updates_vlog]);
     let load = |other: &Run| {
         let unit = " per simulated second";
         ratio(hashkv.load.per_second(), other.load.per_second(), 0, unit)
     };
-    let (text, faster) = load(leveled);
-    report.judge(LOAD_LEVELED.of(&[&has]), text, &[faster]);
-    let (text, faster) = load(vlog);
-    report.judge(LOAD_VLOG.of(&[&has]), text, &[1.0, faster]);
+    let [(by_leveled, load_leveled), (by_vlog, load_vlog)] = [leveled, vlog].map(load);
+    report.judge(LOAD_LEVELED.of(&[&has]), by_leveled, &[load_leveled]);
+    report.judge(LOAD_VLOG.of(&[&has]), by_vlog, &[1.0, load_vlog]);
+    [load_leveled, updates, load_vlog, updates_vlog]
 }
 
 fn show_large(report: &mut PaperReport, runs: &[Run]) {

@@ -12,7 +12,7 @@
 //! * `sizes`: experiments 4 and 7, with half the data or less.
 //! * `files`: experiment 1 once more and experiment 5, on real files.
 //! * `device`: experiment 1 on an emulated SSD, in simulated time.
-//! * `timed`: experiments 2, 4, 6 and 7 there.
+//! * `timed`: experiments 2, 4 to 7 and 9 there.
 //! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone; `seeks` is its model
 //!   of LevelDB's seek compactions.
 //! * `designs`, `bench`: what is compared, and how it is driven.
@@ -43,7 +43,7 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
          throughput is per second of processor time on files in memory",
     );
     report.note("bytes are per byte of keys and values written by the user");
-    let parts: [Part<Context<'_>>; 15] = [
+    let parts: [Part<Context<'_>>; 17] = [
         ("overall", overall::run),
         ("updates", files::updates),
         ("device", device::updates),
@@ -58,6 +58,8 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         ("timed-sizes", timed::pairs),
         ("timed-hotness", timed::hotness),
         ("timed-selective", timed::selective),
+        ("timed-scans", timed::scans),
+        ("timed-parameters", timed::parameters),
         ("reckoned", reckoned::run),
     ];
     context.measure(context, report, &parts)

@@ -8,24 +8,26 @@ use super::designs::{
     CACHE_BYTES, COLD, Design, GROUPS, MAIN_BYTES, PROCESSOR, RECORDS, SLOT_BYTES, SLOTS, Workload,
 };
 use crate::numbers::{list, mib, percent_more, ratio};
-use crate::report::{Row, line, rows};
+use crate::report::{Row, line_beside, rows};
 use crate::sides::BUFFER;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
-use runstone_plot::{Axis, Line};
+use runstone_plot::Axis;
 
 rows! {
     SPEEDS = "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV over vLog (figure 6a)",
         "3.1 to 4.7" => NotComparable(PROCESSOR);
+    RESERVE_ALL = "2: bytes of updates at these reserves, HashKV over vLog (figure 6b)",
+        "-30.1% to -57.3%" => Ratios(&[0.699; 5]);
     RESERVE_BYTES = "2: value bytes of updates at these reserves (figure 6b)",
         "falls" => Falls;
     COLD_STREAM = "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
         "+113% to +121%, bytes -43%"
         => NotComparable("the cold stream's space is not in the reserve of the other side");
     COLD_BYTES = "6: bytes at equal space, with a cold stream over without, {} (figure 10)",
-        "0.57, -43%" => Ratios(&[0.57]);
+        "0.575, -42.5%" => Ratios(&[0.575]);
     COLD_SPEED = "6: updates at equal space, with a cold stream over without, {} (figure 10)",
-        "2.13, +113%" => NotComparable(PROCESSOR);
+        "2.213, +121.3%" => NotComparable(PROCESSOR);
     MAIN_SEGMENTS = "9: bytes of updates, main segments {} to {} KiB, reserve 20% (figure 12d)",
         "bytes fall" => Falls;
     LOG_SEGMENTS = "9: bytes of updates, log segments {} to {} KiB, reserve 20% (figure 12e)",
@@ -69,21 +71,24 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
         ),
         &values,
     );
-    let lines = |value: fn(&Phase) -> f64| -> Vec<Line> {
-        let of = |(name, phases): &(&str, Vec<Phase>)| {
-            line(name, percents(&RESERVES).zip(phases.iter().map(value)))
-        };
-        seen.iter().map(of).collect()
-    };
-    let x = Axis::linear("reserve, %");
-    let (y, speeds) = ("1000 per second of processor time", lines(|one| one.per_second() / 1e3));
-    report.draw_lines("figure-6a", "Updates", x.clone(), y, speeds);
-    report.draw_lines("figure-6b", "Bytes of updates", x, BYTES, lines(Phase::amplification));
+    let bytes: Vec<f64> =
+        hashkv.iter().zip(vlog).map(|(h, v)| h.amplification() / v.amplification()).collect();
+    report.judge(RESERVE_ALL, list(&bytes, 2), &bytes);
+    draw_reserves(report, ("figure-6b", "Bytes of updates, HashKV"), bytes, [0.427, 0.699]);
     Ok(())
 }
 
-/// The vertical axis of bytes.
-const BYTES: &str = "bytes per byte of the user";
+/// HashKV over vLog at each reserve, with both ends of what the paper says of all of them.
+pub(super) fn draw_reserves(
+    report: &mut PaperReport,
+    (figure, title): (&str, &str),
+    ratios: Vec<f64>,
+    paper: [f64; 2],
+) {
+    let marks = paper.into_iter().flat_map(|ratio| percents(&RESERVES).map(move |at| (at, ratio)));
+    let line = line_beside("over vLog", percents(&RESERVES).zip(ratios), marks);
+    report.draw_lines(figure, title, Axis::linear("reserve, %"), "times vLog's", vec![line]);
+}
 
 pub(super) fn percents(permilles: &[u32]) -> impl Iterator<Item = f64> {
     permilles.iter().map(|permille| f64::from(*permille) / 10.0)
@@ -105,7 +110,7 @@ impl Hotness {
         let update = bench.through(3)?;
         let cold = |file: &runstone::ValueUsage| file.cold.map_or(0, |cold| cold.bytes);
         let cold_bytes = bench.store.default_keyspace().value_usage().iter().map(cold).sum();
-        let peak_mib = mib(bench.peak().values);
+        let peak_mib = mib(bench.files()[0].values);
         Ok(Hotness { update, peak_mib, cold_mib: mib(cold_bytes) })
     }
 }
@@ -143,32 +148,76 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         let text = of(|phase| phase.per_second() / 1e3).0;
         report.show(COLD_SPEED.of(&[&space]), text);
     }
-    let lines = [("without", &plain), ("with a cold stream", &cooling)].map(|(name, seen)| {
-        let bytes = seen.iter().map(|one| one.update.amplification());
-        line(name, percents(&HOTNESS_RESERVES).zip(bytes))
-    });
-    let x = Axis::linear("reserve, %");
-    report.draw_lines("figure-10", "Bytes of updates", x, BYTES, lines.into());
+    let bytes = |one: &Hotness| one.update.amplification();
+    let ratios = cooling.iter().zip(&plain).map(|(cold, plain)| bytes(cold) / bytes(plain));
+    draw_hotness(report, ("figure-10", "Bytes of updates"), ratios.collect(), 0.575);
     Ok(())
 }
 
-/// One parameter of experiment 9.
-struct Sweep {
-    row: Row,
-    name: &'static str,
-    /// The setting that differs.
-    about: &'static str,
-    figure: char,
-    kib: [u64; 3],
-    with: fn(Design, &Workload, u64) -> Design,
+/// With a cold stream over without at each reserve; the paper has 20% and room for the stream.
+pub(super) fn draw_hotness(
+    report: &mut PaperReport,
+    (figure, title): (&str, &str),
+    ratios: Vec<f64>,
+    paper: f64,
+) {
+    let points = percents(&HOTNESS_RESERVES).zip(ratios);
+    let line = line_beside("with a cold stream", points, [(20.0, paper)]);
+    let y = "times those without";
+    report.draw_lines(figure, title, Axis::linear("reserve, %"), y, vec![line]);
 }
 
-const SWEEPS: [Sweep; 3] = [
+/// One parameter of experiment 9.
+pub(super) struct Sweep {
+    row: Row,
+    pub(super) name: &'static str,
+    /// The setting that differs.
+    pub(super) about: &'static str,
+    /// Its place among the figures: a to c are throughputs, d to f bytes.
+    figure: u8,
+    pub(super) kib: [u64; 3],
+    with: fn(Design, &Workload, u64) -> Design,
+    /// What the paper's text has for the largest size over the least, with a reserve of 20 and 50%.
+    bytes: [f64; 2],
+    pub(super) speed: [f64; 2],
+}
+
+pub(super) const SWEEP_RESERVES: [u32; 2] = [200, 500];
+
+impl Sweep {
+    /// The paper's configuration with a reserve, and this size of the parameter.
+    pub(super) fn design(&self, workload: &Workload, reserve: u32, kib: u64) -> Design {
+        (self.with)(Design::paper(workload).with_reserve(reserve), workload, kib << 10)
+    }
+
+    /// Over the least size, for each reserve. `first` is the letter of the first sweep's figure.
+    pub(super) fn draw(
+        &self,
+        report: &mut PaperReport,
+        (first, title): (char, &str),
+        seen: [Vec<f64>; 2],
+        paper: [f64; 2],
+    ) {
+        let sizes = || self.kib.iter().map(|kib| (*kib << 10) as f64);
+        let lines = seen.iter().zip(paper).zip(SWEEP_RESERVES).map(|((seen, paper), reserve)| {
+            let points = sizes().zip(seen.iter().map(|value| value / seen[0]));
+            let name = format!("{}% reserve", reserve / 10);
+            line_beside(&name, points, sizes().last().map(|size| (size, paper)))
+        });
+        let figure = format!("figure-12{}", (first as u8 + self.figure) as char);
+        let (title, x) = (format!("{title}: {}", self.name), Axis::bytes(self.name));
+        report.draw_lines(&figure, &title, x, "times those of the least", lines.collect());
+    }
+}
+
+pub(super) const SWEEPS: [Sweep; 3] = [
     Sweep {
         row: MAIN_SEGMENTS,
         name: "main segments",
         about: GROUPS,
-        figure: 'd',
+        figure: 0,
+        bytes: [f64::NAN; 2],
+        speed: [1.525, 1.283],
         // 16, 64 and 256 log segments, as in the paper.
         kib: [512, 2 << 10, MAIN_BYTES >> 10],
         with: |design, workload, bytes| design.sized(workload, bytes, SLOT_BYTES / 4),
@@ -177,7 +226,9 @@ const SWEEPS: [Sweep; 3] = [
         row: LOG_SEGMENTS,
         name: "log segments",
         about: SLOTS,
-        figure: 'e',
+        figure: 1,
+        bytes: [1.104, 1.0],
+        speed: [0.839, 1.0],
         kib: [32, SLOT_BYTES as u64 >> 10, 512],
         with: |design, workload, bytes| design.sized(workload, MAIN_BYTES, bytes as u32),
     },
@@ -185,7 +236,9 @@ const SWEEPS: [Sweep; 3] = [
         row: WRITE_CACHE,
         name: "write cache",
         about: BUFFER,
-        figure: 'f',
+        figure: 2,
+        bytes: [0.837, f64::NAN],
+        speed: [1.291, f64::NAN],
         kib: [64, CACHE_BYTES >> 10, 1 << 10],
         with: |design, _, bytes| design.with(|keyspace| keyspace.write_buffer_bytes = bytes),
     },
@@ -195,11 +248,8 @@ pub(super) fn segments_and_cache(context: &Context<'_>, report: &mut PaperReport
     let workload = workload(context);
     for sweep in &SWEEPS {
         let mut seen: [Vec<Phase>; 2] = [Vec::new(), Vec::new()];
-        for (phases, reserve) in seen.iter_mut().zip([200, 500]) {
-            let of = |kib: u64| {
-                let design = Design::paper(&workload).with_reserve(reserve);
-                (sweep.with)(design, &workload, kib << 10)
-            };
+        for (phases, reserve) in seen.iter_mut().zip(SWEEP_RESERVES) {
+            let of = |kib: u64| sweep.design(&workload, reserve, kib);
             let side = |kib: u64| of(kib).side(&format!("{} of {kib} KiB", sweep.name));
             report.compare(&sweep.kib.map(side), &[sweep.about])?;
             for kib in sweep.kib {
@@ -219,7 +269,7 @@ fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) 
         percent_more(first.amplification(), last.amplification())
     };
     let (at_20, at_50) = (change(&seen[0]), change(&seen[1]));
-    let Sweep { row, name, figure, kib: [least, .., most], .. } = sweep;
+    let Sweep { row, kib: [least, .., most], .. } = sweep;
     let numbers = match row.rule {
         Falls => seen[0].iter().map(Phase::amplification).collect(),
         _ => vec![1.0 + at_20 / 100.0],
@@ -233,10 +283,6 @@ fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) 
         ),
         &numbers,
     );
-    let lines = seen.iter().zip(["20% reserve", "50% reserve"]).map(|(phases, name)| {
-        let bytes = phases.iter().map(Phase::amplification);
-        line(name, sweep.kib.iter().map(|kib| (*kib << 10) as f64).zip(bytes))
-    });
-    let (figure, title) = (format!("figure-12{figure}"), format!("Bytes of updates: {name}"));
-    report.draw_lines(&figure, &title, Axis::bytes(*name), BYTES, lines.collect());
+    let bytes = seen.each_ref().map(|phases| phases.iter().map(Phase::amplification).collect());
+    sweep.draw(report, ('d', "Bytes of updates"), bytes, sweep.bytes);
 }

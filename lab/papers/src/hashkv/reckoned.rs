@@ -5,13 +5,13 @@
 use runstone::policy::options::MIN_TABLE_BYTES;
 use runstone::policy::simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
 use runstone::{KeyspaceOptions, Result, ValueOptions, ValuePlacement};
-use runstone_plot::Axis;
 
 use super::bench::{Bench, Phase};
 use super::designs::{Design, KEY_BYTES, RECORDS, Workload};
+use super::parameters::{self, draw_reserves};
 use super::seeks::{LevelDb, Looked};
 use crate::numbers::{list, ratio};
-use crate::report::{line, rows};
+use crate::report::rows;
 use crate::sides::{BUFFER, Side};
 use crate::simulated::{Writes, simulate};
 use crate::verdict::Rule::*;
@@ -41,7 +41,6 @@ rows! {
         "" => NotComparable("the paper does not count them apart");
 }
 
-const RESERVES_PERMILLE: [u32; 5] = [100, 300, 500, 700, 900];
 /// Key and value of a pair of 1 KiB, as the paper counts it.
 const PAIR_BYTES: u64 = 1024 - 8;
 /// The same with the header of its record.
@@ -50,8 +49,8 @@ const RECORD_BYTES: u64 = PAIR_BYTES + 18;
 pub(super) const POINTER_ENTRY_BYTES: u64 = KEY_BYTES as u64 + 24;
 
 /// The paper's data and sizes: all stores have the cache, which is the memtable of the leveled
-/// tree. Pointers are gathered below it in LevelDB's memtable. The model keeps every record of a log
-/// in memory, so a log is reckoned with a quarter of the data, its cache and its chunk.
+/// tree. Pointers are gathered below it in LevelDB's memtable. The model keeps every record of a
+/// log in memory, so a log is reckoned with a quarter of the data, its cache and its chunk.
 const RECORDS_AT_40_GIB: u64 = 40 << 20;
 const LOG_DIVISOR: u64 = 4;
 const CACHE_BYTES: u64 = 64 << 20;
@@ -224,7 +223,7 @@ fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         .map(|(name, memtable_bytes)| trees.side(name, memtable_bytes));
     report.compare(&sides, &[BUFFER])?;
     let mut seen: Vec<[Vec<ValueCosts>; 2]> = Vec::new();
-    for permille in RESERVES_PERMILLE {
+    for permille in parameters::RESERVES {
         context.say(&format!("40 GiB by counts, reserve {}%", permille / 10));
         seen.push([hash_groups(context, permille), log(context, permille)]);
     }
@@ -239,9 +238,8 @@ fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.show(LEVELED_MEMTABLE, over(&trees.of_pairs(MEMTABLE_BYTES, flushed)).0);
     let all = [&leveled, &vlog, &hashkv];
     report.show(TOTALS, list(all.map(|bytes| bytes.all() / GIB), 0));
-    let parts = all.map(|bytes| {
-        list([bytes.flushed, bytes.collected, bytes.tree].map(|part| part / GIB), 0)
-    });
+    let parts = all
+        .map(|bytes| list([bytes.flushed, bytes.collected, bytes.tree].map(|part| part / GIB), 0));
     report.show(PARTS, parts.join("; "));
     show_seeks(context, report, &seen[1]);
     judge_reserves(report, &seen, &|phases| trees.of_pointers(phases));
@@ -295,12 +293,8 @@ fn judge_reserves(
     };
     let [hashkv, vlog] = [values(0), values(1)];
     report.show(RESERVE_VALUES, format!("{}; {}", list(&hashkv, 2), list(&vlog, 2)));
-    let percents = || RESERVES_PERMILLE.map(|permille| f64::from(permille) / 10.0).into_iter();
-    let lines = [("HashKV", hashkv), ("vLog", vlog)]
-        .map(|(name, values)| line(name, percents().zip(values)));
-    let x = Axis::linear("reserve, %");
-    let y = "bytes of the value file per byte of the user";
-    report.draw_lines("figure-6b-40-gib", "Values at 40 GiB, by counts", x, y, lines.into());
+    let titles = ("figure-6b-40-gib", "Bytes of updates at 40 GiB by counts, HashKV");
+    draw_reserves(report, titles, ratios, [0.427, 0.699]);
 }
 
 fn hash_groups(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> {

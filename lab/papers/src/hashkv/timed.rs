@@ -1,4 +1,4 @@
-//! The throughputs of experiments 2, 4, 6 and 7 on an emulated block SSD that maps 4 KiB, in
+//! The throughputs of experiments 2, 4 to 7 and 9 on an emulated block SSD that maps 4 KiB, in
 //! simulated time, without filters and with 1 MiB of memory, as the paper's LevelDB ran. A quarter
 //! of the first experiment's data, and P2.
 
@@ -8,30 +8,43 @@ use runstone_plot::Axis;
 use super::bench::{Bench, Phase};
 use super::designs::{COLD, Design, GROUPS, RECORDS, SEPARATED, Workload};
 use super::device::{self, SMALL_PAGE_BYTES};
-use super::parameters::{HOTNESS_RESERVES, RESERVES, percents};
+use super::files;
+use super::parameters::{
+    HOTNESS_RESERVES, RESERVES, SWEEP_RESERVES, SWEEPS, draw_hotness, draw_reserves,
+};
 use super::sizes::{PAIR_BYTES, SEPARATE_AT, SHARES, SMALL_BYTES};
+use crate::engine::do_jobs;
 use crate::numbers::{list, ratio};
-use crate::report::{line, rows};
-use crate::verdict::Rule::*;
+use crate::report::{bars_beside, line_beside, rows};
+use crate::verdict::Rule::{self, *};
 use crate::{Context, PaperReport};
 
 const DATA_BYTES: u64 = RECORDS * 1024 / 4;
+const SCANS_OF_EACH: u64 = 32;
 
 rows! {
     RESERVES_VLOG = "2: updates on a block SSD, HashKV over vLog, reserve 10 to 90% (figure 6a)",
         "3.1 to 4.7" => Ratios(&[3.1; 5]);
     PAIRS_LEVELED = "4: updates of 4 KiB on a block SSD, HashKV over leveled (figure 8a)",
         "15.5" => Ratios(&[15.5]);
-    PAIRS_LEVELED_ALL = "4: the same for 256 B, 1, 4, 16, 64 KiB (figure 8a)",
-        "below 1 at 256 B" => NotComparable("the figure prints no numbers for the others");
+    PAIRS_LEVELED_SMALL = "4: the same for 256 B (figure 8a)",
+        "below 1" => Falls;
+    PAIRS_LEVELED_ALL = "4: the same for 1, 16, 64 KiB (figure 8a)",
+        "" => NotComparable("the text has no numbers for these");
     PAIRS_VLOG = "4: updates of 256 B, 1, 4 KiB on a block SSD, HashKV over vLog (figure 8a)",
         "2.2 to 5.1" => Ratios(&[2.2, 2.2, 2.2]);
-    PAIRS_VLOG_LARGE = "4: the same for 16, 64 KiB (figure 8a)",
-        "0.89 at 64 KiB" => NotComparable("the text has 64 KiB only, where both designs converge");
+    PAIRS_VLOG_LARGE = "4: the same for 64 KiB (figure 8a)",
+        "0.893, -10.7%" => Ratios(&[0.893]);
+    SCANS = "5: scans of 1 MiB of a block SSD, HashKV over leveled: 256 B, 1, 4 KiB (figure 9)",
+        "0.30, 0.637, 1.942" => Ratios(&[0.30, 0.637, 1.942]);
+    SCANS_VLOG = "5: the same over vLog (figure 9)",
+        "similar" => Alike(0.1);
     COLD_SPEED = "6: updates on a block SSD, with a cold stream over without, {} (figure 10)",
-        "2.13, +113%" => Ratios(&[2.13]);
+        "2.213, +121.3%" => Ratios(&[2.213]);
     SELECTIVE = "7: updates on a block SSD, selective over all apart, 1:2, 2:1, large {} (fig. 11)",
         "{}" => Ratios(&[1.232, 2.18]);
+    SWEEP = "9: updates on a block SSD, {} from {} to {} KiB, reserve 20, 50% (figure 12{})",
+        "{}" => Ratios(&[1.525, 1.283]);
 }
 
 /// P2 of a design, as the paper's LevelDB ran.
@@ -51,27 +64,22 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
         [Design::paper(&workload), Design::paper_vlog(&workload)].map(Design::without_filters);
     let [hashkv, vlog] = &designs;
     report.compare(&[hashkv.side("HashKV"), vlog.side("vLog")], &[])?;
-    let (mut speeds, mut ratios) = ([vec![], vec![]], vec![]);
+    let mut ratios = vec![];
     for permille in RESERVES {
         context.say(&format!("experiment 2 on flash: reserve {}%", permille / 10));
         let run =
             |design: &Design| measure(context, &design.clone().with_reserve(permille), &workload);
         let [hashkv, vlog] = [run(hashkv)?, run(vlog)?];
         ratios.push(faster(&hashkv, &vlog));
-        speeds[0].push(hashkv.per_second() / 1e3);
-        speeds[1].push(vlog.per_second() / 1e3);
     }
     report.judge(RESERVES_VLOG, list(&ratios, 2), &ratios);
-    let lines = ["HashKV", "vLog"].into_iter().zip(speeds);
-    let lines = lines.map(|(name, speeds)| line(name, percents(&RESERVES).zip(speeds))).collect();
-    let (x, y) = (Axis::linear("reserve, %"), "1000 per simulated second");
-    report.draw_lines("figure-6a-device", "Updates on a block SSD", x, y, lines);
+    let titles = ("figure-6a", "Updates on a block SSD, HashKV");
+    draw_reserves(report, titles, ratios, [3.1, 4.7]);
     Ok(())
 }
 
 pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let (mut leveled, mut vlogs) = (Vec::new(), Vec::new());
-    let mut speeds = [vec![], vec![], vec![]];
     let names = ["leveled", "vLog", "HashKV"];
     for pair_bytes in PAIR_BYTES {
         context.say(&format!("experiment 4 on flash: pairs of {pair_bytes} bytes"));
@@ -81,29 +89,107 @@ pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<(
             .map(Design::without_filters);
         let sides: Vec<_> = names.iter().zip(&designs).map(|(name, one)| one.side(name)).collect();
         report.compare(&sides, &[])?;
-        let mut phases = Vec::new();
-        for (design, speeds) in designs.iter().zip(&mut speeds) {
-            let phase = measure(context, design, &workload)?;
-            speeds.push(phase.mib_per_second());
-            phases.push(phase);
-        }
-        leveled.push(faster(&phases[2], &phases[0]));
-        vlogs.push(faster(&phases[2], &phases[1]));
+        let run = |design: &Design| measure(context, design, &workload);
+        let [inline, vlog, hashkv] = &designs;
+        let hashkv = run(hashkv)?;
+        leveled.push(faster(&hashkv, &run(inline)?));
+        vlogs.push(faster(&hashkv, &run(vlog)?));
     }
     report.judge(PAIRS_LEVELED, list(&leveled[2..3], 2), &leveled[2..3]);
-    report.show(PAIRS_LEVELED_ALL, list(&leveled, 2));
+    report.judge(PAIRS_LEVELED_SMALL, list(&leveled[..1], 2), &[1.0, leveled[0]]);
+    report.show(PAIRS_LEVELED_ALL, list([leveled[1], leveled[3], leveled[4]], 2));
     report.judge(PAIRS_VLOG, list(&vlogs[..3], 2), &vlogs[..3]);
-    report.show(PAIRS_VLOG_LARGE, list(&vlogs[3..], 2));
-    let bytes = || PAIR_BYTES.map(|bytes| bytes as f64).into_iter();
-    let lines = names.into_iter().zip(speeds).map(|(name, speeds)| line(name, bytes().zip(speeds)));
-    let y = "MiB per simulated second";
-    let x = Axis::bytes("pair");
-    report.draw_lines("figure-8a-device", "Updates on a block SSD", x, y, lines.collect());
+    report.judge(
+        PAIRS_VLOG_LARGE,
+        format!("{:.2}; of 16 KiB {:.2}", vlogs[4], vlogs[3]),
+        &vlogs[4..],
+    );
+    let points = |ratios: Vec<f64>| PAIR_BYTES.into_iter().map(|bytes| bytes as f64).zip(ratios);
+    let at = |kib: f64, ratio: f64| (kib * 1024.0, ratio);
+    let range = [2.2, 5.1].into_iter().flat_map(|ratio| [0.25, 1.0, 4.0].map(|kib| at(kib, ratio)));
+    let lines = vec![
+        line_beside("over leveled", points(leveled), [at(4.0, 15.5)]),
+        line_beside("over vLog", points(vlogs), range.chain([at(64.0, 0.893)])),
+    ];
+    let (title, x) = ("Updates on a block SSD, HashKV", Axis::bytes("pair"));
+    report.draw_lines("figure-8a", title, x, "times the rival's", lines);
+    Ok(())
+}
+
+/// Scans of what was loaded, with hardly any memory, one read after the other: a device that reads
+/// several pages at once would show more of the reads ahead.
+pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let (mut leveled, mut vlogs) = (Vec::new(), Vec::new());
+    for pair_bytes in files::PAIR_BYTES {
+        context.say(&format!("experiment 5 on flash: pairs of {pair_bytes} bytes"));
+        let workload =
+            Workload::of_pairs(context.scaled(DATA_BYTES / pair_bytes as u64), pair_bytes);
+        let designs = [Design::inline(), Design::paper_vlog(&workload), Design::paper(&workload)]
+            .map(Design::without_filters);
+        let sides = ["leveled", "vLog", "HashKV"].into_iter().zip(&designs);
+        report.compare(&sides.map(|(name, one)| one.side(name)).collect::<Vec<_>>(), &[])?;
+        let mut speeds = Vec::new();
+        for design in &designs {
+            let device = device::create(device::geometry(context, SMALL_PAGE_BYTES))?;
+            let mut bench = Bench::on_device(design, &workload, &device)?;
+            bench.load()?;
+            bench.store.flush()?;
+            do_jobs(&bench.store)?;
+            bench.phase()?;
+            let entries = files::SCAN_BYTES / pair_bytes as u64;
+            speeds.push(bench.scans(SCANS_OF_EACH, entries)?.mib_per_second());
+        }
+        leveled.push(speeds[2] / speeds[0]);
+        vlogs.push(speeds[2] / speeds[1]);
+    }
+    report.judge(SCANS, list(&leveled, 2), &leveled);
+    let apart: Vec<f64> = vlogs.iter().map(|ratio| ratio.max(ratio.recip())).collect();
+    report.judge(SCANS_VLOG, list(&vlogs, 2), &[&[1.0], &apart[..]].concat());
+    let titles = ["Scans of 1 MiB of a block SSD, HashKV", "pair", "times the rival's"];
+    let bars = vec![
+        bars_beside("over leveled", leveled, [0.30, 0.637, 1.942]),
+        bars_beside("over vLog", vlogs, []),
+    ];
+    report.draw_bars("figure-9", titles, files::PAIR_BYTES.map(|bytes| format!("{bytes} B")), bars);
+    Ok(())
+}
+
+/// Experiment 9's throughputs.
+pub(super) fn parameters(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
+    let papers: [(&str, Rule); 3] = [
+        ("+52.5%, +28.3%", Ratios(&[1.525, 1.283])),
+        ("-16.1%, almost unchanged", Ratios(&[0.839])),
+        ("+29.1% at 20%", Ratios(&[1.291])),
+    ];
+    for ((sweep, (paper, rule)), letter) in SWEEPS.iter().zip(papers).zip(["a", "b", "c"]) {
+        let mut seen = [Vec::new(), Vec::new()];
+        for (speeds, reserve) in seen.iter_mut().zip(SWEEP_RESERVES) {
+            // The largest write cache needs more memory than the other experiments have.
+            let of = |kib: u64| Design {
+                memory_bytes: 4 << 20,
+                ..sweep.design(&workload, reserve, kib).without_filters()
+            };
+            let side = |kib: u64| of(kib).side(&format!("{} of {kib} KiB", sweep.name));
+            report.compare(&sweep.kib.map(side), &[sweep.about])?;
+            context.say(&format!("experiment 9 on flash: {}, {}%", sweep.name, reserve / 10));
+            for kib in sweep.kib {
+                speeds.push(measure(context, &of(kib), &workload)?.per_second());
+            }
+        }
+        let change = |speeds: &Vec<f64>| speeds[2] / speeds[0];
+        let changes = seen.each_ref().map(change);
+        let judged = if letter == "a" { &changes[..] } else { &changes[..1] };
+        let row = SWEEP.of(&[&sweep.name, &sweep.kib[0], &sweep.kib[2], &letter, &paper]).by(rule);
+        report.judge(row, list(changes, 2), judged);
+        sweep.draw(report, ('a', "Updates on a block SSD"), seen, sweep.speed);
+    }
     Ok(())
 }
 
 pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
+    let mut gains = Vec::new();
     for permille in HOTNESS_RESERVES {
         let space = format!("{}% reserved in all", permille / 10);
         context.say(&format!("experiment 6 on flash: {space}"));
@@ -114,15 +200,17 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         let (plain, cold) = (plain?, cold?);
         let (text, gain) = ratio(cold.per_second() / 1e3, plain.per_second() / 1e3, 2, "");
         report.judge(COLD_SPEED.of(&[&space]), text, &[gain]);
+        gains.push(gain);
     }
+    draw_hotness(report, ("figure-10-device", "Updates on a block SSD"), gains, 2.213);
     Ok(())
 }
 
 pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    for (large_bytes, paper, rule) in [
-        (1 << 10, "1.23 to 2.18", Ratios(&[1.232, 2.18])),
-        (4 << 10, "1.19 to 1.52", Ratios(&[1.192, 1.521])),
-    ] {
+    let mut series = Vec::new();
+    for (large_bytes, paper, ends) in
+        [(1 << 10, "1.23 to 2.18", &[1.232, 2.18]), (4 << 10, "1.19 to 1.52", &[1.192, 1.521])]
+    {
         let mut gains = Vec::new();
         for (name, small, large) in SHARES {
             context.say(&format!("experiment 7 on flash: {name}, {large_bytes} bytes"));
@@ -136,8 +224,12 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             let apart = measure(context, &apart, &workload)?;
             gains.push(faster(&measure(context, &selective, &workload)?, &apart));
         }
-        let row = SELECTIVE.of(&[&large_bytes, &paper]).by(rule);
+        let row = SELECTIVE.of(&[&large_bytes, &paper]).by(Ratios(ends));
         report.judge(row, list(&gains, 2), &[gains[0], gains[2]]);
+        let name = format!("large pairs of {large_bytes}");
+        series.push(bars_beside(&name, gains, [ends[0], f64::NAN, ends[1]]));
     }
+    let titles = ["Updates on a block SSD, selective", "small to large pairs", "times all apart"];
+    report.draw_bars("figure-11-device", titles, SHARES.map(|(name, ..)| name), series);
     Ok(())
 }
