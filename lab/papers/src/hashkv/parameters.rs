@@ -202,7 +202,7 @@ impl Sweep {
         let lines = seen.iter().zip(paper).zip(SWEEP_RESERVES).map(|((seen, paper), reserve)| {
             let points = sizes().zip(seen.iter().map(|value| value / seen[0]));
             let name = format!("{}% reserve", reserve / 10);
-            line_beside(&name, points, sizes().last().map(|size| (size, paper)))
+            line_beside(&name, points, sizes().next_back().map(|size| (size, paper)))
         });
         let figure = format!("figure-12{}", (first as u8 + self.figure) as char);
         let (title, x) = (format!("{title}: {}", self.name), Axis::bytes(self.name));
