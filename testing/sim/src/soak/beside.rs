@@ -1,11 +1,15 @@
-//! Two keyspaces beside those of the model: one of counters under a merge operator, one that only
-//! loads fill. What they hold follows from the number of operations alone, so neither process keeps
-//! a model of it.
+//! Keyspaces beside those of the model: one of counters under a merge operator, one that only loads
+//! fill, one under a compaction filter that removes and changes, and an account book for transactions
+//! of other threads. What the first three hold follows from the number of operations alone, so
+//! neither process keeps a model of it; the accounts always add up to nothing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use runstone::{
-    Error, Keyspace, KeyspaceOptions, ReadOptions, Snapshot, SortedWriter, Store, ValueOptions,
+    CompactionFilter, Error, FilterDecision, Keyspace, KeyspaceOptions, ReadOptions, Snapshot,
+    SortedWriter, Store, Transaction, TransactionOptions, ValueOptions, ValuePlacement,
+    WriteOptions,
 };
 
 use super::text;
@@ -19,24 +23,107 @@ const OPERATIONS_PER_LOAD: u64 = 2_000;
 const LOADED_RANGES: u64 = 12;
 const KEYS_PER_LOAD: u64 = 300;
 
-/// The two keyspaces.
+/// Keys under the filter, a third of each kind.
+const SWEPT_KEYS: u64 = 300;
+const KINDS: [&str; 3] = ["kept", "done", "gone"];
+/// What the filter makes of values of the second kind.
+const SWEPT: u64 = u64::MAX;
+const ACCOUNTS: [&str; 2] = ["a", "b"];
+
+/// See the module docs.
 #[derive(Debug)]
 pub(super) struct Beside {
     counters: Keyspace,
     loaded: Keyspace,
+    swept: Keyspace,
+    accounts: Keyspace,
+}
+
+/// Removes one kind of keys and changes another.
+#[derive(Debug)]
+pub(super) struct Sweeper;
+
+impl CompactionFilter for Sweeper {
+    fn name(&self) -> &str {
+        "sweeper"
+    }
+
+    fn decide(&self, _level: u32, key: &[u8], _value: &[u8]) -> FilterDecision {
+        match &key[..4] {
+            b"done" => FilterDecision::Change(SWEPT.to_le_bytes().to_vec()),
+            b"gone" => FilterDecision::Remove,
+            _ => FilterDecision::Keep,
+        }
+    }
 }
 
 impl Beside {
     /// Opens them with the tree of `options`, values inline: operands and loads of old keys are
     /// refused beside some other placements.
     pub(super) fn open(store: &Store, mut options: KeyspaceOptions) -> Result<Beside, Error> {
+        options.merge_operator.clear();
+        options.compaction_filter = Sweeper.name().to_string();
+        let is_grouped = options.values.placement == ValuePlacement::HashGrouped;
+        if is_grouped && !options.values.writes_back() {
+            options.values.separate_at = 1;
+        } else {
+            options.values = ValueOptions::default();
+        }
+        let swept = store.open_keyspace("swept", Some(options.clone()))?;
         options.values = ValueOptions::default();
         options.compaction_filter.clear();
-        options.merge_operator.clear();
         let loaded = store.open_keyspace("loaded", Some(options.clone()))?;
+        let accounts = store.open_keyspace("accounts", Some(options.clone()))?;
         options.merge_operator = "add-u64".to_string();
         let counters = store.open_keyspace("counters", Some(options))?;
-        Ok(Beside { counters, loaded })
+        Ok(Beside { counters, loaded, swept, accounts })
+    }
+
+    /// What operation `number` writes under the filter.
+    pub(super) fn swept(&self, number: u64) -> (&Keyspace, String, [u8; 8]) {
+        (&self.swept, swept_key(number % SWEPT_KEYS), number.to_le_bytes())
+    }
+
+    /// Moves something from one account to the other, in each kind of transaction by turns. Returns
+    /// whether that went through; another thread may have been in the way.
+    pub(super) fn transfer(&self, store: &Store, turn: u64) -> Result<bool, String> {
+        let [from, to] = match turn % 2 {
+            0 => [0, 1],
+            _ => [1, 0],
+        };
+        let options = match turn % 3 {
+            0 => TransactionOptions::default(),
+            1 => TransactionOptions::serializable(),
+            _ => TransactionOptions::pessimistic(),
+        };
+        let is_locked = turn % 3 == 2;
+        let work = || -> Result<(), Error> {
+            let mut transaction = store.begin(options)?;
+            for (account, change) in [(from, -1), (to, 1)] {
+                let account = ACCOUNTS[account];
+                let old = balance(&mut transaction, &self.accounts, account, is_locked)?;
+                transaction.put(&self.accounts, account, (old + change).to_le_bytes())?;
+            }
+            transaction.commit(WriteOptions::default())
+        };
+        match work() {
+            Ok(()) => Ok(true),
+            Err(Error::Conflict { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. }) => {
+                Ok(false)
+            }
+            Err(error) => Err(format!("transfer: {error}")),
+        }
+    }
+
+    /// Whether the accounts of a store add up to nothing.
+    pub(super) fn check_accounts(store: &Store, snapshot: &Snapshot) -> Result<(), String> {
+        let Ok(accounts) = store.keyspace("accounts") else { return Ok(()) };
+        let values = accounts.multi_get_at(&ACCOUNTS, snapshot).map_err(text)?;
+        let numbers = values.iter().map(|value| value.as_deref().map_or(0, number_of));
+        match numbers.clone().sum::<i64>() {
+            0 => Ok(()),
+            _ => Err(format!("the accounts hold {:?}", numbers.collect::<Vec<_>>())),
+        }
     }
 
     /// The counter of operation `number`, which raises or deletes it.
@@ -78,9 +165,15 @@ impl Beside {
         outcome
     }
 
-    /// Compares both with what they hold after `count` operations. Without a snapshot nobody else
-    /// may write; with one, `count` is the number at that moment.
-    pub(super) fn check(&self, count: u64, snapshot: Option<&Snapshot>) -> Result<(), String> {
+    /// Compares all with what they hold after `count` operations. Without a snapshot nobody else may
+    /// write; with one, `count` is the number at that moment. If everything `is_compacted`, the
+    /// filter has seen it.
+    pub(super) fn check(
+        &self,
+        count: u64,
+        snapshot: Option<&Snapshot>,
+        is_compacted: bool,
+    ) -> Result<(), String> {
         let of = |keyspace: &Keyspace| {
             let read = ReadOptions::default();
             let read = snapshot.map_or(read.clone(), |snapshot| read.at(snapshot));
@@ -100,6 +193,7 @@ impl Beside {
         if found != expected {
             return Err(format!("counters after {count}: expected {expected:?}, found {found:?}"));
         }
+        check_swept(&of(&self.swept)?, count, is_compacted)?;
         let found = of(&self.loaded)?;
         // The load before the next operation may be there already.
         let next = count + 1;
@@ -112,6 +206,52 @@ impl Beside {
             false => Err(format!("loads after {count}: {} entries are there", found.len())),
         }
     }
+}
+
+/// Compares what is under the filter: of a kind that it changes or removes, the last write or what
+/// the filter made of it, and nothing older.
+fn check_swept(found: &[(String, u64)], count: u64, is_compacted: bool) -> Result<(), String> {
+    let found: BTreeMap<&str, u64> = found.iter().map(|(key, value)| (&key[..], *value)).collect();
+    let is_known = |key: &&str| (0..SWEPT_KEYS).any(|index| swept_key(index) == **key);
+    if let Some(key) = found.keys().find(|key| !is_known(key)) {
+        return Err(format!("{key} was never written"));
+    }
+    for index in 0..SWEPT_KEYS {
+        let key = swept_key(index);
+        let seen = found.get(&key[..]).copied();
+        let last = count.checked_sub(index).map(|since| count - since % SWEPT_KEYS);
+        let last = last.filter(|number| *number > 0);
+        let filtered = match index % 3 {
+            0 => last,
+            1 => last.map(|_| SWEPT),
+            _ => None,
+        };
+        if seen != filtered && (seen != last || is_compacted) {
+            return Err(format!("{key} after {count}: {seen:?}, written {last:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn swept_key(index: u64) -> String {
+    format!("{}{index:03}", KINDS[(index % 3) as usize])
+}
+
+fn balance(
+    transaction: &mut Transaction,
+    accounts: &Keyspace,
+    account: &str,
+    is_locked: bool,
+) -> Result<i64, Error> {
+    let value = match is_locked {
+        true => transaction.get_for_update(accounts, account)?,
+        false => transaction.get(accounts, account)?,
+    };
+    Ok(value.as_deref().map_or(0, number_of))
+}
+
+fn number_of(value: &[u8]) -> i64 {
+    value.try_into().map_or(0, i64::from_le_bytes)
 }
 
 fn counter_key(counter: u64) -> String {

@@ -1,9 +1,9 @@
 //! The process that is killed: one thread writes, reads back, holds values and takes snapshots, one
-//! checks those after a while, one collects.
+//! checks those after a while, two move something between accounts, one collects and makes
+//! checkpoints.
 //!
-//! Lines that it prints: `at N` (operations up to N are acknowledged), `collections N` and
-//! `snapshots N` (how many it has seen since it began). It ends by itself only if something is
-//! wrong, with the reason on its standard error.
+//! Lines that it prints: `at N` (operations up to N are acknowledged), and `told`, with the numbers
+//! of [`TOLD`]. It ends by itself only if something is wrong, with the reason on its standard error.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -12,11 +12,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use runstone::{
-    Batch, Error, Keyspace, Snapshot, Store, Transaction, TransactionOptions, Value, WriteOptions,
+    Batch, Error, Keyspace, Options, Snapshot, Store, Transaction, TransactionOptions, Value,
+    WriteOptions,
 };
 
+use super::beside::Beside;
 use super::{
-    COUNT_KEY, Change, LASTING, Model, Opened, PASSING, Soak, count_in, difference, key_of,
+    COUNT_KEY, Change, LASTING, Model, Opened, PASSING, Soak, TOLD, count_in, difference, key_of,
     keyspace_of, model_in, number_in, text, value_of,
 };
 use crate::random::Random;
@@ -40,18 +42,48 @@ pub fn run(soak: &Soak, opening: u64) -> String {
         Ok(opened) => opened,
         Err(error) => return format!("open: {error}"),
     };
-    let checked = AtomicU64::new(0);
+    let done = Done::default();
     let (sender, receiver) = sync_channel(2);
     let mut random = Random::new(soak.seed ^ (opening << 20));
     let mut other = Random::new(random.draw());
     let mut pause = Random::new(random.draw());
-    let (opened, checked) = (&opened, &checked);
+    let (opened, done) = (&opened, &done);
     std::thread::scope(|scope| {
-        scope.spawn(move || end_on(check_snapshots(opened, receiver, checked, &mut other)));
-        scope.spawn(move || end_on(collect(&opened.store, &mut pause)));
-        end_on(write(soak, opened, &sender, checked, &mut random));
+        scope.spawn(move || end_on(check_snapshots(opened, receiver, done, &mut other)));
+        scope.spawn(move || end_on(maintain(soak, &opened.store, done, &mut pause)));
+        for thread in 0..2 {
+            scope.spawn(move || end_on(transfer(opened, thread, done)));
+        }
+        end_on(write(soak, opened, &sender, done, &mut random));
     });
     "the writer ended".to_string()
+}
+
+/// What the threads have done.
+#[derive(Debug, Default)]
+struct Done {
+    snapshots: AtomicU64,
+    transfers: AtomicU64,
+    conflicts: AtomicU64,
+    checkpoints: AtomicU64,
+}
+
+impl Done {
+    /// In the order of [`TOLD`].
+    fn told(&self, store: &Store) -> [u64; TOLD.len()] {
+        let counters = store.metrics().counters;
+        [
+            self.snapshots.load(Relaxed),
+            counters.value_collections,
+            self.transfers.load(Relaxed),
+            self.conflicts.load(Relaxed),
+            self.checkpoints.load(Relaxed),
+            counters.bulk_loads,
+            counters.entries_expired,
+            counters.entries_removed_by_filters,
+            counters.operands_folded,
+        ]
+    }
 }
 
 /// Ends the process when a thread finds something wrong, because the others would go on.
@@ -66,7 +98,7 @@ fn write(
     soak: &Soak,
     opened: &Opened,
     sender: &SyncSender<(Snapshot, Model)>,
-    checked: &AtomicU64,
+    done: &Done,
     random: &mut Random,
 ) -> Result<(), String> {
     let Opened { store, keyspaces, beside } = opened;
@@ -86,9 +118,8 @@ fn write(
             writeln!(out, "at {number}").map_err(text)?;
         }
         if number % (64 * OPERATIONS_PER_LINE) == 0 {
-            let collections = store.metrics().counters.value_collections;
-            writeln!(out, "collections {collections}").map_err(text)?;
-            writeln!(out, "snapshots {}", checked.load(Relaxed)).map_err(text)?;
+            let told = done.told(store).map(|count| count.to_string());
+            writeln!(out, "told {}", told.join(" ")).map_err(text)?;
         }
         if random.one_in(2) {
             held.push_back(check_one(keyspaces, &model, random.below(soak.keys))?);
@@ -152,6 +183,8 @@ macro_rules! adds_to {
                 true => writes.delete(counters, counter)?,
                 false => writes.merge(counters, counter, 1u64.to_le_bytes())?,
             }
+            let (swept, key, value) = opened.beside.swept(number);
+            writes.put(swept, key, value)?;
             writes.put(&opened.keyspaces[0], COUNT_KEY, number.to_le_bytes())
         }
     };
@@ -173,7 +206,7 @@ fn check_one(keyspaces: &[Keyspace], model: &Model, key: u64) -> Result<Held, St
 fn check_snapshots(
     Opened { store, keyspaces, beside }: &Opened,
     receiver: Receiver<(Snapshot, Model)>,
-    checked: &AtomicU64,
+    done: &Done,
     random: &mut Random,
 ) -> Result<(), String> {
     for (snapshot, model) in receiver {
@@ -183,15 +216,43 @@ fn check_snapshots(
             return Err(format!("a snapshot changed: {what}"));
         }
         let count = store.default_keyspace().get_at(COUNT_KEY, &snapshot).map_err(text)?;
-        beside.check(number_in(count), Some(&snapshot))?;
-        checked.fetch_add(1, Relaxed);
+        beside.check(number_in(count), Some(&snapshot), false)?;
+        Beside::check_accounts(store, &snapshot)?;
+        done.snapshots.fetch_add(1, Relaxed);
     }
     Ok(())
 }
 
-fn collect(store: &Store, random: &mut Random) -> Result<(), String> {
+/// Moves something between the accounts, in the way of the other thread that does.
+fn transfer(opened: &Opened, thread: u64, done: &Done) -> Result<(), String> {
+    for turn in thread.. {
+        let counted = match opened.beside.transfer(&opened.store, turn)? {
+            true => &done.transfers,
+            false => &done.conflicts,
+        };
+        counted.fetch_add(1, Relaxed);
+        // The writer of the model is to have most of the store.
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    Ok(())
+}
+
+/// Collects values, and now and then makes a checkpoint and looks into it.
+fn maintain(soak: &Soak, store: &Store, done: &Done, random: &mut Random) -> Result<(), String> {
+    let path = soak.directory.with_extension("checkpoint");
     loop {
         std::thread::sleep(Duration::from_millis(random.below(400)));
         store.collect_values().map_err(|error| format!("collect: {error}"))?;
+        if random.one_in(4) {
+            // One of a process that was killed may be there.
+            let _ = std::fs::remove_dir_all(&path);
+            store.checkpoint(&path).map_err(|error| format!("checkpoint: {error}"))?;
+            let options = Options { read_only: true, ..Options::default() };
+            let copy = Store::open(&path, options).map_err(|error| format!("copy: {error}"))?;
+            Beside::check_accounts(&copy, &copy.snapshot())?;
+            drop(copy);
+            let _ = std::fs::remove_dir_all(&path);
+            done.checkpoints.fetch_add(1, Relaxed);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Random work in a process that is killed, for as long as one likes: puts between small and large,
-//! some of which expire, deletes of keys and ranges, counters, loads, transactions, snapshots held,
-//! collection, `kill -9` at any moment, reopening.
+//! some of which expire, deletes of keys and ranges, counters, loads, a compaction filter,
+//! transactions of several threads, checkpoints, snapshots held, collection, `kill -9` at any
+//! moment, reopening.
 //!
 //! 1. The operations are a function of seed and number, so that both processes know them. Each is
 //!    one batch or transaction, which also writes its number.
@@ -21,6 +22,7 @@ mod parent;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::{
@@ -28,7 +30,7 @@ use runstone::{
     Store, Value, ValueOptions, ValuePlacement,
 };
 
-use beside::Beside;
+use beside::{Beside, Sweeper};
 pub use child::run as run_child;
 pub use parent::{Totals, run};
 
@@ -68,6 +70,18 @@ const GROUPS: u32 = 8;
 const SLOT_BYTES: u64 = 64 << 10;
 const RESERVE_PERMILLE: u64 = 300;
 const VLOG_CHUNK_BYTES: u64 = 256 << 10;
+/// What children count since they began, in the order of their lines and of [`Totals`].
+const TOLD: [&str; 9] = [
+    "snapshots",
+    "collections",
+    "transfers",
+    "conflicts",
+    "checkpoints",
+    "loads",
+    "expired",
+    "removed by a filter",
+    "operands folded",
+];
 /// Header and key of a record in a value file.
 const RECORD_BYTES: u64 = 18 + 7;
 /// Bytes of a tag in the footer.
@@ -144,6 +158,7 @@ impl Soak {
         options.memory_budget_bytes = 16 << 20;
         options.wal_segment_bytes = 512 << 10;
         options.max_wal_bytes = Options::default().max_wal_bytes;
+        options.compaction_filters.push(Arc::new(Sweeper));
         if let Some(keyspace) = &mut options.keyspace {
             keyspace.write_buffer_bytes = 512 << 10;
             keyspace.values = values;

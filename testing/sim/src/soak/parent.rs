@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use runstone::{Keyspace, ValuePlacement};
 
+use super::beside::Beside;
 use super::{
     GROUPS, Model, Opened, RECORD_BYTES, RESERVE_PERMILLE, SEPARATE_AT, SLOT_BYTES, Soak,
-    TAG_FOOTER_BYTES, VLOG_CHUNK_BYTES, count_in, difference, model_in, text,
+    TAG_FOOTER_BYTES, TOLD, VLOG_CHUNK_BYTES, count_in, difference, model_in, text,
 };
 use crate::random::Random;
 
@@ -22,10 +23,8 @@ pub struct Totals {
     pub operations: u64,
     /// Times that everything was compared after a kill.
     pub checks: u64,
-    /// Snapshots that children compared.
-    pub snapshots: u64,
-    /// Collections of values that children saw.
-    pub collections: u64,
+    /// What children told of, in the order of `TOLD`.
+    pub told: [u64; TOLD.len()],
     /// Times that the space was measured.
     pub settled: u64,
     /// Most bytes of slots in use per thousand bytes of records, everything compacted and
@@ -35,15 +34,15 @@ pub struct Totals {
 
 impl fmt::Display for Totals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = self.told.iter().zip(TOLD).map(|(count, what)| format!("{count} {what}"));
         write!(
             f,
-            "{} operations, {} kills, {} comparisons, {} snapshots, {} collections, \
+            "{} operations, {} kills, {} comparisons, {}, \
              space at most {}.{:03} of the data in {} looks",
             self.operations,
             self.kills,
             self.checks,
-            self.snapshots,
-            self.collections,
+            told.collect::<Vec<_>>().join(", "),
             self.worst_permille / 1000,
             self.worst_permille % 1000,
             self.settled
@@ -55,8 +54,7 @@ impl fmt::Display for Totals {
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     at: u64,
-    snapshots: u64,
-    collections: u64,
+    told: [u64; TOLD.len()],
 }
 
 /// Kills children for `time`; `command` starts one for an opening. `say` hears of progress.
@@ -82,8 +80,7 @@ pub fn run(
         let said = kill_after(command(opening), Duration::from_millis(random.below(most)))?;
         promised = promised.max(said.at);
         totals.kills += 1;
-        totals.snapshots += said.snapshots;
-        totals.collections += said.collections;
+        totals.told.iter_mut().zip(said.told).for_each(|(total, count)| *total += count);
         // Sometimes the next child recovers the store instead of the parent.
         let is_last = started.elapsed() >= time;
         if is_last || !random.one_in(3) {
@@ -119,12 +116,15 @@ fn listen(out: ChildStdout) -> Said {
     for line in BufReader::new(out).lines() {
         // The last line may be cut off. A number that lost digits only promises less.
         let Ok(line) = line else { break };
-        let Some((word, number)) = line.split_once(' ') else { continue };
-        let Ok(number) = number.parse::<u64>() else { continue };
-        match word {
-            "at" => said.at = said.at.max(number),
-            "snapshots" => said.snapshots = said.snapshots.max(number),
-            "collections" => said.collections = said.collections.max(number),
+        let mut words = line.split(' ');
+        let word = words.next();
+        let numbers: Vec<u64> = words.map_while(|number| number.parse().ok()).collect();
+        match (word, &numbers[..]) {
+            (Some("at"), [number]) => said.at = said.at.max(*number),
+            (Some("told"), numbers) => {
+                let told = said.told.iter_mut().zip(numbers);
+                told.for_each(|(most, count)| *most = (*most).max(*count));
+            }
             _ => {}
         }
     }
@@ -149,17 +149,20 @@ fn check(
     soak.replay(model, totals.operations + 1, count);
     totals.operations = count;
     totals.checks += 1;
-    let compare = |when: &str| match difference(model, &model_in(&keyspaces, None)?) {
-        None => beside.check(count, None).map_err(|what| format!("{when}: {what}")),
+    let compare = |when: &str, is_compacted| match difference(model, &model_in(&keyspaces, None)?) {
+        None => beside
+            .check(count, None, is_compacted)
+            .and_then(|()| Beside::check_accounts(&store, &store.snapshot()))
+            .map_err(|what| format!("{when}: {what}")),
         Some(what) => Err(format!("{when}, after {count} operations: {what}")),
     };
-    compare("after a kill")?;
+    compare("after a kill", false)?;
     if settles {
         store.compact().map_err(|error| format!("compact: {error}"))?;
         if let [keyspace] = &keyspaces[..] {
             check_space(keyspace, model, totals)?;
         }
-        compare("compacted and collected")?;
+        compare("compacted and collected", true)?;
         let report = store.verify().map_err(text)?;
         if !report.is_clean() {
             return Err(format!("verify: {:?}", report.damage));
