@@ -36,7 +36,7 @@ fn a_hole(path: &std::path::Path, keys: u64) -> Result<()> {
     let (took, ()) = timed(|| keyspace.delete_range(key(from)..key(to)))?;
     println!("delete {} of {keys} keys by one call: {took:?}", to - from);
     let mut cursor = keyspace.cursor(ReadOptions::default())?;
-    cursor.seek(&key(from - 1))?;
+    cursor.seek(key(from - 1))?;
     let (took, ()) = timed(|| cursor.next())?;
     assert_eq!(cursor.key(), key(to));
     println!("step across the hole: {took:?}");

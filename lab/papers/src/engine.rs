@@ -251,7 +251,7 @@ impl Loaded {
     pub fn scan(&mut self, scans: u64, length: u64) -> Result<()> {
         let mut cursor = self.store.default_keyspace().cursor(ReadOptions::default())?;
         for _ in 0..scans {
-            cursor.seek(&self.rng.next_u64().to_be_bytes())?;
+            cursor.seek(self.rng.next_u64().to_be_bytes())?;
             for _ in 0..length {
                 if !cursor.valid() {
                     break;

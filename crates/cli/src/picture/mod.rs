@@ -397,6 +397,7 @@ pub mod tests {
         Picture {
             keyspace: "default".into(),
             policy: "leveling".into(),
+            features: Vec::new(),
             levels: vec![
                 level(0, sublevels_of(&overlapping), true),
                 level(1, vec![], false),

@@ -44,7 +44,7 @@ fn litter(store: &Store) -> (u64, u64) {
     let hidden = || store.metrics().counters.hidden_passed;
     let before = hidden();
     let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
-    cursor.seek(&1u32.to_be_bytes()).expect("seeks");
+    cursor.seek(1u32.to_be_bytes()).expect("seeks");
     assert_eq!(cursor.key(), 100u32.to_be_bytes());
     drop(cursor);
     (tombstones, hidden() - before)

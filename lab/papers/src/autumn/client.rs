@@ -168,7 +168,7 @@ impl Client {
         let (reads, bytes) = self.table_reads();
         let options = ReadOptions::default().fill_cache(false);
         let mut cursor = self.store.default_keyspace().cursor(options)?;
-        cursor.seek(&self.key(record))?;
+        cursor.seek(self.key(record))?;
         for _ in 0..steps {
             if !cursor.valid() {
                 break;
