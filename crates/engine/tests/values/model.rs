@@ -234,7 +234,7 @@ fn senseless_value_options_are_refused() {
         error.to_string()
     };
     assert!(refused(|values| values.groups = 0).contains("values.groups is 0"));
-    assert!(refused(|values| values.reserve_permille = 0).contains("reserve_permille is 0"));
+    assert!(refused(|values| values.reserve_permille = 0).contains("values.reserve is 0"));
     assert!(refused(|values| values.slot_bytes = 100).contains("allowed are 4096"));
     assert!(refused(|values| values.capacity_bytes = 10_000).contains("need 24576 or more"));
     let both = refused(|values| {
