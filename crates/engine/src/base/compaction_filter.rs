@@ -68,8 +68,8 @@ pub trait CompactionFilter: Debug + Send + Sync {
     /// The name that keyspaces give in `compaction_filter`.
     fn name(&self) -> &str;
 
-    /// What becomes of an entry that a compaction writes to `level`. If it panics, or changes a value
-    /// to one that is too long, the entry stays.
+    /// What becomes of an entry that a compaction writes to `level`. If it panics, or makes a value
+    /// that is too long, the entry stays.
     fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision;
 }
 

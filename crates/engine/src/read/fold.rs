@@ -71,7 +71,7 @@ impl Chain<'_> {
 }
 
 impl Reader {
-    /// Applies the operands that a reader at `seq` and `now_ms` sees of a key. O(operands) look-ups.
+    /// Applies the operands that a reader at `seq` and `now_ms` sees of a key. O(operands) steps.
     pub(super) fn fold(
         &self,
         keyspace: &KeyspaceCore,

@@ -1,7 +1,7 @@
 //! Keyspaces beside those of the model: one of counters under a merge operator, one that only loads
-//! fill, one under a compaction filter that removes and changes, and an account book for transactions
-//! of other threads. What the first three hold follows from the number of operations alone, so
-//! neither process keeps a model of it; the accounts always add up to nothing.
+//! fill, one under a compaction filter that removes and changes, and accounts for transactions of
+//! other threads. What the first three hold follows from the number of operations alone, so neither
+//! process keeps a model of it; the accounts always add up to nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -165,8 +165,8 @@ impl Beside {
         outcome
     }
 
-    /// Compares all with what they hold after `count` operations. Without a snapshot nobody else may
-    /// write; with one, `count` is the number at that moment. If everything `is_compacted`, the
+    /// Compares all with what they hold after `count` operations. Without a snapshot nobody else
+    /// may write; with one, `count` is the number at that moment. If everything `is_compacted`, the
     /// filter has seen it.
     pub(super) fn check(
         &self,

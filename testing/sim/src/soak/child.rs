@@ -3,7 +3,7 @@
 //! checkpoints.
 //!
 //! Lines that it prints: `at N` (operations up to N are acknowledged), and `told`, with the numbers
-//! of [`TOLD`]. It ends by itself only if something is wrong, with the reason on its standard error.
+//! of [`TOLD`]. It ends by itself only if something is wrong, and says what on its standard error.
 
 use std::collections::VecDeque;
 use std::io::Write;
