@@ -136,7 +136,7 @@ pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
         }
     }
     let own = sides.iter().zip(own).map(|(side, own)| format!("{}: {own}", side.name));
-    let all = own.chain([format!("all: {}", shared.join(", "))]);
+    let all = own.chain((!shared.is_empty()).then(|| format!("all: {}", shared.join(", "))));
     Ok(all.collect::<Vec<_>>().join("; "))
 }
 

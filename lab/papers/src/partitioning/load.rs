@@ -128,7 +128,11 @@ impl Seen {
     /// Bytes compacted for each that the busiest thread compacted.
     pub(super) fn throughput(&self) -> f64 {
         let CounterValues { sliced_bytes, slice_critical_bytes, .. } = self.counters;
-        sliced_bytes as f64 / slice_critical_bytes.max(1) as f64
+        match slice_critical_bytes {
+            // Nothing was cut into slices: the path is all there is.
+            0 => 1.0,
+            critical => sliced_bytes as f64 / critical as f64,
+        }
     }
 
     /// Bytes of the longest chain of work for each byte of the user: flushes, and the busiest
