@@ -206,8 +206,6 @@ pub enum Waypoint {
     CompactionGoesOn,
     /// A transaction is checked as far as that needs no commit lock, which it takes next.
     TransactionChecked,
-    /// A full compaction holds others back, and has not chosen what it compacts.
-    CompactionHeld,
 }
 
 type Step = Box<dyn FnOnce()>;

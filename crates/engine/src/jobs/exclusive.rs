@@ -35,7 +35,6 @@ impl Runner {
             return Err(Error::Closed);
         }
         let held = Held::compactions(&self.schedule, keyspace.id);
-        reached!(CompactionHeld);
         let options = keyspace.options.load();
         // A filter is to see everything.
         let settled_from = match keyspace.filtering.load().is_used() {

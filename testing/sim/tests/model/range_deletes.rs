@@ -3,9 +3,8 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
 
-use runstone::seeded::{self, Bug, Waypoint};
+use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
@@ -244,33 +243,6 @@ fn covered_tables_leave_unread() {
         assert!(reads() - read < 64 << 10, "{} bytes were read", reads() - read);
         assert_eq!(count(keyspace), 11);
     });
-}
-
-/// No idle worker begins a job in a keyspace whose full compaction is about to choose its tables:
-/// both would remove them, and the store would stop.
-#[test]
-fn an_idle_store_drops_no_tables_under_a_compaction() {
-    let mut options = options(|_| ());
-    options.background = Background::Threads(2);
-    options.idle_after = Some(Duration::from_millis(1));
-    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
-    fill(&store, 0..30_000);
-    store.compact().expect("compacts");
-    let before = store.snapshot();
-    delete(&store, 0, 29_990);
-    store.flush().expect("flushes");
-    store.wait_idle().expect("waits");
-    let keyspace = store.default_keyspace().clone();
-    let all = keyspace.shape().tables().count();
-    assert!(all > 3, "{all} tables");
-    seeded::step_in(Waypoint::CompactionHeld, move || {
-        drop(before);
-        std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(keyspace.shape().tables().count(), all, "a job ran in a held keyspace");
-    });
-    store.compact().expect("compacts");
-    assert!(seeded::has_stepped_in());
-    assert_eq!(count(store.default_keyspace()), 10);
 }
 
 /// Walks jump over a deleted range at once, in both directions, wherever its entries lie.
