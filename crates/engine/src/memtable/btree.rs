@@ -220,7 +220,7 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// Children, or records, that stand for the others of their node.
+/// How many children or records of a node are looked at, to reckon the others from them.
 const SAMPLES: usize = 8;
 
 impl Tally {

@@ -331,7 +331,7 @@ impl Reader {
         }
     }
 
-    /// The value behind a pointer, however late it is.
+    /// The value behind a pointer. It does not look whether the entry has expired.
     pub(super) fn follow_unexpired(
         &self,
         keyspace: &KeyspaceCore,
