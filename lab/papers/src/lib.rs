@@ -114,7 +114,7 @@ pub static PAPERS: &[Paper] = &[
         doc: "Liu and Zhou, PTierDB: Building Better Read-Write Cost Balanced Key-Value Stores",
         run: ptierdb::run,
         has_t1: false,
-        only_counts: false,
+        only_counts: true,
         has_figures: true,
     },
 ];

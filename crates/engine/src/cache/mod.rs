@@ -29,6 +29,11 @@ const ENTRY_OVERHEAD_BYTES: u64 = 151;
 const ALLOCATOR_FRACTION: u64 = 10;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
+/// The cache has a shard for this many bytes of the budget, within bounds. Their number does not
+/// follow the cores, as it does by default: a budget has the same hits on every machine.
+const SHARD_BYTES: u64 = 4 << 20;
+const LEAST_SHARDS: u64 = 8;
+const MOST_SHARDS: u64 = 256;
 /// A separated value is cached if it takes at most this fraction of its shard.
 const VALUE_FRACTION: u64 = 16;
 /// The doorkeeper remembers as many reads as fill this fraction of the budget with values. If all
@@ -135,14 +140,15 @@ pub struct Cache {
 impl Cache {
     /// A cache under a budget.
     pub fn new(budget_bytes: u64) -> Cache {
-        let items = (budget_bytes / 4096).clamp(64, 1 << 24) as usize;
-        let map = Map::with(
-            items,
-            budget_bytes - budget_bytes / ALLOCATOR_FRACTION,
-            Weight,
-            BuildHasherDefault::default(),
-            quick_cache::sync::DefaultLifecycle::default(),
-        );
+        let capacity_bytes = budget_bytes - budget_bytes / ALLOCATOR_FRACTION;
+        let options = quick_cache::OptionsBuilder::new()
+            .estimated_items_capacity((budget_bytes / 4096).clamp(64, 1 << 24) as usize)
+            .weight_capacity(capacity_bytes)
+            .shards((budget_bytes / SHARD_BYTES).clamp(LEAST_SHARDS, MOST_SHARDS) as usize)
+            .build()
+            .expect("both capacities are set");
+        let lifecycle = quick_cache::sync::DefaultLifecycle::default();
+        let map = Map::with_options(options, Weight, BuildHasherDefault::default(), lifecycle);
         Cache {
             budget_bytes,
             map,
@@ -154,7 +160,7 @@ impl Cache {
             pinned_bytes: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
             memtables_grew: AtomicBool::new(false),
-            capacity_bytes: Mutex::new(budget_bytes - budget_bytes / ALLOCATOR_FRACTION),
+            capacity_bytes: Mutex::new(capacity_bytes),
         }
     }
 

@@ -3,17 +3,21 @@
 //! level 1, T_s, the bytes that a compaction may rewrite per access, and the data.
 //!
 //! * `ycsb`: table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper;
-//!   load once more, then mix E. `files` is the part of it with files on the disk.
+//!   load once more, then mix E. `figure_7` judges what the paper says of the mixes.
 //! * `baselines`: figure 2: load and mix A at T = 6.
-//! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes.
+//! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes; and the same
+//!   writes by the simulator.
 //! * `simulated`: table I at the paper's own size, by metadata alone.
-//! * `tree`, `reasons`: a store that is driven, and what its compactions were for.
+//! * `tree`, `machine`, `reasons`: a store that is driven, what it is driven on, and what its
+//!   compactions were for.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
-//! compactions, and that counters are functions of the options. The stores take turns within each
-//! phase: what disturbs the machine disturbs all.
+//! compactions. Times are those of a simulated machine and counters are functions of the options:
+//! nothing depends on the machine.
 
 mod baselines;
+mod figure_7;
+mod machine;
 mod reasons;
 mod simulated;
 mod sizes;
@@ -25,7 +29,6 @@ use runstone::{KeyspaceOptions, Result, ValueOptions, ValuePlacement};
 
 use super::context::Part;
 use super::engine::plain_options;
-use super::sides::Side;
 use super::{Context, PaperReport};
 
 /// What the paper's sizes are divided by.
@@ -36,17 +39,17 @@ const BASE_BYTES: u64 = 10 << 20;
 const SPLIT_BYTES: u64 = 4 << 20;
 /// The default.
 const ACCESS_BYTES: u64 = 28 << 10;
+/// Tables between two guards in PebblesDB, whose levels have four times as many guards as ours.
+const PEBBLESDB_K: u32 = 2;
 /// Beyond any file here: the paper's WiscKey has room enough to run without collections.
 const NO_COLLECTION: u64 = 1 << 40;
 
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note(
-        "leveled is full leveling, as in the paper; latencies are processor time per operation, \
+        "leveled is full leveling, as in the paper; times are those of a simulated machine, \
          compactions included",
     );
-    let parts: [Part<Context<'_>>; 6] = [
-        ("files", ycsb::on_files),
-        ("all-files", ycsb::all_on_files),
+    let parts: [Part<Context<'_>>; 4] = [
         ("ycsb", ycsb::run),
         ("baselines", baselines::run),
         ("sizes", sizes::run),
@@ -58,12 +61,15 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 /// A store of the comparison: its name and the options of its keyspace.
 type Rival = (&'static str, KeyspaceOptions);
 
-/// The stores of table I and of figures 6 and 7. PebblesDB is the policy `guards`. SILK's tree is
-/// LevelDB's: fragmented leveling.
-fn rivals() -> [Rival; 8] {
+/// The stores of table I and of figures 6 and 7, and two that only we have: PTierDB with merges
+/// inside every level, and guards whose K goes with T. PebblesDB is the policy `guards` with its
+/// own K. SILK's tree is LevelDB's: fragmented leveling.
+fn rivals() -> [Rival; 9] {
     let of = |policy| options(policy, 10);
     let mut last = of("adaptive-tiering");
     last.shape.intra_level = IntraLevel::Last;
+    let mut guards = of("guards");
+    guards.shape.max_runs = PEBBLESDB_K;
     let mut wisckey = of("fragmented-leveling");
     wisckey.values = ValueOptions {
         placement: ValuePlacement::Vlog,
@@ -76,11 +82,29 @@ fn rivals() -> [Rival; 8] {
         ("tiered", of("tiering")),
         ("lazy-leveled", of("lazy-leveling")),
         ("fragmented", of("fragmented-leveling")),
-        ("guards", of("guards")),
+        ("guards", guards),
         ("WiscKey", wisckey),
         ("PTierDB, every level", of("adaptive-tiering")),
         ("PTierDB, last level", last),
+        ("guards, K = T - 1", of("guards")),
     ]
+}
+
+/// Places among the stores.
+const LEVELED: usize = 0;
+const TIERED: usize = 1;
+const LAZY: usize = 2;
+const FRAGMENTED: usize = 3;
+const GUARDS: usize = 4;
+const WISCKEY: usize = 5;
+const EVERY: usize = 6;
+const LAST: usize = 7;
+const GUARDS_T: usize = 8;
+/// Those that the paper compares with PTierDB.
+const OTHERS: [usize; 6] = [LEVELED, TIERED, LAZY, FRAGMENTED, GUARDS, WISCKEY];
+
+fn names() -> String {
+    rivals().each_ref().map(|(name, _)| *name).join("; ")
 }
 
 /// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.
@@ -93,21 +117,14 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
             table_bytes: SPLIT_BYTES / DIVISOR,
             split_bytes: SPLIT_BYTES / DIVISOR,
             access_bytes: ACCESS_BYTES / DIVISOR,
-            // Tables between two guards, as many as tiering keeps runs. PebblesDB's two go with
-            // four times as many guards per level.
+            // Read by `guards` alone: as many tables between two guards as tiering keeps runs.
             max_runs: size_ratio - 1,
+            // A level 0 that waits for a share of level 1 is ours.
+            l0_share_percent: 0,
             ..PolicyOptions::default()
         },
         write_buffer_bytes: FLUSH_BYTES / DIVISOR,
         filter_bits_per_key_x10: 100,
         ..plain_options(policy)
     }
-}
-
-fn sides_of(rivals: &[Rival]) -> Vec<Side> {
-    let side = |(name, options): &Rival| match options.values.placement {
-        ValuePlacement::Inline => Side::keyspace(name, options),
-        placement => Side::keyspace(&format!("{name} ({})", placement.name()), options),
-    };
-    rivals.iter().map(side).collect()
 }

@@ -38,12 +38,23 @@ fn written_by(mut options: KeyspaceOptions) -> f64 {
     let shape = &mut options.shape;
     (shape.base_bytes, shape.access_bytes) = (BASE_BYTES, ACCESS_BYTES);
     (shape.table_bytes, shape.split_bytes) = (SPLIT_BYTES, SPLIT_BYTES);
+    options.write_buffer_bytes = FLUSH_BYTES;
+    reckon(&options, WRITES, ENTRY_BYTES, RECORDS)
+}
+
+/// Write amplification of so many writes of as many keys, at the sizes of the options.
+pub(super) fn uniform_writes(options: &KeyspaceOptions, writes: u64, entry_bytes: u64) -> f64 {
+    reckon(options, writes, entry_bytes, writes)
+}
+
+fn reckon(options: &KeyspaceOptions, writes: u64, entry_bytes: u64, keys: u64) -> f64 {
+    let flush_bytes = options.write_buffer_bytes;
     let writes = Writes {
-        bytes: WRITES * ENTRY_BYTES,
-        flush_bytes: FLUSH_BYTES,
-        entry_bytes: ENTRY_BYTES,
-        keys: Some(RECORDS),
-        prefixes: 4 * FLUSH_BYTES / SPLIT_BYTES,
+        bytes: writes * entry_bytes,
+        flush_bytes,
+        entry_bytes,
+        keys: Some(keys),
+        prefixes: 4 * flush_bytes / options.shape.split_bytes,
     };
-    simulate(&options, &writes).write_amplification_permille as f64 / 1000.0
+    simulate(options, &writes).write_amplification_permille as f64 / 1000.0
 }

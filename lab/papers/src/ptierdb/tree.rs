@@ -1,19 +1,22 @@
-//! A store with its records, driven operation by operation, and what its phases cost.
+//! A store with its records on a machine of its own, driven operation by operation, and what its
+//! phases cost.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 
 use runstone::metrics::CounterValues;
-use runstone::storage::MemoryStorage;
 use runstone::storage::random::mix64;
 use runstone::{Options, Result, Store};
 use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
-use runstone_workloads::median;
 
 use super::Rival;
+use super::machine::Machine;
 use super::reasons::Reasons;
-use crate::engine::{cpu_time, do_jobs, scan_values, stepped_options, table_bytes_written};
+use crate::Context;
+use crate::engine::{do_jobs, scan_values, stepped_options, table_bytes_written};
+use crate::sides::Side;
 
 pub(super) const KEY_BYTES: usize = 16;
 const KEY_DIGITS: u64 = 10_000_000_000_000_000;
@@ -21,18 +24,19 @@ const KEY_DIGITS: u64 = 10_000_000_000_000_000;
 const OPERATIONS_PER_LOOK: u64 = 32;
 /// Looks for jobs between two looks at the size of the store, several per compaction of level 0.
 const LOOKS_PER_SIZE: u64 = 32;
-/// Stores take so many turns within a phase.
-const TURNS: u64 = 40;
 /// Entries of a scan.
 pub(super) const SCAN_ENTRIES: u64 = 100;
+/// Of a store itself: the least that it takes. LevelDB, by default, keeps indexes and filters of
+/// 990 tables and 8 MB of blocks, which is half of that at this scale.
+const MEMORY_BYTES: u64 = 1 << 20;
 
 /// What a phase did.
 pub(super) struct Phase {
     pub(super) counters: CounterValues,
-    /// Per operation, of processor time.
+    /// Of the machine per operation, with all files in the page cache.
     pub(super) us: f64,
-    /// Per operation, of time on the clock.
-    pub(super) wall_us: f64,
+    /// The same with all reads from the SSD.
+    pub(super) ssd_us: f64,
 }
 
 impl Phase {
@@ -62,6 +66,27 @@ pub(super) fn write_amplification<'a>(phases: impl IntoIterator<Item = &'a Phase
     sums.0 as f64 / sums.1.max(1) as f64
 }
 
+/// What each side of a comparison is given.
+pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
+    let side = |rival: &Rival| {
+        let (name, keyspace) = rival;
+        let side = Side::store(name, &options(rival));
+        match keyspace.policy.as_str() {
+            "guards" => side.apart_by(&format!("K = {}", keyspace.shape.max_runs)),
+            _ => side.apart_by(keyspace.values.placement.name()),
+        }
+    };
+    rivals.iter().map(side).collect()
+}
+
+fn options((_, keyspace): &Rival) -> Options {
+    Options {
+        wal_segment_bytes: 1 << 20,
+        max_wal_bytes: 16 << 20,
+        ..stepped_options(Some(keyspace.clone()), MEMORY_BYTES)
+    }
+}
+
 /// See the module docs.
 pub(super) struct Tree {
     pub(super) name: &'static str,
@@ -72,52 +97,58 @@ pub(super) struct Tree {
     pub(super) records: u64,
     /// At some numbers of operations: bytes of tables and values over those of all records.
     pub(super) space: Vec<(f64, f64)>,
-    /// Of each operation in nanoseconds of processor time, if that is wanted.
+    /// Of each operation in nanoseconds of the machine, if that is wanted.
     pub(super) latencies: Option<Vec<u64>>,
+    machine: Machine,
     values: ValueGenerator,
     value_bytes: usize,
     operations: u64,
-    operation_started: Duration,
     before: CounterValues,
 }
 
 impl Tree {
-    /// In memory, or in a directory.
-    pub(super) fn open(
-        (name, keyspace): &Rival,
-        value_bytes: usize,
-        directory: Option<PathBuf>,
-    ) -> Result<Tree> {
+    /// An empty store for values of that size.
+    pub(super) fn open(rival: &Rival, value_bytes: usize) -> Result<Tree> {
         let reasons = Arc::new(Reasons::default());
-        let options = Options {
-            listener: Some(reasons.clone()),
-            wal_segment_bytes: 1 << 20,
-            max_wal_bytes: 16 << 20,
-            // All stores of a part are open at once.
-            max_open_files: Some(1 << 10),
-            ..stepped_options(Some(keyspace.clone()), 64 << 20)
-        };
-        let store = match directory {
-            Some(path) => Store::open(path, options)?,
-            None => Store::open_on(Arc::new(MemoryStorage::new()), options)?,
-        };
+        let machine = Machine::new();
+        let options = Options { listener: Some(reasons.clone()), ..options(rival) };
+        let store = Store::open_on(machine.storage.clone(), options)?;
         let mut rng = Rng::new(7);
         let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
         let before = store.metrics().counters;
         Ok(Tree {
-            name,
+            name: rival.0,
             store,
             reasons,
             rng,
             records: 0,
             space: Vec::new(),
             latencies: None,
+            machine,
             values,
             value_bytes,
             operations: 0,
-            operation_started: Duration::ZERO,
             before,
         })
+    }
+
+    /// So many operations as one phase, and what they cost.
+    pub(super) fn phase(
+        &mut self,
+        operations: u64,
+        operate: impl FnOnce(&mut Tree, u64) -> Result<()>,
+    ) -> Result<Phase> {
+        self.machine.operated();
+        let from = self.machine.busy();
+        operate(self, operations)?;
+        self.machine.operated();
+        let to = self.machine.busy();
+        let per_operation = |ns: u64| ns as f64 / 1e3 / operations.max(1) as f64;
+        let us = per_operation(to.cached_ns - from.cached_ns);
+        let ssd_us = per_operation(to.ssd_ns - from.ssd_ns);
+        let now = self.store.metrics().counters;
+        let before = std::mem::replace(&mut self.before, now.clone());
+        Ok(Phase { counters: now.since(&before), us, ssd_us })
     }
 
     /// New records.
@@ -203,6 +234,7 @@ impl Tree {
         for _ in 0..count {
             let record = self.rng.below(self.records);
             scan_values(&self.store, key(record).as_bytes(), SCAN_ENTRIES)?;
+            self.look()?;
         }
         Ok(())
     }
@@ -221,8 +253,15 @@ impl Tree {
     /// Ends an operation: does the jobs that are due, once in some operations.
     fn look(&mut self) -> Result<()> {
         self.operations += 1;
-        if self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
+        let from = self.machine.busy();
+        let is_timed = self.latencies.is_some();
+        let is_due = self.operations.is_multiple_of(OPERATIONS_PER_LOOK);
+        if is_timed || is_due {
+            self.machine.operated();
+        }
+        if is_due {
             do_jobs(&self.store)?;
+            self.machine.worked();
         }
         if self.operations.is_multiple_of(OPERATIONS_PER_LOOK * LOOKS_PER_SIZE) {
             let records_bytes = self.records * (KEY_BYTES + self.value_bytes) as u64;
@@ -230,9 +269,7 @@ impl Tree {
             self.space.push((self.operations as f64, space));
         }
         if let Some(latencies) = &mut self.latencies {
-            let now = cpu_time();
-            latencies.push((now - self.operation_started).as_nanos() as u64);
-            self.operation_started = now;
+            latencies.push(self.machine.busy().cached_ns - from.cached_ns);
         }
         Ok(())
     }
@@ -243,76 +280,38 @@ impl Tree {
         let values: u64 = keyspace.value_usage().iter().map(|usage| usage.disk_bytes).sum();
         keyspace.shape().bytes() + values
     }
-
-    /// What was counted since the last call.
-    pub(super) fn counted(&mut self) -> CounterValues {
-        let now = self.store.metrics().counters;
-        let counters = now.since(&self.before);
-        self.before = now;
-        counters
-    }
 }
 
-/// Does a number of operations to one tree.
-pub(super) type Step = Box<dyn FnMut(&mut Tree, u64) -> Result<()>>;
-
-/// A phase of `operations` operations on each tree. The trees take turns.
-///
-/// The whole phase counts, no median of its turns: the compaction of a whole level falls into one
-/// turn and belongs to the average, as in the paper.
-pub(super) fn in_turns(
-    trees: &mut [Tree],
-    operations: u64,
-    step_for: impl Fn(&Tree) -> Step,
-) -> Result<Vec<Phase>> {
-    let mut steps: Vec<Step> = trees.iter().map(step_for).collect();
-    let mut took = vec![(Duration::ZERO, Duration::ZERO); trees.len()];
-    for turn in 0..TURNS {
-        let count = operations * (turn + 1) / TURNS - operations * turn / TURNS;
-        for ((tree, step), took) in trees.iter_mut().zip(&mut steps).zip(&mut took) {
-            let (cpu_started, started) = (cpu_time(), Instant::now());
-            tree.operation_started = cpu_started;
-            step(tree, count)?;
-            took.0 += cpu_time() - cpu_started;
-            took.1 += started.elapsed();
+/// Measures each store on a thread of its own, as many at once as there are processors: each
+/// has a machine with its own time. The results are in the order of the stores.
+pub(super) fn each<T: Send>(
+    context: &Context<'_>,
+    what: &str,
+    rivals: &[Rival],
+    measure: impl Fn(&Rival) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let measured: Vec<_> = rivals.iter().map(|_| Mutex::new(None)).collect();
+    let (sender, begun) = mpsc::channel();
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        for _ in 0..threads.min(rivals.len()) {
+            let (next, measured, measure, sender) = (&next, &measured, &measure, sender.clone());
+            scope.spawn(move || {
+                while let at = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(rival) = rivals.get(at)
+                {
+                    // The receiver is gone only with the whole run.
+                    let _ = sender.send(rival.0);
+                    *measured[at].lock().expect("its one holder") = Some(measure(rival));
+                }
+            });
         }
-    }
-    let us = |took: Duration| took.as_secs_f64() * 1e6 / operations.max(1) as f64;
-    let phase = |(tree, (cpu, wall)): (&mut Tree, _)| Phase {
-        counters: tree.counted(),
-        us: us(cpu),
-        wall_us: us(wall),
-    };
-    Ok(trees.iter_mut().zip(took).map(phase).collect())
-}
-
-/// Rounds of [`in_rounds`].
-const ROUNDS: usize = 5;
-
-/// Microseconds of processor time per operation of each tree, in five rounds of the same work in
-/// which the trees take turns: per tree, in the order of the rounds.
-pub(super) fn in_rounds(
-    trees: &mut [Tree],
-    operations: u64,
-    step: impl Fn(&mut Tree, u64) -> Result<()>,
-) -> Result<Vec<[f64; ROUNDS]>> {
-    let mut took = vec![[0.0; ROUNDS]; trees.len()];
-    for round in 0..ROUNDS {
-        for (tree, took) in trees.iter_mut().zip(&mut took) {
-            let started = cpu_time();
-            step(tree, operations)?;
-            let spent = cpu_time() - started;
-            took[round] = spent.as_secs_f64() * 1e6 / operations.max(1) as f64;
-        }
-    }
-    Ok(took)
-}
-
-/// The medians of two trees' rounds and the median ratio, as text; and that ratio.
-pub(super) fn median_ratio(a: &[f64; ROUNDS], b: &[f64; ROUNDS]) -> (String, f64) {
-    let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
-    let ratio = median(ratios);
-    (format!("{:.2} / {:.2} us = {ratio:.2}", median(a.to_vec()), median(b.to_vec())), ratio)
+        drop(sender);
+        begun.iter().for_each(|name| context.say(&format!("{what}: {name}")));
+    });
+    let done = measured.into_iter().map(|one| one.into_inner().expect("no holder panics"));
+    done.map(|one| one.expect("each was measured")).collect()
 }
 
 /// Sixteen digits of a mixed number: keys come in random order.

@@ -1,0 +1,120 @@
+//! Figure 7 prints no numbers: what the paper's text says of it, sentence by sentence, in time of
+//! the machine. Section I gives the one size: 1.2 to 2.5 times as fast as leveling.
+
+use super::ycsb::{C, F, Run, mix_names};
+use super::{EVERY, FRAGMENTED, GUARDS, LAST, LAZY, LEVELED, OTHERS, TIERED, WISCKEY, names};
+use crate::PaperReport;
+use crate::numbers::{list, ratio};
+use crate::report::{bars, rows};
+use crate::verdict::Rule::*;
+
+/// The mixes of the text: those that writes dominate, and those that reads do.
+const A_F: [usize; 2] = [0, F];
+const B_C_D_E: [usize; 4] = [1, C, 4, 5];
+
+rows! {
+    LATENCY = "time of YCSB {}, PTierDB over leveled (section I, figure 7)",
+        "1.2 to 2.5 times as fast: 0.83" => Ratios(&[0.833]);
+    LATENCY_LAST = "the same with merges inside the last level only, the paper's rule",
+        "1.2 to 2.5 times as fast: 0.83" => Ratios(&[0.833]);
+    BEST = "time of YCSB A, B, C, F, D, E, PTierDB over the fastest other (figure 7)",
+        "consistently outperforms" => AtMost(1.0);
+    BEST_LAST = "the same with merges inside the last level only, the paper's rule",
+        "consistently outperforms" => AtMost(1.0);
+    ADVANTAGE = "mean of the others over PTierDB's time: A and F, then B, C, D and E (figure 7)",
+        "the advantage of B, C, D, E is larger" => Rises;
+    LAZY_LEVELED = "time of YCSB A, B, F, D, E, lazy leveling over leveled (figure 7)",
+        "slightly better" => AtMost(1.0);
+    LAZY_LEVELED_C = "time of YCSB C, lazy leveling over leveled (figure 7)",
+        "not better" => Rises;
+    SLOWER = "time of YCSB A, B, C, F, D, E, {} over the slower of leveled and SILK (figure 7)",
+        "consistently worse" => Rises;
+    TIERED_C_F = "time of tiered over leveled: most of A, B, D, E, least of C, F (figure 7)",
+        "worse especially in C and F" => Rises;
+    SLOWEST = "time of YCSB A, B, C, F, D, E, WiscKey over leveled (figure 7)",
+        "separation does not work for small data" => Rises;
+    LATENCIES_SSD = "the same with all reads from the SSD",
+        "" => NotComparable("the paper's databases fit into its page cache");
+    LATENCIES = "us in YCSB {}: {} (figure 7)",
+        "" => NotComparable("the figure prints no numbers");
+}
+
+/// Times of the stores, mix by mix.
+struct Times<'a>(&'a [Run]);
+
+impl Times<'_> {
+    fn us(&self, store: usize, mix: usize) -> f64 {
+        self.0[store].mixes[mix].us
+    }
+
+    fn over(&self, store: usize, other: usize, mix: usize) -> f64 {
+        self.us(store, mix) / self.us(other, mix)
+    }
+
+    /// The fastest of the paper's other stores in a mix.
+    fn fastest_other(&self, mix: usize) -> f64 {
+        OTHERS.map(|other| self.us(other, mix)).into_iter().fold(f64::INFINITY, f64::min)
+    }
+
+    /// How many times as long as PTierDB the others take: the geometric mean over them and mixes.
+    fn advantage(&self, mixes: &[usize]) -> f64 {
+        let logarithms = mixes.iter().flat_map(|mix| OTHERS.map(|other| (other, *mix)));
+        let logarithms: Vec<f64> =
+            logarithms.map(|(other, mix)| self.over(other, EVERY, mix).ln()).collect();
+        (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp()
+    }
+}
+
+pub(super) fn judge(report: &mut PaperReport, runs: &[Run]) {
+    let times = Times(runs);
+    let mixes: Vec<&str> = mix_names().collect();
+    let all = 0..mixes.len();
+    for (mix, name) in mixes.iter().enumerate() {
+        for (row, store) in [(LATENCY, EVERY), (LATENCY_LAST, LAST)] {
+            let (text, faster) = ratio(times.us(store, mix), times.us(LEVELED, mix), 2, " us");
+            report.judge(row.of(&[name]), text, &[faster]);
+        }
+    }
+    for (row, store) in [(BEST, EVERY), (BEST_LAST, LAST)] {
+        let over = |mix| times.us(store, mix) / times.fastest_other(mix);
+        let over: Vec<f64> = all.clone().map(over).collect();
+        report.judge(row, list(&over, 2), &over);
+    }
+    let advantages = [times.advantage(&A_F), times.advantage(&B_C_D_E)];
+    report.judge(ADVANTAGE, list(advantages, 2), &advantages);
+    judge_policies(report, &times, all);
+    for (mix, name) in mixes.iter().enumerate() {
+        let us = (0..runs.len()).map(|store| times.us(store, mix));
+        report.show(LATENCIES.of(&[name, &names()]), list(us.collect::<Vec<_>>(), 2));
+        let us = runs.iter().map(|run| run.mixes[mix].ssd_us);
+        report.show(LATENCIES_SSD, list(us.collect::<Vec<_>>(), 1));
+    }
+    draw(report, runs);
+}
+
+/// What is said of the other policies.
+fn judge_policies(report: &mut PaperReport, times: &Times<'_>, all: std::ops::Range<usize>) {
+    let lazy = |mix| times.over(LAZY, LEVELED, mix);
+    let over: Vec<f64> = all.clone().filter(|mix| *mix != C).map(lazy).collect();
+    report.judge(LAZY_LEVELED, list(&over, 2), &over);
+    report.judge(LAZY_LEVELED_C, format!("{:.2}", lazy(C)), &[1.0, lazy(C)]);
+    let least = |over: &[f64]| over.iter().copied().fold(f64::INFINITY, f64::min);
+    for (store, name) in [(TIERED, "tiered"), (GUARDS, "guards for PebblesDB")] {
+        let slower = |mix| times.us(LEVELED, mix).max(times.us(FRAGMENTED, mix));
+        let over: Vec<f64> = all.clone().map(|mix| times.us(store, mix) / slower(mix)).collect();
+        report.judge(SLOWER.of(&[&name]), list(&over, 2), &[1.0, least(&over)]);
+    }
+    let tiered = |mix| times.over(TIERED, LEVELED, mix);
+    let most = [A_F[0], 1, 4, 5].map(tiered).into_iter().fold(0.0, f64::max);
+    let in_c_f = least(&[C, F].map(tiered));
+    report.judge(TIERED_C_F, list([most, in_c_f], 2), &[most, in_c_f]);
+    let over: Vec<f64> = all.map(|mix| times.over(WISCKEY, LEVELED, mix)).collect();
+    report.judge(SLOWEST, list(&over, 2), &[1.0, least(&over)]);
+}
+
+fn draw(report: &mut PaperReport, runs: &[Run]) {
+    let mixes = mix_names().map(|mix| format!("YCSB {mix}"));
+    let latencies = |run: &Run| bars(run.name, run.mixes.iter().map(|phase| phase.us));
+    let titles = ["Average latency by the simulated machine", "mix", "us per operation"];
+    report.draw_bars("figure-7", titles, mixes, runs.iter().map(latencies).collect());
+}
