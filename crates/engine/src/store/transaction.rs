@@ -104,7 +104,8 @@ impl Transaction {
             }
         };
         let (store, snapshot) = (Arc::clone(store), store.visibility.snapshot());
-        Ok(Transaction { store, snapshot, writes: WriteSet::default(), reads, locks })
+        let writes = WriteSet::new(options.max_write_bytes);
+        Ok(Transaction { store, snapshot, writes, reads, locks })
     }
 
     /// The moment that it reads at.
@@ -298,8 +299,7 @@ impl Transaction {
         }
         let Some((start, end)) = range_of(&range)? else { return Ok(()) };
         check_sizes(start.len(), end.len())?;
-        self.writes.delete_range(&core, start, Some(end).filter(|end| !end.is_empty()));
-        Ok(())
+        self.writes.delete_range(&core, start, Some(end).filter(|end| !end.is_empty()))
     }
 
     /// A cursor over a keyspace as the transaction sees it. Position it before use. While it lives,
@@ -451,8 +451,7 @@ impl Transaction {
                 None => keyspace.delete(key)?,
             }
         }
-        self.writes.write(&core, key, write);
-        Ok(())
+        self.writes.write(&core, key, write)
     }
 
     /// The state of a keyspace of the same store.

@@ -50,6 +50,9 @@ pub struct TransactionOptions {
     /// Memory for what a serializable transaction read, roughly; a read beyond it fails. A scan
     /// takes the memory of two keys, however far it goes.
     pub max_tracked_bytes: usize,
+    /// Memory for its writes, roughly; a write beyond it fails and changes nothing. The commit
+    /// takes as much again.
+    pub max_write_bytes: usize,
     /// How long a pessimistic transaction waits for a lock.
     pub lock_timeout: Duration,
     /// How many locks it may hold; each takes about 100 bytes and its key twice.
@@ -62,6 +65,7 @@ impl Default for TransactionOptions {
             isolation: Isolation::Snapshot,
             mode: TransactionMode::Optimistic,
             max_tracked_bytes: 64 << 20,
+            max_write_bytes: 256 << 20,
             lock_timeout: Duration::from_secs(1),
             max_locks: 1 << 20,
         }

@@ -6,17 +6,21 @@
 //!    key is found by one search.
 //! 3. From the first savepoint on, each write notes what it replaced. Going back undoes the notes,
 //!    newest first. A copy of the set per savepoint would cost its size each time.
+//! 4. What all of that takes is counted, and a write beyond the limit is refused before it changes
+//!    anything.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, Kind};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::values::Value;
 use crate::wal::batch::Batch;
+
+/// What a write or a range takes beside its bytes: its part of the map, and two allocations.
+const OVERHEAD_BYTES: usize = 100;
 
 /// What a key gets; `None` deletes it.
 type Write = Option<Put>;
@@ -33,12 +37,14 @@ pub(crate) struct Put {
 type Ranges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// The writes of a transaction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WriteSet {
     keyspaces: BTreeMap<KeyspaceId, KeyspaceWrites>,
     undo: Vec<Undo>,
-    /// How long `undo` was at each savepoint.
-    savepoints: Vec<usize>,
+    /// How long `undo` was at each savepoint, and what the set took.
+    savepoints: Vec<(usize, usize)>,
+    bytes: usize,
+    limit_bytes: usize,
 }
 
 /// Those to one keyspace.
@@ -58,20 +64,29 @@ enum Undo {
 }
 
 impl WriteSet {
+    /// No writes, and memory for so many bytes of them.
+    pub(crate) fn new(limit_bytes: usize) -> WriteSet {
+        let (keyspaces, undo, savepoints) = (BTreeMap::new(), Vec::new(), Vec::new());
+        WriteSet { keyspaces, undo, savepoints, bytes: 0, limit_bytes }
+    }
+
     /// Writes a value, or deletes the key.
-    pub(crate) fn write(&mut self, core: &Arc<KeyspaceCore>, key: &[u8], write: Write) {
+    pub(crate) fn write(
+        &mut self,
+        core: &Arc<KeyspaceCore>,
+        key: &[u8],
+        write: Write,
+    ) -> Result<()> {
+        let added = bytes_of(key, &write);
+        self.check(added)?;
         let notes = !self.savepoints.is_empty();
-        let keys = &mut self.of(core).keys;
-        let old = match keys.entry(key.to_vec()) {
-            Entry::Occupied(mut entry) => Some(entry.insert(write)),
-            Entry::Vacant(entry) => {
-                entry.insert(write);
-                None
-            }
-        };
+        let old = self.of(core).keys.insert(key.to_vec(), write);
+        let replaced = old.as_ref().filter(|_| !notes).map_or(0, |old| bytes_of(key, old));
+        self.bytes = self.bytes + added - replaced;
         if notes {
             self.undo.push(Undo::Key(core.id, key.to_vec(), old));
         }
+        Ok(())
     }
 
     /// Deletes the keys from `start` on and below `end`, if there is one. O(writes inside).
@@ -80,17 +95,34 @@ impl WriteSet {
         core: &Arc<KeyspaceCore>,
         start: Vec<u8>,
         end: Option<Vec<u8>>,
-    ) {
+    ) -> Result<()> {
         let notes = !self.savepoints.is_empty();
+        let before = self.in_keyspace(core.id).filter(|_| notes);
+        let before = before.map(|writes| writes.ranges.clone()).unwrap_or_default();
+        let noted: usize = before.iter().map(|(start, end)| bytes_of_range(start, end)).sum();
+        self.check(noted + bytes_of_range(&start, &end))?;
         let writes = self.of(core);
         let mut taken = writes.keys.split_off(&start);
         let behind = end.as_ref().map_or_else(BTreeMap::new, |end| taken.split_off(end));
         writes.keys.extend(behind);
-        let before = notes.then(|| writes.ranges.clone());
-        add_range(&mut writes.ranges, start, end);
-        if let Some(before) = before {
-            self.undo.push(Undo::Range(core.id, before, taken));
+        let (added, replaced) = add_range(&mut writes.ranges, start, end);
+        self.bytes = self.bytes + noted + added - replaced;
+        match notes {
+            true => self.undo.push(Undo::Range(core.id, before, taken)),
+            false => self.bytes -= taken.iter().map(|(key, old)| bytes_of(key, old)).sum::<usize>(),
         }
+        Ok(())
+    }
+
+    /// Refuses a write that would pass the limit.
+    fn check(&self, added: usize) -> Result<()> {
+        if self.bytes.saturating_add(added) <= self.limit_bytes {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            format!("the transaction would hold more than {} bytes of writes", self.limit_bytes),
+            "raise max_write_bytes, or do the work in several transactions or by a bulk load",
+        ))
     }
 
     /// The write that a reader of the transaction sees of a key; `None` leaves it to the store.
@@ -115,12 +147,12 @@ impl WriteSet {
     }
 
     pub(crate) fn set_savepoint(&mut self) {
-        self.savepoints.push(self.undo.len());
+        self.savepoints.push((self.undo.len(), self.bytes));
     }
 
     /// Undoes all writes since the last savepoint, and removes that. `false` if there is none.
     pub(crate) fn rollback_to_savepoint(&mut self) -> bool {
-        let Some(len) = self.savepoints.pop() else { return false };
+        let Some((len, bytes)) = self.savepoints.pop() else { return false };
         for undo in self.undo.drain(len..).rev() {
             match undo {
                 Undo::Key(id, key, old) => {
@@ -137,6 +169,7 @@ impl WriteSet {
                 }
             }
         }
+        self.bytes = bytes;
         true
     }
 
@@ -187,8 +220,20 @@ impl KeyspaceWrites {
     }
 }
 
-/// Adds a range to disjoint ones, and makes those that it touches part of it.
-fn add_range(ranges: &mut Ranges, mut start: Vec<u8>, mut end: Option<Vec<u8>>) {
+/// What a write takes, roughly.
+fn bytes_of(key: &[u8], write: &Write) -> usize {
+    OVERHEAD_BYTES + key.len() + write.as_ref().map_or(0, |put| put.value.len())
+}
+
+/// What a range takes, roughly.
+fn bytes_of_range(start: &[u8], end: &Option<Vec<u8>>) -> usize {
+    OVERHEAD_BYTES + start.len() + end.as_ref().map_or(0, Vec::len)
+}
+
+/// Adds a range to disjoint ones, and makes those that it touches part of it. What came to take
+/// memory, and what went.
+fn add_range(ranges: &mut Ranges, mut start: Vec<u8>, mut end: Option<Vec<u8>>) -> (usize, usize) {
+    let mut replaced = 0;
     loop {
         let last = match &end {
             Some(end) => ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(&end[..]))),
@@ -201,9 +246,12 @@ fn add_range(ranges: &mut Ranges, mut start: Vec<u8>, mut end: Option<Vec<u8>>) 
         }
         let low = low.clone();
         if let Some(high) = ranges.remove(&low) {
+            replaced += bytes_of_range(&low, &high);
             end = end.zip(high).map(|(one, two)| one.max(two));
         }
         start = start.min(low);
     }
+    let added = bytes_of_range(&start, &end);
     ranges.insert(start, end);
+    (added, replaced)
 }

@@ -136,6 +136,33 @@ fn reads_are_tracked_up_to_a_limit() {
     }
 }
 
+/// What was overwritten, and what a savepoint took back, is not counted any more.
+#[test]
+fn writes_take_memory_up_to_a_limit() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let options = TransactionOptions { max_write_bytes: 10_000, ..Default::default() };
+    let mut one = store.begin(options).expect("begins");
+    for number in 0..1000 {
+        one.put(keyspace, "counter", format!("{number:04}")).expect("one write");
+        one.delete_range(keyspace, "x".."y").expect("one range");
+    }
+    for _ in 0..10 {
+        one.set_savepoint();
+        (0..40).for_each(|key| one.put(keyspace, [key], [key; 100]).expect("below the limit"));
+        one.rollback_to_savepoint().expect("was set");
+    }
+    is_advice(one.put(keyspace, "large", vec![0; 10_000]), "10000 bytes of writes");
+    assert!(one.get(keyspace, "large").expect("reads").is_none(), "refused as a whole");
+    let puts = (0u16..1000).map(|key| one.put(keyspace, key.to_be_bytes(), "value"));
+    let fitting = puts.take_while(Result::is_ok).count();
+    assert!((50..100).contains(&fitting), "{fitting} writes");
+    is_advice(one.delete_range(keyspace, "a".."b"), "10000 bytes of writes");
+    one.commit(WriteOptions::default()).expect("what was accepted");
+    assert_eq!(keyspace.iter().expect("opens").count(), fitting + 1);
+    assert!(store.get("large").expect("reads").is_none());
+}
+
 /// The commit finds no space for the log: nothing of it is visible, then or after a reopen, and the
 /// next one goes through when there is space again.
 #[test]
