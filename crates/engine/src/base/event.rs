@@ -89,6 +89,16 @@ pub enum Event {
         /// The name of the filter.
         filter: String,
     },
+    /// A merge operator failed in a flush or a part of a compaction, or is not registered. The
+    /// operands stay, and readers of their keys get an error.
+    MergeFailed {
+        /// Keyspace name.
+        keyspace: String,
+        /// How many keys it failed for.
+        keys: u64,
+        /// What it said of the first.
+        error: Error,
+    },
     /// A background job failed.
     BackgroundError {
         /// The error of the job.

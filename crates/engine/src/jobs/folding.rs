@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::expiry::expires;
 use crate::base::key::{Kind, is_pointer, pack, seq_of};
 use crate::base::merge_operator::Merging;
@@ -19,6 +19,7 @@ use crate::values::separation::ValueFiles;
 /// The operator of the keyspace, and the files with the values that operands lie on.
 #[derive(Clone, Debug)]
 pub(crate) struct Folding {
+    pub(crate) keyspace: Arc<str>,
     pub(crate) merging: Arc<Merging>,
     pub(crate) values: Arc<ValueFiles>,
 }
@@ -51,13 +52,19 @@ pub(super) enum Below {
 pub(super) struct Folded {
     pub(super) versions: Vec<Version>,
     pub(super) dead: Option<Vec<u8>>,
+    /// Why the operator made no value of the operands, which stay.
+    pub(super) failed: Option<Error>,
 }
 
 impl Folding {
     /// `None` if the keyspace has no merge operator.
     pub(super) fn of(keyspace: &KeyspaceCore) -> Option<Folding> {
         let merging = keyspace.merging.load_full();
-        merging.is_used().then(|| Folding { merging, values: keyspace.values.load_full() })
+        merging.is_used().then(|| Folding {
+            keyspace: keyspace.name.as_str().into(),
+            merging,
+            values: keyspace.values.load_full(),
+        })
     }
 
     pub(super) fn fold(&self, chain: Chain, below: Below) -> Result<Folded> {
@@ -65,7 +72,11 @@ impl Folding {
         let seq = operands.first().map_or(0, |(trailer, _)| seq_of(*trailer));
         let oldest_first: Vec<&[u8]> =
             operands.iter().rev().map(|(_, operand)| operand.as_slice()).collect();
-        let full = |base: Option<&[u8]>| self.merging.full(&key, base, &oldest_first).ok();
+        let mut failed = None;
+        let mut full = |base: Option<&[u8]>| {
+            let merged = self.merging.full(&key, base, &oldest_first);
+            merged.map_err(|error| failed = Some(error)).ok()
+        };
         // Folded onto it, the operands would go with the base when it expires.
         let on_expiring = matches!(&below, Below::Base((trailer, _)) if expires(*trailer));
         let folded = match &below {
@@ -79,19 +90,21 @@ impl Folding {
         };
         Ok(match (folded, below) {
             (Some((kind, operand)), Below::Base(last)) if on_expiring => {
-                Folded { versions: vec![(pack(seq, kind), operand), last], dead: None }
+                let versions = vec![(pack(seq, kind), operand), last];
+                Folded { versions, dead: None, failed }
             }
             (Some((kind, value)), below) => {
                 let dead = match below {
                     Below::Base((trailer, bytes)) => is_pointer(trailer).then_some(bytes),
                     _ => None,
                 };
-                Folded { versions: vec![(pack(seq, kind), value)], dead }
+                Folded { versions: vec![(pack(seq, kind), value)], dead, failed }
             }
             (None, Below::Base(last) | Below::Delete(last)) => {
-                Folded { versions: operands.into_iter().chain([last]).collect(), dead: None }
+                let versions = operands.into_iter().chain([last]).collect();
+                Folded { versions, dead: None, failed }
             }
-            (None, _) => Folded { versions: operands, dead: None },
+            (None, _) => Folded { versions: operands, dead: None, failed },
         })
     }
 

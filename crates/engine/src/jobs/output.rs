@@ -6,7 +6,8 @@ use std::sync::Arc;
 use runstone_policy::shape::Table;
 
 use crate::base::compaction_filter::FilterDecision;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
+use crate::base::event::Event;
 use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, is_pointer, kind_of, pack, seq_of};
 use crate::base::metrics::Counter;
@@ -130,11 +131,16 @@ pub(crate) fn write_streams(
         seen: 0,
         expired: 0,
         folded: 0,
+        failed: None,
         last_place: None,
         chain: None,
     };
     let outcome = writing.run(MergeIter::new(sources), range, cancelled);
-    let Writing { output, copier, open, mut written, expired, folded, .. } = writing;
+    let Writing { output, copier, open, mut written, expired, folded, failed, .. } = writing;
+    if let Some((keyspace, keys, error)) = failed {
+        let keyspace = keyspace.to_string();
+        catalog.env.emit(|| Event::MergeFailed { keyspace, keys, error });
+    }
     catalog.env.metrics.add_all(&[
         (Counter::blocks_copied, copier.blocks),
         (Counter::block_bytes_copied, copier.bytes),
@@ -179,6 +185,8 @@ struct Writing<'a> {
     expired: u64,
     /// Operands that became part of a value or of another operand.
     folded: u64,
+    /// The keyspace, how many keys its merge operator failed for, and why for the first.
+    failed: Option<(Arc<str>, u64, Error)>,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
     /// The operands of the key that have met no base yet.
@@ -404,6 +412,9 @@ impl Writing<'_> {
         let operands = chain.operands.len();
         let had = operands + usize::from(matches!(below, Below::Base(_)));
         let folded = folding.fold(chain, below)?;
+        if let Some(error) = folded.failed {
+            self.failed.get_or_insert((folding.keyspace, 0, error)).1 += 1;
+        }
         let is_operand = |(trailer, _): &&(u64, Vec<u8>)| kind_of(*trailer) == Kind::Merge as u8;
         self.folded += (operands - folded.versions.iter().filter(is_operand).count()) as u64;
         self.written.dropped += (had - folded.versions.len().min(had)) as u64;

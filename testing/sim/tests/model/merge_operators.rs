@@ -1,12 +1,12 @@
 //! Merge operators: operators that fail, panic, are unknown or change, and what they leave.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use runstone::storage::{MemoryStorage, SimStorage, Storage};
 use runstone::{
-    Background, Batch, Error, GcPointers, KeyspaceOptions, MergeOperator, Options, Store,
-    ValuePlacement, WriteOptions,
+    Background, Batch, Error, Event, EventListener, GcPointers, KeyspaceOptions, MergeOperator,
+    Options, Store, ValuePlacement, WriteOptions,
 };
 
 fn options(operator: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
@@ -51,12 +51,32 @@ impl MergeOperator for Fickle {
     }
 }
 
-/// An operator that fails or panics is an error of the reader. What compactions could not fold is
-/// there when it works again.
+/// What operators failed for: keys and reasons.
+#[derive(Debug, Default)]
+struct Failures(Mutex<Vec<(u64, String)>>);
+
+impl EventListener for Failures {
+    fn on_event(&self, event: &Event) {
+        if let Event::MergeFailed { keyspace, keys, error } = event {
+            assert_eq!(keyspace, "default");
+            self.0.lock().expect("sound").push((*keys, error.to_string()));
+        }
+    }
+}
+
+impl Failures {
+    fn take(&self) -> Vec<(u64, String)> {
+        std::mem::take(&mut *self.0.lock().expect("sound"))
+    }
+}
+
+/// An operator that fails or panics is an error of the reader, and an event of compactions. What
+/// those could not fold is there when it works again.
 #[test]
 fn a_failing_operator_loses_nothing() {
-    let operator = Arc::new(Fickle::default());
+    let (operator, failures) = (Arc::new(Fickle::default()), Arc::new(Failures::default()));
     let mut options = options("fickle", |_| ());
+    options.listener = Some(Arc::clone(&failures) as Arc<dyn EventListener>);
     options.merge_operators = vec![Arc::clone(&operator) as Arc<dyn MergeOperator>];
     let storage = MemoryStorage::new();
     let store = open(&storage, &options).expect("opens");
@@ -78,6 +98,9 @@ fn a_failing_operator_loses_nothing() {
         let mut scan = keyspace.iter().expect("opens");
         assert!(scan.next().expect("an item").is_err() && scan.next().is_none());
         assert!(store.verify().expect("verifies").is_clean());
+        let (keys, why) = failures.take().pop().expect("of the compaction");
+        assert_eq!(keys, 3, "{why}");
+        assert!(why.contains("fickle"), "{why}");
         flag.store(false, Relaxed);
     }
     for _ in 0..2 {
@@ -86,6 +109,7 @@ fn a_failing_operator_loses_nothing() {
         assert_eq!(get(&store, "fresh").as_deref(), Some("1212"));
         store.compact().expect("compacts");
     }
+    assert_eq!(failures.take(), []);
     let shape = keyspace.shape();
     assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 3, "all are folded");
 }
