@@ -192,6 +192,12 @@ impl Arrays {
     }
 }
 
+/// Whether the number over a key deletes an entry of the key: one that is older.
+#[inline]
+pub(crate) fn deletes(over: SeqNo, entry: SeqNo) -> bool {
+    over > entry || over > 0 && seeded!(RangeDeletesHideNewer)
+}
+
 /// A set of range deletes.
 #[derive(Debug, Default)]
 pub struct RangeDeletes {
@@ -274,7 +280,8 @@ impl RangeDeletes {
     /// newer than all of them, else O(log n). Not inlined: most stores have no range deletes.
     #[inline(never)]
     pub fn hide(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
-        self.history.last().is_some_and(|(last, _)| last.seq > entry) && self.over(key, seq) > entry
+        self.history.last().is_some_and(|(last, _)| deletes(last.seq, entry))
+            && deletes(self.over(key, seq), entry)
     }
 
     /// Whether there are none.

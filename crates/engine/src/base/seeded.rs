@@ -22,6 +22,19 @@ pub enum Bug {
     /// A newer put of the first key of a range takes the range tombstone for an old version of that
     /// key.
     RangeTombstonesShadowed,
+    /// A range delete hides what was written after it.
+    RangeDeletesHideNewer,
+    /// A range tombstone takes its own range for that of a newer one, and goes.
+    RangeTombstonesHideThemselves,
+    /// A compaction with range tombstones is installed in parts: the tombstone may go with its own
+    /// part, before the part with what it hides.
+    RangeDeletesInParts,
+    /// Range deletes act in the first slice of a compaction only.
+    RangeDeletesEndWithTheirSlice,
+    /// Collection of a log takes a value that a range delete hides for live.
+    HiddenValuesLive,
+    /// Collection of a log takes each value under a range delete for dead, newer ones too.
+    ValuesUnderRangesDead,
     /// A compaction copies whole blocks although a range tombstone deletes entries of theirs.
     CoveredBlocksCopied,
     /// A covered table is dropped although a snapshot from before the range delete sees it.
@@ -134,6 +147,12 @@ pub enum Bug {
     SortedFilesUnsorted,
     /// A reader does not look whether a bulk load came between its view and its number.
     LoadsMissedInViews,
+    /// A bulk load is installed above memtables with older writes, which are flushed later.
+    LoadsAboveOlderWrites,
+    /// The number of a bulk load is published before its edit is logged.
+    LoadsPublishedFirst,
+    /// The edit of a bulk load is logged although earlier writes are in the unsynced log only.
+    LoadsOutrunTheLog,
     /// The check of a transaction overlooks bulk loads that came behind its view.
     LoadsNotChecked,
     /// A value that a collection moved counts as a write that a transaction conflicts with.
@@ -144,6 +163,12 @@ pub enum Bug {
     LocksIgnoredByRanges,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
+    /// Operands are folded with older ones that a snapshot sees.
+    OperandsFoldedAcrossSnapshots,
+    /// A delete among operands does not end their chain when they are folded.
+    OperandsFoldedOverDeletes,
+    /// A delete among operands does not end their chain when it is read.
+    OperandsReadOverDeletes,
     /// An expired entry goes, whatever older version of its key it hid.
     ExpiredDroppedEarly,
     /// What has expired goes although a snapshot, and so perhaps a cursor, sees it.

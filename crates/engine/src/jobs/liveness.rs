@@ -9,7 +9,7 @@ use runstone_policy::shape::TableId;
 use crate::base::env::Env;
 use crate::base::expiry::{expires, expiry_of};
 use crate::base::key::{Kind, SeqNo, kind_of, range_delete, seq_of};
-use crate::base::range_deletes::RangeDeletes;
+use crate::base::range_deletes::{RangeDeletes, deletes};
 use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
 
@@ -158,10 +158,12 @@ impl Liveness {
         let before = self.stripe;
         let has_expired = self.has_expired(trailer, value);
         let stays = self.keeps(trailer, value, has_expired);
-        let is_below = was_open && self.stripe == before;
+        let is_below =
+            was_open && (self.stripe == before || seeded!(OperandsFoldedAcrossSnapshots));
         let is_covered = || self.is_covered(seq_of(trailer), self.stripe.unwrap_or(usize::MAX));
         let link = match Kind::from_u8(kind_of(trailer)) {
             _ if !is_below => None,
+            Some(Kind::Delete) if seeded!(OperandsFoldedOverDeletes) => Some(Link::Operand),
             Some(Kind::Delete | Kind::RangeDelete) => Some(Link::Deleted),
             _ if has_expired || is_covered() => Some(Link::Deleted),
             Some(Kind::Merge) => Some(Link::Operand),
@@ -226,7 +228,7 @@ impl Liveness {
     /// Whether a range delete of the same stripe hides a version of the entered key.
     fn is_covered(&self, seq: SeqNo, stripe: usize) -> bool {
         let Some(ranges) = &self.range_deletes else { return false };
-        self.points.get(stripe).is_some_and(|point| ranges.over(&self.key, *point) > seq)
+        self.points.get(stripe).is_some_and(|point| deletes(ranges.over(&self.key, *point), seq))
     }
 
     /// Whether a range tombstone stays: it goes if newer ones of its stripe cover all of its range,
@@ -235,7 +237,8 @@ impl Liveness {
         let range = range_delete(&self.key, seq, end);
         let skyline = self.range_deletes.as_ref().zip(self.points.get(stripe));
         let skyline = skyline.and_then(|(ranges, point)| ranges.at(*point));
-        if self.drops_hidden && skyline.is_some_and(|skyline| skyline.over_range(&range) > seq) {
+        let is_hidden = |over| over > seq || over == seq && seeded!(RangeTombstonesHideThemselves);
+        if self.drops_hidden && skyline.is_some_and(|line| is_hidden(line.over_range(&range))) {
             return false;
         }
         let may_go = |guard: &RangeGuard| {

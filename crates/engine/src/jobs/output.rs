@@ -370,6 +370,11 @@ impl Writing<'_> {
     fn link(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<bool> {
         let version = || (trailer, value.to_vec());
         match fate.link {
+            Some(Link::Operand)
+                if seeded!(OperandsFoldedOverDeletes) && kind_of(trailer) == Kind::Delete as u8 =>
+            {
+                return Ok(true);
+            }
             Some(Link::Operand) => {
                 self.chain.iter_mut().for_each(|chain| chain.operands.push(version()));
                 return Ok(true);

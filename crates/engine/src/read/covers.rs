@@ -2,7 +2,7 @@
 //! Walks go from key to key, so the stretch around the last key answers most questions.
 
 use crate::base::key::SeqNo;
-use crate::base::range_deletes::{Skyline, Stretch};
+use crate::base::range_deletes::{Skyline, Stretch, deletes};
 use crate::catalog::keyspace::View;
 
 /// The range deletes of a view, as of a number.
@@ -27,7 +27,7 @@ impl Covers {
     /// Whether a range delete hides this version of a key.
     #[inline]
     pub(crate) fn hide(&mut self, key: &[u8], seq: SeqNo) -> bool {
-        !self.skylines.is_empty() && self.around(key).seq > seq
+        !self.skylines.is_empty() && deletes(self.around(key).seq, seq)
     }
 
     /// The stretch around a key.

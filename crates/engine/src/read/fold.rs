@@ -51,6 +51,7 @@ impl Chain<'_> {
                 Ok(Link::Base(None))
             }
             Some(Kind::ExpiringPut) => Ok(Link::Base(Some(Value::owned(split(bytes).0)))),
+            Some(Kind::Delete) if seeded!(OperandsReadOverDeletes) => Ok(Link::Operand),
             Some(Kind::Delete | Kind::RangeDelete) => Ok(Link::Base(None)),
             Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
                 match self.reader.follow_unexpired(self.keyspace, self.key, trailer, bytes)? {

@@ -1,11 +1,13 @@
 //! A crash, a power cut or a failure at every I/O operation of workloads with loads.
 
 use runstone::policy::registry::POLICIES;
+use runstone::seeded::Bug;
 use runstone::storage::{Fault, FaultKind, SimStorage};
 use runstone::{Background, Options};
 use runstone_sim::crash::judge;
+use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::Oracle;
-use runstone_sim::workload::{Run, options, options_for};
+use runstone_sim::workload::{Run, keyspaces, options, options_for};
 
 use crate::{Step, apply, open, steps};
 
@@ -88,4 +90,23 @@ fn failures_at_every_operation() {
 #[test]
 fn a_disk_that_stays_full() {
     fail_everywhere(FaultKind::NoSpace, true);
+}
+
+/// A load is durable when it returns, and with it every earlier write, of other keyspaces too (P2).
+#[test]
+fn earlier_writes_are_durable_with_a_load() {
+    holds_and_finds(Bug::LoadsOutrunTheLog, || {
+        let options = options(1, Background::Manual);
+        let storage = SimStorage::new(1);
+        let store = open(&storage, &options).expect("fresh");
+        let made = keyspaces(&store).expect("made");
+        made[1].put("before", "1").expect("puts");
+        made[0].bulk_load([("loaded", "1")]).expect("loads");
+        for cut in 0..8 {
+            let store = open(&storage.power_cut(cut).0, &options).expect("P8");
+            let left = keyspaces(&store).expect("there");
+            assert!(left[0].contains_key("loaded").expect("reads"), "cut {cut}: P1");
+            assert!(left[1].contains_key("before").expect("reads"), "cut {cut}: P2");
+        }
+    });
 }

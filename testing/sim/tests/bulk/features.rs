@@ -1,6 +1,8 @@
 //! Loads beside range deletes, operands, transactions and snapshots: each asks for the numbers of
 //! entries, and those of a load are in the manifest only.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use runstone::{
     Background, Error, Event, EventListener, Expiry, Keyspace, KeyspaceOptions, Options,
     ReadOptions, Snapshot, Store, Transaction, TransactionOptions, WriteOptions,
 };
-use runstone_sim::found::panics;
+use runstone_sim::found::{holds_and_finds, panics};
 
 fn open(storage: &MemoryStorage) -> Store {
     let keyspace = KeyspaceOptions { merge_operator: "append(,)".into(), ..Default::default() };
@@ -121,6 +123,49 @@ fn a_covered_load_goes_at_once() {
     store.compact().expect("compacts");
     assert_eq!(keyspace.shape().tables().count(), 0);
     assert_eq!(keyspace.estimate::<&str>(..).expect("estimates").entries, 0);
+}
+
+/// What is written while a load waits for flushes has a smaller number, so it must not come to lie
+/// above the load.
+#[test]
+fn a_load_lies_above_what_came_before() {
+    holds_and_finds(Bug::LoadsAboveOlderWrites, || {
+        let storage = MemoryStorage::new();
+        let store = open(&storage);
+        let keyspace = store.default_keyspace().clone();
+        let beside = keyspace.clone();
+        seeded::step_in(Waypoint::MemtableReplaced, move || {
+            beside.put("k001", "older").expect("puts");
+        });
+        keyspace.bulk_load(numbered(0..10)).expect("loads");
+        assert!(seeded::has_stepped_in());
+        let wanted: Vec<_> = numbered(0..10).collect();
+        at_each_place(&storage, store, |store| {
+            assert_eq!(all(store.default_keyspace(), None), wanted);
+        });
+    });
+}
+
+/// A snapshot from between a load's number and its edit shows the same before and after the edit
+/// (P5).
+#[test]
+fn a_snapshot_inside_a_load_does_not_change() {
+    holds_and_finds(Bug::LoadsPublishedFirst, || {
+        let store = Arc::new(open(&MemoryStorage::new()));
+        let keyspace = store.default_keyspace().clone();
+        keyspace.put("k001", "older").expect("puts");
+        let taken = Rc::new(RefCell::new(None));
+        let (beside, taking) = (Arc::clone(&store), Rc::clone(&taken));
+        seeded::step_in(Waypoint::LoadNumbered, move || {
+            let snapshot = beside.snapshot();
+            let shown = all(beside.default_keyspace(), Some(&snapshot));
+            *taking.borrow_mut() = Some((snapshot, shown));
+        });
+        keyspace.bulk_load(numbered(0..10)).expect("loads");
+        let (snapshot, shown) = taken.take().expect("it was there");
+        assert_eq!(all(&keyspace, Some(&snapshot)), shown);
+        assert_eq!(all(&keyspace, None).len(), 10);
+    });
 }
 
 #[test]

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::policy::partition::Partitioner;
+use runstone::seeded::Bug;
 use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage, Storage};
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, Snapshot, Store,
+    SubCompactions,
 };
+use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::Random;
 
 const THETA: u64 = 4 << 10;
@@ -326,4 +329,63 @@ fn a_half_compacted_store_is_copied_and_read() {
         store.compact().unwrap();
         check(&store, &model, "after the compaction");
     }
+}
+
+/// Fills a store, and deletes a range that reaches over most parts of a compaction.
+fn fill_under_a_range_delete(store: &Store) -> Model {
+    let mut model = fill(store, 1, 8);
+    store.default_keyspace().delete_range("key0100".."key1400").unwrap();
+    store.flush().unwrap();
+    let deleted = b"key0100".to_vec()..b"key1400".to_vec();
+    model.retain(|key, _| !deleted.contains(key));
+    model
+}
+
+/// A range tombstone lies in one part and hides entries of others. A crash between two parts shows
+/// whether it went too early.
+#[test]
+fn a_crash_beside_a_range_delete() {
+    holds_and_finds(Bug::RangeDeletesInParts, || {
+        let options = options("universal", Partitioner::GlobalRange);
+        for at in (0..).step_by(5) {
+            let storage = SimStorage::new(7);
+            let store = Store::open_on(Arc::new(storage.clone()), options.clone()).unwrap();
+            let model = fill_under_a_range_delete(&store);
+            let (at_op, kind) = (storage.ops() + at, FaultKind::Crash);
+            storage.inject(Fault { at_op, kind, sticky: true, category: None });
+            // A compaction succeeds even if it cannot remove a file.
+            let _ = store.compact();
+            if storage.fired().is_empty() {
+                assert!(at > 20, "the compaction took {at} operations");
+                break;
+            }
+            drop(store);
+            let storage: Arc<dyn Storage> = Arc::new(storage.process_crash());
+            let store = Store::open_on(storage, options.clone()).unwrap();
+            check(&store, &model, &format!("crash at operation {at} of a compaction"));
+        }
+    });
+}
+
+/// A compaction by whole tables falls apart into slices that share no key, but a range delete whose
+/// tombstone lies in the first. It goes with its slice, and what it hides with all of them.
+#[test]
+fn a_range_delete_acts_in_every_slice() {
+    holds_and_finds(Bug::RangeDeletesEndWithTheirSlice, || {
+        let mut options = options("universal", Partitioner::GlobalRange);
+        options.keyspace.as_mut().unwrap().sub_compactions = SubCompactions::Components;
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options).unwrap();
+        let key = |number: u64| format!("key{number:04}").into_bytes();
+        for numbers in [0..200, 100..300, 800..1000, 900..1100] {
+            numbers.for_each(|number| store.put(key(number), [7; 50]).unwrap());
+            store.flush().unwrap();
+        }
+        store.default_keyspace().delete_range(key(150)..key(1000)).unwrap();
+        store.compact().unwrap();
+        assert_eq!(store.metrics().counters.compaction_slices, 2);
+        let left = (0..150).chain(1000..1100).map(|number| (key(number), vec![7; 50]));
+        check(&store, &left.collect(), "after the compaction");
+        let shape = store.default_keyspace().shape();
+        assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 250);
+    });
 }

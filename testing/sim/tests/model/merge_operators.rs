@@ -3,11 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, SimStorage, Storage};
 use runstone::{
     Background, Batch, Error, Event, EventListener, GcPointers, KeyspaceOptions, MergeOperator,
     Options, Store, ValuePlacement, WriteOptions,
 };
+use runstone_sim::found::holds_and_finds;
 
 fn options(operator: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
     let mut keyspace = KeyspaceOptions { merge_operator: operator.into(), ..Default::default() };
@@ -252,4 +254,43 @@ fn no_operand_counts_twice() {
         let store = open(&storage.process_crash(), &options).expect("P8");
         assert_eq!(get(&store, "k").as_deref(), Some("123"), "operation {at}");
     }
+}
+
+/// Two operands of which a snapshot sees one are not folded together.
+#[test]
+fn operands_are_folded_between_snapshots() {
+    holds_and_finds(Bug::OperandsFoldedAcrossSnapshots, || {
+        let store = open(&MemoryStorage::new(), &options("append(,)", |_| ())).expect("opens");
+        let keyspace = store.default_keyspace();
+        store.put("k", "base").expect("puts");
+        ["1", "2"].iter().for_each(|operand| keyspace.merge("k", operand).expect("merges"));
+        let between = store.snapshot();
+        ["3", "4"].iter().for_each(|operand| keyspace.merge("k", operand).expect("merges"));
+        for work in [Store::flush, Store::compact] {
+            work(&store).expect("folds");
+            let then = keyspace.get_at("k", &between).expect("reads");
+            assert_eq!(then.as_deref(), Some(&b"base,1,2"[..]));
+            assert_eq!(get(&store, "k").as_deref(), Some("base,1,2,3,4"));
+        }
+    });
+}
+
+/// Operands above a delete apply to nothing, wherever the delete and the older versions lie.
+#[test]
+fn a_delete_ends_a_chain_of_operands() {
+    let check = || {
+        let store = open(&MemoryStorage::new(), &options("append(,)", |_| ())).expect("opens");
+        let keyspace = store.default_keyspace();
+        store.put("k", "flushed").expect("puts");
+        store.flush().expect("flushes");
+        keyspace.merge("k", "older").expect("merges");
+        store.delete("k").expect("deletes");
+        ["1", "2"].iter().for_each(|operand| keyspace.merge("k", operand).expect("merges"));
+        for work in [|_: &Store| Ok(()), Store::flush, Store::compact] {
+            work(&store).expect("folds");
+            assert_eq!(get(&store, "k").as_deref(), Some("1,2"));
+        }
+    };
+    holds_and_finds(Bug::OperandsReadOverDeletes, check);
+    holds_and_finds(Bug::OperandsFoldedOverDeletes, check);
 }

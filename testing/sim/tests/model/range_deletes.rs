@@ -107,7 +107,7 @@ fn inverted_ranges_are_refused_everywhere() {
 /// In a batch, a range delete removes what came before it, and nothing that came after.
 #[test]
 fn a_batch_applies_in_order() {
-    for is_flushed in [false, true] {
+    holds_and_finds(Bug::RangeDeletesHideNewer, || {
         let store = open(|_| ());
         let keyspace = store.default_keyspace();
         store.put("a1", "old").expect("puts");
@@ -116,14 +116,14 @@ fn a_batch_applies_in_order() {
         batch.delete_range(keyspace, "a".."b").expect("fits");
         batch.put(keyspace, "a3", "after").expect("fits");
         store.write(&batch, WriteOptions::default()).expect("writes");
-        if is_flushed {
-            store.flush().expect("flushes");
+        for work in [|_: &Store| Ok(()), Store::flush, Store::compact] {
+            work(&store).expect("works");
+            let values = keyspace.multi_get(&["a1", "a2", "a3"]).expect("reads");
+            let found: Vec<bool> = values.iter().map(Option::is_some).collect();
+            assert_eq!(found, [false, false, true]);
+            assert_eq!(count(keyspace), 1);
         }
-        let values = keyspace.multi_get(&["a1", "a2", "a3"]).expect("reads");
-        let found: Vec<bool> = values.iter().map(Option::is_some).collect();
-        assert_eq!(found, [false, false, true]);
-        assert_eq!(count(keyspace), 1);
-    }
+    });
 }
 
 /// A batch that does not fit a log segment is numbered after it was inserted. Its range deletes act
@@ -172,10 +172,11 @@ fn older_snapshots_see_what_was_deleted() {
     });
 }
 
-/// A range tombstone must stay while any table holds what it hides, in whatever level that is.
+/// A range tombstone must stay while any table holds what it hides, in whatever level that is. That
+/// its own range is deleted is no reason to drop it: it is what deletes it.
 #[test]
 fn a_range_tombstone_outlives_what_it_hides() {
-    holds_and_finds(Bug::RangeTombstonesDroppedEarly, || {
+    let check = || {
         let store = open(|_| ());
         fill(&store, 0..2000);
         store.compact().expect("compacts");
@@ -185,7 +186,9 @@ fn a_range_tombstone_outlives_what_it_hides() {
         store.flush().expect("flushes");
         store.default_keyspace().compact_range(key(499)..key(501)).expect("compacts");
         assert_eq!(count(store.default_keyspace()), 1001);
-    });
+    };
+    holds_and_finds(Bug::RangeTombstonesDroppedEarly, check);
+    holds_and_finds(Bug::RangeTombstonesHideThemselves, check);
 }
 
 /// A newer version of the first key is no reason to drop the range tombstone stored there.
@@ -287,6 +290,33 @@ fn a_collection_does_not_bring_a_deleted_key_back() {
         store.collect_values().expect("collects");
         assert_eq!(count(store.default_keyspace()), 400);
     });
+}
+
+/// A collection of a log moves what is written after a range delete, and nothing that it hides.
+#[test]
+fn a_collection_of_a_log_knows_range_deletes() {
+    let check = || {
+        let store = open(|keyspace| {
+            keyspace.values.placement = ValuePlacement::Vlog;
+            (keyspace.values.separate_at, keyspace.values.slot_bytes) = (16, 4096);
+        });
+        fill(&store, 0..1000);
+        store.flush().expect("flushes");
+        delete(&store, 200, 1000);
+        // What is replaced is garbage, for which the log is collected.
+        fill(&store, 900..1000);
+        store.flush().expect("flushes");
+        let moved = || store.metrics().counters.value_gc_bytes_written;
+        let before = moved();
+        store.collect_values().expect("collects");
+        let moved = moved() - before;
+        assert!((1..60_000).contains(&moved), "{moved} bytes are moved of 300 live values");
+        assert_eq!(count(store.default_keyspace()), 300);
+        store.compact().expect("compacts");
+        assert_eq!(count(store.default_keyspace()), 300);
+    };
+    holds_and_finds(Bug::HiddenValuesLive, check);
+    holds_and_finds(Bug::ValuesUnderRangesDead, check);
 }
 
 /// Deleting everything and compacting gives the space back, under every placement.

@@ -162,7 +162,9 @@ impl FileState {
 /// range delete hides it.
 fn newest_pointer(view: &View, key: &[u8], now: SeqNo) -> Result<Option<(Pointer, SeqNo)>> {
     let decode = |trailer: u64, bytes: &[u8]| {
-        if !is_pointer(trailer) || view.hides(key, seq_of(trailer), now) {
+        let seq = if seeded!(ValuesUnderRangesDead) { 0 } else { seq_of(trailer) };
+        let is_hidden = || view.hides(key, seq, now) && !seeded!(HiddenValuesLive);
+        if !is_pointer(trailer) || is_hidden() {
             return Ok(None);
         }
         let pointer = Pointer::of_entry(bytes)?;

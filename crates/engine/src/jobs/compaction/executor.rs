@@ -143,7 +143,10 @@ impl Execution<'_> {
         let (version, inputs) = self.inputs();
         let moves: BTreeSet<u64> = self.moves.iter().map(|table| table.id).collect();
         let sources = sources_of(&version, &inputs, &moves)?;
-        let live = self.liveness(&version, &inputs, &moves);
+        let mut live = self.liveness(&version, &inputs, &moves);
+        if range.lo.is_some() && seeded!(RangeDeletesEndWithTheirSlice) {
+            live = live.with_range_deletes(None, None);
+        }
         let mut output = self.output(&version, range.lo);
         output.folding = Folding::of(self.keyspace);
         output.filter = Filter::of(self.keyspace, self.compaction.output_level);

@@ -269,7 +269,7 @@ impl Compactor {
                 >= keyspace.values.load().settled_from()
             && (!keyspace.merging.load().is_used() || keyspace.values.load().is_empty())
             // A part must not drop a range tombstone while a later part holds what it hides.
-            && !has_range_deletes(version, plan)
+            && (!has_range_deletes(version, plan) || seeded!(RangeDeletesInParts))
             && can_be_parted(shape, plan)
     }
 
