@@ -11,4 +11,5 @@ mod handles;
 mod merge_operators;
 mod operations;
 mod range_deletes;
+mod range_scenarios;
 mod versions;
