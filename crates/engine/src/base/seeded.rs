@@ -88,6 +88,8 @@ pub enum Bug {
     CollectionBesideInstall,
     /// Slots are free again although it is not known whether the edit that names them was logged.
     UnknownSlotsFreed,
+    /// A write that the log could not take counts as logged.
+    RefusedWritesAcknowledged,
     /// A write that wants to be durable is acknowledged before the log is synced.
     AcknowledgedBeforeSync,
     /// Names of new files are not synced before an edit names them.

@@ -12,7 +12,7 @@ use runstone_sim::workload::{
     Operation, Run, generate, generate_large, keyspaces, options, without_operands,
 };
 
-fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
+pub fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let store = Store::open_on(storage, options.clone())?;
     keyspaces(&store)?;
@@ -21,7 +21,7 @@ fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
 
 /// Commits the writes of a batch by a transaction. It logs the last write of each key, in another
 /// order, with the same outcome.
-fn commit(
+pub fn commit(
     run: &mut Run,
     writes: &[Write],
     sync: bool,
@@ -60,19 +60,22 @@ fn commit(
     Ok(())
 }
 
+/// Every third transaction takes locks, which ranges do not go with.
+pub fn mode(number: usize, writes: &[Write]) -> TransactionOptions {
+    let has_range = writes.iter().any(|write| matches!(write.change, Change::DeleteRange(_)));
+    match number.is_multiple_of(3) && !has_range {
+        true => TransactionOptions::pessimistic(),
+        false => TransactionOptions::serializable(),
+    }
+}
+
 fn run(storage: &SimStorage, options: &Options, operations: &[Operation]) -> Oracle {
     let Ok(store) = open(storage, options) else { return Oracle::default() };
     let mut run = Run::new(store, Oracle::default());
     for (number, operation) in operations.iter().enumerate() {
-        let has_range = |writes: &[Write]| {
-            writes.iter().any(|write| matches!(write.change, Change::DeleteRange(_)))
-        };
         let outcome = match operation {
-            Operation::Write { writes, sync } if number % 3 == 0 && !has_range(writes) => {
-                commit(&mut run, writes, *sync, TransactionOptions::pessimistic())
-            }
             Operation::Write { writes, sync } => {
-                commit(&mut run, writes, *sync, TransactionOptions::serializable())
+                commit(&mut run, writes, *sync, mode(number, writes))
             }
             other => run.apply(other, || open(storage, options)),
         };

@@ -6,6 +6,7 @@ mod bank;
 mod conflicts;
 mod crash;
 mod cursors;
+mod faults;
 mod histories;
 mod input;
 mod locks;
