@@ -153,6 +153,8 @@ pub enum Bug {
     LoadsAboveOlderWrites,
     /// The number of a bulk load is published before its edit is logged.
     LoadsPublishedFirst,
+    /// A bulk load ends beside a checkpoint, whose copy has it then and not what came before it.
+    LoadsBesideCheckpoints,
     /// The edit of a bulk load is logged although earlier writes are in the unsynced log only.
     LoadsOutrunTheLog,
     /// The check of a transaction overlooks bulk loads that came behind its view.

@@ -1,11 +1,18 @@
 //! Loads beside writers, readers, checkpoints and changes of options, on threads.
 
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use runstone::policy::registry::POLICIES;
+use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
-use runstone::{Background, Batch, Keyspace, KeyspaceOptions, Options, Store, WriteOptions};
+use runstone::{
+    Background, Batch, Keyspace, KeyspaceOptions, Options, Store, ValuePlacement, WriteOptions,
+};
+use runstone_sim::found::panics;
 
 const KEYS: u64 = 400;
 
@@ -13,7 +20,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-fn open(policy: &str, threads: usize) -> Store {
+fn options(policy: &str, placement: ValuePlacement, background: Background) -> Options {
     let mut keyspace = KeyspaceOptions {
         policy: policy.to_string(),
         write_buffer_bytes: 64 << 10,
@@ -21,12 +28,20 @@ fn open(policy: &str, threads: usize) -> Store {
     };
     keyspace.shape.base_bytes = 32 << 10;
     keyspace.shape.table_bytes = 8 << 10;
-    let options = Options {
-        background: Background::Threads(threads),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
-    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
+    keyspace.values.placement = placement;
+    keyspace.values.separate_at = 1;
+    (keyspace.values.groups, keyspace.values.slot_bytes) = (2, 4096);
+    Options { background, keyspace: Some(keyspace), ..Options::default() }
+}
+
+fn open(storage: &MemoryStorage, options: &Options) -> Store {
+    Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens")
+}
+
+/// Opens the copy of a checkpoint.
+fn open_copy(storage: &MemoryStorage, options: &Options, place: &str) -> Store {
+    let copy = storage.open_sibling(Path::new(place)).expect("is there");
+    Store::open_on(Arc::new(copy), options.clone()).expect("opens")
 }
 
 /// Number in a value such as `w12`, and who wrote it.
@@ -48,8 +63,30 @@ fn check_whole(store: &Store, keyspace: &Keyspace, last: &mut u64) {
     *last = low;
 }
 
-fn check(policy: &str, threads: usize) {
-    let store = open(policy, threads);
+/// Copies of the store hold whole loads, those that had ended among them, and all that came before
+/// what they hold of the other keyspace.
+fn check_copies(store: &Store, storage: &MemoryStorage, options: &Options, loaded: &AtomicU64) {
+    for turn in 0..6 {
+        let (place, mut least) = (format!("/copy-{turn}"), loaded.load(Acquire));
+        store.checkpoint(&place).expect("copies");
+        let copy = open_copy(storage, options, &place);
+        let keyspace = copy.default_keyspace();
+        check_whole(&copy, keyspace, &mut least);
+        let other = copy.keyspace("other").expect("is there");
+        for item in other.iter().expect("opens") {
+            let (key, behind) = item.expect("reads");
+            let (by, round) = parse(&keyspace.get(&key).expect("reads").expect("came before"));
+            let least = parse(&behind).1;
+            assert!(by == b'l' || round >= least, "{place}: {round} of {least} rounds");
+        }
+    }
+}
+
+fn check(options: &Options) {
+    let storage = MemoryStorage::new();
+    let store = open(&storage, options);
+    let policy = &options.keyspace.as_ref().expect("given").policy;
+    let loaded = AtomicU64::new(0);
     let keyspace = store.default_keyspace();
     let other = store.open_keyspace("other", None).expect("makes");
     let written: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
@@ -78,13 +115,15 @@ fn check(policy: &str, threads: usize) {
                 check_whole(reader_store, keyspace, &mut last);
             }
         });
+        let copies = scope.spawn(|| check_copies(&store, &storage, options, &loaded));
         for load in 1..=12u64 {
             before_last = written.iter().map(|round| round.load(Acquire)).collect();
             let value = format!("l{load}");
             let keys = (0..KEYS).map(key);
             let all = std::iter::once(b"a".to_vec()).chain(keys).chain([b"z".to_vec()]);
-            let loaded = keyspace.bulk_load(all.map(|key| (key, &value))).expect("loads");
-            assert_eq!(loaded, KEYS + 2);
+            let count = keyspace.bulk_load(all.map(|key| (key, &value))).expect("loads");
+            assert_eq!(count, KEYS + 2);
+            loaded.store(load, Release);
             assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(value.as_bytes()));
             if load % 4 == 0 {
                 let options =
@@ -92,7 +131,9 @@ fn check(policy: &str, threads: usize) {
                 store.open_keyspace(runstone::DEFAULT_KEYSPACE, Some(options)).expect("changes");
             }
         }
+        let copied = copies.join();
         done.store(true, Relaxed);
+        copied.expect("copies hold what they must");
     });
     for is_compacted in [false, true] {
         for (number, before) in (0..KEYS).zip(&before_last) {
@@ -113,7 +154,8 @@ fn check(policy: &str, threads: usize) {
 /// behind the load's back, whose writes become visible only after it.
 #[test]
 fn flushes_and_large_batches() {
-    let store = open("leveling", 2);
+    let options = options("leveling", ValuePlacement::Inline, Background::Threads(2));
+    let store = open(&MemoryStorage::new(), &options);
     let keyspace = store.default_keyspace();
     let done = AtomicBool::new(false);
     let work = |kind: u8| match kind {
@@ -147,7 +189,45 @@ fn flushes_and_large_batches() {
 
 #[test]
 fn writers_of_the_same_keys_under_every_policy() {
+    let placements = [ValuePlacement::Inline, ValuePlacement::HashGrouped, ValuePlacement::Vlog];
     for (at, policy) in POLICIES.iter().enumerate() {
-        check(policy.name(), 1 + at % 2);
+        let background = Background::Threads(1 + at % 2);
+        check(&options(policy.name(), placements[at % 3], background));
     }
+}
+
+/// A load that ends while a checkpoint waits for flushes is behind a write that the copy lacks.
+fn load_inside_a_checkpoint(bug: Option<Bug>) {
+    let options = options("leveling", ValuePlacement::Inline, Background::Manual);
+    let storage = MemoryStorage::new();
+    let store = open(&storage, &options);
+    let keyspace = store.default_keyspace().clone();
+    let other = store.open_keyspace("other", None).expect("makes");
+    let (begun, begin) = mpsc::channel();
+    seeded::step_in(Waypoint::MemtablesReplaced, move || {
+        other.put("before", "1").expect("puts");
+        let loading = thread::spawn(move || {
+            let load = || keyspace.bulk_load([("loaded", "1")]).expect("loads");
+            bug.map_or_else(load, |bug| seeded::with(bug, load))
+        });
+        match bug {
+            // Time to come to where it waits for the checkpoint.
+            None => thread::sleep(Duration::from_millis(50)),
+            Some(_) => while !loading.is_finished() {},
+        }
+        begun.send(loading).expect("the test waits");
+    });
+    store.checkpoint("/copy").expect("copies");
+    assert_eq!(begin.recv().expect("it stepped in").join().expect("loads"), 1);
+    let copy = open_copy(&storage, &options, "/copy");
+    let has_load = copy.get("loaded").expect("reads").is_some();
+    let other = copy.keyspace("other").expect("is there");
+    assert!(!has_load || other.contains_key("before").expect("reads"), "a hole");
+    assert!(store.get("loaded").expect("reads").is_some());
+}
+
+#[test]
+fn a_checkpoint_has_no_load_without_what_came_before() {
+    load_inside_a_checkpoint(None);
+    assert!(panics(|| load_inside_a_checkpoint(Some(Bug::LoadsBesideCheckpoints))));
 }

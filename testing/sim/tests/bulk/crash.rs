@@ -3,20 +3,28 @@
 use runstone::policy::registry::POLICIES;
 use runstone::seeded::Bug;
 use runstone::storage::{Fault, FaultKind, SimStorage};
-use runstone::{Background, Options};
+use runstone::{Background, Options, ValuePlacement};
 use runstone_sim::crash::judge;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::Oracle;
-use runstone_sim::workload::{Run, keyspaces, options, options_for};
+use runstone_sim::workload::{Run, keyspaces, options, options_for, placed, written_back};
 
-use crate::{Step, apply, open, steps};
+use crate::{Step, apply, open};
 
 const OPERATIONS: usize = 60;
 
-/// Inline values, or a keyspace that separates them; operands only where the workload may have
-/// them.
-fn is_usable(options: &Options) -> bool {
-    options.keyspace.as_ref().is_some_and(|keyspace| !keyspace.merge_operator.is_empty())
+/// A workload that begins with a load: where value files write pointers back, later ones come over
+/// keys that are there, and are refused.
+fn steps(seed: u64) -> Vec<Step> {
+    let mut steps = crate::steps(seed, OPERATIONS, 6);
+    let puts = |step: &Step| match step {
+        Step::Load { entries, .. } => entries.values().any(Option::is_some),
+        Step::Usual(_) => false,
+    };
+    let first = steps.iter().position(puts).expect("a load that does not only delete");
+    let first = steps.remove(first);
+    steps.insert(0, first);
+    steps
 }
 
 fn run(storage: &SimStorage, options: &Options, steps: &[Step]) -> Oracle {
@@ -33,10 +41,13 @@ fn count(options: &Options, steps: &[Step]) -> u64 {
 }
 
 fn crash_everywhere(options: &Options, seed: u64) {
-    let steps = steps(seed, OPERATIONS, 6);
+    let steps = steps(seed);
     let loads = steps.iter().filter(|step| matches!(step, Step::Load { .. })).count();
     assert!(loads > 2, "seed {seed} has {loads} loads");
-    let policy = &options.keyspace.as_ref().expect("given").policy;
+    let first = run(&SimStorage::new(seed), options, &steps[..1]);
+    assert!(!first.state().is_empty(), "the first load is not refused");
+    let keyspace = options.keyspace.as_ref().expect("given");
+    let policy = format!("{}, {:?}", keyspace.policy, keyspace.values.placement);
     for at in 0..count(options, &steps) {
         let storage = SimStorage::new(seed);
         storage.inject(Fault { at_op: at, kind: FaultKind::Crash, sticky: true, category: None });
@@ -53,18 +64,30 @@ fn crash_everywhere(options: &Options, seed: u64) {
 #[test]
 fn at_every_operation_under_every_policy() {
     for (seed, policy) in (1..).zip(POLICIES) {
-        let usable = (seed..).step_by(100);
-        let mut usable = usable.map(|seed| options_for(policy.name(), seed, Background::Manual));
-        let options = usable.find(is_usable).expect("some seed");
-        crash_everywhere(&options, options.seed.expect("seeded"));
+        crash_everywhere(&options_for(policy.name(), seed, Background::Manual), seed);
     }
+}
+
+#[test]
+fn at_every_operation_under_every_placement() {
+    placements(30).iter().for_each(|options| crash_everywhere(options, 30));
+}
+
+/// Options of a seed with values in each kind of place.
+fn placements(seed: u64) -> [Options; 4] {
+    let options = options(seed, Background::Manual);
+    [
+        placed(options.clone(), ValuePlacement::Inline),
+        placed(options.clone(), ValuePlacement::HashGrouped),
+        placed(options.clone(), ValuePlacement::Vlog),
+        written_back(options),
+    ]
 }
 
 fn fail_everywhere(kind: FaultKind, sticky: bool) {
     let mut fired = 0;
-    for seed in (50..).filter(|seed| is_usable(&options(*seed, Background::Manual))).take(2) {
-        let options = options(seed, Background::Manual);
-        let steps = steps(seed, OPERATIONS, 6);
+    for (seed, options) in (50..).zip(placements(50)) {
+        let steps = steps(seed);
         for at in 0..count(&options, &steps) {
             let storage = SimStorage::new(seed);
             storage.inject(Fault { at_op: at, kind, sticky, category: None });
