@@ -1,6 +1,7 @@
 //! Lives of a store whose options change while it is open and from one opening to the next: policy,
-//! placement of values, partitioner and install of compactions. Cursors walk across compactions,
-//! collections and such changes, and keyspaces are dropped and made again.
+//! placement of values, partitioner and install of compactions. Transactions commit, sorted entries
+//! are loaded, cursors walk across compactions, collections and such changes, and keyspaces are
+//! dropped and made again.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,7 +9,7 @@ use std::ops::Bound;
 use runstone::policy::registry::POLICIES;
 use runstone::{
     Background, Cursor, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
-    ValuePlacement,
+    TransactionOptions, ValuePlacement,
 };
 
 use crate::oracle::{Change, Oracle, State, Write};
@@ -31,6 +32,10 @@ const PLACEMENTS: [(ValuePlacement, GcPointers); 6] = [
 pub enum Step {
     /// An operation of the common workloads.
     Operation(Operation),
+    /// Writes that a transaction commits, synced or not.
+    Commit(Vec<Write>, bool),
+    /// Loads sorted entries; the seed gives them.
+    Load(u64),
     /// Changes the options of a keyspace.
     Change(usize, Box<KeyspaceOptions>),
     /// Walks a cursor while other work runs; the seed gives the moves.
@@ -53,6 +58,8 @@ pub fn generate(seed: u64, draw: u64, count: usize) -> Vec<Step> {
         (Operation::Get(_), 25..45) => Step::Walk(random.draw()),
         (Operation::Get(_), 45..55) => Step::GetMany(random.draw()),
         (Operation::Get(_), 55..58) => Step::DropOther,
+        (Operation::Get(_), 58..65) => Step::Load(random.draw()),
+        (Operation::Write { writes, sync }, 0..15) => Step::Commit(writes, sync),
         (Operation::RunOneJob, 0..20) => Step::Operation(Operation::Collect),
         (operation, _) => Step::Operation(operation),
     })
@@ -126,6 +133,10 @@ impl Life {
     ) -> Result<(), Error> {
         match step {
             Step::Operation(operation) => self.run.apply(operation, reopen)?,
+            Step::Commit(writes, sync) => {
+                self.run.commit(writes, *sync, TransactionOptions::serializable())?;
+            }
+            Step::Load(seed) => self.load(*seed)?,
             Step::Change(keyspace, options) => self.change(*keyspace, options)?,
             Step::Walk(seed) => self.walk(*seed)?,
             Step::GetMany(seed) => self.get_many(*seed)?,
@@ -139,6 +150,18 @@ impl Life {
         // The keyspaces may not exist yet.
         keyspaces(store)?;
         store.open_keyspace(KEYSPACES[keyspace], Some(options.clone())).map(drop)
+    }
+
+    fn load(&mut self, seed: u64) -> Result<(), Error> {
+        let mut random = Random::new(seed);
+        let keyspace = random.below(KEYSPACES.len() as u64) as usize;
+        let mut entry = || {
+            let key = some_key(&mut random);
+            (key, Some(vec![seed as u8; random.below(300) as usize]))
+        };
+        let entries: BTreeMap<_, _> = (0..20).map(|_| entry()).collect();
+        let values = entries.iter().map(|(key, value)| (key, value.as_deref().unwrap_or_default()));
+        self.run.load(keyspace, &entries, |to| to.bulk_load(values))
     }
 
     fn drop_other(&mut self) -> Result<(), Error> {

@@ -36,6 +36,23 @@ pub enum Change {
     DeleteRange(Option<Vec<u8>>),
 }
 
+impl Change {
+    /// Whether it deletes an empty range from `key` on. A transaction without other writes has
+    /// nothing to sync.
+    pub fn is_nothing(&self, key: &[u8]) -> bool {
+        matches!(self, Change::DeleteRange(Some(end)) if **end <= *key)
+    }
+
+    /// A put of the operand, if it is one. In a transaction an operand is read and written: on a
+    /// value that the transaction itself wrote and that expires later, the outcome is another.
+    pub fn without_operand(self) -> Change {
+        match self {
+            Change::Merge(operand) => Change::Put(operand),
+            other => other,
+        }
+    }
+}
+
 /// Knows the state after every batch.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {

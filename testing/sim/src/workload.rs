@@ -11,12 +11,31 @@ use runstone::policy::partition::Partitioner;
 use runstone::{
     Background, Batch, CompactionFilter, CompactionInstall, Compression, Durability, Error,
     FilterDecision, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
-    SubCompactions, ValueOptions, ValuePlacement, WalMode, WriteOptions,
+    SubCompactions, TransactionOptions, ValueOptions, ValuePlacement, WalMode, WriteOptions,
 };
 
-use crate::clock::{LASTING, PASSING, WorkloadClock};
+use crate::clock::WorkloadClock;
 use crate::oracle::{Change, OPERATOR, Oracle, State, Write, assert_same};
 use crate::random::Random;
+
+/// Adds a change of a key to a batch or to a transaction, which have the same calls.
+#[macro_export]
+macro_rules! add {
+    ($to:expr, $keyspace:expr, $key:expr, $change:expr) => {{
+        use $crate::clock::{LASTING, PASSING};
+        use $crate::oracle::Change::*;
+        let (keyspace, key) = ($keyspace, &$key[..]);
+        match $change {
+            Put(value) => $to.put(keyspace, key, value),
+            PutLasting(value) => $to.put_with_ttl(keyspace, key, value, LASTING),
+            PutPassing(value) => $to.put_with_ttl(keyspace, key, value, PASSING),
+            Delete => $to.delete(keyspace, key),
+            Merge(operand) => $to.merge(keyspace, key, operand),
+            DeleteRange(Some(end)) => $to.delete_range(keyspace, key..&end[..]),
+            DeleteRange(None) => $to.delete_range(keyspace, key..),
+        }
+    }};
+}
 
 /// Names of the keyspaces that workloads use.
 pub const KEYSPACES: [&str; 2] = ["default", "other"];
@@ -100,9 +119,7 @@ pub fn without_operands(mut operations: Vec<Operation>) -> Vec<Operation> {
     for operation in &mut operations {
         let Operation::Write { writes, .. } = operation else { continue };
         for write in writes {
-            if let Change::Merge(operand) = &write.change {
-                write.change = Change::Put(operand.clone());
-            }
+            write.change = write.change.clone().without_operand();
         }
     }
     operations
@@ -401,37 +418,80 @@ impl Run {
 
     fn write(&mut self, writes: &[Write], sync: bool) -> Result<(), Error> {
         let keyspaces = keyspaces(self.store())?;
-        let mut batch = Batch::new();
         let mut writes = writes.to_vec();
-        for write in &mut writes {
-            // Not every placement goes with operands.
-            if let Change::Merge(operand) = &write.change
-                && keyspaces[write.keyspace].options().merge_operator.is_empty()
-            {
-                write.change = Change::Put(operand.clone());
+        let mut batch = Batch::new();
+        for Write { keyspace, key, change } in &mut writes {
+            let keyspace = &keyspaces[*keyspace];
+            if keyspace.options().merge_operator.is_empty() {
+                // Not every placement goes with operands.
+                *change = change.clone().without_operand();
             }
+            add!(batch, keyspace, key, change)?;
         }
-        for write in &writes {
-            let keyspace = &keyspaces[write.keyspace];
-            match &write.change {
-                Change::Put(value) => batch.put(keyspace, &write.key, value)?,
-                Change::PutLasting(value) => {
-                    batch.put_with_ttl(keyspace, &write.key, value, LASTING)?;
-                }
-                Change::PutPassing(value) => {
-                    batch.put_with_ttl(keyspace, &write.key, value, PASSING)?;
-                }
-                Change::Merge(operand) => batch.merge(keyspace, &write.key, operand)?,
-                Change::Delete => batch.delete(keyspace, &write.key)?,
-                Change::DeleteRange(Some(end)) => {
-                    batch.delete_range(keyspace, &write.key[..]..&end[..])?;
-                }
-                Change::DeleteRange(None) => batch.delete_range(keyspace, &write.key[..]..)?,
+        self.attempt(&writes, sync, |store, options| store.write(&batch, options))
+    }
+
+    /// Commits writes by a transaction, with puts in the place of operands. It logs the last write
+    /// of each key, in another order, with the same outcome.
+    pub fn commit(
+        &mut self,
+        writes: &[Write],
+        sync: bool,
+        mode: TransactionOptions,
+    ) -> Result<(), Error> {
+        let keyspaces = keyspaces(self.store())?;
+        let mut writes = writes.to_vec();
+        let mut transaction = self.store().begin(mode)?;
+        for Write { keyspace, key, change } in &mut writes {
+            *change = change.clone().without_operand();
+            add!(transaction, &keyspaces[*keyspace], key, change)?;
+        }
+        let writes_any = writes.iter().any(|write| !write.change.is_nothing(&write.key));
+        self.attempt(&writes, sync && writes_any, |_, options| transaction.commit(options))
+    }
+
+    /// Loads sorted entries into a keyspace, all at once; `None` deletes. Value files that write
+    /// pointers back refuse a load over keys that are there.
+    pub fn load(
+        &mut self,
+        keyspace: usize,
+        entries: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+        load: impl FnOnce(&Keyspace) -> Result<u64, Error>,
+    ) -> Result<(), Error> {
+        let write = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| Write {
+            keyspace,
+            key: key.clone(),
+            change: value.clone().map_or(Change::Delete, Change::Put),
+        };
+        let handle = keyspaces(self.store())?.swap_remove(keyspace);
+        let before = self.oracle.clone();
+        self.oracle.attempt(&entries.iter().map(write).collect::<Vec<_>>());
+        match load(&handle) {
+            Ok(count) => assert_eq!(count, entries.len() as u64),
+            Err(refused @ Error::InvalidArgument { .. }) => {
+                let told = refused.to_string();
+                assert!(told.contains("writes pointers back"), "nothing else is refused: {told}");
+                self.oracle = before;
+                return Ok(());
             }
+            Err(error) => return Err(error),
         }
-        self.oracle.attempt(&writes);
+        self.oracle.acknowledge();
+        if !entries.is_empty() {
+            self.oracle.synced();
+        }
+        Ok(())
+    }
+
+    fn attempt(
+        &mut self,
+        writes: &[Write],
+        sync: bool,
+        write: impl FnOnce(&Store, WriteOptions) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.oracle.attempt(writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
-        let outcome = self.store().write(&batch, WriteOptions { durability: Some(durability) });
+        let outcome = write(self.store(), WriteOptions { durability: Some(durability) });
         WorkloadClock::tick();
         outcome?;
         self.oracle.acknowledge();

@@ -392,7 +392,7 @@ impl Transaction {
     pub fn rollback(self) {}
 
     /// Makes all writes visible at once, durable as the options say. A transaction without writes
-    /// has nothing to check: its snapshot is one moment.
+    /// has nothing to check, since its snapshot is one moment, and syncs nothing.
     ///
     /// # Errors
     /// [`Error::Conflict`] and errors of the checks and of the log leave nothing written. If the

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use runstone::storage::Storage;
 use runstone::{Error, Options, Store};
-use runstone_sim::oracle::{Change, Write};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{Operation, Run, generate, keyspaces};
 
@@ -79,46 +78,20 @@ fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result
     Ok(store)
 }
 
-/// Applies a step. What a load brings is durable when it returns. Value files that write pointers
-/// back refuse loads over keys that are there.
+/// Applies a step.
 fn apply(
     run: &mut Run,
     step: &Step,
     storage: &(impl Storage + Clone + 'static),
     options: &Options,
 ) -> Result<(), Error> {
-    let (keyspace, entries, files) = match step {
-        Step::Usual(operation) => return run.apply(operation, || open(storage, options)),
-        Step::Load { keyspace, entries, files } => (*keyspace, entries, *files),
-    };
-    let write = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| Write {
-        keyspace,
-        key: key.clone(),
-        change: value.clone().map_or(Change::Delete, Change::Put),
-    };
-    let before = run.oracle.clone();
-    run.oracle.attempt(&entries.iter().map(write).collect::<Vec<_>>());
-    let store = run.store.as_ref().expect("open");
-    let keyspace = &keyspaces(store)?[keyspace];
-    let loaded = match files {
-        0 => keyspace.bulk_load(
-            entries.iter().map(|(key, value)| (key, value.as_ref().expect("no deletes"))),
-        ),
-        _ => ingest::ingest(keyspace, entries, files),
-    };
-    match loaded {
-        Ok(count) => assert_eq!(count, entries.len() as u64),
-        Err(Error::InvalidArgument { .. }) => {
-            let values = &options.keyspace.as_ref().expect("given").values;
-            assert!(values.writes_back(), "nothing else is refused");
-            run.oracle = before;
-            return Ok(());
-        }
-        Err(error) => return Err(error),
+    match step {
+        Step::Usual(operation) => run.apply(operation, || open(storage, options)),
+        Step::Load { keyspace, entries, files } => run.load(*keyspace, entries, |to| match files {
+            0 => to.bulk_load(
+                entries.iter().map(|(key, value)| (key, value.as_ref().expect("no deletes"))),
+            ),
+            _ => ingest::ingest(to, entries, *files),
+        }),
     }
-    run.oracle.acknowledge();
-    if !entries.is_empty() {
-        run.oracle.synced();
-    }
-    Ok(())
 }

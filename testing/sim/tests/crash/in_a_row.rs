@@ -1,7 +1,8 @@
-//! Lives of a store through many crashes and faults, recoveries included. Batches span keyspaces
-//! that come and go, checkpoints are opened and written to, crash remains are opened read-only, and
-//! handles and snapshots outlive their keyspace. Log segments are small, so that batches get
-//! segments of their own and most segments are used again.
+//! Lives of a store through many crashes and faults, recoveries included. Batches and transactions
+//! span keyspaces that come and go, sorted entries are loaded into them, checkpoints are opened and
+//! written to, crash remains are opened read-only, and handles and snapshots outlive their
+//! keyspace. Log segments are small, so that batches get segments of their own and most segments
+//! are used again.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,12 +11,12 @@ use std::sync::Arc;
 use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
 use runstone::{
     Background, Batch, Durability, Error, Keyspace, KeyspaceOptions, Options, ReadOptions,
-    Snapshot, Store, WalMode, WriteOptions,
+    Snapshot, Store, TransactionOptions, WalMode, WriteOptions,
 };
-use runstone_sim::changes;
-use runstone_sim::clock::{LASTING, PASSING, WorkloadClock};
+use runstone_sim::clock::WorkloadClock;
 use runstone_sim::oracle::Change;
 use runstone_sim::random::{Random, number};
+use runstone_sim::{add, changes};
 
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
 const GENERATIONS: usize = 8;
@@ -196,7 +197,8 @@ impl Life {
     /// Does one step of any kind. An error is the store's; a disagreement panics.
     fn step(&mut self) -> Result<(), Error> {
         match self.random.below(100) {
-            0..50 => self.write()?,
+            0..47 => self.write()?,
+            47..50 => self.load()?,
             50..55 => self.make()?,
             55..59 => self.drop_one()?,
             59..62 => {
@@ -227,60 +229,95 @@ impl Life {
         Ok(())
     }
 
+    fn key(&mut self) -> Vec<u8> {
+        format!("key{:02}", self.random.below(40)).into_bytes()
+    }
+
+    fn change(&mut self, keyspace: &Keyspace, key: &[u8]) -> Change {
+        if self.random.one_in(10) {
+            return Change::PutPassing(vec![7; self.random.below(300) as usize]);
+        }
+        if self.random.one_in(5) {
+            return Change::Delete;
+        }
+        if self.random.one_in(6) && !keyspace.options().merge_operator.is_empty() {
+            return Change::Merge(self.random.draw().to_string().into_bytes());
+        }
+        if self.random.one_in(20) {
+            return Change::DeleteRange(Some(self.key().max(key.to_vec())));
+        }
+        let len = match self.random.below(40) {
+            0 => 20_000 + self.random.below(80_000),
+            1..8 => self.random.below(6_000),
+            _ => self.random.below(100),
+        };
+        let value: Vec<u8> = (0..len).map(|i| (self.random.draw() >> (i % 40)) as u8).collect();
+        match self.random.one_in(5) {
+            true => Change::PutLasting(value),
+            false => Change::Put(value),
+        }
+    }
+
+    /// Writes a batch, or the same by a transaction.
     fn write(&mut self) -> Result<(), Error> {
         let count = if self.random.one_in(2) { 1 } else { 1 + self.random.below(8) };
         let (mut batch, mut writes) = (Batch::new(), Vec::new());
+        let mut transaction = match self.random.one_in(4) {
+            true => Some(self.store().begin(TransactionOptions::serializable())?),
+            false => None,
+        };
         for _ in 0..count {
             let (name, id) = self.pick();
             let keyspace = self.store().keyspace(&name)?;
-            let key = format!("key{:02}", self.random.below(40)).into_bytes();
-            if self.random.one_in(10) {
-                let value = vec![7; self.random.below(300) as usize];
-                batch.put_with_ttl(&keyspace, &key, &value, PASSING)?;
-                writes.push((id, key, Change::PutPassing(value)));
-                continue;
+            let key = self.key();
+            let mut change = self.change(&keyspace, &key);
+            match &mut transaction {
+                Some(transaction) => {
+                    change = change.without_operand();
+                    add!(transaction, &keyspace, key, &change)?;
+                }
+                None => add!(batch, &keyspace, key, &change)?,
             }
-            if self.random.one_in(5) {
-                batch.delete(&keyspace, &key)?;
-                writes.push((id, key, Change::Delete));
-                continue;
-            }
-            if self.random.one_in(6) && !keyspace.options().merge_operator.is_empty() {
-                let operand = self.random.draw().to_string().into_bytes();
-                batch.merge(&keyspace, &key, &operand)?;
-                writes.push((id, key, Change::Merge(operand)));
-                continue;
-            }
-            if self.random.one_in(20) {
-                let end = format!("key{:02}", self.random.below(40)).into_bytes().max(key.clone());
-                batch.delete_range(&keyspace, &key[..]..&end[..])?;
-                writes.push((id, key, Change::DeleteRange(Some(end))));
-                continue;
-            }
-            let len = match self.random.below(40) {
-                0 => 20_000 + self.random.below(80_000),
-                1..8 => self.random.below(6_000),
-                _ => self.random.below(100),
-            };
-            let value: Vec<u8> = (0..len).map(|i| (self.random.draw() >> (i % 40)) as u8).collect();
-            if self.random.one_in(5) {
-                batch.put_with_ttl(&keyspace, &key, &value, LASTING)?;
-                writes.push((id, key, Change::PutLasting(value)));
-                continue;
-            }
-            batch.put(&keyspace, &key, &value)?;
-            writes.push((id, key, Change::Put(value)));
+            writes.push((id, key, change));
         }
-        let sync = self.random.one_in(6);
+        let writes_any = writes.iter().any(|(_, key, change)| !change.is_nothing(key));
+        let sync = self.random.one_in(6) && writes_any;
         self.world.batches.push(writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
-        let outcome = self.store().write(&batch, WriteOptions { durability: Some(durability) });
+        let options = WriteOptions { durability: Some(durability) };
+        let outcome = match transaction {
+            Some(transaction) => transaction.commit(options),
+            None => self.store().write(&batch, options),
+        };
         WorkloadClock::tick();
         outcome?;
         self.world.acknowledged += 1;
         if sync {
             self.world.synced();
         }
+        Ok(())
+    }
+
+    /// Loads sorted entries, which are durable then with all that came before. Value files that
+    /// write pointers back refuse a load over keys that are there.
+    fn load(&mut self) -> Result<(), Error> {
+        let (name, id) = self.pick();
+        let keyspace = self.store().keyspace(&name)?;
+        let entries: Content =
+            (0..20).map(|_| (self.key(), vec![1; self.random.below(300) as usize])).collect();
+        let put =
+            |(key, value): (&Vec<u8>, &Vec<u8>)| (id, key.clone(), Change::Put(value.clone()));
+        self.world.batches.push(entries.iter().map(put).collect());
+        match keyspace.bulk_load(entries) {
+            Ok(_) => self.world.acknowledged += 1,
+            Err(refused @ Error::InvalidArgument { .. }) => {
+                assert!(refused.to_string().contains("writes pointers back"), "{refused}");
+                self.world.batches.pop();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        self.world.synced();
         Ok(())
     }
 
@@ -356,7 +393,7 @@ impl Life {
         let mut expected = now;
         for _ in 0..self.random.below(20) {
             let (name, _) = self.pick();
-            let key = format!("key{:02}", self.random.below(40)).into_bytes();
+            let key = self.key();
             let value = vec![1; self.random.below(3000) as usize];
             copy.keyspace(&name)?.put(&key, &value)?;
             expected.get_mut(&name).expect("has the same").insert(key, value);

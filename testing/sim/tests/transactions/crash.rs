@@ -4,60 +4,16 @@
 use std::sync::Arc;
 
 use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
-use runstone::{Background, Durability, Error, Options, Store, TransactionOptions, WriteOptions};
-use runstone_sim::clock::{LASTING, PASSING, WorkloadClock};
+use runstone::{Background, Error, Options, Store, TransactionOptions};
 use runstone_sim::crash::judge;
 use runstone_sim::oracle::{Change, Oracle, Write};
-use runstone_sim::workload::{
-    Operation, Run, generate, generate_large, keyspaces, options, without_operands,
-};
+use runstone_sim::workload::{Operation, Run, generate, generate_large, keyspaces, options};
 
 pub fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let store = Store::open_on(storage, options.clone())?;
     keyspaces(&store)?;
     Ok(store)
-}
-
-/// Commits the writes of a batch by a transaction. It logs the last write of each key, in another
-/// order, with the same outcome.
-pub fn commit(
-    run: &mut Run,
-    writes: &[Write],
-    sync: bool,
-    mode: TransactionOptions,
-) -> Result<(), Error> {
-    let store = run.store.as_ref().expect("open");
-    let keyspaces = keyspaces(store)?;
-    let mut transaction = store.begin(mode)?;
-    for write in writes {
-        let keyspace = &keyspaces[write.keyspace];
-        match &write.change {
-            Change::Put(value) => transaction.put(keyspace, &write.key, value)?,
-            Change::PutLasting(value) => {
-                transaction.put_with_ttl(keyspace, &write.key, value, LASTING)?;
-            }
-            Change::PutPassing(value) => {
-                transaction.put_with_ttl(keyspace, &write.key, value, PASSING)?;
-            }
-            Change::Delete => transaction.delete(keyspace, &write.key)?,
-            Change::Merge(_) => unreachable!("operands are left out"),
-            Change::DeleteRange(Some(end)) => {
-                transaction.delete_range(keyspace, &write.key[..]..&end[..])?;
-            }
-            Change::DeleteRange(None) => transaction.delete_range(keyspace, &write.key[..]..)?,
-        }
-    }
-    run.oracle.attempt(writes);
-    let durability = if sync { Durability::Sync } else { Durability::Buffered };
-    let outcome = transaction.commit(WriteOptions { durability: Some(durability) });
-    WorkloadClock::tick();
-    outcome?;
-    run.oracle.acknowledge();
-    if sync {
-        run.oracle.synced();
-    }
-    Ok(())
 }
 
 /// Every third transaction takes locks, which ranges do not go with.
@@ -74,9 +30,7 @@ fn run(storage: &SimStorage, options: &Options, operations: &[Operation]) -> Ora
     let mut run = Run::new(store, Oracle::default());
     for (number, operation) in operations.iter().enumerate() {
         let outcome = match operation {
-            Operation::Write { writes, sync } => {
-                commit(&mut run, writes, *sync, mode(number, writes))
-            }
+            Operation::Write { writes, sync } => run.commit(writes, *sync, mode(number, writes)),
             other => run.apply(other, || open(storage, options)),
         };
         if outcome.is_err() {
@@ -108,12 +62,12 @@ fn crash_everywhere(seed: u64, operations: &[Operation]) {
 #[test]
 fn at_every_operation() {
     for seed in 1..=4 {
-        crash_everywhere(seed, &without_operands(generate(seed, 120)));
+        crash_everywhere(seed, &generate(seed, 120));
     }
 }
 
 /// Transactions that take log segments of their own, among others.
 #[test]
 fn large_transactions() {
-    crash_everywhere(21, &without_operands(generate_large(21, 60)));
+    crash_everywhere(21, &generate_large(21, 60));
 }

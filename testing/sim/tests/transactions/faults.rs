@@ -10,9 +10,9 @@ use runstone::{Background, Error, Options, TransactionOptions, WalMode, WriteOpt
 use runstone_sim::crash::judge;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::{Oracle, assert_same};
-use runstone_sim::workload::{Operation, Run, generate_large, options, read_all, without_operands};
+use runstone_sim::workload::{Operation, Run, generate_large, options, read_all};
 
-use crate::crash::{commit, mode, open};
+use crate::crash::{mode, open};
 
 /// How long a store waits until it lets a write find out whether there is space again.
 const RETRY: Duration = Duration::from_millis(260);
@@ -51,7 +51,7 @@ fn apply(
         let before = run.oracle.clone();
         let (is_commit, outcome) = match operation {
             Operation::Write { writes, sync } => {
-                (true, commit(run, writes, *sync, mode(number, writes)))
+                (true, run.commit(writes, *sync, mode(number, writes)))
             }
             other => (false, run.apply(other, || open(storage, options))),
         };
@@ -78,7 +78,7 @@ fn fail(kind: FaultKind, sticky: bool, every: usize) -> u64 {
     for seed in 1..=2 {
         let mut options = options(seed, Background::Manual);
         options.wal_mode = [WalMode::Mapped, WalMode::Write][seed as usize % 2];
-        let operations = without_operands(generate_large(seed, 60));
+        let operations = generate_large(seed, 60);
         for at in (0..).step_by(every) {
             let place = format!("{kind:?} sticky {sticky}, seed {seed}, operation {at}");
             let storage = SimStorage::new(seed);
