@@ -1,9 +1,9 @@
 //! Operation sequences: any bytes are a configuration and a workload, judged by a map.
 //!
 //! The same operations as in `workload`, chosen by the input instead of by a seed: writes and
-//! batches on two keyspaces, gets, scans in both directions, snapshots, flushes, compactions,
-//! collections, reopens. Whatever they are, at the end the store verifies, and shows what the map
-//! holds after a last reopen.
+//! batches on two keyspaces, range deletes, operands and entries that expire among them, gets,
+//! scans in both directions, snapshots, flushes, compactions, collections, reopens. Whatever they
+//! are, at the end the store verifies, and shows what the map holds after a last reopen.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use arbitrary::{Result, Unstructured};
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Error, Options, Store};
 
+use crate::clock::WorkloadClock;
 use crate::oracle::{Change, Oracle, Write};
 use crate::workload::{Operation, Run, keyspaces, options};
 
@@ -21,6 +22,7 @@ const MOST_OPERATIONS: usize = 300;
 pub fn judge(data: &[u8]) {
     let mut input = Unstructured::new(data);
     let Ok(seed) = input.arbitrary::<u16>() else { return };
+    WorkloadClock::restart();
     let options = options(seed.into(), Background::Manual);
     let storage = MemoryStorage::new();
     let open = || open(&storage, &options);
@@ -78,7 +80,10 @@ fn write(input: &mut Unstructured<'_>) -> Result<Write> {
     let change = match input.arbitrary::<u8>()? {
         0..8 => Change::DeleteRange(Some([&key[..], &[input.arbitrary()?]].concat())),
         8 => Change::DeleteRange(None),
-        9..64 => Change::Delete,
+        9..40 => Change::Delete,
+        kind @ 40..48 => Change::PutPassing(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
+        kind @ 48..56 => Change::PutLasting(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
+        kind @ 56..64 => Change::Merge(vec![kind; usize::from(input.arbitrary::<u8>()? % 16)]),
         kind @ 64..240 => Change::Put(vec![kind; usize::from(input.arbitrary::<u8>()?)]),
         // Larger than a block, than a slot, than a memtable's share.
         kind => Change::Put(vec![kind; usize::from(input.arbitrary::<u16>()?) / 4]),
