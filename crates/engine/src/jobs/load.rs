@@ -133,7 +133,9 @@ impl Runner {
         let marker = self.catalog.unused_keyspace()?;
         let number = self.committer.number_load(keyspace, marker)?;
         let seq = number.seq();
-        let _published_last = Some(number).filter(|_| !seeded!(LoadsPublishedFirst));
+        if seeded!(LoadsPublishedFirst) {
+            drop(number);
+        }
         reached!(LoadNumbered);
         // Newer memtables may wait already: somebody else flushes, or commits a large batch. Their
         // writes become visible only after the load, so a flush would wait for itself.
