@@ -29,6 +29,9 @@ use crate::random::Random;
 /// Shortest run of zeros that a sample leaves out.
 const LEAST_GAP: usize = 64;
 
+/// The one file of a sample that is a file of sorted entries, to be ingested.
+pub const SORTED: &str = "sorted.table";
+
 /// Files by name. A device is the files `flash` and `saved`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
@@ -275,11 +278,24 @@ fn load(store: &Store, state: &mut State) {
         keyspace.bulk_load(entries(stem)).expect("memory");
         state.extend(entries(stem).map(|(key, value)| ((0, key), value)));
     }
+    let files = write_sorted(entries("user0"), state);
+    keyspace.ingest_from(&files, &[SORTED]).expect("memory");
+    // The last write stays in the log.
+    keyspace.put("zebra05", "logged").expect("memory");
+    store.sync().expect("memory");
+    state.insert((0, b"zebra05".to_vec()), b"logged".to_vec());
+}
+
+/// A file of sorted entries, a third of them deletes.
+fn write_sorted(
+    entries: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
+    state: &mut State,
+) -> MemoryStorage {
     let files = MemoryStorage::new();
     let options = KeyspaceOptions::default();
     let mut writer =
-        SortedWriter::create_on(Arc::new(files.clone()), "file", &options).expect("memory");
-    for (key, value) in entries("user0") {
+        SortedWriter::create_on(Arc::new(files.clone()), SORTED, &options).expect("memory");
+    for (key, value) in entries {
         match value[0].wrapping_add(key[6]) % 3 {
             0 => {
                 writer.delete(&key).expect("memory");
@@ -292,11 +308,15 @@ fn load(store: &Store, state: &mut State) {
         }
     }
     writer.finish().expect("memory");
-    keyspace.ingest_from(&files, &["file"]).expect("memory");
-    // The last write stays in the log.
-    keyspace.put("zebra05", "logged").expect("memory");
-    store.sync().expect("memory");
-    state.insert((0, b"zebra05".to_vec()), b"logged".to_vec());
+    files
+}
+
+/// A file of sorted entries that no store has taken yet.
+pub fn sorted() -> Sample {
+    let mut state = State::new();
+    let entries = (0..60u8).map(|i| (format!("entry{i:02}").into_bytes(), vec![i; 40]));
+    let files = files_of(&write_sorted(entries, &mut state));
+    Sample { name: "sorted", files, state }
 }
 
 fn kvssd(
