@@ -213,17 +213,17 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
 }
 
 /// Paper mode with the cuts of the outputs: one slice for each component of two tables or more,
-/// which the partitioner cuts by itself. Tables that overlap no other move, whatever their size;
-/// in a level whose tables may overlap nothing does. O(blocks log blocks).
+/// which the partitioner cuts by itself. Tables that overlap no other move, whatever their size,
+/// unless they have tombstones; in a level whose tables may overlap nothing does. O(blocks log
+/// blocks).
 pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices {
     let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
     let by_id: BTreeMap<TableId, &SliceInput> =
         inputs.iter().map(|input| (input.table.id, input)).collect();
     let mut found = components(&tables);
-    if !rule.may_move {
-        found.compactions.extend(found.moves.drain(..).map(|id| vec![id]));
-        found.compactions.sort_by_key(|group| &by_id[&group[0]].table.min_key);
-    }
+    let stays = |id: &mut TableId| !rule.may_move || by_id[id].table.tombstones > 0;
+    found.compactions.extend(found.moves.extract_if(.., stays).map(|id| vec![id]));
+    found.compactions.sort_by_key(|group| &by_id[&group[0]].table.min_key);
     let mut cuts: BTreeSet<CutKey> = BTreeSet::new();
     for id in &found.moves {
         let table = &by_id[id].table;

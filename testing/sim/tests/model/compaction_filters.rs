@@ -10,9 +10,10 @@ use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, CompactionFilter, Event, EventListener, Expiry, FilterDecision, GcPointers,
-    KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement,
+    KeyspaceOptions, Options, ReadOptions, Store, SubCompactions, ValuePlacement,
 };
 use runstone_sim::found::holds_and_finds;
+use runstone_sim::random::Random;
 
 /// Removes values that begin with `-`, gives those that begin with `+` a new one, and notes what it
 /// was shown.
@@ -137,6 +138,43 @@ fn decisions_hold() {
             }
         }
     });
+}
+
+/// A compaction that is asked for shows it everything, and drops all tombstones, where tables
+/// overlap no other, which a compaction moves as they are.
+#[test]
+fn lone_tables_are_not_passed_over() {
+    for sub_compactions in [SubCompactions::Slices, SubCompactions::Components] {
+        let filter = Arc::new(Signs::default());
+        let set = |name: &str| {
+            let name = name.to_string();
+            options(&filter, move |keyspace| {
+                (keyspace.compaction_filter, keyspace.sub_compactions) = (name, sub_compactions);
+                (keyspace.shape.table_bytes, keyspace.shape.base_bytes) = (16 << 10, 64 << 10);
+            })
+        };
+        let store = fresh(set(""));
+        let mut random = Random::new(5);
+        let mut value = || (0..100).map(|_| random.draw() as u8 | 0x80).collect::<Vec<u8>>();
+        for key in 0..2_000 {
+            store.put(format!("key{key:04}"), value()).expect("writes");
+        }
+        store.compact().expect("compacts");
+        let store_options = set("signs");
+        store.open_keyspace("default", store_options.keyspace).expect("changes");
+        store.compact().expect("compacts");
+        assert_eq!(filter.take_shown().len(), 2_000, "{sub_compactions:?}");
+        store.open_keyspace("default", set("").keyspace).expect("changes");
+        store.put("zebra", "short").expect("writes");
+        let snapshot = store.snapshot();
+        store.delete("zebra").expect("writes");
+        store.flush().expect("flushes");
+        drop(snapshot);
+        store.compact().expect("compacts");
+        let shape = store.default_keyspace().shape();
+        let tombstones: u64 = shape.tables().map(|(_, table)| table.tombstones).sum();
+        assert_eq!(tombstones, 0, "{sub_compactions:?}");
+    }
 }
 
 /// What it removes in an upper level does not bring back an older version below.

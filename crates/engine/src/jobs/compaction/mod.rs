@@ -213,8 +213,9 @@ impl Compactor {
         let inputs = slice_inputs(version, compaction)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
         let mut rule = CellRule::of(compaction, layout.prefixer.as_ref());
-        // What range deletes hide goes only if it is rewritten.
-        rule.may_move &= !inputs.iter().any(|input| version.hides_some_of(&input.table));
+        // A filter is shown, and what range deletes hide goes, only if it is rewritten.
+        rule.may_move &= !keyspace.filtering.load().is_used()
+            && !inputs.iter().any(|input| version.hides_some_of(&input.table));
         let usual_bytes = rule.usual_bytes();
         let threads = self.thread_count(bytes, usual_bytes);
         let mode = keyspace.options.load().sub_compactions;
