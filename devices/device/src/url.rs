@@ -150,11 +150,6 @@ impl DeviceUrl {
                 options.has_filters = match value {
                     "none" => false,
                     "uniform" => true,
-                    "optimal" => {
-                        let what = "filters=optimal: a page keeps its filter when its table is \
-                                    remapped to another level";
-                        return Err(Error::invalid(what, "give filters=uniform, or none"));
-                    }
                     _ => return Err(choice(name, value, &["none", "uniform"])),
                 }
             }
@@ -358,15 +353,36 @@ fn number(name: &str, value: &str) -> Result<u32> {
     value.parse().map_err(wrong)
 }
 
+/// Options and values that a store in files has and a KVSSD has not, and why. All values where
+/// none is given.
+const OF_FILES: &[(&str, &str, &str)] = &[
+    ("cuts", "none", "a table fills a block of flash, and is cut there"),
+    ("cuts", "local-range", "the firmware cuts by size, or by bounds that outlast a compaction"),
+    ("cuts", "prefix", "it is for adaptive-tiering, which the firmware does not drive"),
+    ("values", "cold-stream", "the device's map of values has no tags"),
+    ("values", "writeback", "the device's map leads to values that moved"),
+    ("filters", "optimal", "a page keeps its filter when its table is remapped to another level"),
+    ("compaction_install", "", "the firmware does so by itself where room is short"),
+    ("sub_compactions", "", "the firmware has one thread"),
+    ("partition_flushes", "", "flushed tables fill blocks of flash"),
+];
+
+fn why_not(name: &str, value: &str) -> Option<&'static str> {
+    let is_it = |of: &&(&str, &str, &str)| of.0 == name && (of.1 == value || of.1.is_empty());
+    OF_FILES.iter().find(is_it).map(|(_, _, why)| *why)
+}
+
 fn choice(name: &str, value: &str, known: &[&str]) -> Error {
     let hint = format!("choose among: {}", known.join(", "));
-    Error::invalid(format!("{name}={value} is unknown"), hint)
+    let why = why_not(name, value).unwrap_or("it is unknown");
+    Error::invalid(format!("{name}={value}: {why}"), hint)
 }
 
 fn unknown(name: &str, known: &[(&str, &str)]) -> Error {
     let known: Vec<&str> = BOTH_OPTIONS.iter().chain(known).map(|(name, _)| *name).collect();
     let hint = format!("it has: {}", known.join(", "));
-    Error::invalid(format!("a device has no option {name:?}"), hint)
+    let why = why_not(name, "").map(|why| format!(": {why}")).unwrap_or_default();
+    Error::invalid(format!("a device has no option {name:?}{why}"), hint)
 }
 
 #[cfg(test)]
@@ -418,7 +434,8 @@ mod tests {
             ("kvssd:x?gc=split", "\"gc\""),
             ("kvssd:x?policy=lsm", "policy=lsm"),
             ("kvssd:x?cuts=prefix", "cuts=prefix"),
-            ("kvssd:x?values=vlog", "values=vlog is unknown"),
+            ("kvssd:x?values=vlog", "values=vlog: it is unknown"),
+            ("kvssd:x?sub_compactions=slices", "one thread"),
             ("kvssd:x?values_from=-1", "values_from=-1"),
             ("kvssd:x?values_from=64", "values_from says nothing"),
             ("blockssd:x?th=2", "\"th\""),
