@@ -394,6 +394,19 @@ impl Transaction {
     /// Makes all writes visible at once, durable as the options say. A transaction without writes
     /// has nothing to check, since its snapshot is one moment, and syncs nothing.
     ///
+    /// What is committed or rolled back cannot be used again: the compiler sees to it.
+    ///
+    /// ```compile_fail,E0382
+    /// # fn main() -> runstone::Result<()> {
+    /// # let store = runstone::Store::open("store", runstone::Options::default())?;
+    /// # let keyspace = store.default_keyspace();
+    /// let transaction = store.begin(Default::default())?;
+    /// transaction.commit(Default::default())?;
+    /// transaction.get(keyspace, "key")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Conflict`] and errors of the checks and of the log leave nothing written. If the
     /// sync of a durable commit fails, the store has stopped, and a reopen shows all of it or
