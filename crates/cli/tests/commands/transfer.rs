@@ -1,6 +1,6 @@
 //! Import and export: all formats there and back, malformed records, and a killed import.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::{Place, files_below};
@@ -632,6 +632,14 @@ fn a_pipe_is_a_source() {
     assert_eq!(place.pipe(&["import", "p", "/dev/stdin", "--format", "tsv"], text).code, 0);
     assert_eq!(place.ok(&["scan", "p"]), text);
     assert_eq!(place.ok(&["stats", "p"]).matches("_runstone.import").count(), 0, "no progress");
+    // A named pipe, which is opened by both sides at once.
+    let made = Command::new("mkfifo").arg(place.path("pipe.tsv")).status();
+    assert!(made.expect("mkfifo is there").success());
+    let (path, text_of) = (place.path("pipe.tsv"), text.to_string());
+    let writer = std::thread::spawn(move || std::fs::write(path, text_of));
+    place.ok(&["import", "named", "pipe.tsv"]);
+    writer.join().expect("no panic").expect("writes");
+    assert_eq!(place.ok(&["scan", "named"]), text);
     // A quote that is never closed: reading goes on behind its line, in a pipe too.
     let ran = place.pipe(&["import", "q", "-", "--format", "csv"], "key,value\na,\"1\nb,2\nc,3\n");
     assert!(ran.code == 0 && ran.stderr.contains("-:2: a quote is not closed"), "{}", ran.stderr);
