@@ -166,7 +166,7 @@ impl DeviceUrl {
                     _ => return Err(choice(name, value, &["plp", "log"])),
                 }
             }
-            _ => return Err(unknown(name, KVSSD_OPTIONS)),
+            _ => return Err(unknown(name, KVSSD_OPTIONS, why_not(name, ""))),
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl DeviceUrl {
             ("trim", "on") => ftl.is_trim_on = true,
             ("trim", "off") => ftl.is_trim_on = false,
             ("trim", _) => return Err(choice(name, value, &["on", "off"])),
-            _ => return Err(unknown(name, BLOCK_OPTIONS)),
+            _ => return Err(unknown(name, BLOCK_OPTIONS, None)),
         }
         Ok(())
     }
@@ -353,8 +353,8 @@ fn number(name: &str, value: &str) -> Result<u32> {
     value.parse().map_err(wrong)
 }
 
-/// Options and values that a store in files has and a KVSSD has not, and why. All values where
-/// none is given.
+/// Options and values that a store in files has and a KVSSD has not, and why. An empty value stands
+/// for all values.
 const OF_FILES: &[(&str, &str, &str)] = &[
     ("cuts", "none", "a table fills a block of flash, and is cut there"),
     ("cuts", "local-range", "the firmware cuts by size, or by bounds that outlast a compaction"),
@@ -378,10 +378,10 @@ fn choice(name: &str, value: &str, known: &[&str]) -> Error {
     Error::invalid(format!("{name}={value}: {why}"), hint)
 }
 
-fn unknown(name: &str, known: &[(&str, &str)]) -> Error {
+fn unknown(name: &str, known: &[(&str, &str)], why: Option<&str>) -> Error {
     let known: Vec<&str> = BOTH_OPTIONS.iter().chain(known).map(|(name, _)| *name).collect();
     let hint = format!("it has: {}", known.join(", "));
-    let why = why_not(name, "").map(|why| format!(": {why}")).unwrap_or_default();
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     Error::invalid(format!("a device has no option {name:?}{why}"), hint)
 }
 
@@ -436,6 +436,7 @@ mod tests {
             ("kvssd:x?cuts=prefix", "cuts=prefix"),
             ("kvssd:x?values=vlog", "values=vlog: it is unknown"),
             ("kvssd:x?sub_compactions=slices", "one thread"),
+            ("blockssd:x?sub_compactions=slices", "option \"sub_compactions\""),
             ("kvssd:x?values_from=-1", "values_from=-1"),
             ("kvssd:x?values_from=64", "values_from says nothing"),
             ("blockssd:x?th=2", "\"th\""),

@@ -89,12 +89,12 @@ pub enum Event {
         /// The name of the filter.
         filter: String,
     },
-    /// A merge operator failed in a flush or a part of a compaction, or is not registered. The
-    /// operands stay, and readers of their keys get an error.
+    /// A merge operator made no value of the operands of a key in a flush or a part of a compaction:
+    /// it failed, or is not registered. The operands stay, and readers of the key get an error.
     MergeFailed {
         /// Keyspace name.
         keyspace: String,
-        /// How many keys it failed for.
+        /// How often: once for a key, and once more for each snapshot between its operands.
         keys: u64,
         /// What it said of the first.
         error: Error,

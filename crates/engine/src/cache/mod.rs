@@ -29,8 +29,10 @@ const ENTRY_OVERHEAD_BYTES: u64 = 151;
 const ALLOCATOR_FRACTION: u64 = 10;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
-/// The cache has a shard for this many bytes of the budget, within bounds. Their number does not
-/// follow the cores, as it does by default: a budget has the same hits on every machine.
+/// The cache has about a shard for this many bytes of the budget: a power of two within these
+/// bounds, fewer where a shard would hold less than 32 blocks. Their number does not follow the
+/// cores, as it does by default, so that the same reads have the same hits on every machine. How
+/// many cores contend for them was not measured.
 const SHARD_BYTES: u64 = 4 << 20;
 const LEAST_SHARDS: u64 = 8;
 const MOST_SHARDS: u64 = 256;

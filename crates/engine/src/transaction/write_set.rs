@@ -77,11 +77,14 @@ impl WriteSet {
         key: &[u8],
         write: Write,
     ) -> Result<()> {
-        let added = bytes_of(key, &write);
-        self.check(added)?;
         let notes = !self.savepoints.is_empty();
+        let note = if notes { OVERHEAD_BYTES + key.len() } else { 0 };
+        let added = bytes_of(key, &write) + note;
+        let old = self.in_keyspace(core.id).filter(|_| !notes);
+        let old = old.and_then(|writes| writes.keys.get(key));
+        let replaced = old.map_or(0, |old| bytes_of(key, old));
+        self.check(added.saturating_sub(replaced))?;
         let old = self.of(core).keys.insert(key.to_vec(), write);
-        let replaced = old.as_ref().filter(|_| !notes).map_or(0, |old| bytes_of(key, old));
         self.bytes = self.bytes + added - replaced;
         if notes {
             self.undo.push(Undo::Key(core.id, key.to_vec(), old));
@@ -89,7 +92,8 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Deletes the keys from `start` on and below `end`, if there is one. O(writes inside).
+    /// Deletes the keys from `start` on and below `end`, if there is one. O(writes from `start` on),
+    /// and with a savepoint O(ranges).
     pub(crate) fn delete_range(
         &mut self,
         core: &Arc<KeyspaceCore>,

@@ -212,17 +212,16 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
     Slices { moves, cuts, slices }
 }
 
-/// Paper mode with the cuts of the outputs: one slice for each component of two tables or more,
-/// which the partitioner cuts by itself. Tables that overlap no other move, whatever their size,
-/// unless they have tombstones; in a level whose tables may overlap nothing does. O(blocks log
-/// blocks).
+/// Paper mode with the cuts of the outputs: one slice, which the partitioner cuts by itself, for each
+/// component of two tables or more, and for each lone table with tombstones. Other lone tables
+/// move, whatever their size; nothing does where the rule forbids it. O(blocks log blocks).
 pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices {
     let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
     let by_id: BTreeMap<TableId, &SliceInput> =
         inputs.iter().map(|input| (input.table.id, input)).collect();
     let mut found = components(&tables);
-    let stays = |id: &mut TableId| !rule.may_move || by_id[id].table.tombstones > 0;
-    found.compactions.extend(found.moves.extract_if(.., stays).map(|id| vec![id]));
+    let is_rewritten = |id: &mut TableId| !rule.may_move || by_id[id].table.tombstones > 0;
+    found.compactions.extend(found.moves.extract_if(.., is_rewritten).map(|id| vec![id]));
     found.compactions.sort_by_key(|group| &by_id[&group[0]].table.min_key);
     let mut cuts: BTreeSet<CutKey> = BTreeSet::new();
     for id in &found.moves {

@@ -13,7 +13,7 @@
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
 //! compactions. Times are those of a simulated machine and counters are functions of the options:
-//! nothing depends on the machine.
+//! nothing depends on the machine that runs it.
 
 mod baselines;
 mod figure_7;

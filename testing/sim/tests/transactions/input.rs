@@ -145,11 +145,13 @@ fn writes_take_memory_up_to_a_limit() {
     let mut one = store.begin(options).expect("begins");
     for number in 0..1000 {
         one.put(keyspace, "counter", format!("{number:04}")).expect("one write");
+        one.put(keyspace, "xx", [0; 100]).expect("the range takes it out");
         one.delete_range(keyspace, "x".."y").expect("one range");
     }
     for _ in 0..10 {
         one.set_savepoint();
-        (0..40).for_each(|key| one.put(keyspace, [key], [key; 100]).expect("below the limit"));
+        (0..20).for_each(|key| one.put(keyspace, [key], [key; 100]).expect("below the limit"));
+        one.delete_range(keyspace, "a".."b").expect("below the limit");
         one.rollback_to_savepoint().expect("was set");
     }
     is_advice(one.put(keyspace, "large", vec![0; 10_000]), "10000 bytes of writes");
@@ -158,6 +160,7 @@ fn writes_take_memory_up_to_a_limit() {
     let fitting = puts.take_while(Result::is_ok).count();
     assert!((50..100).contains(&fitting), "{fitting} writes");
     is_advice(one.delete_range(keyspace, "a".."b"), "10000 bytes of writes");
+    one.put(keyspace, 0u16.to_be_bytes(), "other").expect("takes no more than what it replaces");
     one.commit(WriteOptions::default()).expect("what was accepted");
     assert_eq!(keyspace.iter().expect("opens").count(), fitting + 1);
     assert!(store.get("large").expect("reads").is_none());
