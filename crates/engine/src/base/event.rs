@@ -89,8 +89,8 @@ pub enum Event {
         /// The name of the filter.
         filter: String,
     },
-    /// A merge operator made no value of the operands of a key in a flush or a part of a compaction:
-    /// it failed, or is not registered. The operands stay, and readers of the key get an error.
+    /// A merge operator made no value of a key's operands in a flush or a part of a compaction: it
+    /// failed, or is not registered. The operands stay, and readers of the key get an error.
     MergeFailed {
         /// Keyspace name.
         keyspace: String,

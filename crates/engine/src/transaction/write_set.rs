@@ -92,8 +92,8 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Deletes the keys from `start` on and below `end`, if there is one. O(writes from `start` on),
-    /// and with a savepoint O(ranges).
+    /// Deletes the keys from `start` on and below `end`, if there is one. O(writes from `start`
+    /// on), and with a savepoint O(ranges).
     pub(crate) fn delete_range(
         &mut self,
         core: &Arc<KeyspaceCore>,

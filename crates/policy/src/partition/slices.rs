@@ -212,9 +212,9 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
     Slices { moves, cuts, slices }
 }
 
-/// Paper mode with the cuts of the outputs: one slice, which the partitioner cuts by itself, for each
-/// component of two tables or more, and for each lone table with tombstones. Other lone tables
-/// move, whatever their size; nothing does where the rule forbids it. O(blocks log blocks).
+/// Paper mode with the cuts of the outputs: one slice, which the partitioner cuts by itself, for
+/// each component of two tables or more, and for each lone table with tombstones. Other lone
+/// tables move, whatever their size; nothing does where the rule forbids it. O(blocks log blocks).
 pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices {
     let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
     let by_id: BTreeMap<TableId, &SliceInput> =
