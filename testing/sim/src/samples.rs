@@ -286,7 +286,7 @@ fn load(store: &Store, state: &mut State) {
     state.insert((0, b"zebra05".to_vec()), b"logged".to_vec());
 }
 
-/// A file of sorted entries, a third of them deletes.
+/// Writes a file of sorted entries. A third of them are deletes.
 fn write_sorted(
     entries: impl Iterator<Item = (Vec<u8>, Vec<u8>)>,
     state: &mut State,

@@ -16,7 +16,7 @@ use crate::output::{Output, columns, note};
 /// Measure what a paper claims, and judge it; without a name, list the papers
 #[derive(clap::Args)]
 pub struct Args {
-    /// Name of the paper, or `all`: that takes 26 minutes and measures up to two at once, so what
+    /// Name of the paper, or `all`: that takes half an hour and measures up to two at once, so what
     /// depends on the clock wants a run of one paper.
     name: Option<String>,
     /// End with exit code 1 if an effect of the paper is weaker or absent.

@@ -95,8 +95,8 @@ pub enum Event {
         /// Keyspace name.
         keyspace: String,
         /// How often: once for a key, and once more for each snapshot between its operands.
-        keys: u64,
-        /// What it said of the first.
+        times: u64,
+        /// What it said the first time.
         error: Error,
     },
     /// A background job failed.

@@ -137,9 +137,9 @@ pub(crate) fn write_streams(
     };
     let outcome = writing.run(MergeIter::new(sources), range, cancelled);
     let Writing { output, copier, open, mut written, expired, folded, failed, .. } = writing;
-    if let Some((keyspace, keys, error)) = failed {
-        let keyspace = keyspace.to_string();
-        catalog.env.emit(|| Event::MergeFailed { keyspace, keys, error });
+    if let Some(((times, error), folding)) = failed.zip(output.folding.as_ref()) {
+        let keyspace = folding.keyspace.to_string();
+        catalog.env.emit(|| Event::MergeFailed { keyspace, times, error });
     }
     catalog.env.metrics.add_all(&[
         (Counter::blocks_copied, copier.blocks),
@@ -185,8 +185,8 @@ struct Writing<'a> {
     expired: u64,
     /// Operands that became part of a value or of another operand.
     folded: u64,
-    /// The keyspace, how many keys its merge operator failed for, and why for the first.
-    failed: Option<(Arc<str>, u64, Error)>,
+    /// How often the merge operator failed, and why for the first time.
+    failed: Option<(u64, Error)>,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
     /// The operands of the key that have met no base yet.
@@ -418,7 +418,7 @@ impl Writing<'_> {
         let had = operands + usize::from(matches!(below, Below::Base(_)));
         let folded = folding.fold(chain, below)?;
         if let Some(error) = folded.failed {
-            self.failed.get_or_insert((folding.keyspace, 0, error)).1 += 1;
+            self.failed.get_or_insert((0, error)).0 += 1;
         }
         let is_operand = |(trailer, _): &&(u64, Vec<u8>)| kind_of(*trailer) == Kind::Merge as u8;
         self.folded += (operands - folded.versions.iter().filter(is_operand).count()) as u64;

@@ -92,8 +92,8 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Deletes the keys from `start` on and below `end`, if there is one. O(writes from `start`
-    /// on), and with a savepoint O(ranges).
+    /// Deletes the keys from `start` to `end`, or to the last one. It looks at all writes from
+    /// `start` on, and copies all ranges if there is a savepoint.
     pub(crate) fn delete_range(
         &mut self,
         core: &Arc<KeyspaceCore>,

@@ -67,13 +67,13 @@ impl Machine {
         self.busy
     }
 
-    /// Counts in what a client moved since the last call.
+    /// Adds the time of what a client read and wrote since the last call.
     pub(super) fn operated(&mut self) {
         let moved = self.moved();
         self.count(moved, moved.reads);
     }
 
-    /// Counts in what jobs moved since the last call.
+    /// Adds the time of what jobs read and wrote since the last call.
     pub(super) fn worked(&mut self) {
         let moved = self.moved();
         self.count(moved, 0);

@@ -53,15 +53,15 @@ impl MergeOperator for Fickle {
     }
 }
 
-/// What operators failed for: keys and reasons.
+/// How often operators failed, and why.
 #[derive(Debug, Default)]
 struct Failures(Mutex<Vec<(u64, String)>>);
 
 impl EventListener for Failures {
     fn on_event(&self, event: &Event) {
-        if let Event::MergeFailed { keyspace, keys, error } = event {
+        if let Event::MergeFailed { keyspace, times, error } = event {
             assert_eq!(keyspace, "default");
-            self.0.lock().expect("sound").push((*keys, error.to_string()));
+            self.0.lock().expect("sound").push((*times, error.to_string()));
         }
     }
 }
@@ -100,8 +100,8 @@ fn a_failing_operator_loses_nothing() {
         let mut scan = keyspace.iter().expect("opens");
         assert!(scan.next().expect("an item").is_err() && scan.next().is_none());
         assert!(store.verify().expect("verifies").is_clean());
-        let (keys, why) = failures.take().pop().expect("of the compaction");
-        assert_eq!(keys, 3, "{why}");
+        let (times, why) = failures.take().pop().expect("of the compaction");
+        assert_eq!(times, 3, "{why}");
         assert!(why.contains("fickle"), "{why}");
         flag.store(false, Relaxed);
     }
