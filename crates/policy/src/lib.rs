@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bands;
 pub mod drop_guard;
 pub mod edit;
 pub mod filters;

@@ -329,7 +329,7 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("l1", "capacity of level 1 in pages; 320"),
     ("ratio", "how many times larger each deeper level is; 10"),
     ("l0", "tables of level 0 that call for a compaction; 4"),
-    ("compaction", "fragmented-leveling, leveling or garnering"),
+    ("compaction", "fragmented-leveling, leveling, garnering or tiering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
     ("filters", "none, or uniform: ten bits per key in the metadata pages"),
     ("values", "inline, or apart from keys: log, groups (by hash of the key)"),

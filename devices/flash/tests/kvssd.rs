@@ -222,7 +222,9 @@ impl Tree {
 
     fn compact(&mut self, level: usize) {
         let (upper, lower) = self.take_inputs(level);
-        let input = CompactionInput { upper: &upper, is_stacked: level == 0, lower: &lower };
+        let of_a_run = |_: &TableMeta, _: &TableMeta| level > 0;
+        let runs: Vec<&[TableMeta]> = upper.chunk_by(of_a_run).collect();
+        let input = CompactionInput { upper: &runs, lower: &lower };
         let outputs = plan_compaction(&input, &self.references, &self.limits);
         let mut made = Vec::new();
         for output in outputs {

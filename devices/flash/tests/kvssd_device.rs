@@ -97,12 +97,13 @@ fn expect(device: &mut KvSsd, state: &State, snapshot: u64, keys: u64) {
     assert!(scanned(device, Direction::Reverse, snapshot) == backwards);
 }
 
-/// Tables of lLSM reserve room, and streams of values keep blocks open, so that they need a larger
-/// device.
+/// Tables of lLSM reserve room, streams of values keep blocks open, and runs hold what newer ones
+/// hide, so that they need a larger device.
 fn geometry(options: &KvSsdOptions) -> Geometry {
     let block_count = match (options.form, options.values) {
         (_, ValuePlacement::Log | ValuePlacement::Groups) => 54,
         (Form::Append, _) => 46,
+        _ if options.policy == "tiering" => 50,
         _ => TINY.block_count,
     };
     Geometry { block_count, ..TINY }
@@ -123,6 +124,25 @@ fn appended() -> KvSsdOptions {
 fn delayed() -> KvSsdOptions {
     let KvSsdOptions { form, threshold, placement, .. } = KvSsdOptions::dlsm();
     KvSsdOptions { form, threshold, placement, ..tiny() }
+}
+
+/// Levels of several runs, which merge by remapping where they are few.
+fn tiered() -> KvSsdOptions {
+    KvSsdOptions { threshold: 6, ..under("tiering") }
+}
+
+fn under(policy: &str) -> KvSsdOptions {
+    KvSsdOptions { policy: policy.to_string(), ..tiny() }
+}
+
+/// What five papers give a device at once, but for runs.
+fn combined() -> KvSsdOptions {
+    KvSsdOptions {
+        policy: "garnering".to_string(),
+        cuts: Partitioner::GlobalRange,
+        has_filters: true,
+        ..apart(ValuePlacement::Groups)
+    }
 }
 
 /// Tables that were not rewritten: remapped, virtual, or appended to.
@@ -151,6 +171,10 @@ fn variants() -> Vec<KvSsdOptions> {
     variants.extend([apart(ValuePlacement::Log), apart(ValuePlacement::Groups)]);
     let values = ValuePlacement::Groups;
     variants.push(KvSsdOptions { values, durability: Durability::Log, ..apart(values) });
+    variants.extend([combined(), tiered()]);
+    variants.push(KvSsdOptions { threshold: 0, placement: Placement::PerTable, ..tiered() });
+    let policy = tiered().policy;
+    variants.push(KvSsdOptions { policy, ..combined() });
     variants
 }
 
@@ -225,8 +249,10 @@ fn every_variant_is_a_map_with_snapshots_across_restarts() {
                 expect(&mut device, &state, u64::MAX, KEYS);
             }
         }
-        // A delayed compaction makes one virtual table where rLSM makes several.
-        let least = if options.form == Form::Delay { 5 } else { 20 };
+        // A delayed compaction makes one virtual table where rLSM makes several, and few runs that
+        // sink together have as few strata as TH.
+        let are_few = options.form == Form::Delay || options.policy == "tiering";
+        let least = if are_few { 5 } else { 20 };
         assert_eq!(remapped > least, options.threshold > 0, "{options:?}: {remapped} remapped");
         assert!(collections > 10, "{options:?}: {collections} collections");
     }
@@ -351,8 +377,18 @@ fn power_cut_at_every_program_and_erase_with_values_in_a_log() {
 }
 
 #[test]
+fn power_cut_at_every_program_and_erase_under_all_axes_at_once() {
+    cut_everywhere(combined(), 1);
+}
+
+#[test]
+fn power_cut_at_every_program_and_erase_under_tiering() {
+    cut_everywhere(tiered(), 1);
+}
+
+#[test]
 fn programs_and_erases_that_fail_lose_nothing() {
-    for options in [tiny(), apart(ValuePlacement::Log), apart(ValuePlacement::Groups)] {
+    for options in [tiny(), tiered(), apart(ValuePlacement::Log), apart(ValuePlacement::Groups)] {
         programs_and_erases_fail(&options);
     }
 }
@@ -608,9 +644,16 @@ fn other_devices_are_refused_by_name() {
         KvSsd::open(flash, side, Some(geometry), Timing::PAPER, options)
     };
     assert!(matches!(open(other, None).err(), Some(Error::OtherGeometry { .. })));
-    let wrong = KvSsdOptions { policy: "tiering".to_string(), ..tiny() };
-    let error = open(TINY, Some(wrong)).err().map(|error| error.to_string());
-    assert!(error.is_some_and(|error| error.contains("several runs")));
+    let of = |policy: &str, options| KvSsdOptions { policy: policy.to_string(), ..options };
+    for (wrong, why) in [
+        (of("universal", tiny()), "the firmware drives fragmented-leveling"),
+        (KvSsdOptions { size_ratio: 16, ..tiered() }, "tiering keeps 16 runs in a level"),
+        (of("tiering", delayed()), "tiering: dlsm keeps runs in a form of its own"),
+        (of("tiering", appended()), "tiering: llsm keeps runs in a form of its own"),
+    ] {
+        let error = open(TINY, Some(wrong)).err().map(|error| error.to_string());
+        assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{error:?}");
+    }
     let wrong = KvSsdOptions { cuts: Partitioner::Prefix, ..tiny() };
     let error = open(TINY, Some(wrong)).err().map(|error| error.to_string());
     assert!(error.is_some_and(|error| error.contains("size, global-range")));
@@ -633,6 +676,67 @@ fn other_devices_are_refused_by_name() {
     ftl.write(0, &[1; 4096]).unwrap();
     let error = KvSsd::open(Box::new(fresh), side, None, Timing::PAPER, None).err();
     assert!(matches!(error, Some(Error::NotAKvSsd { .. })), "{error:?}");
+}
+
+/// Under tiering a level has several runs, and less is written.
+#[test]
+fn tiering_keeps_runs_and_writes_less() {
+    let written = |options: &KvSsdOptions| {
+        let images = Images::new();
+        let geometry = Geometry { block_count: 160, ..TINY };
+        let mut device = images.create_on(geometry, options);
+        let (mut state, mut random, mut most_runs) = (State::new(), Random(9), 0);
+        for _ in 0..6000 {
+            let step = step(&mut random, 1500);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+            let shape = device.tree().shape();
+            let runs = shape.levels.iter().skip(1).map(|level| level.runs().len());
+            most_runs = most_runs.max(runs.max().unwrap_or(0));
+        }
+        device.verify().unwrap();
+        expect(&mut device, &state, u64::MAX, 1500);
+        (device.write_amplification().total_milli(), most_runs)
+    };
+    let (leveled, one) = written(&KvSsdOptions { threshold: 0, ..tiny() });
+    let (tiered, runs) = written(&KvSsdOptions { threshold: 0, ..tiered() });
+    assert_eq!(one, 1);
+    assert_eq!(runs as u32, tiny().size_ratio - 1, "one more sinks before the next write");
+    assert!(tiered * 4 < leveled * 3, "{tiered} {leveled}");
+}
+
+/// A device that kept runs is opened by a policy that keeps none, and the other way. The order of
+/// the tables stays.
+#[test]
+fn the_policy_can_change_when_a_device_is_opened() {
+    let images = Images::new();
+    let (mut state, mut random) = (State::new(), Random(4));
+    drop(images.create(&tiered()));
+    let other = |policy: &str, size_ratio| KvSsdOptions { size_ratio, ..under(policy) };
+    for options in [
+        tiered(),
+        other("tiering", 2),
+        other("leveling", 4),
+        other("tiering", 7),
+        other("garnering", 3),
+        tiered(),
+        other("fragmented-leveling", 4),
+    ] {
+        let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+        let mut device =
+            KvSsd::open(flash, side, None, Timing::PAPER, Some(options.clone())).unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+        for _ in 0..1200 {
+            let step = step(&mut random, 500);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+        }
+        device.verify().unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+        device.compact().unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+        device.sync().unwrap();
+    }
 }
 
 /// Each opening may ask for another partitioner. Existing tables stay and read the same.

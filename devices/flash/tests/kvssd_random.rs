@@ -103,6 +103,8 @@ fn options(random: &mut Random) -> KvSsdOptions {
     let durabilities = [Durability::Capacitor, Durability::Capacitor, Durability::Log];
     let form = one_of(random, &[Form::Remap, Form::Remap, Form::Delay, Form::Append]);
     let cuts = if form == Form::Append { &cuts[..1] } else { &cuts };
+    let policies = ["tiering", "fragmented-leveling", "leveling", "garnering"];
+    let policies = if form == Form::Remap { &policies[..] } else { &policies[1..] };
     KvSsdOptions {
         placement: one_of(random, &placements),
         threshold: one_of(random, &[0, 1, 2, 2, 3, 6, 20]),
@@ -114,7 +116,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
         l0_trigger: 1 + random.below(4) as u32,
         checkpoint_commits: 1 + random.below(16) as u32,
         wear_gap: 1 + random.below(3) as u32,
-        policy: one_of(random, &["fragmented-leveling", "leveling", "garnering"]).to_string(),
+        policy: one_of(random, policies).to_string(),
         cuts: one_of(random, cuts),
         form,
         has_filters: random.below(2) == 0,

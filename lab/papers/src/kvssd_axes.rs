@@ -9,18 +9,21 @@
 //! 2. The device with its values inside, in a log and in groups: writes, pages per get and per
 //!    entry of a scan, and once more under updates alone, which age the stream of values.
 //! 3. All axes at once: Garnering, Global-Range, filters, values in groups.
-//! 4. Levels of several runs: strata are runs, and a higher TH lets a table have more of them.
+//! 4. Levels of several runs, a part of its own: strata are runs, and a higher TH lets a table have
+//!    more of them; under `tiering` a level has them.
 
 use std::collections::BTreeMap;
 
 use runstone::Result;
+use runstone::policy::simulator::flash::FlashDesign;
 use runstone_flash::ftl::{Ftl, FtlOptions, HOST_BLOCK_BYTES};
 use runstone_flash::kvssd::{Direction, KvSsd, KvSsdOptions, Partitioner, ValuePlacement};
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
 use runstone_workloads::generators::Rng;
 
 use super::context::Context;
-use super::kvssd_runs::{Load, Outcome, failed, run_device};
+use super::kvssd_reckoned::{all, count_under};
+use super::kvssd_runs::{Load, OVER_PROVISION_PERCENT, Outcome, failed, run_device};
 use super::numbers::strokes;
 use super::report::{PaperReport, rows};
 use super::verdict::Rule::*;
@@ -40,8 +43,14 @@ rows! {
         "" => NotComparable("not in the paper; each record is written four times again");
     ALL = "Garnering, Global-Range, filters, values in groups: all writes; pages per get; speed",
         "" => NotComparable("not in the paper: the five papers in one device");
-    RUNS = "TH 2 / 4 / 8 / 16: all writes; pages read per get; operations per simulated second",
+    STRATA = "TH 2 / 4 / 8 / 16: all writes; pages read per get; operations per simulated second",
         "" => NotComparable("not in the paper, which ends at 4");
+    TIERING = "tiering, T = {}, TH 0 / 2 / 4 / 10: the same",
+        "" => NotComparable("not in the paper: its device has a run in a level");
+    TIERING_RECKONED = "all writes by counts, rLSM / tiering, TH 2 / 4; then 15 GB half full",
+        "" => NotComparable("not in the paper; the model of the rows at 15 GB");
+    TIERING_FILTERED = "tiering, T = 10, with filters, TH 0 / 2 / 4 / 10: the same",
+        "" => NotComparable("not in the paper, whose device has no filters");
 }
 
 /// About one record in so many is in the log.
@@ -58,21 +67,49 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     value_rows(context, report)?;
     scan_rows(context, report)?;
     aged_rows(context, report)?;
-    all_row(context, report)?;
-    run_rows(context, report)
+    all_row(context, report)
 }
 
-fn run_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+pub(super) fn run_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::half(context);
-    let mut runs = Vec::new();
-    for threshold in [2, 4, 8, 16] {
-        context.say(&format!("rLSM with TH {threshold}"));
-        let options = KvSsdOptions { threshold, ..load.device_options() };
-        runs.push(run_device(context, &load, &options)?);
+    let mut show = |row, name: &str, base: &KvSsdOptions, thresholds: [u8; 4]| -> Result<()> {
+        let mut runs = Vec::new();
+        for threshold in thresholds {
+            context.say(&format!("{name}, TH {threshold}"));
+            let options = KvSsdOptions { threshold, ..base.clone() };
+            runs.push(run_device(context, &load, &options)?);
+        }
+        let line = |pick: fn(&Outcome) -> f64, digits| strokes(runs.iter().map(pick), digits);
+        let (writes, pages) = (line(Outcome::total, 2), line(|run| run.pages_per_get, 2));
+        report.show(row, format!("{writes}; {pages}; {}", line(|run| run.operations_per_s, 0)));
+        Ok(())
+    };
+    let leveled = load.device_options();
+    show(STRATA, "one run in a level", &leveled, [2, 4, 8, 16])?;
+    let tiered = KvSsdOptions { policy: "tiering".into(), ..leveled };
+    for size_ratio in [10, 4] {
+        let (row, options) =
+            (TIERING.of(&[&size_ratio]), KvSsdOptions { size_ratio, ..tiered.clone() });
+        show(row, &format!("tiering, T = {size_ratio}"), &options, [0, 2, 4, 10])?;
     }
-    let line = |pick: fn(&Outcome) -> f64, digits| strokes(runs.iter().map(pick), digits);
-    let (writes, pages) = (line(Outcome::total, 2), line(|run| run.pages_per_get, 2));
-    report.show(RUNS, format!("{writes}; {pages}; {}", line(|run| run.operations_per_s, 0)));
+    let filtered = KvSsdOptions { has_filters: true, ..tiered };
+    show(TIERING_FILTERED, "tiering with filters", &filtered, [0, 2, 4, 10])?;
+    reckoned_row(context, &load, report)
+}
+
+/// Runs by counts: beside the devices of the rows above, then at the paper's 15 GB.
+fn reckoned_row(context: &Context<'_>, load: &Load, report: &mut PaperReport) -> Result<()> {
+    let mut texts = Vec::new();
+    for load in [load, &Load::paper(context).halved()] {
+        let mut totals = Vec::new();
+        for (policy, threshold) in [("fragmented-leveling", 2), ("tiering", 2), ("tiering", 4)] {
+            context.say(&format!("{} records by counts: {policy}, TH {threshold}", load.loads));
+            let design = FlashDesign::Rlsm { threshold };
+            totals.push(all(count_under(policy, load, design, OVER_PROVISION_PERCENT)?));
+        }
+        texts.push(strokes(totals, 2));
+    }
+    report.show(TIERING_RECKONED, texts.join("; "));
     Ok(())
 }
 

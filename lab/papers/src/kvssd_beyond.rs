@@ -7,7 +7,8 @@
 //!    all records.
 //! 3. The device with tables cut by size, by Global-Range and by grouped Global-Range.
 //! 4. The device with filters in its metadata pages.
-//! 5. What values apart and levels of several runs would save (`kvssd_axes.rs`).
+//! 5. Values apart from keys (`kvssd_axes.rs`).
+//! 6. Levels of several runs (the same file).
 //!
 //! Counters and simulated time only.
 
@@ -47,12 +48,13 @@ rows! {
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note("block SSD: split frontiers, no trim, 5 percent set aside");
     report.note("every run asserts that its layers explain all programs");
-    let parts: [Part<Context<'_>>; 5] = [
+    let parts: [Part<Context<'_>>; 6] = [
         ("policies", policy_rows),
         ("garnering", garnering_rows),
         ("global-range", global_range_rows),
         ("filters", filter_rows),
         ("axes", kvssd_axes::run),
+        ("runs", kvssd_axes::run_rows),
     ];
     context.measure(context, report, &parts)
 }

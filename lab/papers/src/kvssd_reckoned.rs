@@ -60,20 +60,30 @@ pub(super) fn run(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
 }
 
 /// Compaction, read-modify-write, collection.
-type Layers = [f64; 3];
+pub(super) type Layers = [f64; 3];
 
-fn all(layers: Layers) -> f64 {
+pub(super) fn all(layers: Layers) -> f64 {
     layers.iter().product()
 }
 
 /// The workload by counts.
 fn count(load: &Load, design: FlashDesign, set_aside_percent: u32) -> Result<Layers> {
+    count_under(POLICY, load, design, set_aside_percent)
+}
+
+/// The same under a policy.
+pub(super) fn count_under(
+    policy: &str,
+    load: &Load,
+    design: FlashDesign,
+    set_aside_percent: u32,
+) -> Result<Layers> {
     let full = |error: FlashError| Error::Foreign {
         engine: "flash by counts".into(),
         what: error.to_string(),
     };
-    let policy = registry::find(POLICY).expect("it is in the registry");
-    let setup = load.flash_setup(POLICY, design, set_aside_percent);
+    let setup = load.flash_setup(policy, design, set_aside_percent);
+    let policy = registry::find(policy).expect("it is in the registry");
     let mut flash = FlashSimulator::new(policy, setup).map_err(full)?;
     load.run_numbers(|number, written| match written {
         Some(_) => flash.put(number).map_err(full),

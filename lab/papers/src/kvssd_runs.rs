@@ -220,8 +220,12 @@ impl Load {
 
     /// Half of the records, so that policies that keep several versions of a key fit too.
     pub(super) fn half(context: &Context<'_>) -> Load {
-        let load = Load::roomy(context);
-        Load { loads: load.loads / 2, operations: load.operations / 2, ..load }
+        Load::roomy(context).halved()
+    }
+
+    /// Half of the records and operations.
+    pub(super) fn halved(self) -> Load {
+        Load { loads: self.loads / 2, operations: self.operations / 2, ..self }
     }
 
     /// As in the paper, tables are cut by size.

@@ -25,11 +25,14 @@ impl Map {
     pub fn of(store: &KvSsdStore) -> Map {
         let device = store.device();
         let geometry = device.nand().geometry();
-        let levels = (0..device.tree().level_count()).map(|level| {
-            let tables = device.tree().level(level);
-            let pages: u32 = tables.iter().map(|node| node.charged_pages).sum();
-            let remapped = tables.iter().filter(|node| node.counter > 1).count();
-            json!({ "level": level, "tables": tables.len(), "pages": pages, "remapped": remapped })
+        let shape = device.tree().shape();
+        let levels = shape.levels.iter().enumerate().map(|(at, level)| {
+            let ids: Vec<u64> = level.tables().map(|table| table.id).collect();
+            let nodes = || ids.iter().filter_map(|id| device.tree().node(*id));
+            let pages: u32 = nodes().map(|node| node.charged_pages).sum();
+            let remapped = nodes().filter(|node| node.counter > 1).count();
+            json!({ "level": at, "runs": level.runs().len(), "tables": ids.len(), "pages": pages,
+                "remapped": remapped })
         });
         Map {
             levels: levels.collect(),

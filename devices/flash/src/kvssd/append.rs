@@ -19,7 +19,7 @@ use crate::nand::SharedBytes;
 
 /// Plans the compaction.
 pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
-    let entries = input.upper.iter().flat_map(|table| &table.entries).cloned();
+    let entries = input.upper.iter().copied().flatten().flat_map(|table| &table.entries).cloned();
     let sinking = TableMeta { entries: entries.collect(), ..TableMeta::default() };
     if input.lower.is_empty() {
         return vec![Output::Rewrite { entries: sinking.entries, cuts: Vec::new() }];

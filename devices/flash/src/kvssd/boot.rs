@@ -99,6 +99,7 @@ impl KvSsd {
         let is_saved_apart = newest.is_apart || tree.group_count().is_some();
         let (capacitor, saved_frames) = Capacitor::open(side)?;
         let mut device = KvSsd::over(space, options, capacitor);
+        tree.bands = device.tree.bands;
         device.tree = tree;
         device.values = ValueMap::new(group_count);
         device.is_saved_apart = is_saved_apart;
@@ -112,8 +113,7 @@ impl KvSsd {
         device.count_reserved();
         device.fill_memtable(saved_frames, &scan.log)?;
         device.space.settle_all();
-        let deepest = device.tree.level_count().saturating_sub(1).max(1);
-        device.space.deep_level = deepest as u8;
+        device.space.deep_level = device.deepest_kv_level();
         Ok(device)
     }
 

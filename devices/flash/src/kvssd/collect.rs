@@ -37,7 +37,7 @@ impl KvSsd {
     /// Streams that have, or may have, a block open.
     fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
         let levels = match self.options.placement {
-            Placement::PerLevel => (self.tree.level_count() as u8 + 1).max(4),
+            Placement::PerLevel => (self.deepest_kv_level() + 2).max(4),
             Placement::Mixed | Placement::PerTable => 1,
         };
         let log = (self.options.durability == Durability::Log).then_some(Stream::Log);

@@ -66,6 +66,20 @@ struct Piece {
     page_count: u64,
 }
 
+impl Piece {
+    /// The upper tables by run, oldest first.
+    fn runs(&self) -> Vec<&[TableMeta]> {
+        let mut at = 0;
+        let of_a_run = |one: &Arc<Node>, next: &Arc<Node>| one.level > 0 && one.level == next.level;
+        let runs = self.nodes[..self.upper.len()].chunk_by(of_a_run);
+        runs.map(|run| {
+            at += run.len();
+            &self.upper[at - run.len()..at]
+        })
+        .collect()
+    }
+}
+
 /// Where new tables belong, and where they are cut.
 struct Place<'a> {
     level: u8,
@@ -171,7 +185,7 @@ impl KvSsd {
             let inputs = compaction.inputs.iter().flat_map(|input| input.tables.iter());
             let mut upper: Vec<Arc<Node>> =
                 inputs.filter_map(|id| self.tree.node(*id).cloned()).collect();
-            let output_level = compaction.output_level as u8;
+            let output_level = self.target(compaction.output_level, &upper);
             if upper.iter().any(|node| node.level != output_level) {
                 upper.retain(|node| node.level != output_level);
             }
@@ -182,18 +196,28 @@ impl KvSsd {
         }
         let mut moves = Vec::new();
         for (from, to) in plan.relabel {
-            let level = self.tree.level(from as usize).iter();
-            moves.extend(level.map(|node| (node.id, to as u8)));
+            let levels = self.tree.bands.levels(from);
+            let tables = levels.flat_map(|level| self.tree.level(level as usize));
+            moves.extend(tables.map(|node| (node.id, to)));
         }
-        moves.extend(plan.moves.iter().map(|step| (step.table, step.to_level as u8)));
+        moves.extend(plan.moves.iter().map(|step| (step.table, step.to_level)));
         self.move_tables(moves, cursors, last_level)
     }
 
-    /// Moves tables to another level. A table that overlaps nothing there needs only the journal
-    /// page. Tables are given by id, because collections in between move their metadata pages.
+    /// The level of the tree for what is compacted into a level of the policy.
+    fn target(&self, band: u32, upper: &[Arc<Node>]) -> u8 {
+        let range = hull(upper);
+        let meets = |level: u32| !self.tree.overlapping(level as usize, &range).is_empty();
+        let levels = upper.iter().map(|node| u32::from(node.level));
+        self.tree.bands.target(band, levels, meets) as u8
+    }
+
+    /// Moves tables to another level of the policy. A table that overlaps nothing there needs only
+    /// the journal page. Tables are given by id, because collections in between move their metadata
+    /// pages. They do not overlap each other.
     fn move_tables(
         &mut self,
-        moves: Vec<(u64, u8)>,
+        moves: Vec<(u64, u32)>,
         mut cursors: Vec<(u32, Box<[u8]>)>,
         last_level: Option<u32>,
     ) -> Result<()> {
@@ -211,7 +235,7 @@ impl KvSsd {
             let mut used_bytes: usize = commit.cursors.iter().map(|(_, key)| 6 + key.len()).sum();
             let room = self.space.page_bytes() - 128;
             let mut sinking = None;
-            while let Some((id, level)) = moves.peek().copied() {
+            while let Some((id, band)) = moves.peek().copied() {
                 let Some(node) = self.tree.node(id) else {
                     moves.next();
                     continue;
@@ -221,9 +245,14 @@ impl KvSsd {
                     break;
                 }
                 moves.next();
-                let is_met =
-                    level > 0 && !self.tree.overlapping(usize::from(level), &node.fence).is_empty();
-                if is_met {
+                let meets = |level: u32| {
+                    level > 0 && !self.tree.overlapping(level as usize, &node.fence).is_empty()
+                };
+                let level = self.tree.bands.rest(band, node.level.into(), meets) as u8;
+                if level == node.level {
+                    continue;
+                }
+                if meets(level.into()) {
                     sinking = Some((Arc::clone(node), level));
                     break;
                 }
@@ -291,11 +320,9 @@ impl KvSsd {
         let present = |node: &Arc<Node>| self.tree.node(node.id).cloned();
         let mut nodes: Vec<Arc<Node>> = job.upper.iter().filter_map(present).collect();
         let upper = self.read_metas(&nodes)?;
-        let lo = nodes.iter().map(|node| &node.fence.lo).min().cloned().unwrap_or_default();
-        let hi = nodes.iter().map(|node| &node.fence.hi).max().cloned().unwrap_or_default();
         let is_sinking = nodes.iter().any(|node| node.level != job.output_level);
         let lower_nodes = match is_sinking {
-            true => self.tree.overlapping(usize::from(job.output_level), &Clip { lo, hi }),
+            true => self.tree.overlapping(usize::from(job.output_level), &hull(&nodes)),
             false => Vec::new(),
         };
         let lower = self.read_metas(&lower_nodes)?;
@@ -315,14 +342,13 @@ impl KvSsd {
             page_bytes: self.space.page_bytes(),
             cuts: self.options.cuts,
         };
-        let is_stacked = piece.nodes.first().is_some_and(|node| node.level == 0);
         // What rises to the output's level is older than what it meets there.
         let rises = job.upper.first().is_some_and(|node| node.level > job.output_level);
         let (upper, lower) = match rises {
-            true => (&piece.lower, &piece.upper),
-            false => (&piece.upper, &piece.lower),
+            true => (vec![&piece.lower[..]], &piece.upper),
+            false => (piece.runs(), &piece.lower),
         };
-        let input = CompactionInput { upper, is_stacked, lower };
+        let input = CompactionInput { upper: &upper, lower };
         let outputs = match self.options.form {
             Form::Delay => self.delay(&piece, &input, &limits),
             Form::Append if limits.threshold > 0 && !rises => plan_append(&input),
@@ -384,9 +410,9 @@ impl KvSsd {
             let mut all = tables.clone().zip(&piece.nodes);
             all.find(|(other, _)| other.id == table.id).map_or(0, |(_, node)| node.meta_page)
         };
-        let oldest_first = input.lower.iter().chain(input.upper);
-        let most = if input.is_stacked { 0 } else { limits.threshold };
-        let whole = TableMeta::over(oldest_first.map(|table| (table, meta_page(table))), most);
+        let is_stacked = piece.nodes.first().is_some_and(|node| node.level == 0);
+        let most = if is_stacked { 0 } else { limits.threshold };
+        let whole = TableMeta::over(input.tables().map(|table| (table, meta_page(table))), most);
         match whole.filter(|table| table.encode(limits.page_bytes).is_some()) {
             Some(table) => vec![Output::Delay(table)],
             None => {
@@ -590,7 +616,9 @@ impl KvSsd {
             while !self.tree.level(level).is_empty() && !is_enough(self) {
                 let tables = self.tree.level(level);
                 let upper = if level == 0 { tables.to_vec() } else { tables[..1].to_vec() };
-                let output_level = level as u8 + 1;
+                let range = hull(&upper);
+                let meets = |below: &usize| !self.tree.overlapping(*below, &range).is_empty();
+                let output_level = (level + 1..bottom).find(meets).unwrap_or(bottom) as u8;
                 self.run(&Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
             }
         }
@@ -614,6 +642,13 @@ impl KvSsd {
         }
         Ok(())
     }
+}
+
+/// The keys of some tables, and those between.
+fn hull(nodes: &[Arc<Node>]) -> Clip {
+    let lo = nodes.iter().map(|node| &node.fence.lo).min().cloned().unwrap_or_default();
+    let hi = nodes.iter().map(|node| &node.fence.hi).max().cloned().unwrap_or_default();
+    Clip { lo, hi }
 }
 
 /// A remapped table; its deletes are estimated by the pages that have some.

@@ -109,8 +109,9 @@ impl KvSsd {
             Durability::Capacitor => Saved::Capacitor(capacitor),
             Durability::Log => Saved::Log(Log::default()),
         };
+        let tree = Tree::new(options.bands().unwrap_or_default());
         KvSsd {
-            tree: Tree::default(),
+            tree,
             references: References::new(geometry.block_count, geometry.block_pages),
             values: ValueMap::new(options.group_count(&geometry)),
             memtable: Memtable::default(),
@@ -400,8 +401,7 @@ impl KvSsd {
                 self.space.release(meta_page, 1);
             }
         }
-        let deepest = self.tree.level_count().saturating_sub(1).max(1);
-        self.space.deep_level = self.kv_level(deepest as u8);
+        self.space.deep_level = self.deepest_kv_level();
         self.count_reserved();
         Ok(())
     }
@@ -560,9 +560,17 @@ impl KvSsd {
         Stream::Kv(self.kv_level(level))
     }
 
+    /// The deepest level that has a stream.
+    pub(super) fn deepest_kv_level(&self) -> u8 {
+        self.kv_level(self.tree.level_count().saturating_sub(1).max(1) as u8)
+    }
+
+    /// Runs of a level of the policy die together, so they share a stream. Where levels are more
+    /// than a device needs, under a policy that found another's runs, the deep ones share one.
     fn kv_level(&self, level: u8) -> u8 {
+        const DEEPEST: u8 = 7;
         match self.options.placement {
-            Placement::PerLevel => level,
+            Placement::PerLevel => (self.tree.bands.band(level.into()) as u8).min(DEEPEST),
             Placement::Mixed | Placement::PerTable => 0,
         }
     }
@@ -670,7 +678,7 @@ impl KvSsd {
 
     fn deepest_of(&self, block: u32) -> Option<u8> {
         let nodes = self.references.tables(block).filter_map(|id| self.tree.node(id));
-        nodes.map(|node| node.level).max()
+        nodes.map(|node| self.tree.band(node)).max()
     }
 }
 
@@ -703,7 +711,7 @@ pub struct BlockReport {
     pub live_pages: u32,
     /// Tables with pages here.
     pub tables: u32,
-    /// Deepest level of these tables.
+    /// Deepest level of these tables, as the policy counts levels.
     pub level: Option<u8>,
     /// Erases in its life.
     pub erase_count: u64,

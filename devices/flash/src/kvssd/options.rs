@@ -1,5 +1,6 @@
 //! What a KVSSD is told when it is made, and may be told again when it is opened. Knows no device.
 
+use runstone_policy::bands::Bands;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
 use runstone_policy::policy::CompactionPolicy;
@@ -111,7 +112,7 @@ pub struct KvSsdOptions {
     pub checkpoint_commits: u32,
     /// Gap of erase counts from which cold blocks are moved.
     pub wear_gap: u32,
-    /// Name of the policy that chooses what is compacted; a leveled one of `runstone-policy`.
+    /// Name of the policy that chooses what is compacted; one that [`Bands`] knows.
     pub policy: String,
     /// Where a compaction cuts its tables: by size, or before the bounds of a fixed set, so that
     /// tables of different levels share them. Tables that exist stay as they are. The paper cuts by
@@ -234,6 +235,10 @@ impl KvSsdOptions {
             return Err(Error::BadOption { name: "cuts", why });
         }
         let policy = self.compaction_policy()?;
+        if self.form != Form::Remap && self.bands() != Ok(Bands::default()) {
+            let why = format!("{}: {} keeps runs in a form of its own", self.policy, self.name());
+            return Err(Error::BadOption { name: "compaction", why });
+        }
         let checked = policy.check(&self.policy_options(geometry));
         checked.map_err(|error| Error::BadOption { name: "compaction", why: error.to_string() })
     }
@@ -271,13 +276,12 @@ impl KvSsdOptions {
     pub(super) fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
         let wrong = |why: String| Error::BadOption { name: "compaction", why };
         let policy = registry::find(&self.policy).map_err(|error| wrong(error.to_string()))?;
-        match policy.name() {
-            "fragmented-leveling" | "leveling" | "garnering" => Ok(policy),
-            other => Err(wrong(format!(
-                "{other} keeps several runs in a level; the firmware drives fragmented-leveling, \
-                 leveling and garnering"
-            ))),
-        }
+        self.bands().map(|_| policy).map_err(wrong)
+    }
+
+    /// How the policy's levels are laid out in the tree.
+    pub(super) fn bands(&self) -> std::result::Result<Bands, String> {
+        Bands::of(&self.policy, self.size_ratio)
     }
 
     /// The numbers for the policy. It counts whole blocks of 4 KiB and more; smaller pages, which

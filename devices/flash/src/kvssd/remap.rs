@@ -1,8 +1,8 @@
 //! Plans a compaction of upper tables into lower ones: which outputs keep pages that exist, and
 //! which must be rewritten.
 //!
-//! 1. The strata of the upper tables are put above the lower ones. Tables that overlap each other
-//!    (level 0) stack, oldest first; disjoint ones share their strata.
+//! 1. The strata of the upper tables are put above the lower ones. Runs stack, oldest first; the
+//!    tables of one share their strata.
 //! 2. All entries are sorted by `clip.lo`; among equals those of the lowest stratum come first.
 //! 3. Walk: once an output is charged with all but one of its pages, it is cut before the next
 //!    entry of stratum 0. Entries of stratum 0 never overlap, so only pages of higher strata, which
@@ -29,12 +29,18 @@ use super::references::References;
 /// The tables of a compaction.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactionInput<'a> {
-    /// Upper tables, oldest first.
-    pub upper: &'a [TableMeta],
-    /// Whether they may overlap each other, as in level 0.
-    pub is_stacked: bool,
+    /// Upper tables by run, oldest first. Those of one run are disjoint; each table of level 0 is a
+    /// run.
+    pub upper: &'a [&'a [TableMeta]],
     /// Lower tables: all that overlap the upper ones, disjoint.
     pub lower: &'a [TableMeta],
+}
+
+impl<'a> CompactionInput<'a> {
+    /// All tables: the lower ones, then the upper ones, oldest first.
+    pub(super) fn tables(&self) -> impl Iterator<Item = &'a TableMeta> + use<'a> {
+        self.lower.iter().chain(self.upper.iter().copied().flatten())
+    }
 }
 
 /// What a remapped table may be.
@@ -137,11 +143,9 @@ fn collect<'a>(input: &CompactionInput<'a>) -> Vec<Reference<'a>> {
     };
     let mut shift = strata(input.lower);
     input.lower.iter().for_each(|table| push(table, 0, true));
-    for table in input.upper {
-        push(table, shift, false);
-        if input.is_stacked {
-            shift += u16::from(table.counter);
-        }
+    for run in input.upper {
+        run.iter().for_each(|table| push(table, shift, false));
+        shift += strata(run);
     }
     sorted.sort_by(|one, two| {
         (&one.entry.clip.lo, one.stratum).cmp(&(&two.entry.clip.lo, two.stratum))
@@ -238,7 +242,7 @@ impl<'a> Planned<'a> {
     fn new(input: &CompactionInput<'_>, references: &'a References) -> Planned<'a> {
         Planned {
             references,
-            input_ids: input.upper.iter().chain(input.lower).map(|table| table.id).collect(),
+            input_ids: input.tables().map(|table| table.id).collect(),
             page_counts: BTreeMap::new(),
             block_tables: BTreeMap::new(),
             charged: BTreeSet::new(),
@@ -328,11 +332,7 @@ mod tests {
     fn plan(upper: &[TableMeta], lower: &[TableMeta], limits: &RemapLimits) -> Vec<String> {
         let mut references = References::new(8, 8);
         upper.iter().chain(lower).for_each(|table| references.add(table));
-        show(plan_compaction(
-            &CompactionInput { upper, is_stacked: false, lower },
-            &references,
-            limits,
-        ))
+        show(plan_compaction(&CompactionInput { upper: &[upper], lower }, &references, limits))
     }
 
     fn show(outputs: Vec<Output>) -> Vec<String> {
@@ -420,7 +420,7 @@ mod tests {
     fn full_counters_and_lists_force_a_rewrite() {
         let upper = [table(1, vec![entry(1, 0, "ab")])];
         let lower = [table(2, vec![entry(8, 0, "ab")])];
-        let input = CompactionInput { upper: &upper, is_stacked: false, lower: &lower };
+        let input = CompactionInput { upper: &[&upper], lower: &lower };
         let mut references = References::new(8, 8);
         upper.iter().chain(&lower).for_each(|table| references.add(table));
         let is_remapped = |references: &References| {
@@ -452,7 +452,7 @@ mod tests {
             table(4, vec![entry(11, 0, "ik")]),
         ];
         let planned = |upper, lower| {
-            let input = CompactionInput { upper, is_stacked: false, lower };
+            let input = CompactionInput { upper: &[upper], lower };
             show(crate::kvssd::append::plan_append(&input))
         };
         let expected = [

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone_policy::shape::{Level, PolicyState, Run, Shape, Table};
+use runstone_policy::bands::Bands;
+use runstone_policy::shape::{PolicyState, Shape, Table};
 use runstone_policy::sketch::Sketch;
 
 use super::meta_page::Clip;
@@ -102,6 +103,8 @@ pub struct Tree {
     levels: Vec<Vec<Arc<Node>>>,
     /// The same by number.
     nodes: BTreeMap<u64, Arc<Node>>,
+    /// How many levels a level of the policy is. Not committed: it follows from the options.
+    pub(super) bands: Bands,
     /// Values apart from the tables: the groups, and the pages by number.
     group_count: u8,
     value_pages: BTreeMap<u32, ValueEntry>,
@@ -114,6 +117,11 @@ pub struct Tree {
 }
 
 impl Tree {
+    /// An empty tree.
+    pub(super) fn new(bands: Bands) -> Tree {
+        Tree { bands, ..Tree::default() }
+    }
+
     /// The tables of a level.
     pub fn level(&self, level: usize) -> &[Arc<Node>] {
         self.levels.get(level).map_or(&[], Vec::as_slice)
@@ -281,18 +289,16 @@ impl Tree {
         }
     }
 
+    /// The level of the policy that a table is in.
+    pub fn band(&self, node: &Node) -> u8 {
+        self.bands.band(node.level.into()) as u8
+    }
+
     /// The tree as policies see it. O(tables).
     pub fn shape(&self) -> Shape {
         let table = |node: &Arc<Node>| Arc::new(shape_table(node));
-        let run = |id: u64, tables| Run { id, last_flush: 0, tables };
-        let levels = self.levels.iter().enumerate().map(|(level, tables)| {
-            Level::Runs(match level {
-                0 => tables.iter().rev().map(|node| run(node.id, vec![table(node)])).collect(),
-                _ if tables.is_empty() => Vec::new(),
-                _ => vec![run(level as u64, tables.iter().map(table).collect())],
-            })
-        });
-        let levels = levels.collect();
+        let runs = self.levels.iter().skip(1).map(|tables| tables.iter().map(table).collect());
+        let levels = self.bands.seen(self.level(0).iter().rev().map(table), runs);
         let state = PolicyState {
             cursors: self.cursors.clone(),
             last_level: self.last_level,

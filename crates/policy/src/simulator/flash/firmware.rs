@@ -236,7 +236,7 @@ impl Firmware {
     pub(super) fn make_room(&mut self, blocks: u64, tree: &Tree) -> Result<bool, FlashError> {
         let mut has_collected = false;
         loop {
-            let streams = 0..self.stream_count(tree.level_count());
+            let streams = 0..self.stream_count(tree.band_count());
             let room = |stream: usize| self.frontiers.get(stream).copied().flatten();
             let is_low = |stream: &usize| {
                 room(*stream).is_none_or(|(_, next)| next > self.block_pages * 3 / 4)
@@ -275,7 +275,7 @@ impl Firmware {
                 Slot::Meta(_) => META,
                 Slot::Page(page) => {
                     let nodes = tree.pages.tables(page).iter().filter_map(|id| tree.node(*id));
-                    self.stream(nodes.map(|node| node.level).max().unwrap_or(0))
+                    self.stream(tree.band(nodes.map(|node| node.level).max().unwrap_or(0)))
                 }
             };
             self.move_to(stream, slot, place)?;

@@ -32,6 +32,7 @@ mod tree;
 
 use thiserror::Error;
 
+use crate::bands::Bands;
 use crate::mix::mix64;
 use crate::options::PolicyOptions;
 use crate::policy::CompactionPolicy;
@@ -48,8 +49,6 @@ pub const MOST_PAGES: u64 = 1 << 22;
 /// What a record takes in a page beside key and value, and what the page takes.
 const RECORD_OVERHEAD_BYTES: u64 = 20;
 const PAGE_OVERHEAD_BYTES: u64 = 16;
-/// Policies that keep one run in each level below the first, as the device does.
-pub const FLASH_POLICIES: [&str; 3] = ["fragmented-leveling", "leveling", "garnering"];
 
 /// What keeps the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +184,7 @@ impl<'a> FlashSimulator<'a> {
         policy: &'a dyn CompactionPolicy,
         setup: FlashSetup,
     ) -> Result<FlashSimulator<'a>, FlashError> {
-        let per_page = setup.check(policy)?;
+        let (per_page, bands) = setup.check(policy)?;
         let FlashSetup { design, block_count, block_pages, page_bytes, .. } = setup;
         let percent = setup.set_aside_percent;
         let medium = match design {
@@ -196,7 +195,7 @@ impl<'a> FlashSimulator<'a> {
         };
         Ok(FlashSimulator {
             policy,
-            tree: Tree::new(per_page, page_bytes),
+            tree: Tree::new(bands, per_page, page_bytes),
             medium,
             memtable: Vec::new(),
             memtable_records: per_page * setup.memtable_pages as usize,
@@ -248,7 +247,7 @@ impl<'a> FlashSimulator<'a> {
         let keys = std::mem::take(&mut self.memtable);
         let pages = self.setup.memtable_pages;
         if let Medium::Firmware(device) = &mut self.medium {
-            device.check_room(pages, self.tree.level_count())?;
+            device.check_room(pages, self.tree.band_count())?;
             let blocks = device.blocks_for(pages.into(), 1);
             device.make_room(blocks, &self.tree)?;
         }
@@ -273,16 +272,21 @@ impl<'a> FlashSimulator<'a> {
         for compaction in &plan.compactions {
             let ids = compaction.input_ids().map(|id| id as u32);
             let mut upper: Vec<u32> = ids.filter(|id| self.tree.node(*id).is_some()).collect();
-            let level = compaction.output_level as usize;
+            let level = self.target(compaction.output_level, &upper);
             upper.retain(|id| self.tree.node(*id).is_some_and(|node| node.level != level));
             self.sink(upper, level)?;
         }
         for step in &plan.moves {
-            let (id, level) = (step.table as u32, step.to_level as usize);
+            let id = step.table as u32;
             let Some(node) = self.tree.node(id) else { continue };
-            match self.tree.overlapping(level, node.bounds()).is_empty() {
-                true => self.tree.relabel(id, level),
-                false => self.sink(vec![id], level)?,
+            let meets = |level: u32| {
+                level > 0 && !self.tree.overlapping(level as usize, node.bounds()).is_empty()
+            };
+            let level = self.tree.bands.rest(step.to_level, node.level as u32, meets);
+            match meets(level) {
+                _ if level as usize == node.level => {}
+                true => self.sink(vec![id], level as usize)?,
+                false => self.tree.relabel(id, level as usize),
             }
         }
         for (from, to) in &plan.relabel {
@@ -295,13 +299,18 @@ impl<'a> FlashSimulator<'a> {
         Ok(())
     }
 
+    /// The level of the tree for what is compacted into a level of the policy.
+    fn target(&self, band: u32, upper: &[u32]) -> usize {
+        let range = self.tree.hull(upper);
+        let meets = |level: u32| !self.tree.overlapping(level as usize, range).is_empty();
+        let levels = upper.iter().filter_map(|id| Some(self.tree.node(*id)?.level as u32));
+        self.tree.bands.target(band, levels, meets) as usize
+    }
+
     /// Compacts tables with those that they meet in a level.
     fn sink(&mut self, mut upper: Vec<u32>, level: usize) -> Result<(), FlashError> {
         self.tree.sort_by_age(&mut upper);
-        let nodes = || upper.iter().filter_map(|id| self.tree.node(*id));
-        let lo = nodes().map(|node| node.bounds().0).min().unwrap_or(0);
-        let hi = nodes().map(|node| node.bounds().1).max().unwrap_or(0);
-        let lower = self.tree.overlapping(level, (lo, hi));
+        let lower = self.tree.overlapping(level, self.tree.hull(&upper));
         let outputs = self.plan(&upper, &lower)?;
         let max_seq = self.tree.max_seq(upper.iter().chain(&lower));
         self.costs.compactions += 1;
@@ -311,7 +320,7 @@ impl<'a> FlashSimulator<'a> {
                     self.costs.remapped_tables += 1;
                     let id = self.tree.add(level, entries, counter, max_seq);
                     if let Medium::Firmware(device) = &mut self.medium {
-                        device.add_table(id, level, std::iter::empty())?;
+                        device.add_table(id, self.tree.band(level), std::iter::empty())?;
                     }
                 }
                 Output::Rewrite(entries) => {
@@ -337,15 +346,14 @@ impl<'a> FlashSimulator<'a> {
             let tree = &self.tree;
             let nodes = |ids: &[u32]| ids.iter().filter_map(|id| tree.node(*id)).collect();
             let (upper, lower): (Vec<_>, Vec<_>) = (nodes(upper), nodes(lower));
-            let is_stacked = upper.first().is_some_and(|node| node.level == 0);
-            let input = Input { upper, is_stacked, lower };
+            let input = Input { upper, lower };
             let table_pages = self.setup.block_pages;
             let references = |page: u32| tree.pages.tables(page).len();
             let Medium::Firmware(device) = &mut self.medium else {
                 return Ok(remap::rewrite(&input));
             };
             let threshold = match self.setup.design {
-                _ if device.is_short(tree.level_count()) => 0,
+                _ if device.is_short(tree.band_count()) => 0,
                 FlashDesign::Mixed { threshold } | FlashDesign::Rlsm { threshold } => threshold,
                 FlashDesign::Lsm { .. } | FlashDesign::Nlsm => 0,
             };
@@ -385,7 +393,11 @@ impl<'a> FlashSimulator<'a> {
             let id = self.tree.add(level, entries.to_vec(), 1, max_seq);
             match &mut self.medium {
                 Medium::Firmware(device) => {
-                    device.add_table(id, level, entries.iter().map(|entry: &Entry| entry.page))?;
+                    device.add_table(
+                        id,
+                        self.tree.band(level),
+                        entries.iter().map(|entry: &Entry| entry.page),
+                    )?;
                 }
                 Medium::Drive(drive) => drive.add_file(id, keys.len() as u64 * record_bytes)?,
             }
@@ -406,16 +418,10 @@ impl FlashSetup {
         self.entry_bytes.saturating_add(RECORD_OVERHEAD_BYTES)
     }
 
-    /// Records of a page, if the setup makes sense.
-    fn check(&self, policy: &dyn CompactionPolicy) -> Result<usize, FlashError> {
+    /// Records of a page and how the tree is laid out, if the setup makes sense.
+    fn check(&self, policy: &dyn CompactionPolicy) -> Result<(usize, Bands), FlashError> {
         let refuse = |what: String| Err(FlashError::Setup(what));
-        if !FLASH_POLICIES.contains(&policy.name()) {
-            let name = policy.name();
-            return refuse(format!(
-                "{name} keeps several runs in a level; on flash the model knows {}",
-                FLASH_POLICIES.join(", ")
-            ));
-        }
+        let bands = Bands::of(policy.name(), self.options.size_ratio).map_err(FlashError::Setup)?;
         if let Err(error) = policy.check(&self.options) {
             return refuse(error.to_string());
         }
@@ -440,7 +446,7 @@ impl FlashSetup {
             per_page if per_page > u64::from(u16::MAX) => {
                 refuse(format!("more than {} records in a page", u16::MAX))
             }
-            per_page => Ok(per_page as usize),
+            per_page => Ok((per_page as usize, bands)),
         }
     }
 }
@@ -476,9 +482,17 @@ mod tests {
         FlashSimulator::new(registry::find("fragmented-leveling").unwrap(), setup)
     }
 
-    /// All records once, then as many updates.
     fn run(design: FlashDesign) -> FlashSimulator<'static> {
-        let mut flash = on(setup(design, 96)).unwrap();
+        run_on(on(setup(design, 96)).unwrap())
+    }
+
+    fn run_tiered(design: FlashDesign) -> FlashSimulator<'static> {
+        let tiering = registry::find("tiering").unwrap();
+        run_on(FlashSimulator::new(tiering, setup(design, 280)).unwrap())
+    }
+
+    /// All records once, then as many updates.
+    fn run_on(mut flash: FlashSimulator<'static>) -> FlashSimulator<'static> {
         for number in 0..2 * RECORDS {
             let update = mix64(number) % RECORDS;
             flash.put(if number < RECORDS { number } else { update }).unwrap();
@@ -510,10 +524,11 @@ mod tests {
     /// Nothing that was written is lost, and live pages are those that tables refer to.
     #[test]
     fn remapped_tables_keep_every_key() {
-        for threshold in [1, 2, 4] {
-            let flash = run(FlashDesign::Rlsm { threshold });
-            let costs = flash.costs();
-            assert!(costs.remapped_tables > 0 && costs.compactions > 0, "{costs:?}");
+        let leveled = [1, 2, 4].map(|threshold| run(FlashDesign::Rlsm { threshold }));
+        let tiered = run_tiered(FlashDesign::Rlsm { threshold: 4 });
+        for flash in leveled.into_iter().chain([tiered]) {
+            let (costs, policy) = (flash.costs(), flash.policy.name());
+            assert!(costs.remapped_tables > 0 && costs.compactions > 0, "{policy}: {costs:?}");
             let mut keys = flash.tree.keys();
             keys.extend(&flash.memtable);
             keys.sort_unstable();
@@ -522,10 +537,20 @@ mod tests {
                 (0..RECORDS).map(|record| (mix64(record) >> 32) as u32).collect();
             written.sort_unstable();
             written.dedup();
-            assert_eq!(keys, written, "TH {threshold}");
+            assert_eq!(keys, written, "{policy}");
             let Medium::Firmware(device) = &flash.medium else { panic!("a device") };
-            assert_eq!(device.live_pages(), flash.tree.live_pages(), "TH {threshold}");
+            assert_eq!(device.live_pages(), flash.tree.live_pages(), "{policy}");
         }
+    }
+
+    #[test]
+    fn tiering_keeps_runs_and_writes_less() {
+        let of_leveling = run(FlashDesign::Nlsm).costs().total_permille();
+        let tiered = run_tiered(FlashDesign::Nlsm);
+        let runs = tiered.tree.shape().levels.iter().map(|level| level.runs().len()).max();
+        assert!(runs.is_some_and(|runs| runs > 1), "{runs:?}");
+        let of_tiering = tiered.costs().total_permille();
+        assert!(of_tiering * 2 < of_leveling, "{of_tiering} {of_leveling}");
     }
 
     #[test]
@@ -564,8 +589,8 @@ mod tests {
             let what = refused(setup);
             assert!(what.contains(word), "{word}: {what}");
         }
-        let tiering = registry::find("tiering").unwrap();
-        let error = FlashSimulator::new(tiering, good).err().map(|error| error.to_string());
-        assert!(error.is_some_and(|error| error.contains("tiering keeps several runs")));
+        let universal = registry::find("universal").unwrap();
+        let error = FlashSimulator::new(universal, good).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("universal keeps tables")));
     }
 }

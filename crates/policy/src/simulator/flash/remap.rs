@@ -1,7 +1,7 @@
 //! Plans which outputs of a compaction keep their pages and which are rewritten, for tables cut by
 //! size. The firmware has the same rules; `devices/flash/src/kvssd/remap.rs` gives their reasons.
 //!
-//! 1. Strata of the upper tables go above the lower ones; tables of level 0 stack.
+//! 1. Strata of the upper tables go above the lower ones; runs stack.
 //! 2. In key order: once an output is charged with all but one of its pages, it is cut before the
 //!    next entry of stratum 0.
 //! 3. An output of at most TH strata is remapped if its pages have few references and their blocks
@@ -14,10 +14,8 @@ use crate::strata::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
 
 /// The tables of a compaction.
 pub(super) struct Input<'a> {
-    /// Oldest first.
+    /// Oldest first. Those of one level are one run, but in level 0, where each is.
     pub(super) upper: Vec<&'a Node>,
-    /// Whether they may overlap, as in level 0.
-    pub(super) is_stacked: bool,
     pub(super) lower: Vec<&'a Node>,
 }
 
@@ -86,13 +84,12 @@ fn collect<'a>(input: &Input<'a>) -> Vec<Reference<'a>> {
             is_lower,
         }));
     };
-    let mut shift = input.lower.iter().map(|node| node.counter).max().unwrap_or(0);
+    let strata = |nodes: &[&Node]| nodes.iter().map(|node| node.counter).max().unwrap_or(0);
+    let mut shift = strata(&input.lower);
     input.lower.iter().for_each(|node| push(node, 0, true));
-    for node in &input.upper {
-        push(node, shift, false);
-        if input.is_stacked {
-            shift += node.counter;
-        }
+    for run in input.upper.chunk_by(|one, next| one.level > 0 && one.level == next.level) {
+        run.iter().for_each(|node| push(node, shift, false));
+        shift += strata(run);
     }
     sorted.sort_by_key(|one| (one.entry.lo, one.stratum));
     sorted

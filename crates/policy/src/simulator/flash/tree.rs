@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::bands::Bands;
 use crate::shape::plan::Plan;
-use crate::shape::{Level, PolicyState, Run, Shape, Table};
+use crate::shape::{PolicyState, Shape, Table};
 
 /// A part of a page: the keys of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +129,8 @@ impl Pages {
 
 /// The tables of all levels.
 pub(super) struct Tree {
+    /// How many levels a level of the policy is.
+    pub(super) bands: Bands,
     pub(super) pages: Pages,
     nodes: BTreeMap<u32, Node>,
     /// By level: level 0 oldest first, the others in key order.
@@ -138,8 +141,9 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(per_page: usize, page_bytes: u64) -> Tree {
+    pub(super) fn new(bands: Bands, per_page: usize, page_bytes: u64) -> Tree {
         Tree {
+            bands,
             pages: Pages::new(per_page),
             nodes: BTreeMap::new(),
             levels: Vec::new(),
@@ -149,8 +153,14 @@ impl Tree {
         }
     }
 
-    pub(super) fn level_count(&self) -> usize {
-        self.levels.len()
+    /// The level of the policy that a level is in.
+    pub(super) fn band(&self, level: usize) -> usize {
+        self.bands.band(level as u32) as usize
+    }
+
+    /// Levels of the policy.
+    pub(super) fn band_count(&self) -> usize {
+        self.levels.len().checked_sub(1).map_or(0, |deepest| self.band(deepest) + 1)
     }
 
     pub(super) fn node(&self, id: u32) -> Option<&Node> {
@@ -160,21 +170,23 @@ impl Tree {
     /// The tree as policies see it.
     pub(super) fn shape(&self) -> Shape {
         let table = |id: &u32| Arc::clone(&self.nodes[id].seen);
-        let run = |id: u64, tables| Run { id, last_flush: 0, tables };
-        let levels = self.levels.iter().enumerate().map(|(level, ids)| {
-            Level::Runs(match level {
-                0 => ids.iter().rev().map(|id| run(u64::from(*id), vec![table(id)])).collect(),
-                _ if ids.is_empty() => Vec::new(),
-                _ => vec![run(level as u64, ids.iter().map(table).collect())],
-            })
-        });
-        Shape { levels: levels.collect(), state: self.state.clone(), ..Shape::default() }
+        let stack = self.levels.first().into_iter().flatten().rev().map(table);
+        let runs = self.levels.iter().skip(1).map(|ids| ids.iter().map(table).collect());
+        let levels = self.bands.seen(stack, runs);
+        Shape { levels, state: self.state.clone(), ..Shape::default() }
     }
 
     /// Keeps what the policy wants remembered.
     pub(super) fn remember(&mut self, plan: &Plan) {
         self.state.cursors.extend(plan.cursors.iter().cloned());
         self.state.last_level = plan.last_level.unwrap_or(self.state.last_level);
+    }
+
+    /// Smallest and largest key of some tables.
+    pub(super) fn hull(&self, ids: &[u32]) -> (u32, u32) {
+        let bounds = || ids.iter().filter_map(|id| Some(self.node(*id)?.bounds()));
+        let lo = bounds().map(|(lo, _)| lo).min().unwrap_or(0);
+        (lo, bounds().map(|(_, hi)| hi).max().unwrap_or(0))
     }
 
     /// Tables of a level that meet these keys, in the level's order.

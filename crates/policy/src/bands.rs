@@ -1,0 +1,177 @@
+//! Levels of several runs on a tree that has one run in each of its levels: what the flash firmware
+//! and its simulator share.
+//!
+//! A policy's level is a *band* of the tree's levels, as many as it may hold runs; older runs are
+//! deeper. So the tree keeps its one rule, that what is deeper is older: look-ups, scans, merges
+//! and recovery know no runs, and nothing on flash says which run a table is in. A policy of one
+//! run has bands of one level. A device may be opened with other bands: its order stays.
+//!
+//! Rejected: the number of a run in each table of the tree. Every reader would order tables by two
+//! numbers, and devices would have another format.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::shape::{Level, Run, Shape, Table};
+
+/// Policies that a device drives, and whether their levels hold several runs. Others want levels
+/// of overlapping tables, runs that stand for intervals of flushes, or last levels that deepen
+/// without an end.
+const POLICIES: [(&str, bool); 4] =
+    [("fragmented-leveling", false), ("leveling", false), ("garnering", false), ("tiering", true)];
+
+/// Deepest level of a tree.
+const DEEPEST: u32 = Shape::MAX_LEVELS - 1;
+/// Fewest bands below level 0. The last of them compacts inside itself.
+const FEWEST_BANDS: u32 = 4;
+
+/// How many of a tree's levels a policy's level is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bands {
+    width: u32,
+}
+
+/// Each level is one.
+impl Default for Bands {
+    fn default() -> Self {
+        Bands { width: 1 }
+    }
+}
+
+impl Bands {
+    /// The bands of a policy. Errors with the reason if a device cannot have them.
+    pub fn of(policy: &str, size_ratio: u32) -> Result<Bands, String> {
+        let known = POLICIES.iter().find(|(name, _)| *name == policy);
+        let Some((_, has_runs)) = known else {
+            return Err(format!(
+                "{policy} keeps tables as the device's tree cannot; the firmware drives {}",
+                Bands::policy_names()
+            ));
+        };
+        let (width, most) = (if *has_runs { size_ratio } else { 1 }, DEEPEST / FEWEST_BANDS);
+        if width > most {
+            return Err(format!("{policy} keeps {width} runs in a level; a device has {most}"));
+        }
+        Ok(Bands { width })
+    }
+
+    /// Names of the policies that a device drives.
+    pub fn policy_names() -> String {
+        POLICIES.map(|(name, _)| name).join(", ")
+    }
+
+    /// The policy's level that a level of the tree is in.
+    pub fn band(&self, level: u32) -> u32 {
+        level.div_ceil(self.width)
+    }
+
+    /// The tree's levels of a policy's level, newest first; of the last band if the tree is not
+    /// that deep. Level 0 is a band of itself, and holds a stack.
+    pub fn levels(&self, band: u32) -> Range<u32> {
+        if band == 0 {
+            return 0..1;
+        }
+        let first = (band.min(DEEPEST / self.width) - 1) * self.width + 1;
+        first..first + self.width
+    }
+
+    /// Where a compaction puts what the policy wants in a band. `inputs` are the levels of its
+    /// inputs; `meets` tells whether a level has tables that lie across them.
+    ///
+    /// If runs of the band are inputs, the oldest of them. Otherwise as deep as it comes without
+    /// passing anything that it meets, so parts of one plan gather in one run. If the newest level
+    /// of the band meets them, that one: it is compacted with them.
+    pub fn target(
+        &self,
+        band: u32,
+        inputs: impl Iterator<Item = u32>,
+        meets: impl Fn(u32) -> bool,
+    ) -> u32 {
+        let levels = self.levels(band);
+        if let Some(oldest) = inputs.filter(|level| levels.contains(level)).max() {
+            return oldest;
+        }
+        let met = levels.clone().find(|level| meets(*level)).unwrap_or(levels.end);
+        met.saturating_sub(1).max(levels.start)
+    }
+
+    /// The same for a table that moves as it is, from a level of the tree. Inside the last band it
+    /// sinks as deep as it comes, or stays.
+    pub fn rest(&self, band: u32, from: u32, meets: impl Fn(u32) -> bool) -> u32 {
+        let levels = self.levels(band);
+        if !levels.contains(&from) {
+            return self.target(band, std::iter::empty(), meets);
+        }
+        (from + 1..levels.end).find(|level| meets(*level)).unwrap_or(levels.end) - 1
+    }
+
+    /// The levels that the policy sees. `stack` is the tree's level 0, newest first, and `runs` the
+    /// tables of its others.
+    pub fn seen(
+        &self,
+        stack: impl Iterator<Item = Arc<Table>>,
+        runs: impl Iterator<Item = Vec<Arc<Table>>>,
+    ) -> Vec<Level> {
+        let run = |id: u64, tables| Run { id, last_flush: 0, tables };
+        let mut bands = vec![stack.map(|table| run(table.id, vec![table])).collect()];
+        for (level, tables) in (1u32..).zip(runs) {
+            let band = self.band(level) as usize;
+            bands.resize_with(bands.len().max(band + 1), Vec::new);
+            if !tables.is_empty() {
+                bands[band].push(run(level.into(), tables));
+            }
+        }
+        bands.into_iter().map(Level::Runs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_of_one_are_the_levels() {
+        let bands = Bands::of("leveling", 10).unwrap();
+        for level in 0..=DEEPEST {
+            assert_eq!((bands.band(level), bands.levels(level)), (level, level..level + 1));
+            assert_eq!(bands.target(level, [].into_iter(), |_| level % 2 == 0), level);
+        }
+    }
+
+    #[test]
+    fn a_band_holds_as_many_runs_as_the_ratio() {
+        let bands = Bands::of("tiering", 4).unwrap();
+        assert_eq!((bands.levels(0), bands.levels(1), bands.levels(2)), (0..1, 1..5, 5..9));
+        let of: Vec<u32> = (0..10).map(|level| bands.band(level)).collect();
+        assert_eq!(of, [0, 1, 1, 1, 1, 2, 2, 2, 2, 3]);
+        assert_eq!(bands.levels(15), 57..61);
+        assert_eq!(bands.levels(40), 57..61, "the last band takes what is to go deeper");
+    }
+
+    #[test]
+    fn a_run_goes_as_deep_as_it_meets_nothing() {
+        let bands = Bands::of("tiering", 4).unwrap();
+        let target = |inputs: &[u32], met: &[u32]| {
+            bands.target(2, inputs.iter().copied(), |level| met.contains(&level))
+        };
+        assert_eq!(target(&[1, 2], &[]), 8);
+        assert_eq!(target(&[1, 2], &[8]), 7);
+        assert_eq!(target(&[1, 2], &[6, 8]), 5, "what is newer is not passed");
+        assert_eq!(target(&[1, 2], &[5, 8]), 5, "a full band compacts its newest run");
+        assert_eq!(target(&[3, 7], &[7, 8]), 7, "a run that is an input keeps its place");
+        assert_eq!(target(&[6, 7, 8], &[6, 7, 8]), 8);
+        let rest = |from: u32, met: u32| bands.rest(2, from, |level| level == met);
+        assert_eq!((rest(3, 8), rest(6, 8), rest(7, 8), rest(8, 7)), (7, 7, 7, 8));
+    }
+
+    #[test]
+    fn what_a_device_cannot_hold_is_refused() {
+        let error = Bands::of("universal", 4).unwrap_err();
+        assert!(error.contains("leveling, garnering, tiering"), "{error}");
+        assert!(Bands::of("tiering", 15).is_ok());
+        assert_eq!(
+            Bands::of("tiering", 16).unwrap_err(),
+            "tiering keeps 16 runs in a level; a device has 15"
+        );
+    }
+}
