@@ -158,6 +158,8 @@ counters! {
     operands_folded,
     /// Operands that gets and iterators applied because no flush or compaction had folded them.
     operands_read,
+    /// Values that gets wrote back because they had applied many operands.
+    folded_values_written,
     /// Entries that compaction filters removed.
     entries_removed_by_filters,
     /// Entries that compaction filters changed.

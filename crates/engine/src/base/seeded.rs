@@ -173,6 +173,8 @@ pub enum Bug {
     OperandsFoldedOverDeletes,
     /// A delete among operands does not end their chain when it is read.
     OperandsReadOverDeletes,
+    /// A get writes what it made of operands over what came since.
+    FoldedOverNewer,
     /// An expired entry goes, whatever older version of its key it hid.
     ExpiredDroppedEarly,
     /// What has expired goes although a snapshot, and so perhaps a cursor, sees it.
@@ -233,6 +235,8 @@ pub enum Waypoint {
     LogSyncBegun,
     /// A compaction looks whether it should go on.
     CompactionGoesOn,
+    /// A get has made a value of many operands, which it writes back next.
+    ValueFolded,
     /// A transaction is checked as far as that needs no commit lock, which it takes next.
     TransactionChecked,
 }

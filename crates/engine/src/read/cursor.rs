@@ -22,6 +22,7 @@ use crate::read::get::{Got, Moment, Reader};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
 use crate::table::iterator::Access;
+use crate::table::reader::ProbeStats;
 use crate::tree::level::ReadLevel;
 use crate::values::Value;
 use crate::values::lookup::{FoundValue, Spare, ValueLookup};
@@ -801,7 +802,10 @@ impl Cursor {
         if kind_of(trailer) == Kind::Merge as u8 {
             let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
             let (keyspace, view) = (&self.keyspace, &self.view);
-            let value = match self.reader.fold(keyspace, view, key, self.seq, now_ms)? {
+            // A walk over many keys with many operands would write as many: only gets do.
+            let mut stats = ProbeStats::default();
+            let folded = self.reader.fold(keyspace, view, key, self.seq, now_ms, &mut stats)?;
+            let value = match folded {
                 Got::Value(value) => value,
                 // A compaction has folded the operands since the view was loaded, and the record of
                 // their result hides that of the base. The present view leads to the result.

@@ -1,17 +1,49 @@
 //! The value of a key whose newest visible version is an operand: the operands down to the first
 //! version that is none, applied to that. It looks a version at a time, newest first, and stops at
-//! the base, so it costs as much as there are operands that no flush or compaction has folded.
+//! the base, so it costs as much as there are operands that no flush or compaction has folded. A
+//! get that applied many says so, and the store writes its result (`store/write_back.rs`).
+
+use std::sync::Arc;
 
 use crate::base::error::{Result, unsupported_kind};
 use crate::base::expiry::{expiry_of, split};
-use crate::base::key::{Kind, SeqNo, kind_of, seek_trailer, seq_of};
+use crate::base::key::{Kind, MAX_SEQ, SeqNo, kind_of, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
-use crate::memtable::MemtableIter;
+use crate::memtable::btree::Record;
+use crate::memtable::{Memtable, MemtableIter};
 use crate::read::get::{Got, Reader};
 use crate::table::reader::ProbeStats;
 use crate::values::Value;
+
+/// More operands than a get should apply twice. What they make is written once for so many of them,
+/// so a key that is changed as often as it is read costs a sixty-fourth of a put more per change.
+const MANY_OPERANDS: usize = 64;
+
+/// What a get as of now made of many operands.
+pub(crate) struct Folded<'a> {
+    pub(crate) value: &'a Value,
+    pub(crate) newest: SeqNo,
+    pub(super) view: &'a Arc<View>,
+    /// What the get saw.
+    pub(super) seq: SeqNo,
+}
+
+impl Folded<'_> {
+    /// Whether nobody has written to the key since. Called under the commit lock, when all numbers
+    /// that were given out are visible: with the same view, whatever came lies in its memtables,
+    /// because flushes, compactions and loads replace it.
+    pub(crate) fn is_newest(&self, keyspace: &KeyspaceCore, key: &[u8]) -> bool {
+        let is_written = |memtable: &Arc<Memtable>| {
+            let is_later = |record: &Record| seq_of(record.trailer()) > self.seq;
+            memtable.max_seq() > self.seq && memtable.get(key, MAX_SEQ).is_some_and(is_later)
+        };
+        Arc::ptr_eq(&keyspace.view.load(), self.view)
+            && !self.view.memtables().any(is_written)
+            && !self.view.memtables_hide(key, self.newest, MAX_SEQ)
+    }
+}
 
 /// The versions of a key from the newest visible one on.
 struct Chain<'a> {
@@ -24,6 +56,10 @@ struct Chain<'a> {
     now_ms: u64,
     /// Newest first.
     operands: Vec<Vec<u8>>,
+    /// The number of the newest.
+    newest: SeqNo,
+    /// Whether the value changes by itself, when its base expires.
+    is_passing: bool,
 }
 
 /// What a version means for the chain above it.
@@ -41,15 +77,18 @@ impl Chain<'_> {
         if self.view.hides(self.key, seq_of(trailer), self.seq) {
             return Ok(Link::Base(None));
         }
+        let expiry = expiry_of(trailer, bytes);
+        if expiry.is_some_and(|at_ms| at_ms <= self.now_ms) {
+            return Ok(Link::Base(None));
+        }
+        self.is_passing = expiry.is_some();
         match Kind::from_u8(kind_of(trailer)) {
             Some(Kind::Merge) => {
+                self.newest = self.newest.max(seq_of(trailer));
                 self.operands.push(bytes.to_vec());
                 Ok(Link::Operand)
             }
             Some(Kind::Put) => Ok(Link::Base(Some(Value::owned(bytes)))),
-            _ if expiry_of(trailer, bytes).is_some_and(|at_ms| at_ms <= self.now_ms) => {
-                Ok(Link::Base(None))
-            }
             Some(Kind::ExpiringPut) => Ok(Link::Base(Some(Value::owned(split(bytes).0)))),
             Some(Kind::Delete) if seeded!(OperandsReadOverDeletes) => Ok(Link::Operand),
             Some(Kind::Delete | Kind::RangeDelete) => Ok(Link::Base(None)),
@@ -63,10 +102,13 @@ impl Chain<'_> {
         }
     }
 
-    fn value(self, base: Option<&[u8]>) -> Result<Got> {
+    fn value(self, base: Option<&[u8]>, stats: &mut ProbeStats) -> Result<Got> {
         let operands: Vec<&[u8]> = self.operands.iter().rev().map(Vec::as_slice).collect();
         self.reader.env.metrics.add(Counter::operands_read, operands.len() as u64);
         let value = self.keyspace.merging.load().full(self.key, base, &operands)?;
+        if operands.len() > MANY_OPERANDS && !self.is_passing {
+            stats.folded = self.newest;
+        }
         Ok(Got::Value(Some(Value::owned(value))))
     }
 }
@@ -80,29 +122,33 @@ impl Reader {
         key: &[u8],
         seq: SeqNo,
         now_ms: u64,
+        stats: &mut ProbeStats,
     ) -> Result<Got> {
-        let operands = Vec::new();
-        let mut chain = Chain { reader: self, keyspace, view, key, seq, now_ms, operands };
+        let (operands, newest, is_passing) = (Vec::new(), 0, false);
+        let reader = self;
+        let mut chain =
+            Chain { reader, keyspace, view, key, seq, now_ms, operands, newest, is_passing };
         for memtable in view.memtables() {
-            let mut iter = MemtableIter::new(std::sync::Arc::clone(memtable));
+            let mut iter = MemtableIter::new(Arc::clone(memtable));
             iter.seek(key, seek_trailer(seq));
             while let Some(record) = iter.record().filter(|record| record.key() == key) {
                 match chain.take(record.trailer(), record.value())? {
                     Link::Operand => iter.next(),
-                    Link::Base(base) => return chain.value(base.as_deref()),
+                    Link::Base(base) => return chain.value(base.as_deref(), stats),
                     Link::Collected => return Ok(Got::Collected),
                 }
             }
         }
         let (hash, mut at) = (filter::hash(key), seq);
-        let mut stats = ProbeStats::default();
-        while let Some((found, block)) = view.version.get(key, hash, at, &mut stats)? {
+        // Those of the get are of its first hit.
+        let mut own = ProbeStats::default();
+        while let Some((found, block)) = view.version.get(key, hash, at, &mut own)? {
             match chain.take(found.trailer, block.slice(found.value_at, found.value_len))? {
                 Link::Operand => at = seq_of(found.trailer) - 1,
-                Link::Base(base) => return chain.value(base.as_deref()),
+                Link::Base(base) => return chain.value(base.as_deref(), stats),
                 Link::Collected => return Ok(Got::Collected),
             }
         }
-        chain.value(None)
+        chain.value(None, stats)
     }
 }

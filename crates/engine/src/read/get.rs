@@ -10,6 +10,7 @@ use crate::base::key::{Kind, SeqNo, is_delete, is_pointer, kind_of, seq_of};
 use crate::base::metrics::{Counter, sampled};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
+use crate::read::fold::Folded;
 use crate::schedule::Schedule;
 use crate::table::iterator::Access;
 use crate::table::reader::ProbeStats;
@@ -66,8 +67,18 @@ impl Reader {
     }
 
     /// Looks up a key. The value borrows its block from the cache where that saves a copy.
-    #[inline]
     pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8]) -> Result<Option<Value>> {
+        self.get_with(keyspace, key, |_| ())
+    }
+
+    /// Looks up a key. What it made of many operands is shown to `folded`.
+    #[inline]
+    pub(crate) fn get_with(
+        &self,
+        keyspace: &KeyspaceCore,
+        key: &[u8],
+        folded: impl FnOnce(&Folded),
+    ) -> Result<Option<Value>> {
         keyspace.check_readable()?;
         // The view is loaded before the number. Whatever compactions dropped from the view is
         // shadowed by writes that were visible when the view was made.
@@ -79,7 +90,12 @@ impl Reader {
             drop(view);
             return self.get_at(keyspace, key, &self.visibility.snapshot());
         }
-        match self.get_in::<true>(keyspace, &view, key, seq)? {
+        let mut stats = ProbeStats::default();
+        match self.get_in::<true>(keyspace, &view, key, seq, &mut stats)? {
+            Got::Value(Some(value)) if stats.folded > 0 => {
+                folded(&Folded { value: &value, newest: stats.folded, view: &view, seq });
+                Ok(Some(value))
+            }
             Got::Value(value) => Ok(value),
             Got::Collected if seeded!(GetDoesNotLookAgain) => Ok(None),
             Got::Collected => {
@@ -120,7 +136,8 @@ impl Reader {
             drop(view);
             return self.contains(keyspace, key, Some(&self.visibility.snapshot()));
         }
-        match (self.get_in::<false>(keyspace, &view, key, seq)?, snapshot) {
+        let mut stats = ProbeStats::default();
+        match (self.get_in::<false>(keyspace, &view, key, seq, &mut stats)?, snapshot) {
             (Got::Value(value), _) => Ok(value.is_some()),
             // Operands lay on a value that was collected meanwhile.
             (Got::Collected, None) => {
@@ -143,7 +160,8 @@ impl Reader {
         // the view is the same, the value is gone.
         let mut view = keyspace.view.load();
         loop {
-            if let Got::Value(value) = self.get_in::<true>(keyspace, &view, key, seq)? {
+            let mut stats = ProbeStats::default();
+            if let Got::Value(value) = self.get_in::<true>(keyspace, &view, key, seq, &mut stats)? {
                 return Ok(value);
             }
             let before = std::mem::replace(&mut view, keyspace.view.load());
@@ -175,7 +193,8 @@ impl Reader {
         let mut values = vec![None; keys.len()];
         for i in order {
             let key = keys[i].as_ref();
-            values[i] = match self.get_in::<true>(keyspace, &view, key, seq)? {
+            let mut stats = ProbeStats::default();
+            values[i] = match self.get_in::<true>(keyspace, &view, key, seq, &mut stats)? {
                 Got::Value(value) => value,
                 Got::Collected => self.get_registered(keyspace, key, seq)?,
             };
@@ -225,13 +244,13 @@ impl Reader {
         view: &View,
         key: &[u8],
         seq: SeqNo,
+        stats: &mut ProbeStats,
     ) -> Result<Got> {
         let started = sampled().then(Instant::now);
-        let mut stats = ProbeStats::default();
-        let value = self.get_value::<FETCH>(keyspace, view, key, seq, &mut stats)?;
+        let value = self.get_value::<FETCH>(keyspace, view, key, seq, stats)?;
         self.env.metrics.add_all(&[
             (Counter::gets, 1),
-            (hit_counter(&stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
+            (hit_counter(stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
             (Counter::get_hits, u64::from(matches!(value, Got::Value(Some(_))))),
             (Counter::tables_probed, stats.tables),
             (Counter::tables_probed_after_hit, stats.tables_after_hit),
@@ -268,7 +287,7 @@ impl Reader {
                     return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
                 }
                 if kind_of(trailer) == Kind::Merge as u8 {
-                    return self.fold(keyspace, view, key, seq, self.env.watch.now_ms());
+                    return self.fold(keyspace, view, key, seq, self.env.watch.now_ms(), stats);
                 }
                 return match is_pointer(trailer) {
                     true => self.pointed::<FETCH>(keyspace, key, trailer, value),
@@ -291,7 +310,9 @@ impl Reader {
                 let pointer = block.slice(found.value_at, found.value_len);
                 self.pointed::<FETCH>(keyspace, key, found.trailer, pointer)
             }
-            Some(Kind::Merge) => self.fold(keyspace, view, key, seq, self.env.watch.now_ms()),
+            Some(Kind::Merge) => {
+                self.fold(keyspace, view, key, seq, self.env.watch.now_ms(), stats)
+            }
             Some(Kind::ExpiringPut) => {
                 let entry = block.slice(found.value_at, found.value_len);
                 let value = self.unexpired(entry).map(|value| value.len() as u32);

@@ -9,7 +9,7 @@
 mod covers;
 pub mod cursor;
 pub(crate) mod ends;
-mod fold;
+pub(crate) mod fold;
 pub(crate) mod get;
 pub mod merge;
 pub mod source;

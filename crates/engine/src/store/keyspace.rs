@@ -296,7 +296,8 @@ impl Keyspace {
 
     /// Looks up a key. The value borrows its block from the cache where that saves a copy.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.store.reader.get(&self.inner, key.as_ref())
+        let (core, key) = (&self.inner, key.as_ref());
+        self.store.reader.get_with(core, key, |folded| self.store.write_back(core, key, folded))
     }
 
     /// Looks up a key as of a snapshot of the same store.

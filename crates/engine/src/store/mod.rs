@@ -33,6 +33,7 @@ pub mod sorted;
 mod transaction;
 pub mod unstable;
 mod verify;
+mod write_back;
 
 use std::mem;
 use std::path::Path;

@@ -257,15 +257,26 @@ impl Committer {
     /// Makes room after a write: in memory, in the log, and in the stock prepared for writers.
     #[inline]
     fn relieve(&self) {
+        self.relieve_memory();
+        if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
+            self.relieve_log();
+        }
+    }
+
+    /// The part of it that waits for no file.
+    #[inline]
+    pub(super) fn relieve_memory(&self) {
         if self.cache.take_memtables_grew() {
             self.flush_early();
         }
         if self.env.bell.answer() {
             self.schedule.wake();
         }
-        if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
-            self.relieve_log();
-        }
+    }
+
+    /// Whether the next write is held up: by pressure, or because it makes the log shorter.
+    pub(super) fn holds_writers_up(&self) -> bool {
+        self.env.throttle.permille() > 0 || self.log_too_long.load(Relaxed)
     }
 
     /// Writes value pointers that a collection moved, each unless a user wrote its key since: a

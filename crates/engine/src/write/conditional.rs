@@ -1,4 +1,4 @@
-//! Commits a batch only if nothing came between: the commits of transactions.
+//! Commits a batch only if nothing came between: the commits of transactions, and what gets write.
 //!
 //! 1. Without the commit lock, the condition looks at what needs reading.
 //! 2. Under it, when all earlier writes are visible, it looks at what came since, in memory. If it
@@ -58,6 +58,29 @@ impl Committer {
         };
         condition.end(last_seq);
         self.end_commit(batch, last_seq, durability)
+    }
+
+    /// Commits a batch of one keyspace if the condition holds and nothing is to be waited for:
+    /// neither the commit lock, nor a writer before, nor pressure, space or a segment of its own.
+    /// Returns whether it did. Nobody has asked for the write, so it is not counted as a user's.
+    pub(crate) fn commit_at_once(
+        &self,
+        batch: &Batch,
+        keyspace: &Arc<KeyspaceCore>,
+        holds: impl FnOnce() -> bool,
+    ) -> Result<bool> {
+        let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
+        if is_large || self.holds_writers_up() || self.env.is_out_of_space() {
+            return Ok(false);
+        }
+        self.env.check_writable()?;
+        let Some(state) = self.state.try_lock() else { return Ok(false) };
+        if self.visibility.now() + 1 < state.next_seq || !holds() {
+            return Ok(false);
+        }
+        self.commit_locked(state, batch, std::slice::from_ref(keyspace))?;
+        self.relieve_memory();
+        Ok(true)
     }
 
     /// Waits until every write that has a number by now is visible.

@@ -13,3 +13,4 @@ mod operations;
 mod range_deletes;
 mod range_scenarios;
 mod versions;
+mod write_back;
