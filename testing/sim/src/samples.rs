@@ -9,10 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
-    Background, Compression, GcPointers, KeyspaceOptions, Options, SortedWriter, Store,
+    Background, Compression, Expiry, GcPointers, KeyspaceOptions, Options, SortedWriter, Store,
     ValuePlacement, WalMode,
 };
 use runstone_flash::block::{BlockOptions, BlockStorage};
@@ -21,7 +22,7 @@ use runstone_flash::kvssd::{
 };
 use runstone_flash::nand::{Image, MemoryImage, Timing};
 
-use crate::clock::{PASSING, WorkloadClock};
+use crate::clock::{LASTING, PASSING, WorkloadClock};
 use crate::fuzz::flash::{BLOCK_SSD, KVSSD};
 use crate::oracle::{Change, OPERATOR, State, Write, apply};
 use crate::random::Random;
@@ -317,6 +318,27 @@ pub fn sorted() -> Sample {
     let entries = (0..60u8).map(|i| (format!("entry{i:02}").into_bytes(), vec![i; 40]));
     let files = files_of(&write_sorted(entries, &mut state));
     Sample { name: "sorted", files, state }
+}
+
+/// A file of sorted entries of which some have expired, some never will soon, and some do not.
+pub fn sorted_expiring() -> Sample {
+    let (storage, mut state) = (MemoryStorage::new(), State::new());
+    let (shared, options) = (Arc::new(storage.clone()), KeyspaceOptions::default());
+    let mut writer = SortedWriter::create_on(shared, SORTED, &options).expect("memory");
+    for i in 0..60u8 {
+        let (key, value) = (format!("entry{i:02}").into_bytes(), vec![i; 40]);
+        let expiry = match i % 3 {
+            0 => Expiry::At(UNIX_EPOCH + PASSING),
+            1 => Expiry::At(UNIX_EPOCH + LASTING),
+            _ => Expiry::Never,
+        };
+        writer.put_with_expiry(&key, &value, expiry).expect("memory");
+        if i % 3 > 0 {
+            state.insert((0, key), value);
+        }
+    }
+    writer.finish().expect("memory");
+    Sample { name: "sorted-expiring", files: files_of(&storage), state }
 }
 
 fn kvssd(

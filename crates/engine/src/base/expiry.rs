@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::base::error::{Error, Result};
 use crate::base::key::kind_of;
 
 /// Bytes of the instant.
@@ -44,5 +45,19 @@ impl Expiry {
     pub(crate) fn of(at_ms: Option<u64>) -> Expiry {
         let at = |ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms));
         at_ms.and_then(at).map_or(Expiry::Never, Expiry::At)
+    }
+
+    /// The instant in milliseconds since 1970; `None` for never. What ended before 1970 is past
+    /// from 1970 on.
+    pub(crate) fn at_ms(self) -> Result<Option<u64>> {
+        let Expiry::At(at) = self else { return Ok(None) };
+        let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let at_ms = u64::try_from(since.as_millis()).map_err(|_| {
+            Error::invalid(
+                format!("an instant {} seconds after 1970 lies beyond the clock", since.as_secs()),
+                "give an earlier one, or none: it never expires then",
+            )
+        })?;
+        Ok(Some(at_ms))
     }
 }

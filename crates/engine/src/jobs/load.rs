@@ -151,7 +151,8 @@ impl Runner {
 }
 
 impl Load<'_> {
-    /// Adds a put or a delete of a key above all before.
+    /// Adds a put or a delete of a key above all before. The bytes of a put that expires end with
+    /// its instant; another expires by the keyspace's options.
     pub(crate) fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         let expiry_ms = self.expiry_ms().filter(|_| kind == Kind::Put);
         check_sizes(key.len(), value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES))?;
@@ -188,7 +189,8 @@ impl Load<'_> {
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
         self.entries += 1;
-        self.user_bytes += (key.len() + value.len()) as u64;
+        let instant = if kind == Kind::ExpiringPut { EXPIRY_BYTES } else { 0 };
+        self.user_bytes += (key.len() + value.len() - instant) as u64;
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use runstone_storage::{Access as Open, PosixStorage, Storage};
 
 use crate::base::error::{Error, Result};
+use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{Kind, kind_of};
 use crate::cache::Cache;
 use crate::jobs::load::Load;
@@ -43,6 +44,9 @@ impl Keyspace {
     /// together when this returns. After an error or a crash before that nothing of it is there.
     /// Returns the number of entries, deletes included. The files are only read, and not needed
     /// afterwards. O(bytes of the files).
+    ///
+    /// Entries that expire do so at their own instant; other values do so by the keyspace's
+    /// `ttl_seconds`, counted from now.
     ///
     /// Their keys may be in the keyspace already, and other threads may write meanwhile, as beside
     /// a [`Keyspace::bulk_load`].
@@ -96,7 +100,8 @@ impl Source {
         let cache = Arc::new(Cache::new(CACHE_BYTES));
         let opened = TableReader::inspect_file(storage, name, 0, cache);
         let reader = opened.map_err(|error| named(&shown, error))?;
-        let usable = (1 << Kind::Put as u8) | (1 << Kind::Delete as u8);
+        let usable = [Kind::Put, Kind::Delete, Kind::ExpiringPut];
+        let usable = usable.iter().fold(0, |all, kind| all | 1 << *kind as u8);
         let properties = reader.properties();
         if properties.is_numbered_later && properties.kinds & !usable == 0 {
             return Ok(Source { shown, reader: Arc::new(reader) });
@@ -121,7 +126,10 @@ impl Source {
         iter.seek_to_first().map_err(|error| named(&self.shown, error))?;
         while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
             let added = match Kind::from_u8(kind_of(cursor.trailer())) {
-                Some(kind @ (Kind::Put | Kind::Delete)) => {
+                Some(Kind::ExpiringPut) if cursor.value().len() < EXPIRY_BYTES => {
+                    Err(self.reader.corrupt(0, "an entry that expires has no instant"))
+                }
+                Some(kind @ (Kind::Put | Kind::Delete | Kind::ExpiringPut)) => {
                     load.add(kind, cursor.key(), cursor.value())
                 }
                 _ => Err(self.reader.corrupt(0, "an entry is neither a put nor a delete")),

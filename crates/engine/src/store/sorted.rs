@@ -3,11 +3,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use runstone_policy::shape::Shape;
 use runstone_storage::{Category, PosixStorage, Storage};
 
+use crate::base::clock::{SystemClock, Watch};
 use crate::base::error::{Error, Result};
+use crate::base::expiry::Expiry;
 use crate::base::key::{Kind, pack};
 use crate::base::options::KeyspaceOptions;
 use crate::base::random;
@@ -48,6 +51,8 @@ pub struct SortedWriter {
     table: Option<TableBuilder>,
     last_key: Vec<u8>,
     entries: u64,
+    /// A value with its instant.
+    expiring: Vec<u8>,
 }
 
 /// A file that was written.
@@ -92,16 +97,51 @@ impl SortedWriter {
         })?;
         let table = Some(TableBuilder::outside(file, random::entropy(), layout));
         let name = name.to_string();
-        Ok(SortedWriter { storage, name, table, last_key: Vec::new(), entries: 0 })
+        let (last_key, expiring) = (Vec::new(), Vec::new());
+        Ok(SortedWriter { storage, name, table, last_key, entries: 0, expiring })
     }
 
-    /// Adds a value. The key is larger than all before, by their bytes.
+    /// Adds a value. The key is larger than all before, by their bytes. In a keyspace with
+    /// `ttl_seconds` the value expires so long after its ingest.
     ///
     /// # Errors
     /// If the key does not ascend, with both keys in the message, or a key or value is too long:
     /// the entry is not added, and the writer can go on. If the disk is full.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(Kind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Adds a value that expires so long after now, by the clock of the system, whenever it is
+    /// ingested, and whatever the keyspace's `ttl_seconds`.
+    ///
+    /// # Errors
+    /// Those of [`SortedWriter::put`], and those of [`crate::Keyspace::put_with_ttl`].
+    pub fn put_with_ttl(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        let at_ms = Watch::new(Arc::new(SystemClock)).after(ttl)?;
+        self.add_expiring(key.as_ref(), value.as_ref(), at_ms)
+    }
+
+    /// Adds a value with an expiry such as [`crate::Keyspace::expiry`] tells; with
+    /// [`Expiry::Never`] this is a put. An instant that is past when the file is ingested hides
+    /// what the keyspace holds, as a delete does.
+    ///
+    /// # Errors
+    /// Those of [`SortedWriter::put`], or if the instant lies beyond the clock.
+    pub fn put_with_expiry(
+        &mut self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        match expiry.at_ms()? {
+            None => self.put(key, value),
+            Some(at_ms) => self.add_expiring(key.as_ref(), value.as_ref(), at_ms),
+        }
     }
 
     /// Adds the deletion of a key, which hides what the keyspace holds when the file is ingested.
@@ -129,6 +169,16 @@ impl SortedWriter {
             Ok(SortedFile { entries: table.entries, bytes: table.bytes })
         });
         written.inspect_err(|_| self.remove())
+    }
+
+    fn add_expiring(&mut self, key: &[u8], value: &[u8], at_ms: u64) -> Result<()> {
+        let mut expiring = std::mem::take(&mut self.expiring);
+        expiring.clear();
+        expiring.extend_from_slice(value);
+        expiring.extend_from_slice(&at_ms.to_le_bytes());
+        let added = self.add(Kind::ExpiringPut, key, &expiring);
+        self.expiring = expiring;
+        added
     }
 
     fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {

@@ -3,13 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
+use runstone::policy::shape::Shape;
 use runstone::seeded::{self, Bug};
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::testing::{TableBuilder, TableLayout};
 use runstone::{
-    Background, Compression, Error, Keyspace, KeyspaceOptions, Options, PRESETS, SortedWriter,
-    Store,
+    Background, Clock, Compression, Error, Expiry, Keyspace, KeyspaceOptions, Options, PRESETS,
+    SortedWriter, Store,
 };
+use runstone_sim::clock::{LASTING, WorkloadClock};
 
 /// Writes the entries to so many files of any layout, on a disk without faults, and ingests those,
 /// the last first.
@@ -47,11 +51,15 @@ fn store() -> Store {
     store
 }
 
-/// A file with these keys.
+/// A file with these keys. A third of them expires in a far future.
 fn write(path: &Path, keys: std::ops::Range<u32>) {
     let mut writer = SortedWriter::create(path, &KeyspaceOptions::default()).expect("makes");
     for key in keys {
-        writer.put(format!("k{key:06}"), vec![key as u8; 100]).expect("puts");
+        let (name, value) = (format!("k{key:06}"), vec![key as u8; 100]);
+        match key % 3 {
+            0 => writer.put_with_ttl(name, value, LASTING).expect("puts"),
+            _ => writer.put(name, value).expect("puts"),
+        }
     }
     writer.finish().expect("finishes");
 }
@@ -162,6 +170,126 @@ fn files_that_overlap_are_both_named() {
     assert_eq!(keyspace.ingest(&both).expect("ingests"), 200);
     assert_eq!(keyspace.ingest::<&Path>(&[]).expect("nothing is no error"), 0);
     assert_eq!(keyspace.iter().expect("opens").count(), 201);
+}
+
+fn at(ms: u64) -> Expiry {
+    Expiry::At(UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+/// The instants of a file hold in whatever keyspace takes it; what has none expires by that
+/// keyspace's options, from the ingest on.
+#[test]
+fn entries_expire_at_the_instants_of_their_file() {
+    WorkloadClock::restart();
+    let now = WorkloadClock.unix_millis();
+    let (files, storage) = (MemoryStorage::new(), MemoryStorage::new());
+    let shared = Arc::new(files.clone());
+    let mut writer =
+        SortedWriter::create_on(shared, "file", &KeyspaceOptions::default()).expect("makes");
+    let before_1970 = Expiry::At(UNIX_EPOCH - Duration::from_secs(1));
+    for (key, expiry) in
+        [("a", at(now + 1)), ("b", at(now + 9_000)), ("c", Expiry::Never), ("d", before_1970)]
+    {
+        writer.put_with_expiry(key, "new", expiry).expect("puts");
+    }
+    writer.finish().expect("finishes");
+    let options = Options {
+        background: Background::Manual,
+        clock: Arc::new(WorkloadClock),
+        ..Options::default()
+    };
+    let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
+    let mut store = open();
+    let of = KeyspaceOptions { ttl_seconds: 5, ..Default::default() };
+    let mut keyspace = store.open_keyspace("sessions", Some(of)).expect("makes");
+    for key in ["a", "b", "c", "d"] {
+        keyspace.put(key, "old").expect("puts");
+    }
+    assert_eq!(keyspace.ingest_from(&files, &["file"]).expect("ingests"), 4);
+    let expiries =
+        |keyspace: &Keyspace| ["a", "b", "c", "d"].map(|key| keyspace.expiry(key).expect("reads"));
+    let first = [Some(at(now + 1)), Some(at(now + 9_000)), Some(at(now + 5_000)), None];
+    assert_eq!(expiries(&keyspace), first);
+    assert_eq!(keyspace.iter().expect("opens").count(), 3);
+    WorkloadClock::tick();
+    for _ in 0..2 {
+        assert_eq!(expiries(&keyspace), [None, first[1], first[2], None]);
+        assert_eq!(keyspace.get("a").expect("reads"), None);
+        assert!(store.verify().expect("verifies").is_clean());
+        store.compact().expect("compacts");
+        store.close().expect("closes");
+        store = open();
+        keyspace = store.keyspace("sessions").expect("is there");
+    }
+    assert_eq!(keyspace.shape().tables().map(|(_, table)| table.entries).sum::<u64>(), 2);
+}
+
+/// A table whose entries came from a file leaves unread when all of them are past.
+#[test]
+fn a_loaded_table_that_is_past_leaves_unread() {
+    WorkloadClock::restart();
+    let soon = at(WorkloadClock.unix_millis() + 1);
+    let files = MemoryStorage::new();
+    let shared = Arc::new(files.clone());
+    let mut writer =
+        SortedWriter::create_on(shared, "file", &KeyspaceOptions::default()).expect("makes");
+    for n in 0..2000u32 {
+        writer.put_with_expiry(n.to_be_bytes(), [7; 100], soon).expect("puts");
+    }
+    writer.finish().expect("finishes");
+    let options = Options {
+        background: Background::Manual,
+        clock: Arc::new(WorkloadClock),
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    let keyspace = store.default_keyspace();
+    assert_eq!(keyspace.ingest_from(&files, &["file"]).expect("ingests"), 2000);
+    assert_eq!(keyspace.iter().expect("opens").count(), 2000);
+    assert_eq!(store.metrics().counters.user_bytes_written, 2000 * 104);
+    WorkloadClock::tick();
+    store.wait_idle().expect("works");
+    assert_eq!(keyspace.shape().tables().count(), 0);
+    assert_eq!(store.metrics().counters.compaction_bytes_read, 0);
+}
+
+/// A value that is too short for its instant is damage, whatever its checksum says; readers of a
+/// store would take it for past.
+#[test]
+fn an_entry_without_its_instant_is_refused() {
+    const EXPIRING_PUT: u64 = 6;
+    let files = MemoryStorage::new();
+    for (name, value) in [("short", &[7; 7][..]), ("empty value", &[7; 8][..])] {
+        let file = files.create(name, Category::Table).expect("memory");
+        let options = KeyspaceOptions::default();
+        let mut layout = TableLayout::of_level(&options, &Shape::default(), 0);
+        layout.is_numbered_later = true;
+        let mut table = TableBuilder::outside(file, 1, layout);
+        table.add(b"k", EXPIRING_PUT, value).expect("memory");
+        table.finish().expect("memory");
+    }
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let told = keyspace.ingest_from(&files, &["short"]).expect_err("refused").to_string();
+    assert!(told.contains("short cannot be ingested") && told.contains("no instant"), "{told}");
+    assert_eq!(keyspace.iter().expect("opens").count(), 1);
+    assert_eq!(keyspace.ingest_from(&files, &["empty value"]).expect("ingests"), 1);
+}
+
+#[test]
+fn an_instant_that_no_clock_reaches_is_refused() {
+    let storage = MemoryStorage::new();
+    let options = KeyspaceOptions::default();
+    let mut writer = SortedWriter::create_on(Arc::new(storage), "file", &options).expect("makes");
+    for ttl in [Duration::ZERO, Duration::MAX] {
+        let refused = writer.put_with_ttl("a", "1", ttl).expect_err("refused");
+        assert!(!refused.hint().is_empty(), "{refused}");
+    }
+    let late = Expiry::At(UNIX_EPOCH + Duration::from_secs(1 << 60));
+    let refused = writer.put_with_expiry("a", "1", late).expect_err("refused").to_string();
+    assert!(refused.contains("beyond the clock"), "{refused}");
+    writer.put_with_expiry("a", "1", at(u64::MAX)).expect("the last one");
+    assert_eq!(writer.finish().expect("finishes").entries, 1);
 }
 
 #[test]

@@ -14,7 +14,8 @@ use runstone_flash::kvssd::{Direction, KvSsd};
 use runstone_flash::nand::Timing;
 use runstone_sim::oracle::State;
 use runstone_sim::samples::{
-    Files, SORTED, Sample, decode, encode, formats, image_of, make, options, sorted, storage_of,
+    Files, SORTED, Sample, decode, encode, formats, image_of, make, options, sorted,
+    sorted_expiring, storage_of,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -53,7 +54,7 @@ fn hash_of(state: &State) -> u64 {
 
 /// The samples of this release.
 fn made() -> impl Iterator<Item = Sample> {
-    make().into_iter().chain([sorted()])
+    make().into_iter().chain([sorted(), sorted_expiring()])
 }
 
 /// What was opened.
