@@ -82,6 +82,11 @@ impl World {
         World::found(&self.named, &self.state(self.acknowledged))
     }
 
+    /// The value of a key while nothing has gone wrong.
+    fn value(&self, id: u64, key: &[u8]) -> Option<Vec<u8>> {
+        self.state(self.acknowledged).get(&id).and_then(|content| content.get(key).cloned())
+    }
+
     fn synced(&mut self) {
         self.durable = self.acknowledged;
     }
@@ -197,7 +202,8 @@ impl Life {
     /// Does one step of any kind. An error is the store's; a disagreement panics.
     fn step(&mut self) -> Result<(), Error> {
         match self.random.below(100) {
-            0..47 => self.write()?,
+            0..44 => self.write()?,
+            44..47 => self.update()?,
             47..50 => self.load()?,
             50..55 => self.make()?,
             55..59 => self.drop_one()?,
@@ -258,13 +264,14 @@ impl Life {
         }
     }
 
-    /// Writes a batch, or the same by a transaction.
+    /// Writes a batch, or the same by a transaction of either mode.
     fn write(&mut self) -> Result<(), Error> {
         let count = if self.random.one_in(2) { 1 } else { 1 + self.random.below(8) };
         let (mut batch, mut writes) = (Batch::new(), Vec::new());
-        let mut transaction = match self.random.one_in(4) {
-            true => Some(self.store().begin(TransactionOptions::serializable())?),
-            false => None,
+        let mut transaction = match self.random.below(8) {
+            0 | 1 => Some(self.store().begin(TransactionOptions::serializable())?),
+            2 | 3 => Some(self.store().begin(TransactionOptions::pessimistic())?),
+            _ => None,
         };
         for _ in 0..count {
             let (name, id) = self.pick();
@@ -273,7 +280,15 @@ impl Life {
             let mut change = self.change(&keyspace, &key);
             match &mut transaction {
                 Some(transaction) => {
-                    change = change.without_operand();
+                    if writes.is_empty() && transaction.id().is_some() {
+                        let found = transaction.get_for_update(&keyspace, &key)?;
+                        assert_eq!(found.as_deref(), self.world.value(id, &key).as_deref());
+                    }
+                    change = match change.without_operand() {
+                        // It locks keys, not ranges.
+                        Change::DeleteRange(_) if transaction.id().is_some() => Change::Delete,
+                        change => change,
+                    };
                     add!(transaction, &keyspace, key, &change)?;
                 }
                 None => add!(batch, &keyspace, key, &change)?,
@@ -295,6 +310,23 @@ impl Life {
         if sync {
             self.world.synced();
         }
+        Ok(())
+    }
+
+    /// Changes a key by the value that it has.
+    fn update(&mut self) -> Result<(), Error> {
+        let (name, id) = self.pick();
+        let (keyspace, key) = (self.store().keyspace(&name)?, self.key());
+        let new = (!self.random.one_in(4)).then(|| vec![1; self.random.below(3000) as usize]);
+        let old = self.world.value(id, &key);
+        let change = new.clone().map_or(Change::Delete, Change::Put);
+        self.world.batches.push(vec![(id, key.clone(), change)]);
+        let update = |found: Option<&[u8]>| {
+            assert_eq!(found, old.as_deref(), "what the update is made of");
+            new.clone()
+        };
+        assert_eq!(keyspace.fetch_update(&key, update)?.as_deref(), old.as_deref());
+        self.world.acknowledged += 1;
         Ok(())
     }
 

@@ -116,11 +116,14 @@ fn a_failing_operator_loses_nothing() {
     assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 3, "all are folded");
 }
 
-/// Without its operator, a store reads everything else, compacts, verifies and writes.
+/// Without its operator, a store reads everything else, compacts, verifies and writes; an event
+/// tells of what a compaction could not fold.
 #[test]
 fn an_unknown_operator_is_named() {
     let mut known = options("fickle", |_| ());
-    let unknown = known.clone();
+    let failures = Arc::new(Failures::default());
+    let listener = Some(Arc::clone(&failures) as Arc<dyn EventListener>);
+    let unknown = Options { listener, ..known.clone() };
     known.merge_operators = vec![Arc::new(Fickle::default())];
     let storage = MemoryStorage::new();
     let store = open(&storage, &known).expect("opens");
@@ -132,6 +135,8 @@ fn an_unknown_operator_is_named() {
     assert!(error.to_string().contains("needs merge operator fickle"), "{error}");
     store.default_keyspace().merge("merged", "2").expect("writes");
     store.compact().expect("compacts");
+    let (times, why) = failures.take().pop().expect("of the compaction");
+    assert!(times == 1 && why.contains("needs merge operator fickle"), "{times}: {why}");
     assert!(store.verify().expect("verifies").is_clean());
     assert_eq!(get(&store, "plain").as_deref(), Some("1"));
     store.close().expect("closes");
