@@ -17,7 +17,7 @@ use runstone_workloads::generators::{Latest, Rng, THETA, Zipfian};
 use super::{Setting, WHOLE_DATABASE, c_name};
 use crate::engine::Loaded;
 use crate::numbers::strokes;
-use crate::report::{bars, rows};
+use crate::report::{bars_beside, rows};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -57,7 +57,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
             let (percent, ratios) = (strokes(&column, 1), strokes(ratios, 2));
             let here = format!("{percent} %: {ratios}; it holds {} KiB", strokes(&held, 0));
             report.show(HITS.of(&[&draw, &format!("{runs} runs")]), here);
-            series.push(bars(&format!("{draw}, {runs} runs"), column));
+            series.push(bars_beside(&format!("{draw}, {runs} runs"), column, [9.0, 33.0, 40.0]));
         }
     }
     let titles = ["YCSB D: level 1 of the gets that tables answer", "c", "%"];

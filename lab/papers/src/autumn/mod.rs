@@ -396,10 +396,10 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     };
     let mut written = lines(&seen, "", |seen| seen.written);
     written.extend(lines(&waiting, ", level 0 waits", |seen| seen.written));
-    let sought = lines(&seen, "", |seen| seen.scans.sought);
+    let reads = lines(&seen, "", |seen| seen.scans.blocks);
     let (x, y) = (Axis::linear("c"), "bytes written per byte of the user");
     report.draw_lines("figure-3a", "Random writes", x.clone(), y, written);
-    report.draw_lines("figure-3b", "Short range reads", x, "runs sought per scan", sought);
+    report.draw_lines("figure-3b", "Short range reads", x, "reads per scan of 10", reads);
     Ok(())
 }
 

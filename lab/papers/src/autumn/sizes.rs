@@ -13,7 +13,7 @@ use super::client::Client;
 use super::device_time::Limits;
 use super::{POLICY, Setting, WHOLE_DATABASE, c_name};
 use crate::numbers::{ratio, strokes};
-use crate::report::{line, rows};
+use crate::report::{line_beside, rows};
 use crate::simulated::{Writes, simulate_shape};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
@@ -134,17 +134,23 @@ fn grow(context: &Context<'_>, setting: &Setting) -> Result<Vec<Seen>> {
 }
 
 fn draw(report: &mut PaperReport, sides: &[Vec<Seen>; 2]) {
-    let lines = |value: fn(&Seen) -> f64| -> Vec<Line> {
-        let of = |(name, seen): (&str, &Vec<Seen>)| {
-            line(name, GB.map(|gb| gb as f64).into_iter().zip(seen.iter().map(value)))
-        };
-        ["c = 1", "c = 0.8"].into_iter().zip(sides).map(of).collect()
+    let lines = |value: fn(&Seen) -> f64, paper: [Vec<(f64, f64)>; 2]| -> Vec<Line> {
+        let sides = ["c = 1", "c = 0.8"].into_iter().zip(sides).zip(paper);
+        let lines = sides.map(|((name, seen), paper)| {
+            let points = GB.map(|gb| gb as f64).into_iter().zip(seen.iter().map(value));
+            line_beside(name, points, paper)
+        });
+        lines.collect()
     };
     let x = || Axis::linear("GB, divided by 512");
     let us = "us per operation, simulated time";
-    report.draw_lines("figure-5a", "Writes by size", x(), us, lines(|seen| seen.write));
-    report.draw_lines("figure-5b", "Gets by size", x(), us, lines(|seen| seen.get));
-    report.draw_lines("figure-5c", "Seek and next 10 by size", x(), us, lines(|seen| seen.scan));
+    let at_60 = [11.153, 10.776].map(|us| vec![(60.0, us)]);
+    report.draw_lines("figure-5a", "Writes by size", x(), us, lines(|seen| seen.write, at_60));
+    let none = [vec![], vec![]];
+    report.draw_lines("figure-5b", "Gets by size", x(), us, lines(|seen| seen.get, none));
+    let at_30 = [vec![], vec![(30.0, sides[0][1].scan * (1.0 - 0.42))]];
+    let scans = lines(|seen| seen.scan, at_30);
+    report.draw_lines("figure-5c", "Seek and next 10 by size", x(), us, scans);
 }
 
 /// One side at the paper's own size, by metadata alone.
