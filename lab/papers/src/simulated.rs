@@ -1,6 +1,7 @@
 //! A tree by metadata alone: the simulator of the policies with the options of a keyspace, so that
 //! a paper's headline can be reckoned at its own size. Keys are uniform, and all jobs that are due
-//! run after each flush, as in `engine`.
+//! run after each flush. It knows policy, partitioner and how flushes are cut; where values lie is
+//! for the caller, who says how many entries of which size reach the tree.
 
 use runstone::KeyspaceOptions;
 use runstone::policy::registry;
@@ -14,7 +15,7 @@ pub(super) struct Writes {
     pub(super) entry_bytes: u64,
     /// Possible keys; `None` for so many that hardly any comes twice.
     pub(super) keys: Option<u64>,
-    /// Key prefixes; only `adaptive-tiering` looks at them.
+    /// Key prefixes; only compactions that cut by prefix look at them.
     pub(super) prefixes: u64,
 }
 

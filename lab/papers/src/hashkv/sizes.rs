@@ -29,11 +29,11 @@ rows! {
         "" => NotComparable("not in the paper, which scans from flash");
     CROSSOVER = "{}: 256 B, 1, 4, 16, 64 KiB",
         "" => NotComparable("for the choice of separate_at");
-    SELECTIVE =
-        "7: updates, selective separation over all apart, 1:2, 2:1 small; large {} (figure 11)",
+    SELECTIVE = "7: updates, selective over all apart, small pairs to large 1:2, 1:1, 2:1; \
+        large {} (figure 11)",
         "{}" => NotComparable(PROCESSOR);
-    SELECTIVE_BYTES =
-        "7: bytes of updates, selective over all apart, 1:2, 2:1 small; large {} (figure 11)",
+    SELECTIVE_BYTES = "7: bytes of updates, selective over all apart, small pairs to large 1:2, \
+        1:1, 2:1, the first and the last judged; large {} (figure 11)",
         "{}" => Ratios(&[0.859, 0.604]);
 }
 

@@ -41,7 +41,8 @@ rows! {
         "similar" => Alike(0.1);
     COLD_SPEED = "6: updates on a block SSD, with a cold stream over without, {} (figure 10)",
         "2.213, +121.3%" => Ratios(&[2.213]);
-    SELECTIVE = "7: updates on a block SSD, selective over all apart, 1:2, 2:1, large {} (fig. 11)",
+    SELECTIVE = "7: updates on a block SSD, selective over all apart, small pairs to large 1:2, \
+        1:1, 2:1, the first and the last judged; large {} (figure 11)",
         "{}" => Ratios(&[1.232, 2.18]);
     SWEEP = "9: updates on a block SSD, {} from {} to {} KiB, reserve 20, 50% (figure 12{})",
         "{}" => Ratios(&[1.525, 1.283]);

@@ -33,7 +33,7 @@ rows! {
     TAIL = "ms of the slowest operation, fragmented leveling and leveling (figure 2)",
         "leveling has a long tail" => Rises;
     DISTRIBUTION = "us at 50, 90, 99, 99.9, 99.99, 100% of the operations, {} (figure 2)",
-        "" => NotComparable("who operates also compacts here, and log and cache go in pieces");
+        "" => NotComparable("who operates also flushes and compacts here; there a thread does");
 }
 
 /// What one store did.
