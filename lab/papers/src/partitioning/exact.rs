@@ -10,7 +10,7 @@ use runstone::policy::shape::Table;
 use runstone_workloads::generators::Rng;
 
 use crate::numbers::{median, strokes};
-use crate::report::{bars, bars_beside, rows};
+use crate::report::{bars_beside, rows};
 use crate::sides::Side;
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
@@ -130,7 +130,10 @@ fn figure_4(report: &mut PaperReport) {
     }
     let medians = seen.map(|each| each.map(median));
     report.show(FIGURE_4, medians.map(|each| strokes(each, 0)).join("; "));
-    let all = CUT_BY.into_iter().zip(medians).map(|((name, _), each)| bars(name, each));
+    // Of the paper's one example.
+    let paper = [[1.0, 0.0, 10.0], [1.0, 0.0, 16.0], [3.0, 1.0, 15.0]];
+    let all = CUT_BY.into_iter().zip(medians).zip(paper);
+    let all = all.map(|(((name, _), each), paper)| bars_beside(name, each, paper));
     let titles = ["Three runs of 40 random keys, theta = 10", "", "medians of 99"];
     let categories = ["sub-compactions", "moves", "tables behind them"];
     report.draw_bars("figure-4", titles, categories, all.collect());
