@@ -208,7 +208,7 @@ impl Bench {
             rng,
             values,
             workload: workload.clone(),
-            zipfian: ScrambledZipfian::new(workload.records),
+            zipfian: ScrambledZipfian::with_theta(workload.records, workload.theta),
             seen: Default::default(),
             operations: 0,
             user_bytes: 0,

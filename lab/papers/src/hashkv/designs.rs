@@ -2,6 +2,7 @@
 
 use runstone::policy::options::PolicyOptions;
 use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
+use runstone_workloads::generators::THETA;
 
 use crate::engine::plain_options;
 use crate::sides::{NONE, Side};
@@ -44,6 +45,8 @@ const PAIRS_PER_SLOT: u64 = 8;
 #[derive(Clone, Debug)]
 pub(super) struct Workload {
     pub(super) records: u64,
+    /// Skew of the updates.
+    pub(super) theta: f64,
     value_bytes: Vec<usize>,
 }
 
@@ -56,7 +59,12 @@ impl Workload {
     /// Pairs whose sizes take turns.
     pub(super) fn of_mix(records: u64, pair_bytes: &[usize]) -> Workload {
         let values = pair_bytes.iter().map(|bytes| bytes - KEY_BYTES - METADATA_BYTES);
-        Workload { records, value_bytes: values.collect() }
+        Workload { records, theta: THETA, value_bytes: values.collect() }
+    }
+
+    /// The same with another skew.
+    pub(super) fn with_theta(&self, theta: f64) -> Workload {
+        Workload { theta, ..self.clone() }
     }
 
     pub(super) fn value_bytes(&self, record: u64) -> usize {

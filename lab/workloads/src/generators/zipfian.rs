@@ -104,9 +104,18 @@ pub struct ScrambledZipfian {
 }
 
 impl ScrambledZipfian {
-    /// Spread over `0..items`.
+    /// Spread over `0..items`, with YCSB's skew.
     pub fn new(items: u64) -> ScrambledZipfian {
-        let zipfian = Zipfian::with_zeta(SCRAMBLED_ITEMS, THETA, SCRAMBLED_ZETA);
+        ScrambledZipfian::with_theta(items, THETA)
+    }
+
+    /// The same with another skew.
+    pub fn with_theta(items: u64, theta: f64) -> ScrambledZipfian {
+        let zeta = match theta {
+            THETA => SCRAMBLED_ZETA,
+            _ => zeta(0, SCRAMBLED_ITEMS, theta, 0.0),
+        };
+        let zipfian = Zipfian::with_zeta(SCRAMBLED_ITEMS, theta, zeta);
         ScrambledZipfian { items: items.max(1), zipfian }
     }
 
@@ -205,6 +214,17 @@ mod tests {
         assert!((0.037..0.041).contains(&counts[top]), "{}", counts[top]);
         let low: f64 = counts[..500].iter().sum();
         assert!((0.3..0.7).contains(&low), "not all popular items are at one end: {low}");
+    }
+
+    #[test]
+    fn a_lower_theta_is_less_skewed() {
+        let top = |theta| {
+            let scrambled = ScrambledZipfian::with_theta(1000, theta);
+            let counts = counts(100_000, 1000, |rng| scrambled.next(rng));
+            counts[(fnv1a_64(0) % 1000) as usize]
+        };
+        let [less, more] = [0.9, THETA].map(top);
+        assert!(less > 0.002 && less < more / 2.0, "{less} and {more}");
     }
 
     #[test]
