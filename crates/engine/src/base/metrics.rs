@@ -194,6 +194,7 @@ pub struct Metrics {
     pub(crate) sync_ns: Histogram,
 }
 
+#[inline]
 fn stripe() -> usize {
     thread_number() % STRIPES
 }

@@ -20,6 +20,7 @@ use crate::catalog::settle::settle_prefixer;
 use crate::log::{LOG_FORMAT, newer_format};
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
+use crate::memtable::btree::Record;
 use crate::table::handle::{TableContext, TableHandle};
 use crate::tree::manifest::KeyspaceState;
 use crate::tree::version::Version;
@@ -45,6 +46,16 @@ impl View {
     /// The memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(&self.immutable)
+    }
+
+    /// The newest record of a key in a memtable that a reader at `seq` sees. Most keyspaces have one
+    /// memtable, and a chain of iterators costs each get 40 instructions more.
+    #[inline]
+    pub(crate) fn in_memtables(&self, key: &[u8], seq: SeqNo) -> Option<(&Arc<Memtable>, &Record)> {
+        if let Some(record) = self.active.get(key, seq) {
+            return Some((&self.active, record));
+        }
+        self.immutable.iter().find_map(|memtable| Some((memtable, memtable.get(key, seq)?)))
     }
 
     /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)

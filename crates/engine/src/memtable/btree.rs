@@ -702,6 +702,7 @@ pub struct Prepared<'a> {
 impl Prepared<'_> {
     /// Inserts it. The trailer is larger than those of all versions of the key that were in the
     /// tree when this was prepared.
+    #[inline]
     pub fn insert(self, trailer: u64) {
         let Prepared { tree, record, leaf, version } = self;
         // SAFETY: the record lives as long as the tree, and nobody else knows it yet.

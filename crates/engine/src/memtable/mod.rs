@@ -156,7 +156,7 @@ impl Memtable {
 
     /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
     /// without range deletes that are newer, else O(log n).
-    #[inline]
+    #[inline(always)]
     pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.range_deletes.get().is_some_and(|set| set.load().hide(key, entry, seq))
     }

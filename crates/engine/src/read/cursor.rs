@@ -22,7 +22,6 @@ use crate::read::get::{Got, Moment, Reader};
 use crate::read::merge::MergeIter;
 use crate::read::source::{RunIter, Source};
 use crate::table::iterator::Access;
-use crate::table::reader::ProbeStats;
 use crate::tree::level::ReadLevel;
 use crate::values::Value;
 use crate::values::lookup::{FoundValue, Spare, ValueLookup};
@@ -803,10 +802,9 @@ impl Cursor {
             let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
             let (keyspace, view) = (&self.keyspace, &self.view);
             // A walk over many keys with many operands would write as many: only gets do.
-            let mut stats = ProbeStats::default();
-            let folded = self.reader.fold(keyspace, view, key, self.seq, now_ms, &mut stats)?;
-            let value = match folded {
+            let value = match self.reader.fold(keyspace, view, key, self.seq, now_ms)? {
                 Got::Value(value) => value,
+                Got::Folded(many) => Some(many.value),
                 // A compaction has folded the operands since the view was loaded, and the record of
                 // their result hides that of the base. The present view leads to the result.
                 Got::Collected => self.reader.get_registered(&self.keyspace, key, self.seq)?,

@@ -13,7 +13,7 @@ use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
 use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, MemtableIter};
-use crate::read::get::{Got, Reader};
+use crate::read::get::{Got, Many, Reader};
 use crate::table::reader::ProbeStats;
 use crate::values::Value;
 
@@ -95,6 +95,7 @@ impl Chain<'_> {
             Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
                 match self.reader.follow_unexpired(self.keyspace, self.key, trailer, bytes)? {
                     Got::Value(value) => Ok(Link::Base(value)),
+                    Got::Folded(many) => Ok(Link::Base(Some(many.value))),
                     Got::Collected => Ok(Link::Collected),
                 }
             }
@@ -102,14 +103,15 @@ impl Chain<'_> {
         }
     }
 
-    fn value(self, base: Option<&[u8]>, stats: &mut ProbeStats) -> Result<Got> {
+    fn value(self, base: Option<&[u8]>) -> Result<Got> {
         let operands: Vec<&[u8]> = self.operands.iter().rev().map(Vec::as_slice).collect();
         self.reader.env.metrics.add(Counter::operands_read, operands.len() as u64);
         let value = self.keyspace.merging.load().full(self.key, base, &operands)?;
-        if operands.len() > MANY_OPERANDS && !self.is_passing {
-            stats.folded = self.newest;
-        }
-        Ok(Got::Value(Some(Value::owned(value))))
+        let (value, newest) = (Value::owned(value), self.newest);
+        Ok(match operands.len() > MANY_OPERANDS && !self.is_passing {
+            true => Got::Folded(Box::new(Many { value, newest })),
+            false => Got::Value(Some(value)),
+        })
     }
 }
 
@@ -122,7 +124,6 @@ impl Reader {
         key: &[u8],
         seq: SeqNo,
         now_ms: u64,
-        stats: &mut ProbeStats,
     ) -> Result<Got> {
         let (operands, newest, is_passing) = (Vec::new(), 0, false);
         let reader = self;
@@ -134,21 +135,21 @@ impl Reader {
             while let Some(record) = iter.record().filter(|record| record.key() == key) {
                 match chain.take(record.trailer(), record.value())? {
                     Link::Operand => iter.next(),
-                    Link::Base(base) => return chain.value(base.as_deref(), stats),
+                    Link::Base(base) => return chain.value(base.as_deref()),
                     Link::Collected => return Ok(Got::Collected),
                 }
             }
         }
         let (hash, mut at) = (filter::hash(key), seq);
         // Those of the get are of its first hit.
-        let mut own = ProbeStats::default();
-        while let Some((found, block)) = view.version.get(key, hash, at, &mut own)? {
+        let mut stats = ProbeStats::default();
+        while let Some((found, block)) = view.version.get(key, hash, at, &mut stats)? {
             match chain.take(found.trailer, block.slice(found.value_at, found.value_len))? {
                 Link::Operand => at = seq_of(found.trailer) - 1,
-                Link::Base(base) => return chain.value(base.as_deref(), stats),
+                Link::Base(base) => return chain.value(base.as_deref()),
                 Link::Collected => return Ok(Got::Collected),
             }
         }
-        chain.value(None, stats)
+        chain.value(None)
     }
 }

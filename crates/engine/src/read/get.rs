@@ -90,13 +90,12 @@ impl Reader {
             drop(view);
             return self.get_at(keyspace, key, &self.visibility.snapshot());
         }
-        let mut stats = ProbeStats::default();
-        match self.get_in::<true>(keyspace, &view, key, seq, &mut stats)? {
-            Got::Value(Some(value)) if stats.folded > 0 => {
-                folded(&Folded { value: &value, newest: stats.folded, view: &view, seq });
-                Ok(Some(value))
-            }
+        match self.get_in::<true>(keyspace, &view, key, seq)? {
             Got::Value(value) => Ok(value),
+            Got::Folded(many) => {
+                folded(&Folded { value: &many.value, newest: many.newest, view: &view, seq });
+                Ok(Some(many.value))
+            }
             Got::Collected if seeded!(GetDoesNotLookAgain) => Ok(None),
             Got::Collected => {
                 // The version was replaced meanwhile, and its value collected. A registered reader
@@ -136,9 +135,9 @@ impl Reader {
             drop(view);
             return self.contains(keyspace, key, Some(&self.visibility.snapshot()));
         }
-        let mut stats = ProbeStats::default();
-        match (self.get_in::<false>(keyspace, &view, key, seq, &mut stats)?, snapshot) {
+        match (self.get_in::<false>(keyspace, &view, key, seq)?, snapshot) {
             (Got::Value(value), _) => Ok(value.is_some()),
+            (Got::Folded(_), _) => Ok(true),
             // Operands lay on a value that was collected meanwhile.
             (Got::Collected, None) => {
                 drop(view);
@@ -160,9 +159,10 @@ impl Reader {
         // the view is the same, the value is gone.
         let mut view = keyspace.view.load();
         loop {
-            let mut stats = ProbeStats::default();
-            if let Got::Value(value) = self.get_in::<true>(keyspace, &view, key, seq, &mut stats)? {
-                return Ok(value);
+            match self.get_in::<true>(keyspace, &view, key, seq)? {
+                Got::Value(value) => return Ok(value),
+                Got::Folded(many) => return Ok(Some(many.value)),
+                Got::Collected => {}
             }
             let before = std::mem::replace(&mut view, keyspace.view.load());
             if Arc::ptr_eq(&before, &view) {
@@ -193,9 +193,9 @@ impl Reader {
         let mut values = vec![None; keys.len()];
         for i in order {
             let key = keys[i].as_ref();
-            let mut stats = ProbeStats::default();
-            values[i] = match self.get_in::<true>(keyspace, &view, key, seq, &mut stats)? {
+            values[i] = match self.get_in::<true>(keyspace, &view, key, seq)? {
                 Got::Value(value) => value,
+                Got::Folded(many) => Some(many.value),
                 Got::Collected => self.get_registered(keyspace, key, seq)?,
             };
         }
@@ -244,14 +244,14 @@ impl Reader {
         view: &View,
         key: &[u8],
         seq: SeqNo,
-        stats: &mut ProbeStats,
     ) -> Result<Got> {
         let started = sampled().then(Instant::now);
-        let value = self.get_value::<FETCH>(keyspace, view, key, seq, stats)?;
+        let mut stats = ProbeStats::default();
+        let value = self.get_value::<FETCH>(keyspace, view, key, seq, &mut stats)?;
         self.env.metrics.add_all(&[
             (Counter::gets, 1),
-            (hit_counter(stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
-            (Counter::get_hits, u64::from(matches!(value, Got::Value(Some(_))))),
+            (hit_counter(&stats), u64::from(stats.in_memtable || stats.hit_level.is_some())),
+            (Counter::get_hits, u64::from(!matches!(value, Got::Value(None) | Got::Collected))),
             (Counter::tables_probed, stats.tables),
             (Counter::tables_probed_after_hit, stats.tables_after_hit),
             (Counter::filter_negatives, stats.filter_negatives),
@@ -276,24 +276,22 @@ impl Reader {
         seq: SeqNo,
         stats: &mut ProbeStats,
     ) -> Result<Got> {
-        for memtable in view.memtables() {
-            if let Some(record) = memtable.get(key, seq) {
-                stats.in_memtable = true;
-                let (trailer, value) = (record.trailer(), record.value());
-                if is_delete(trailer) || view.memtables_hide(key, seq_of(trailer), seq) {
-                    return Ok(Got::Value(None));
-                }
-                if kind_of(trailer) == Kind::Put as u8 {
-                    return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
-                }
-                if kind_of(trailer) == Kind::Merge as u8 {
-                    return self.fold(keyspace, view, key, seq, self.env.watch.now_ms(), stats);
-                }
-                return match is_pointer(trailer) {
-                    true => self.pointed::<FETCH>(keyspace, key, trailer, value),
-                    false => Ok(Got::Value(self.unexpired(value).map(Value::owned))),
-                };
+        if let Some((memtable, record)) = view.in_memtables(key, seq) {
+            stats.in_memtable = true;
+            let (trailer, value) = (record.trailer(), record.value());
+            if is_delete(trailer) || view.memtables_hide(key, seq_of(trailer), seq) {
+                return Ok(Got::Value(None));
             }
+            if kind_of(trailer) == Kind::Put as u8 {
+                return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
+            }
+            if kind_of(trailer) == Kind::Merge as u8 {
+                return self.fold(keyspace, view, key, seq, self.env.watch.now_ms());
+            }
+            return match is_pointer(trailer) {
+                true => self.pointed::<FETCH>(keyspace, key, trailer, value),
+                false => Ok(Got::Value(self.unexpired(value).map(Value::owned))),
+            };
         }
         let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
             return Ok(Got::Value(None));
@@ -310,9 +308,7 @@ impl Reader {
                 let pointer = block.slice(found.value_at, found.value_len);
                 self.pointed::<FETCH>(keyspace, key, found.trailer, pointer)
             }
-            Some(Kind::Merge) => {
-                self.fold(keyspace, view, key, seq, self.env.watch.now_ms(), stats)
-            }
+            Some(Kind::Merge) => self.fold(keyspace, view, key, seq, self.env.watch.now_ms()),
             Some(Kind::ExpiringPut) => {
                 let entry = block.slice(found.value_at, found.value_len);
                 let value = self.unexpired(entry).map(|value| value.len() as u32);
@@ -384,8 +380,17 @@ impl Reader {
 pub(super) enum Got {
     /// The value, or `None` if the key has none.
     Value(Option<Value>),
+    /// A value that was made of many operands. Apart, so that other gets do not pay for it.
+    Folded(Box<Many>),
     /// A version whose value was collected, because a newer one exists.
     Collected,
+}
+
+/// What many operands made.
+pub(super) struct Many {
+    pub(super) value: Value,
+    /// The number of the newest of them.
+    pub(super) newest: SeqNo,
 }
 
 /// The counter of the place where a get ended.

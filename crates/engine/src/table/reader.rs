@@ -74,8 +74,6 @@ pub struct ProbeStats {
     pub hit_level: Option<usize>,
     /// Whether gets met an overlapping table often enough that a policy may react.
     pub hot: bool,
-    /// The number of the newest operand if the value was made of many; else 0.
-    pub folded: SeqNo,
 }
 
 /// A partition, borrowed from the reader or shared with the cache.

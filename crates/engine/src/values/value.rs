@@ -79,6 +79,7 @@ impl Value {
     }
 
     /// The value of a record of `memtable`.
+    #[inline]
     pub(crate) fn in_memtable(memtable: &Arc<Memtable>, record: &Record) -> Value {
         match record.value().len() {
             0..=COPIED_BYTES => Value::owned(record.value()),

@@ -255,7 +255,7 @@ impl Committer {
     }
 
     /// Makes room after a write: in memory, in the log, and in the stock prepared for writers.
-    #[inline]
+    #[inline(always)]
     fn relieve(&self) {
         self.relieve_memory();
         if self.log_too_long.load(Relaxed) && self.log_too_long.swap(false, Relaxed) {
@@ -264,7 +264,7 @@ impl Committer {
     }
 
     /// The part of it that waits for no file.
-    #[inline]
+    #[inline(always)]
     pub(super) fn relieve_memory(&self) {
         if self.cache.take_memtables_grew() {
             self.flush_early();
@@ -350,7 +350,7 @@ impl Committer {
     }
 
     /// Returns when a batch may be written, or tells why not.
-    #[inline]
+    #[inline(always)]
     pub(super) fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
         if self.env.is_out_of_space() && batch.only_deletes() {
             // They lead to space, and the flushes that other writes would wait for find none.
@@ -361,6 +361,7 @@ impl Committer {
     }
 
     /// Appends a batch to the log, out of the reserve if the disk is full and the batch deletes.
+    #[inline(always)]
     pub(super) fn append_to_log(&self, state: &mut CommitState, batch: &Batch) -> Result<u64> {
         let first_seq = state.next_seq;
         let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
