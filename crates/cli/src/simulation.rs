@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use runstone::policy::options::PolicyOptions;
 use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::simulator::{
-    Coarsening, RangeDeletes, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
+    Coarsening, Loads, RangeDeletes, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
 };
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 use serde_json::{Value, json};
@@ -30,6 +30,8 @@ pub struct Setup {
     pub ttl_bytes: Option<u64>,
     /// `None` if nothing is deleted.
     pub range_deletes: Option<RangeDeletes>,
+    /// `None` if nothing is loaded.
+    pub loads: Option<Loads>,
     /// Values apart, if any; then the tree is one of pointers.
     pub values: Option<Values>,
     /// The flash below, if any.
@@ -97,6 +99,7 @@ impl<'a> Simulation<'a> {
             "workload": self.setup.workload,
             "ttl_bytes": self.setup.ttl_bytes,
             "range_deletes": self.setup.range_deletes,
+            "loads": self.setup.loads,
             "coarsening": {
                 "table_factor": table_factor,
                 "split_factor": split_factor,
@@ -297,7 +300,9 @@ fn take(
 
 fn simulate(setup: &Setup, policy: &'static dyn CompactionPolicy) -> Result<Outcome> {
     let (options, workload) = setup.coarsening.apply(&setup.options, &setup.workload);
-    let flushes = setup.size_bytes.div_ceil(workload.flush_bytes);
+    let flush_bytes = workload.flush_bytes;
+    let flushed = setup.loads.map_or(setup.size_bytes, |loads| loads.flushed_of(setup.size_bytes));
+    let flushes = flushed.div_ceil(flush_bytes);
     let mut simulator = Simulator::new(policy, options, workload);
     if setup.cuts_flushes {
         simulator = simulator.with_cut_flushes();
@@ -307,6 +312,9 @@ fn simulate(setup: &Setup, policy: &'static dyn CompactionPolicy) -> Result<Outc
     }
     if let Some(range_deletes) = setup.range_deletes {
         simulator = simulator.with_range_deletes(range_deletes);
+    }
+    if let Some(loads) = setup.loads {
+        simulator = simulator.with_loads(Loads { bytes: loads.bytes.max(flush_bytes), ..loads });
     }
     let failed = |error| {
         let what = format!("the policy made a plan that does not fit the tree: {error}");

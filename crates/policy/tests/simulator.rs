@@ -4,7 +4,7 @@
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::registry::{POLICIES, find};
 use runstone_policy::simulator::{
-    KeyOrder, RangeDeletes, SimLevel, SimReport, SimWorkload, Simulator,
+    KeyOrder, Loads, RangeDeletes, SimLevel, SimReport, SimWorkload, Simulator,
 };
 
 const FLUSH_BYTES: u64 = 64 << 20;
@@ -215,6 +215,32 @@ fn what_is_deleted_gives_its_space_back() {
         let all = run(1, 1000);
         assert_eq!((held(&all), all.compaction_read_bytes), (0, 0), "{}", policy.name());
         assert_eq!(all.dropped_bytes, all.flushed_bytes, "{}", policy.name());
+    }
+}
+
+/// What is loaded is written once, and not again where it meets nothing. Loads over the whole key
+/// space are compacted as flushes are, but larger ones from fewer runs: no more is written than by
+/// flushes of the same bytes.
+#[test]
+fn what_is_loaded_is_written_once() {
+    for policy in POLICIES {
+        let run = |order, share_permille: u64| {
+            let loads = Loads { share_permille, bytes: 16 * FLUSH_BYTES };
+            let workload = workload(order, 1 << 60);
+            let simulator = Simulator::new(*policy, PolicyOptions::default(), workload);
+            let flushes = loads.flushed_of(512 * FLUSH_BYTES) / FLUSH_BYTES;
+            simulator.with_loads(loads).run(flushes).unwrap()
+        };
+        let name = policy.name();
+        let ascending = run(KeyOrder::Sequential, 500);
+        assert_eq!(ascending.loaded_bytes, 256 * FLUSH_BYTES, "{name}");
+        assert_eq!((ascending.compacted_bytes, ascending.user_bytes), (0, 512 * FLUSH_BYTES));
+        assert_eq!(ascending.write_amplification_permille, 1000, "{name}");
+        let (flushed, loaded) = (run(KeyOrder::Uniform, 0), run(KeyOrder::Uniform, 500));
+        assert_eq!((flushed.loaded_bytes, flushed.user_bytes), (0, loaded.user_bytes), "{name}");
+        let held: u64 = loaded.levels.iter().map(|level| level.bytes).sum();
+        assert!(held > loaded.user_bytes / 1000 * 999, "{name}: {held}");
+        assert!(loaded.compacted_bytes <= flushed.compacted_bytes, "{name}");
     }
 }
 

@@ -9,7 +9,9 @@ use runstone::policy::options::{OptionError, PolicyOptions};
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::registry;
-use runstone::policy::simulator::{Coarsening, FRESH_KEYS, KeyOrder, RangeDeletes, SimWorkload};
+use runstone::policy::simulator::{
+    Coarsening, FRESH_KEYS, KeyOrder, Loads, RangeDeletes, SimWorkload,
+};
 
 use crate::arguments::parse_size;
 use crate::failure::{Exit, Failure, Result};
@@ -90,6 +92,12 @@ pub struct Args {
     /// Share of the keys that each range delete removes, behind the one before. [default: 0.1]
     #[arg(long, value_name = "SHARE", requires = "delete_every")]
     delete_share: Option<f64>,
+    /// Share of the bytes that bulk loads bring, from 0 to below 1; without it, none.
+    #[arg(long, value_name = "SHARE", conflicts_with = "ttl")]
+    load_share: Option<f64>,
+    /// Bytes of each bulk load, at least those of a flush. [default: 1G]
+    #[arg(long, value_name = "SIZE", requires = "load_share", value_parser = parse_size)]
+    load_size: Option<u64>,
     /// How keys arrive.
     #[arg(long, value_enum, default_value = "uniform")]
     order: Order,
@@ -171,6 +179,7 @@ impl Args {
             ),
             ("--ttl", self.ttl.is_some(), "expiry"),
             ("--delete-every", self.delete_every.is_some(), "range deletes"),
+            ("--load-share", self.load_share.is_some(), "bulk loads"),
             ("--order", matches!(self.order, Order::Sequential), "ascending keys"),
         ];
         let is_asked = self.flash.is_asked();
@@ -239,12 +248,14 @@ impl Args {
             }
         };
         let coarsening = Coarsening::of(&options, &workload, size_bytes, self.max_tables);
-        let vanishing =
-            [("--ttl", self.ttl.is_some()), ("--delete-every", self.delete_every.is_some())];
-        if let Some((flag, _)) =
-            vanishing.iter().find(|(_, is_given)| values.is_some() && *is_given)
+        let unknown = [
+            ("--ttl", self.ttl.is_some()),
+            ("--delete-every", self.delete_every.is_some()),
+            ("--load-share", self.load_share.is_some()),
+        ];
+        if let Some((flag, _)) = unknown.iter().find(|(_, is_given)| values.is_some() && *is_given)
         {
-            let what = "values apart are reckoned without what vanishes";
+            let what = "values apart are reckoned without what vanishes or is loaded";
             return Err(Failure::usage(what, format!("leave out {flag} or --placement")).at(*flag));
         }
         Ok(Setup {
@@ -256,6 +267,7 @@ impl Args {
             cuts_flushes: self.cut_flushes,
             ttl_bytes: self.ttl,
             range_deletes: self.range_deletes()?,
+            loads: self.loads()?,
             values,
             flash: Vec::new(),
         })
@@ -269,6 +281,21 @@ impl Args {
             Failure::usage(what, "write a share such as 0.1").at(format!("--delete-share {share}"))
         })?;
         Ok(Some(RangeDeletes { every_bytes, share_permille }))
+    }
+
+    fn loads(&self) -> Result<Option<Loads>> {
+        let Some(share) = self.load_share else { return Ok(None) };
+        let share_permille = thousandths(share, 0.0..=0.999).ok_or_else(|| {
+            let what = "the share of bulk loads is not from 0 to 0.999";
+            Failure::usage(what, "write a share such as 0.5").at(format!("--load-share {share}"))
+        })?;
+        // Smaller ones are flushes in all but name, and each has its jobs.
+        let bytes = self.load_size.unwrap_or(1 << 30).max(self.memtable);
+        if self.load_size.is_some_and(|asked| asked < bytes) {
+            let what = "a bulk load is smaller than a flush";
+            return Err(Failure::usage(what, "raise it to --memtable").at("--load-size"));
+        }
+        Ok(Some(Loads { share_permille, bytes }))
     }
 
     fn check_sizes(&self) -> Result<()> {

@@ -72,6 +72,23 @@ fn simulate_deletes_ranges() {
 }
 
 #[test]
+fn simulate_loads_a_share() {
+    let place = Place::new();
+    let base = ["simulate", "--policy", "leveling", "--size", "16G", "--order", "sequential"];
+    let report = place.json(&[&base[..], &["--load-share", "0.75", "--load-size", "2G"]].concat());
+    assert_eq!(report["loads"]["share_permille"], 750);
+    let load = &report["policies"][0]["load"];
+    assert_eq!(
+        (&load["flushed_bytes"], &load["loaded_bytes"]),
+        (&(4_u64 << 30).into(), &(12_u64 << 30).into())
+    );
+    assert_eq!(
+        (&load["compacted_bytes"], &load["user_bytes"]),
+        (&0.into(), &(16_u64 << 30).into())
+    );
+}
+
+#[test]
 fn simulate_refuses_nonsense() {
     let place = Place::new();
     let base = ["simulate", "--policy", "leveling", "--size", "1G"];
@@ -94,6 +111,10 @@ fn simulate_refuses_nonsense() {
         (&["--delete-share", "0.5"], "--delete-every"),
         (&["--delete-every", "1G", "--delete-share", "0"], "--delete-share 0"),
         (&["--ttl", "1G", "--entry-size", "1K", "--placement", "vlog"], "--ttl"),
+        (&["--load-share", "1"], "--load-share 1"),
+        (&["--load-share", "0.5", "--load-size", "1M"], "--load-size"),
+        (&["--load-size", "1G"], "--load-share"),
+        (&["--load-share", "0.5", "--entry-size", "1K", "--placement", "vlog"], "--load-share"),
         (&["--order", "backwards"], "sequential"),
         (&["--table-size", "1"], "--table-size"),
         (&["--placement", "vlog", "--slot", "64"], "--slot"),

@@ -10,6 +10,9 @@
 //! is one of `prefix_count` equal buckets of the key space; a compaction that cuts by prefix ends
 //! tables where it changes. Partitioners that plan cells get a histogram of the spread.
 //!
+//! Operands count as puts: where a merge operator makes one of two they join as equal keys do, and
+//! a get is counted through every table that covers its key, as one that looks for a base goes.
+//!
 //! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
 //! which overlap others of their level ([`Simulator::run_gets`]).
 //!
@@ -27,6 +30,7 @@ mod deletes;
 mod expiry;
 pub mod flash;
 mod gets;
+mod loads;
 mod report;
 mod spread;
 pub mod values;
@@ -38,6 +42,7 @@ use serde::Serialize;
 
 pub use coarsen::Coarsening;
 pub use deletes::RangeDeletes;
+pub use loads::Loads;
 pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 
 use crate::edit::edit_for;
@@ -148,6 +153,8 @@ pub struct Simulator<'a> {
     range_deletes: Option<RangeDeletes>,
     /// The range deletes that hide something others do not, oldest first.
     deleted: Vec<Deleted>,
+    loads: Option<Loads>,
+    load_count: u64,
 }
 
 /// Sums of bytes are wide: compactions write what a user wrote many times over.
@@ -156,6 +163,9 @@ struct Totals {
     user_bytes: u128,
     user_entries: u64,
     flushed_bytes: u128,
+    /// The part of `user_bytes` that came by loads.
+    loaded_user_bytes: u128,
+    loaded_bytes: u128,
     compaction_read_bytes: u128,
     compacted_bytes: u128,
     moved_bytes: u128,
@@ -204,6 +214,8 @@ impl<'a> Simulator<'a> {
             ttl_flushes: None,
             range_deletes: None,
             deleted: Vec::new(),
+            loads: None,
+            load_count: 0,
         }
     }
 
@@ -219,6 +231,7 @@ impl<'a> Simulator<'a> {
             self.flush()?;
             self.delete_in_time();
             self.settle()?;
+            self.load_in_time()?;
             self.look();
         }
         Ok(self.report())
@@ -286,22 +299,32 @@ impl<'a> Simulator<'a> {
         let place = |table| Placement { level: 0, slot, table: Arc::new(table) };
         let place = tables.into_iter().map(place).collect();
         self.install(&Edit { place, flushes: 1, ..Edit::default() }, 0)?;
-        let l0_run_count = self.shape.level(0).runs().len() as u64;
-        self.totals.max_l0_run_count = self.totals.max_l0_run_count.max(l0_run_count);
+        self.note_level_0();
         Ok(())
     }
 
+    fn note_level_0(&mut self) {
+        let l0_run_count = self.shape.level(0).runs().len() as u64;
+        self.totals.max_l0_run_count = self.totals.max_l0_run_count.max(l0_run_count);
+    }
+
     fn flush_table(&mut self) -> Table {
-        let space = self.workload.key_space.max(1);
-        let written = self.workload.entries_per_flush();
         self.flush_count += 1;
+        let table = self.arriving(self.workload.entries_per_flush(), self.flush_count);
+        Table { expiries: self.new_expiries(table.entries), ..table }
+    }
+
+    /// So many entries that come at once, as one table. The number varies its bounds.
+    fn arriving(&mut self, written: u64, number: u64) -> Table {
+        let space = self.workload.key_space.max(1);
         let (min_key, max_key, entries) = match self.workload.order {
             KeyOrder::Uniform => {
                 // The outermost of n even keys are about space / n from the ends.
                 let gap = space / written.saturating_add(1);
                 let spread = gap.saturating_mul(2).saturating_add(1);
-                let low = mix64(self.workload.seed ^ (self.flush_count * 2)) % spread;
-                let high = mix64(self.workload.seed ^ (self.flush_count * 2 + 1)) % spread;
+                let low = mix64(self.workload.seed ^ number.wrapping_mul(2)) % spread;
+                let high =
+                    mix64(self.workload.seed ^ number.wrapping_mul(2).wrapping_add(1)) % spread;
                 let low = low.min((space - 1) / 2);
                 let high = space - 1 - high.min((space - 1) / 2);
                 (low, high.max(low), thrown_into(written, space))
@@ -315,8 +338,7 @@ impl<'a> Simulator<'a> {
         };
         let entries = entries.min(max_key - min_key + 1);
         let seq = self.totals.user_entries;
-        let table = self.table(min_key, max_key, entries, (seq + 1, seq + written));
-        Table { expiries: self.new_expiries(entries), ..table }
+        self.table(min_key, max_key, entries, (seq + 1, seq + written))
     }
 
     fn carry_out(&mut self, plan: &Plan) -> Result<(), EditError> {
@@ -519,7 +541,8 @@ impl<'a> Simulator<'a> {
     }
 
     fn write_amplification_permille(&self) -> u64 {
-        let written = self.totals.flushed_bytes + self.totals.compacted_bytes;
+        let Totals { flushed_bytes, loaded_bytes, compacted_bytes, .. } = self.totals;
+        let written = flushed_bytes + loaded_bytes + compacted_bytes;
         narrow(written * 1000 / self.totals.user_bytes.max(1))
     }
 
@@ -532,6 +555,7 @@ impl<'a> Simulator<'a> {
         SimReport {
             user_bytes: narrow(totals.user_bytes),
             flushed_bytes: narrow(totals.flushed_bytes),
+            loaded_bytes: narrow(totals.loaded_bytes),
             compaction_read_bytes: narrow(totals.compaction_read_bytes),
             compacted_bytes: narrow(totals.compacted_bytes),
             moved_bytes: narrow(totals.moved_bytes),

@@ -33,7 +33,7 @@ pub struct SimLevel {
 pub struct SimPoint {
     /// Bytes that the user had written.
     pub user_bytes: u64,
-    /// (flushed + compacted) / user so far, in thousandths.
+    /// (flushed + loaded + compacted) / user so far, in thousandths.
     pub write_amplification_permille: u64,
     /// As of the report, but the mean since the point before.
     pub tables_probed_per_get_permille: u64,
@@ -50,6 +50,8 @@ pub struct SimReport {
     pub user_bytes: u64,
     /// Bytes that flushes wrote (duplicates within a flush are gone).
     pub flushed_bytes: u64,
+    /// Bytes that bulk loads wrote.
+    pub loaded_bytes: u64,
     /// Bytes that compactions read.
     pub compaction_read_bytes: u64,
     /// Bytes that compactions wrote.
@@ -61,7 +63,7 @@ pub struct SimReport {
     pub critical_read_bytes: u64,
     /// Bytes of tables that left unread, because all of their entries had expired.
     pub dropped_bytes: u64,
-    /// (flushed + compacted) / user, in thousandths.
+    /// (flushed + loaded + compacted) / user, in thousandths.
     pub write_amplification_permille: u64,
     /// Entries held / distinct keys written that have not expired, in thousandths.
     pub space_amplification_permille: u64,

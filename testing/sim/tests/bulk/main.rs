@@ -7,6 +7,7 @@ mod crash;
 mod features;
 mod ingest;
 mod model;
+mod simulator;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
