@@ -2,9 +2,10 @@
 //! and its simulator share.
 //!
 //! A policy's level is a *band* of the tree's levels, as many as it may hold runs; older runs are
-//! deeper. So the tree keeps its one rule, that what is deeper is older: look-ups, scans, merges
+//! deeper. So the tree keeps its one rule, that what is deeper is older: look-ups, scans, commits
 //! and recovery know no runs, and nothing on flash says which run a table is in. A policy of one
-//! run has bands of one level. A device may be opened with other bands: its order stays.
+//! run has bands of one level. A device may be opened with other bands: its order stays, and so do
+//! runs that a leveled policy finds deeper than it needs, until a full compaction.
 //!
 //! Rejected: the number of a run in each table of the tree. Every reader would order tables by two
 //! numbers, and devices would have another format.
@@ -44,13 +45,16 @@ impl Bands {
         let known = POLICIES.iter().find(|(name, _)| *name == policy);
         let Some((_, has_runs)) = known else {
             return Err(format!(
-                "{policy} keeps tables as the device's tree cannot; the firmware drives {}",
+                "{policy} needs levels that a device's tree does not have; choose among: {}",
                 Bands::policy_names()
             ));
         };
         let (width, most) = (if *has_runs { size_ratio } else { 1 }, DEEPEST / FEWEST_BANDS);
         if width > most {
-            return Err(format!("{policy} keeps {width} runs in a level; a device has {most}"));
+            return Err(format!(
+                "{policy} with a size ratio of {width} keeps as many runs in a level, and a device \
+                 has room for {most}; lower the ratio"
+            ));
         }
         Ok(Bands { width })
     }
@@ -78,7 +82,7 @@ impl Bands {
     /// Where a compaction puts what the policy wants in a band. `inputs` are the levels of its
     /// inputs; `meets` tells whether a level has tables that lie across them.
     ///
-    /// If runs of the band are inputs, the oldest of them. Otherwise as deep as it comes without
+    /// If runs of the band are inputs, the oldest of them. Otherwise as deep as it can go without
     /// passing anything that it meets, so parts of one plan gather in one run. If the newest level
     /// of the band meets them, that one: it is compacted with them.
     pub fn target(
@@ -96,7 +100,7 @@ impl Bands {
     }
 
     /// The same for a table that moves as it is, from a level of the tree. Inside the last band it
-    /// sinks as deep as it comes, or stays.
+    /// sinks as deep as it can go, or stays.
     pub fn rest(&self, band: u32, from: u32, meets: impl Fn(u32) -> bool) -> u32 {
         let levels = self.levels(band);
         if !levels.contains(&from) {
@@ -156,7 +160,7 @@ mod tests {
         };
         assert_eq!(target(&[1, 2], &[]), 8);
         assert_eq!(target(&[1, 2], &[8]), 7);
-        assert_eq!(target(&[1, 2], &[6, 8]), 5, "what is newer is not passed");
+        assert_eq!(target(&[1, 2], &[6, 8]), 5, "what is older is not passed");
         assert_eq!(target(&[1, 2], &[5, 8]), 5, "a full band compacts its newest run");
         assert_eq!(target(&[3, 7], &[7, 8]), 7, "a run that is an input keeps its place");
         assert_eq!(target(&[6, 7, 8], &[6, 7, 8]), 8);
@@ -171,7 +175,8 @@ mod tests {
         assert!(Bands::of("tiering", 15).is_ok());
         assert_eq!(
             Bands::of("tiering", 16).unwrap_err(),
-            "tiering keeps 16 runs in a level; a device has 15"
+            "tiering with a size ratio of 16 keeps as many runs in a level, and a device has room \
+             for 15; lower the ratio"
         );
     }
 }

@@ -1,5 +1,5 @@
 //! Two more axes of the engine on a KVSSD: values apart from keys, which its firmware has, and
-//! levels of several runs, which it has as strata.
+//! levels of several runs, which it has as strata and under tiering.
 //!
 //! 1. What values apart would save was reckoned before they were built, from two parts. The device
 //!    with pointers of 16 bytes in place of the values gives what the tree writes. A log that takes

@@ -295,7 +295,13 @@ impl Args {
             let what = "a bulk load is smaller than a flush";
             return Err(Failure::usage(what, "raise it to --memtable").at("--load-size"));
         }
-        Ok(Some(Loads { share_permille, bytes }))
+        let loads = Loads { share_permille, bytes };
+        if share_permille > 0 && self.size - loads.flushed_of(self.size) < bytes {
+            let what = "the share of bulk loads is less than one load";
+            let hint = "lower --load-size, or raise --load-share or --size";
+            return Err(Failure::usage(what, hint).at("--load-share"));
+        }
+        Ok(Some(loads))
     }
 
     fn check_sizes(&self) -> Result<()> {

@@ -94,12 +94,12 @@ fn draw(map: &Map) -> String {
     for level in levels {
         let pages = level["pages"].as_u64().unwrap_or(0);
         let bar = "█".repeat((pages * 40).div_ceil(most) as usize);
-        let (at, tables) = (&level["level"], &level["tables"]);
+        let (at, runs, tables) = (&level["level"], &level["runs"], &level["tables"]);
         let remapped = &level["remapped"];
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "L{at} {tables:>5} tables {pages:>7} pages {remapped:>5} remapped  {bar}"
+            "L{at} {runs:>3} runs {tables:>5} tables {pages:>7} pages {remapped:>5} remapped  {bar}"
         );
     }
     text.push_str(

@@ -136,7 +136,7 @@ pub fn dump(store: &KvSsdStore, has_entries: bool) -> Result<Figures> {
             })
             .collect();
         tables.push(json!({
-            "id": node.id, "level": device.tree().band(node), "run": node.level,
+            "id": node.id, "level": device.tree().band(node), "tree_level": node.level,
             "meta_page": node.meta_page,
             "strata": node.counter, "charged_pages": node.charged_pages,
             "records": node.record_count, "tombstones": node.tombstones,

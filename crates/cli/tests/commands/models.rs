@@ -237,7 +237,7 @@ fn simulate_refuses_flash_that_makes_no_sense() {
         (&["--flash", "tlsm"], "rlsm-"),
         (&["--flash", "nlsm", "--placement", "vlog"], "--placement with --flash"),
         (&["--flash", "nlsm", "--partitioner", "global-range"], "--partitioner with --flash"),
-        (&["--flash", "nlsm", "--policy=universal"], "the firmware drives"),
+        (&["--flash", "nlsm", "--policy=universal"], "universal needs levels"),
     ] {
         let ran = place.run(&[&ON_FLASH[..], more].concat());
         assert!(ran.code != 0 && ran.stderr.contains(word), "{more:?}: {}", ran.stderr);

@@ -235,6 +235,8 @@ pub enum Waypoint {
     LogSyncBegun,
     /// A compaction looks whether it should go on.
     CompactionGoesOn,
+    /// A load has put its tables into the view, and publishes its number next.
+    LoadShown,
     /// A get has made a value of many operands, which it writes back next.
     ValueFolded,
     /// A transaction is checked as far as that needs no commit lock, which it takes next.

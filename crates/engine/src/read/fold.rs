@@ -4,6 +4,7 @@
 //! get that applied many says so, and the store writes its result (`store/write_back.rs`).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::error::{Result, unsupported_kind};
 use crate::base::expiry::{expiry_of, split};
@@ -33,13 +34,15 @@ pub(crate) struct Folded<'a> {
 impl Folded<'_> {
     /// Whether nobody has written to the key since. Called under the commit lock, when all numbers
     /// that were given out are visible: with the same view, whatever came lies in its memtables,
-    /// because flushes, compactions and loads replace it.
+    /// because flushes and compactions replace it. So do loads, but a view may have the tables of
+    /// one whose number the get did not see.
     pub(crate) fn is_newest(&self, keyspace: &KeyspaceCore, key: &[u8]) -> bool {
         let is_written = |memtable: &Arc<Memtable>| {
             let is_later = |record: &Record| seq_of(record.trailer()) > self.seq;
             memtable.max_seq() > self.seq && memtable.get(key, MAX_SEQ).is_some_and(is_later)
         };
         Arc::ptr_eq(&keyspace.view.load(), self.view)
+            && keyspace.last_load.load(Relaxed) <= self.seq
             && !self.view.memtables().any(is_written)
             && !self.view.memtables_hide(key, self.newest, MAX_SEQ)
     }

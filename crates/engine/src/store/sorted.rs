@@ -126,8 +126,9 @@ impl SortedWriter {
         self.add_expiring(key.as_ref(), value.as_ref(), at_ms)
     }
 
-    /// Adds a value with an expiry such as [`crate::Keyspace::expiry`] tells; with
-    /// [`Expiry::Never`] this is a put. An instant that is past when the file is ingested hides
+    /// Adds a value with an expiry such as [`crate::Keyspace::expiry`] tells. With
+    /// [`Expiry::Never`] this is a put, which expires by the keyspace's `ttl_seconds`, if it has
+    /// any. An instant that is past when the file is ingested hides
     /// what the keyspace holds, as a delete does.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Commits a batch only if nothing came between: the commits of transactions, and what gets write.
+//! Commits a batch only if nothing came between: the commits of transactions, and the
+//! write-backs of gets.
 //!
 //! 1. Without the commit lock, the condition looks at what needs reading.
 //! 2. Under it, when all earlier writes are visible, it looks at what came since, in memory. If it
@@ -60,8 +61,8 @@ impl Committer {
         self.end_commit(batch, last_seq, durability)
     }
 
-    /// Commits a batch of one keyspace if the condition holds and nothing is to be waited for:
-    /// neither the commit lock, nor a writer before, nor pressure, space or a segment of its own.
+    /// Commits a batch of one keyspace if the condition holds, and neither another writer's turn nor
+    /// pressure, space or a segment of its own is to be waited for.
     /// Returns whether it did. Nobody has asked for the write, so it is not counted as a user's.
     pub(crate) fn commit_at_once(
         &self,

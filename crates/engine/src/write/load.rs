@@ -36,6 +36,7 @@ impl LoadNumber<'_> {
 impl Drop for LoadNumber<'_> {
     fn drop(&mut self) {
         self.keyspace.end_load();
+        reached!(LoadShown);
         self.committer.visibility.publisher.publish(self.seq, self.seq);
         self.committer.lock_commit().is_loading = false;
     }

@@ -1,11 +1,10 @@
-//! Bulk loads. A share of what is written comes by loads of some size between the flushes, as far
-//! as what was flushed is enough for the share.
+//! Bulk loads. A share of what is written comes by loads of some size, each as soon as what was
+//! flushed allows it.
 //!
 //! As in the engine, a load is written once, as tables that are cut as an output of the whole tree,
 //! and goes as deep as nothing overlaps it ([`load_edit`]). Its keys arrive as those of a flush do:
 //! over the whole key space, where every load overlaps the tree and waits in level 0, or ascending,
-//! where none does. What comes between in a store, a load over a stretch of its own, is as if
-//! ascending.
+//! where none does. A load over a stretch of its own counts as ascending.
 
 use std::sync::Arc;
 
@@ -36,7 +35,7 @@ impl Loads {
 }
 
 impl Simulator<'_> {
-    /// The same tree into which a part of the data is loaded.
+    /// The same tree into which a part of the data is loaded. What is loaded does not expire.
     pub fn with_loads(self, loads: Loads) -> Self {
         Simulator { loads: Some(loads), ..self }
     }
@@ -62,9 +61,8 @@ impl Simulator<'_> {
         let (_, cut) = self.policy.whole_output(&self.shape, level, &self.options);
         let seqs = (whole.min_seq, whole.max_seq);
         let spread = Spread::of(&[spread_of(&whole)]);
-        let mut tables =
+        let tables =
             spread.map_or(Vec::new(), |spread| self.outputs(cut, &spread, whole.entries, seqs));
-        tables.iter_mut().for_each(|table| table.expiries = self.new_expiries(table.entries));
         self.totals.user_bytes += u128::from(bytes);
         self.totals.loaded_user_bytes += u128::from(bytes);
         self.totals.user_entries += entries;

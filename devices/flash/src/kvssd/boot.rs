@@ -31,7 +31,7 @@ use super::value_map::ValueMap;
 use crate::error::{Error, Result};
 use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, Spare, Timing};
 
-/// More streams than there are: one for each level that a tree can have, and the others.
+/// More streams than there are.
 const MAX_OPEN_BLOCKS: u64 = 128;
 
 /// A page that boot may need, by its spare bytes.
@@ -99,7 +99,7 @@ impl KvSsd {
         let is_saved_apart = newest.is_apart || tree.group_count().is_some();
         let (capacitor, saved_frames) = Capacitor::open(side)?;
         let mut device = KvSsd::over(space, options, capacitor);
-        tree.bands = device.tree.bands;
+        (tree.bands, tree.max_key_bytes) = (device.tree.bands, device.tree.max_key_bytes);
         device.tree = tree;
         device.values = ValueMap::new(group_count);
         device.is_saved_apart = is_saved_apart;

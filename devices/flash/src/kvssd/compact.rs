@@ -196,7 +196,9 @@ impl KvSsd {
         }
         let mut moves = Vec::new();
         for (from, to) in plan.relabel {
+            // Of several runs, those that meet would have to move one after the other.
             let levels = self.tree.bands.levels(from);
+            debug_assert_eq!(levels.len(), 1, "policies of several runs relabel nothing");
             let tables = levels.flat_map(|level| self.tree.level(level as usize));
             moves.extend(tables.map(|node| (node.id, to)));
         }

@@ -109,7 +109,8 @@ impl KvSsd {
             Durability::Capacitor => Saved::Capacitor(capacitor),
             Durability::Log => Saved::Log(Log::default()),
         };
-        let tree = Tree::new(options.bands().unwrap_or_default());
+        let bands = options.bands().expect("the options were checked");
+        let tree = Tree::new(bands, options::max_key_bytes(&geometry));
         KvSsd {
             tree,
             references: References::new(geometry.block_count, geometry.block_pages),

@@ -54,13 +54,16 @@ impl Clip {
         *self.lo <= *key && *key < *self.hi
     }
 
-    /// A key close below `hi`, for code that counts in closed bounds: policies and histograms. Only
-    /// choices depend on it; overlap is judged by the range itself.
-    pub fn last_inside(&self) -> Vec<u8> {
+    /// The last key inside, if none is longer than so many bytes: for code that counts in closed
+    /// bounds. Policies rely on it where they find runs that do not overlap.
+    pub fn last_inside(&self, most_bytes: usize) -> Vec<u8> {
         let mut key = self.hi.to_vec();
         match key.pop() {
             Some(0) | None => {}
-            Some(byte) => key.extend_from_slice(&[byte - 1, 0xff, 0xff, 0xff, 0xff]),
+            Some(byte) => {
+                key.push(byte - 1);
+                key.resize(most_bytes.max(key.len()), 0xff);
+            }
         }
         key
     }

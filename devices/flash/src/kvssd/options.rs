@@ -104,7 +104,7 @@ pub struct KvSsdOptions {
     pub memtable_pages: u32,
     /// Capacity of level 1 in pages.
     pub level1_pages: u32,
-    /// How many times larger each deeper level is.
+    /// How many times larger each deeper level is; under tiering also its runs, at most 15.
     pub size_ratio: u32,
     /// Tables of level 0 that call for a compaction.
     pub l0_trigger: u32,

@@ -175,7 +175,9 @@ fn cells(sorted: &[Reference<'_>], cuts: Partitioner, limits: &RemapLimits) -> V
     let charged = sorted.iter().filter(|reference| reference.entry.is_charged);
     let points = charged.map(|reference| {
         let clip = &reference.entry.clip;
-        let last_key = clip.last_inside().max(clip.lo.to_vec()).into_boxed_slice();
+        // A few bytes more are close enough to count pages by.
+        let last_key = clip.last_inside(clip.hi.len() + 4);
+        let last_key = last_key.max(clip.lo.to_vec()).into_boxed_slice();
         Point { last_key, bytes: u64::from(reference.entry.page_count) }
     });
     let histogram = Histogram::new(points.collect());

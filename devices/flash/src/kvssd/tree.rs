@@ -105,6 +105,8 @@ pub struct Tree {
     nodes: BTreeMap<u64, Arc<Node>>,
     /// How many levels a level of the policy is. Not committed: it follows from the options.
     pub(super) bands: Bands,
+    /// Longest key of the device.
+    pub(super) max_key_bytes: usize,
     /// Values apart from the tables: the groups, and the pages by number.
     group_count: u8,
     value_pages: BTreeMap<u32, ValueEntry>,
@@ -118,8 +120,8 @@ pub struct Tree {
 
 impl Tree {
     /// An empty tree.
-    pub(super) fn new(bands: Bands) -> Tree {
-        Tree { bands, ..Tree::default() }
+    pub(super) fn new(bands: Bands, max_key_bytes: usize) -> Tree {
+        Tree { bands, max_key_bytes, ..Tree::default() }
     }
 
     /// The tables of a level.
@@ -296,7 +298,7 @@ impl Tree {
 
     /// The tree as policies see it. O(tables).
     pub fn shape(&self) -> Shape {
-        let table = |node: &Arc<Node>| Arc::new(shape_table(node));
+        let table = |node: &Arc<Node>| Arc::new(shape_table(node, self.max_key_bytes));
         let runs = self.levels.iter().skip(1).map(|tables| tables.iter().map(table).collect());
         let levels = self.bands.seen(self.level(0).iter().rev().map(table), runs);
         let state = PolicyState {
@@ -314,11 +316,11 @@ fn table_of<'a>(tables: &'a [Arc<Node>], key: &[u8]) -> Option<&'a Arc<Node>> {
     tables.get(at).filter(|node| node.fence.contains(key))
 }
 
-fn shape_table(node: &Node) -> Table {
+fn shape_table(node: &Node, max_key_bytes: usize) -> Table {
     Table {
         id: node.id,
         min_key: node.fence.lo.to_vec().into_boxed_slice(),
-        max_key: node.fence.last_inside().into_boxed_slice(),
+        max_key: node.fence.last_inside(max_key_bytes).into_boxed_slice(),
         bytes: scaled_bytes(node.charged_pages),
         entries: node.record_count,
         // The device has a rule of its own for tables of deletes, which knows its snapshots. A move

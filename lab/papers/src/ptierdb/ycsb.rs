@@ -222,7 +222,8 @@ fn show_reads(report: &mut PaperReport, runs: &[Run]) {
     report.show(AFTER_HIT, format!("{}; {}", after_hit(every), after_hit(last)));
     report
         .show(BLOCKS_C, list([every, leveled, tiered].map(|run| run.mixes[C].blocks_per_get()), 3));
-    let [Some(leveled), Some(every)] = [&leveled.settled, &every.settled] else { return };
+    let [leveled, every] =
+        [leveled, every].map(|run| run.settled.as_ref().expect("both were scanned once more"));
     let sought =
         |Phase { counters, .. }: &Phase| counters.runs_sought as f64 / counters.seeks.max(1) as f64;
     let (text, _) = ratio(every.us, leveled.us, 2, " us");

@@ -1,8 +1,9 @@
 //! What gets make of many operands and write back: when they do, what comes between, and what must
 //! not be written.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
@@ -156,6 +157,38 @@ fn what_comes_between_is_kept() {
             assert_eq!(get(keyspace, "k").as_deref(), after);
         });
     }
+}
+
+/// A get that began between a load's tables and its number does not see the load, and does not
+/// write over it.
+#[test]
+fn a_load_that_becomes_visible_is_not_written_over() {
+    let store = Arc::new(fresh());
+    let keyspace = store.default_keyspace();
+    patch(keyspace, "k", 0..100);
+    let (begin, begun) = mpsc::channel();
+    let (fold, folded) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            begun.recv().expect("the load goes on");
+            seeded::step_in(Waypoint::ValueFolded, move || {
+                fold.send(()).expect("the load waits");
+                ended.recv().expect("the load ends");
+            });
+            assert_eq!(get(keyspace, "k").as_deref(), Some(r#"{"n":99}"#));
+            assert!(seeded::has_stepped_in());
+        });
+        seeded::step_in(Waypoint::LoadShown, move || {
+            begin.send(()).expect("the reader waits");
+            folded.recv().expect("the reader folds");
+        });
+        keyspace.bulk_load([("k", "[1]")]).expect("loads");
+        assert!(seeded::has_stepped_in());
+        end.send(()).expect("the reader waits");
+    });
+    assert_eq!(get(keyspace, "k").as_deref(), Some("[1]"));
+    assert_eq!(written(&store), 0);
 }
 
 /// A flush that comes between makes the get leave the write to a later one.
