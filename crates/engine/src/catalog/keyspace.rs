@@ -48,8 +48,8 @@ impl View {
         std::iter::once(&self.active).chain(&self.immutable)
     }
 
-    /// The newest record of a key in a memtable that a reader at `seq` sees. Most keyspaces have one
-    /// memtable, and a chain of iterators costs each get 40 instructions more.
+    /// The newest record of a key in a memtable that a reader at `seq` sees. Most keyspaces have
+    /// one memtable, and a chain of iterators costs each get 40 instructions more.
     #[inline]
     pub(crate) fn in_memtables(&self, key: &[u8], seq: SeqNo) -> Option<(&Arc<Memtable>, &Record)> {
         if let Some(record) = self.active.get(key, seq) {

@@ -61,8 +61,8 @@ impl Committer {
         self.end_commit(batch, last_seq, durability)
     }
 
-    /// Commits a batch of one keyspace if the condition holds, and neither another writer's turn nor
-    /// pressure, space or a segment of its own is to be waited for.
+    /// Commits a batch of one keyspace if the condition holds, and neither another writer's turn
+    /// nor pressure, space or a segment of its own is to be waited for.
     /// Returns whether it did. Nobody has asked for the write, so it is not counted as a user's.
     pub(crate) fn commit_at_once(
         &self,

@@ -620,7 +620,12 @@ impl KvSsd {
                 let upper = if level == 0 { tables.to_vec() } else { tables[..1].to_vec() };
                 let range = hull(&upper);
                 let meets = |below: &usize| !self.tree.overlapping(*below, &range).is_empty();
-                let output_level = (level + 1..bottom).find(meets).unwrap_or(bottom) as u8;
+                // A level of the policy at a time. With all of them at once lLSM ran full where it
+                // does not so (docs/papers/kvssd.md, 1.1 volumes).
+                let bands = self.tree.bands;
+                let below = bands.levels(bands.band(level as u32) + 1).end as usize - 1;
+                let last = below.min(bottom);
+                let output_level = (level + 1..last).find(meets).unwrap_or(last) as u8;
                 self.run(&Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
             }
         }
