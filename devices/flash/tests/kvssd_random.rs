@@ -74,7 +74,7 @@ impl Case {
     fn key(&self, at: u64) -> Vec<u8> {
         let mut spread = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         // Some end the range of a bit prefix, and are equal now and then.
-        if at % 5 == 0 {
+        if at.is_multiple_of(5) {
             spread[1..6].fill(0xff);
         }
         let mut key = vec![b'k'; self.key_bytes - spread.len()];
