@@ -83,8 +83,8 @@ impl Bands {
     /// inputs; `meets` tells whether a level has tables that lie across them.
     ///
     /// If runs of the band are inputs, the oldest of them. Otherwise as deep as it can go without
-    /// passing anything that it meets, so parts of one plan gather in one run. If the newest level
-    /// of the band meets them, that one: it is compacted with them.
+    /// passing anything that it meets, so parts of one plan gather in one run. If even the newest
+    /// level of the band meets the inputs, they are compacted into that level.
     pub fn target(
         &self,
         band: u32,
@@ -99,8 +99,8 @@ impl Bands {
         met.saturating_sub(1).max(levels.start)
     }
 
-    /// The same for a table that moves as it is, from a level of the tree. Inside the last band it
-    /// sinks as deep as it can go, or stays.
+    /// Where a table that is not rewritten moves to. From above the band it moves as a compaction
+    /// does; inside the last band it sinks as deep as it can go, or stays.
     pub fn rest(&self, band: u32, from: u32, meets: impl Fn(u32) -> bool) -> u32 {
         let levels = self.levels(band);
         if !levels.contains(&from) {

@@ -327,7 +327,7 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("th", "most strata, 2; dlsm: tables behind one, 20; llsm: segments, 32"),
     ("memtable", "pages that the memtable fills; 128"),
     ("l1", "capacity of level 1 in pages; 320"),
-    ("ratio", "a level over the one above; under tiering its runs, to 15; 10"),
+    ("ratio", "how many times larger each deeper level is; runs under tiering; 10"),
     ("l0", "tables of level 0 that call for a compaction; 4"),
     ("compaction", "fragmented-leveling, leveling, garnering or tiering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),

@@ -111,8 +111,8 @@ impl SortedWriter {
         self.add(Kind::Put, key.as_ref(), value.as_ref())
     }
 
-    /// Adds a value that expires so long after now, by the clock of the system, whenever it is
-    /// ingested, and whatever the keyspace's `ttl_seconds`.
+    /// Adds a value that expires so long after now, by the clock of the system. Neither the time of
+    /// the ingest nor the keyspace's `ttl_seconds` changes the instant.
     ///
     /// # Errors
     /// Those of [`SortedWriter::put`], and those of [`crate::Keyspace::put_with_ttl`].

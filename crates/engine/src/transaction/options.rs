@@ -50,9 +50,9 @@ pub struct TransactionOptions {
     /// Memory for what a serializable transaction read, roughly; a read beyond it fails. A scan
     /// takes the memory of two keys, however far it goes.
     pub max_tracked_bytes: usize,
-    /// Memory for its writes, roughly; a write beyond it fails and changes nothing. A range delete
-    /// wants its own memory before it frees that of the writes it takes out. The commit takes as
-    /// much again.
+    /// Most memory for the transaction's writes, estimated. A write that would exceed it fails and
+    /// changes nothing. A range delete needs its own memory before it frees that of the writes that
+    /// it removes. The commit takes as much again.
     pub max_write_bytes: usize,
     /// How long a pessimistic transaction waits for a lock.
     pub lock_timeout: Duration,

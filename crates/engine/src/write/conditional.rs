@@ -1,5 +1,5 @@
-//! Commits a batch only if nothing came between: the commits of transactions, and the
-//! write-backs of gets.
+//! Commits a batch only if its condition still holds: how transactions commit, and how gets write
+//! back.
 //!
 //! 1. Without the commit lock, the condition looks at what needs reading.
 //! 2. Under it, when all earlier writes are visible, it looks at what came since, in memory. If it

@@ -54,8 +54,8 @@ impl Clip {
         *self.lo <= *key && *key < *self.hi
     }
 
-    /// The last key inside, if none is longer than so many bytes: for code that counts in closed
-    /// bounds. Policies rely on it where they find runs that do not overlap.
+    /// The largest key inside, if no key is longer than `most_bytes`. Policies and histograms count
+    /// in closed bounds. Policies rely on this one to find tables that do not overlap.
     pub fn last_inside(&self, most_bytes: usize) -> Vec<u8> {
         let mut key = self.hi.to_vec();
         match key.pop() {

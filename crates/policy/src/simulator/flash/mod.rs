@@ -529,8 +529,8 @@ mod tests {
         let leveled = [1, 2, 4].map(|threshold| run(FlashDesign::Rlsm { threshold }));
         let tiered = run_tiered(FlashDesign::Rlsm { threshold: 4 });
         for flash in leveled.into_iter().chain([tiered]) {
-            let (costs, policy) = (flash.costs(), flash.policy.name());
-            assert!(costs.remapped_tables > 0 && costs.compactions > 0, "{policy}: {costs:?}");
+            let (costs, of) = (flash.costs(), (flash.policy.name(), flash.setup.design));
+            assert!(costs.remapped_tables > 0 && costs.compactions > 0, "{of:?}: {costs:?}");
             let mut keys = flash.tree.keys();
             keys.extend(&flash.memtable);
             keys.sort_unstable();
@@ -539,9 +539,9 @@ mod tests {
                 (0..RECORDS).map(|record| (mix64(record) >> 32) as u32).collect();
             written.sort_unstable();
             written.dedup();
-            assert_eq!(keys, written, "{policy}");
+            assert_eq!(keys, written, "{of:?}");
             let Medium::Firmware(device) = &flash.medium else { panic!("a device") };
-            assert_eq!(device.live_pages(), flash.tree.live_pages(), "{policy}");
+            assert_eq!(device.live_pages(), flash.tree.live_pages(), "{of:?}");
         }
     }
 
