@@ -1,14 +1,21 @@
-//! Decides which tombstones a compaction may drop, as far as the shape tells (rule I4). The caller
-//! adds the rest of the rule: it keeps a tombstone that a live snapshot needs, and one version per
-//! stripe.
+//! Tells what a compaction may conclude from its inputs alone, as far as the shape tells: versions
+//! of a key may lie in tables outside it.
 //!
-//! Range tombstones have a rule of their own, [`range_may_go`].
+//! - [`DropGuard`]: no older version lies outside, so a tombstone may go (rule I4). The caller adds
+//!   the rest of the rule: it keeps a tombstone that a live snapshot needs, and one version per
+//!   stripe.
+//! - [`LinkGuard`]: no version lies outside between two inputs, so one is the next of the other
+//!   (rule I7).
+//! - [`NewerGuard`]: no table outside holds a newer version, so readers of now see this one, unless
+//!   a memtable holds a newer one.
+//! - [`range_may_go`]: the rule of range tombstones.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::covering::{Covering, Layer, met_outside};
 use crate::shape::range_delete::RangeDelete;
-use crate::shape::{Level, SeqNo, Shape, Table, TableId, bounds};
+use crate::shape::{SeqNo, Shape, Table, TableId};
 
 /// Answers, for one compaction: may the tombstone (key, seq) go, because nothing outside the
 /// compaction holds an older version of the key?
@@ -21,22 +28,10 @@ use crate::shape::{Level, SeqNo, Shape, Table, TableId, bounds};
 /// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. The same test
 ///    lets a newer run of the same level pass. Whether the output is the last level plays no part:
 ///    that is neither needed nor sufficient.
-/// 3. The suspects that cover a key are kept while keys ascend, as a compaction visits them. They
-///    change only at a table's bounds, so a call costs four key comparisons, plus O(depth of
-///    overlap) at a bound; O(1) amortised over ascending keys. A smaller key starts over: correct,
-///    but slow.
+/// 3. The suspects that cover a key are kept while keys ascend.
 pub struct DropGuard {
-    /// Suspects by `min_key`.
-    suspects: Vec<Arc<Table>>,
-    /// The first suspect not yet met.
-    next: usize,
-    /// Suspects met and not yet passed: those that cover the last key asked about.
-    covering: Vec<usize>,
-    /// Of `covering`, the one with the smallest `max_key`.
-    first_to_leave: Option<usize>,
-    /// Of those passed, the one with the largest `max_key`.
-    last_passed: Option<usize>,
-    /// Smallest `min_seq` of `covering`; `SeqNo::MAX` if there is none.
+    suspects: Covering,
+    /// Smallest `min_seq` of the cover; `SeqNo::MAX` if there is none.
     oldest_seq: SeqNo,
 }
 
@@ -48,104 +43,103 @@ impl DropGuard {
     /// compacts elsewhere is outside it. Ids that are not in the shape are ignored; without any
     /// input, every table is a suspect.
     pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> DropGuard {
-        let ids = inputs.first().copied().zip(inputs.last().copied());
-        // Most tables are outside the range of ids: no search for those.
-        let is_own = |table: &Table| {
-            ids.is_some_and(|(first, last)| (first..=last).contains(&table.id))
-                && inputs.contains(&table.id)
-        };
-        // The key range of the inputs in the layers so far.
-        let mut range = None;
-        let mut suspects: Vec<Arc<Table>> = Vec::new();
-        for level in &shape.levels {
-            match level {
-                Level::Runs(runs) => {
-                    for run in runs {
-                        range = widened(range, run.tables.iter().filter(|table| is_own(table)));
-                        let Some((min_key, max_key)) = range else { continue };
-                        let near = run.overlapping(min_key, max_key).iter();
-                        suspects.extend(near.filter(|table| !is_own(table)).map(Arc::clone));
-                    }
-                }
-                Level::Overlapping(tables) => {
-                    range = widened(range, tables.iter().filter(|table| is_own(table)));
-                    let Some((min_key, max_key)) = range else { continue };
-                    let near = tables.meeting(min_key, max_key);
-                    suspects.extend(near.filter(|table| !is_own(table)).map(Arc::clone));
-                }
-            }
-        }
-        if range.is_none() {
-            suspects.extend(shape.tables().map(|(_, table)| Arc::clone(table)));
-        }
-        suspects.sort_by(|a, b| a.min_key.cmp(&b.min_key).then(a.id.cmp(&b.id)));
-        DropGuard {
-            suspects,
-            next: 0,
-            covering: Vec::new(),
-            first_to_leave: None,
-            last_passed: None,
-            oldest_seq: SeqNo::MAX,
-        }
+        let all = || shape.tables().map(|(_, table)| Arc::clone(table)).collect();
+        let suspects = met_outside(Layer::all(shape), is_among(inputs)).unwrap_or_else(all);
+        DropGuard { suspects: Covering::new(suspects), oldest_seq: SeqNo::MAX }
     }
 
     /// Whether the shape lets the tombstone of `key` at `seq` go. The key is within the bounds of
     /// the compaction's inputs. O(1) amortised over ascending keys.
     pub fn allows(&mut self, key: &[u8], seq: SeqNo) -> bool {
-        if self.is_behind(key) {
-            self.rewind();
-        }
-        let leaves = self.first_to_leave.is_some_and(|at| *self.suspects[at].max_key < *key);
-        let enters = self.suspects.get(self.next).is_some_and(|table| *table.min_key <= *key);
-        if leaves || enters {
-            self.advance(key);
+        if self.suspects.seek(key) {
+            let oldest = self.suspects.cover().map(|table| table.min_seq).min();
+            self.oldest_seq = oldest.unwrap_or(SeqNo::MAX);
         }
         self.oldest_seq >= seq
     }
+}
 
-    /// Whether the state belongs to larger keys than this one: the guard has met a table that
-    /// begins after it, or passed one that ends at or after it.
-    fn is_behind(&self, key: &[u8]) -> bool {
-        let met = self.next.checked_sub(1).is_some_and(|at| *self.suspects[at].min_key > *key);
-        met || self.last_passed.is_some_and(|at| *self.suspects[at].max_key >= *key)
+/// Answers, for one compaction: does no table outside hold a version between two of its inputs' of
+/// one key? Then the older one is the next below the newer one, and operands may be folded onto it
+/// (rule I7).
+///
+/// Between layers I1 settles it: what lies above all inputs is newer than all, what lies below is
+/// older, and a plan that left out a layer between would put newer versions below older ones.
+/// Inside a level whose tables overlap there is no order. So the suspects are the tables of such
+/// levels that meet the inputs there. A table that comes into the level later came from above, and
+/// is newer.
+pub struct LinkGuard(Covering);
+
+impl LinkGuard {
+    /// The guard of the compaction of `inputs`, as [`DropGuard::new`] takes them.
+    pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> LinkGuard {
+        let is_own = is_among(inputs);
+        let layers = Layer::all(shape).into_iter().filter(|layer| layer.overlaps());
+        let met = layers.filter_map(|layer| met_outside([layer], &is_own));
+        LinkGuard(Covering::new(met.flatten().collect()))
     }
 
-    fn rewind(&mut self) {
-        self.next = 0;
-        self.covering.clear();
-        self.first_to_leave = None;
-        self.last_passed = None;
-        self.oldest_seq = SeqNo::MAX;
+    /// The tables that may hold a version between two others.
+    pub fn suspects(&self) -> &[Arc<Table>] {
+        self.0.tables()
     }
 
-    fn advance(&mut self, key: &[u8]) {
-        while self.suspects.get(self.next).is_some_and(|table| *table.min_key <= *key) {
-            self.covering.push(self.next);
-            self.next += 1;
-        }
-        let DropGuard { suspects, covering, last_passed, .. } = self;
-        covering.retain(|&at| {
-            let covers = *suspects[at].max_key >= *key;
-            if !covers && last_passed.is_none_or(|old| suspects[old].max_key < suspects[at].max_key)
-            {
-                *last_passed = Some(at);
-            }
-            covers
-        });
-        self.first_to_leave = covering.iter().copied().min_by_key(|&at| &suspects[at].max_key);
-        self.oldest_seq =
-            covering.iter().map(|&at| suspects[at].min_seq).min().unwrap_or(SeqNo::MAX);
+    /// Whether the version of `key` at `older` is the next below that at `newer`, as far as the
+    /// shape and `may_hold` tell, which is asked whether a suspect may hold the key at all. O(1)
+    /// amortised over ascending keys, and O(depth of overlap) where suspects cover the key.
+    pub fn may_link(
+        &mut self,
+        key: &[u8],
+        newer: SeqNo,
+        older: SeqNo,
+        mut may_hold: impl FnMut(&Table) -> bool,
+    ) -> bool {
+        self.0.seek(key);
+        let is_between = |table: &&Table| table.min_seq < newer && table.max_seq > older;
+        !self.0.cover().filter(is_between).any(&mut may_hold)
     }
 }
 
-/// A range of keys, grown to hold these tables.
-fn widened<'a>(
-    range: Option<(&'a [u8], &'a [u8])>,
-    tables: impl Iterator<Item = &'a Arc<Table>>,
-) -> Option<(&'a [u8], &'a [u8])> {
-    let grow =
-        |(min_key, max_key): (&'a [u8], &'a [u8]), (min, max)| (min_key.min(min), max_key.max(max));
-    range.into_iter().chain(bounds(tables)).reduce(grow)
+/// Answers, for one compaction: does no table outside hold a version of a key that is newer than
+/// one of its inputs'?
+///
+/// Suspects are the tables outside the compaction that meet the key range of its inputs of the same
+/// layer and of older ones. A table below every input that meets it holds only older versions (I1).
+pub struct NewerGuard(Covering);
+
+impl NewerGuard {
+    /// The guard of the compaction of `inputs`, as [`DropGuard::new`] takes them.
+    pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> NewerGuard {
+        let upwards = Layer::all(shape).into_iter().rev();
+        NewerGuard(Covering::new(met_outside(upwards, is_among(inputs)).unwrap_or_default()))
+    }
+
+    /// The tables that may hold a newer version.
+    pub fn suspects(&self) -> &[Arc<Table>] {
+        self.0.tables()
+    }
+
+    /// Whether no suspect holds a version of `key` that is newer than `seq`, as far as the shape
+    /// and `may_hold` tell, as in [`LinkGuard::may_link`].
+    pub fn is_newest(
+        &mut self,
+        key: &[u8],
+        seq: SeqNo,
+        mut may_hold: impl FnMut(&Table) -> bool,
+    ) -> bool {
+        self.0.seek(key);
+        !self.0.cover().filter(|table| table.max_seq > seq).any(&mut may_hold)
+    }
+}
+
+/// Whether a table is among those of a compaction. Most are outside the range of ids: no search for
+/// those.
+fn is_among(inputs: &BTreeSet<TableId>) -> impl Fn(&Table) -> bool {
+    let ids = inputs.first().copied().zip(inputs.last().copied());
+    move |table| {
+        ids.is_some_and(|(first, last)| (first..=last).contains(&table.id))
+            && inputs.contains(&table.id)
+    }
 }
 
 /// Whether a compaction that rewrites `inputs` may drop a range tombstone of theirs: no other table

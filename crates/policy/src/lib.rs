@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bands;
+mod covering;
 pub mod drop_guard;
 pub mod edit;
 pub mod filters;

@@ -15,6 +15,8 @@
 //! | `pick` | the next plan, kept for `apply` |
 //! | `apply` | carries the last plan out and prints the tree |
 //! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone go? |
+//! | `link inputs=1,2 without=3` | per body line `key@newer>older`: is that the next version? |
+//! | `newest inputs=1,2 without=3` | per body line `key@seq`: does nothing hold a newer version? |
 //! | `simulate flushes= flush= entry= keys= order= seed=` | the simulator's report |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
@@ -32,7 +34,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone_policy::drop_guard::{DropGuard, range_may_go};
+use runstone_policy::drop_guard::{DropGuard, LinkGuard, NewerGuard, range_may_go};
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::{IntraLevel, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
@@ -160,6 +162,8 @@ impl World {
             }
             "apply" => self.apply(),
             "drop" => self.drop_guard(&args, body),
+            "link" => self.link_guard(&args, body),
+            "newest" => self.newer_guard(&args, body),
             "simulate" => self.simulate(&args),
             other => Err(format!("unknown directive {other}")),
         }
@@ -356,9 +360,7 @@ impl World {
     }
 
     fn drop_guard(&self, args: &Args, body: &[&str]) -> Result<String, String> {
-        let ids = args.0.get("inputs").ok_or("drop needs inputs=")?;
-        let ids: Result<BTreeSet<TableId>, _> = ids.split(',').map(str::parse).collect();
-        let ids = ids.map_err(|_| "bad inputs=")?;
+        let ids = args.ids("inputs")?;
         let mut guard = DropGuard::new(&self.shape, &ids);
         let mut out = String::new();
         for line in body {
@@ -373,6 +375,37 @@ impl World {
                 }
             };
             writeln!(out, "{line} {}", if allowed { "drop" } else { "keep" }).unwrap();
+        }
+        Ok(out)
+    }
+
+    fn link_guard(&self, args: &Args, body: &[&str]) -> Result<String, String> {
+        let mut guard = LinkGuard::new(&self.shape, &args.ids("inputs")?);
+        let without = args.ids("without").unwrap_or_default();
+        let mut out = String::new();
+        for line in body {
+            let parts = line.rsplit_once('@').and_then(|(key, seqs)| {
+                let (newer, older) = seqs.split_once('>')?;
+                Some((key, newer.parse().ok()?, older.parse().ok()?))
+            });
+            let (key, newer, older) = parts.ok_or("expected key@newer>older")?;
+            let may_hold = |table: &Table| !without.contains(&table.id);
+            let links = guard.may_link(key.as_bytes(), newer, older, may_hold);
+            writeln!(out, "{line} {}", if links { "next" } else { "unknown" }).unwrap();
+        }
+        Ok(out)
+    }
+
+    fn newer_guard(&self, args: &Args, body: &[&str]) -> Result<String, String> {
+        let mut guard = NewerGuard::new(&self.shape, &args.ids("inputs")?);
+        let without = args.ids("without").unwrap_or_default();
+        let mut out = String::new();
+        for line in body {
+            let (key, seq) = line.rsplit_once('@').ok_or("expected key@seq")?;
+            let seq = seq.parse().map_err(|_| format!("bad seq in {line}"))?;
+            let may_hold = |table: &Table| !without.contains(&table.id);
+            let is_newest = guard.is_newest(key.as_bytes(), seq, may_hold);
+            writeln!(out, "{line} {}", if is_newest { "newest" } else { "unknown" }).unwrap();
         }
         Ok(out)
     }
@@ -423,6 +456,12 @@ impl Args {
     fn parse(words: &[&str]) -> Args {
         let pairs = words.iter().filter_map(|word| word.split_once('='));
         Args(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
+    fn ids(&self, key: &str) -> Result<BTreeSet<TableId>, String> {
+        let ids = self.0.get(key).ok_or_else(|| format!("expected {key}="))?;
+        let ids: Result<_, _> = ids.split(',').map(str::parse).collect();
+        ids.map_err(|_| format!("bad {key}="))
     }
 
     fn number(&self, key: &str, default: u64) -> Result<u64, String> {

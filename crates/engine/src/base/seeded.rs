@@ -167,6 +167,10 @@ pub enum Bug {
     LocksIgnoredByRanges,
     /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
     DroppedTagsForgotten,
+    /// Operands are folded onto what a compaction sees next, whatever other tables hold between.
+    OperandsFoldedPastTables,
+    /// A compaction filter is shown what lies below operands that the compaction does not see.
+    FilterIgnoresNewer,
     /// Operands are folded with older ones that a snapshot sees.
     OperandsFoldedAcrossSnapshots,
     /// A delete among operands does not end their chain when they are folded.

@@ -1,23 +1,29 @@
 //! Shows entries to the keyspace's compaction filter while a compaction passes them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use runstone_policy::shape::TableId;
 
 use crate::base::compaction_filter::{FilterDecision, Filtering};
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::expiry::{expiry_of, split};
+use crate::base::key::SeqNo;
 use crate::base::key::is_pointer;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::jobs::neighbours::Newest;
 use crate::table::iterator::Access;
 use crate::values::separation::ValueFiles;
 
 /// The filter of one slice of a compaction.
-#[derive(Debug)]
 pub(crate) struct Filter {
     filtering: Arc<Filtering>,
     values: Arc<ValueFiles>,
     level: u32,
+    /// Says which entries no operand lies on; `None` if the keyspace has no operands.
+    newest: Option<Newest>,
     /// Whether it panicked before: that is reported once.
     has_failed: bool,
     pub(crate) removed: u64,
@@ -25,12 +31,26 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// `None` if the keyspace has none. `level` is the one that the compaction writes to.
-    pub(super) fn of(keyspace: &KeyspaceCore, level: u32) -> Option<Filter> {
+    /// `None` if the keyspace has none. `level` is the one that the compaction of `inputs` writes
+    /// to.
+    pub(super) fn of(
+        keyspace: &KeyspaceCore,
+        inputs: &BTreeSet<TableId>,
+        level: u32,
+    ) -> Option<Filter> {
         let (filtering, values) = (keyspace.filtering.load_full(), keyspace.values.load_full());
+        if !filtering.is_used() {
+            return None;
+        }
+        let has_operands = keyspace.merging.load().is_used();
+        let newest = has_operands.then(|| Newest::of(&keyspace.view.load(), inputs));
         let (has_failed, removed, changed) = (false, 0, 0);
-        let filter = Filter { filtering, values, level, has_failed, removed, changed };
-        filter.filtering.is_used().then_some(filter)
+        Some(Filter { filtering, values, level, newest, has_failed, removed, changed })
+    }
+
+    /// Whether an entry may be shown: what lies below an operand is a part of a value only.
+    pub(super) fn may_see(&mut self, key: &[u8], seq: SeqNo) -> bool {
+        self.newest.as_mut().is_none_or(|newest| newest.is(key, seq))
     }
 
     /// What becomes of an entry with a value. One whose record is gone stays: a newer version

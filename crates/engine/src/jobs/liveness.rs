@@ -10,6 +10,7 @@ use crate::base::env::Env;
 use crate::base::expiry::{expires, expiry_of};
 use crate::base::key::{Kind, SeqNo, kind_of, range_delete, seq_of};
 use crate::base::range_deletes::{RangeDeletes, deletes};
+use crate::jobs::neighbours::Neighbours;
 use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
 
@@ -23,6 +24,8 @@ pub(crate) struct Liveness {
     range_guard: Option<RangeGuard>,
     /// The range deletes that are known to be durable once the outputs are.
     range_deletes: Option<Arc<RangeDeletes>>,
+    /// Says whether two versions are neighbours; `None` if nothing outside lies between any.
+    neighbours: Option<Neighbours>,
     /// What has expired.
     past: Past,
     /// Whether what they hide goes. Otherwise they only end chains of operands.
@@ -33,6 +36,8 @@ pub(crate) struct Liveness {
     stripe: Option<usize>,
     /// Whether that version is an operand, and its base was not met yet.
     is_open: bool,
+    /// The number of the last version of `key`.
+    last_seq: SeqNo,
 }
 
 /// The entries that expire and that nobody sees any more: those whose time is over and that no
@@ -69,8 +74,11 @@ pub(crate) struct Fate {
     pub(crate) stays: bool,
     /// Whether it has expired, and no snapshot sees it. If it stays, then as a tombstone.
     pub(crate) has_expired: bool,
-    /// What it means for the operands of its stripe above it, if there are any without a base.
+    /// What it means for the operands of its stripe above it, if there are any without a base, and
+    /// it is known to be the next version below them (I7).
     pub(crate) link: Option<Link>,
+    /// Whether operands of its stripe lie above it.
+    pub(crate) is_below_operands: bool,
 }
 
 /// A version below operands of the same stripe.
@@ -99,11 +107,13 @@ impl Liveness {
             guard,
             range_guard: None,
             range_deletes: None,
+            neighbours: None,
             past: Past::default(),
             drops_hidden: true,
             key: Vec::new(),
             stripe: None,
             is_open: false,
+            last_seq: 0,
         }
     }
 
@@ -120,6 +130,11 @@ impl Liveness {
     /// Makes tombstones of what has expired.
     pub(crate) fn with_past(self, past: Past) -> Liveness {
         Liveness { past, ..self }
+    }
+
+    /// Takes a version for the next below operands only where this shows that it is (I7).
+    pub(crate) fn with_neighbours(self, neighbours: Option<Neighbours>) -> Liveness {
+        Liveness { neighbours, ..self }
     }
 
     /// Leaves what range deletes hide to a later compaction.
@@ -154,29 +169,41 @@ impl Liveness {
     /// What becomes of a version of the entered key. `value` is looked at if it is a range
     /// tombstone, or expires.
     pub(crate) fn judge(&mut self, trailer: u64, value: &[u8]) -> Fate {
-        let was_open = self.is_open;
-        let before = self.stripe;
+        let seq = seq_of(trailer);
         let has_expired = self.has_expired(trailer, value);
-        let stays = self.keeps(trailer, value, has_expired);
-        let is_below =
-            was_open && (self.stripe == before || seeded!(OperandsFoldedAcrossSnapshots));
-        let is_covered = || self.is_covered(seq_of(trailer), self.stripe.unwrap_or(usize::MAX));
+        // The stripe is the first point that sees this version. A version newer than every point,
+        // written after the compaction began, is in no stripe and stays.
+        let stripe = self.points.partition_point(|point| *point < seq);
+        let is_same = self.stripe == Some(stripe);
+        let has_stripe = stripe < self.points.len();
+        let is_below = self.is_open && (is_same || seeded!(OperandsFoldedAcrossSnapshots));
+        let is_next = is_below && self.is_next(seq);
+        // What lies below operands and may not be the next version is their base's base, perhaps.
+        let is_shadowed = is_same && has_stripe && (!is_below || is_next);
+        self.stripe = Some(stripe);
+        self.last_seq = seq;
+        let stays = self.keeps(trailer, value, has_expired, is_shadowed);
         let link = match Kind::from_u8(kind_of(trailer)) {
-            _ if !is_below => None,
+            _ if !is_next => None,
             Some(Kind::Delete) if seeded!(OperandsFoldedOverDeletes) => Some(Link::Operand),
             Some(Kind::Delete | Kind::RangeDelete) => Some(Link::Deleted),
-            _ if has_expired || is_covered() => Some(Link::Deleted),
+            _ if has_expired || self.is_covered(seq, stripe) => Some(Link::Deleted),
             Some(Kind::Merge) => Some(Link::Operand),
             _ => Some(Link::Base),
         };
         let is_operand = kind_of(trailer) == Kind::Merge as u8;
         // A version that no reader sees yet is in no stripe, so nothing is below it.
-        let has_stripe = self.stripe.is_some_and(|stripe| stripe < self.points.len());
         self.is_open = match link {
             Some(link) => link == Link::Operand,
             None => stays && is_operand && has_stripe,
         };
-        Fate { stays, has_expired, link }
+        Fate { stays, has_expired, link, is_below_operands: is_below }
+    }
+
+    /// Whether a version of the entered key is known to be the next below the last one.
+    fn is_next(&mut self, seq: SeqNo) -> bool {
+        let Liveness { neighbours, key, last_seq, .. } = self;
+        neighbours.as_mut().is_none_or(|neighbours| neighbours.are(key, *last_seq, seq))
     }
 
     /// Whether readers of now see a version with this number, or would if its key had no newer one,
@@ -201,13 +228,10 @@ impl Liveness {
         expires(trailer) && is_visible() && self.past.holds(trailer, value)
     }
 
-    fn keeps(&mut self, trailer: u64, value: &[u8], has_expired: bool) -> bool {
+    /// `shadowed`: whether a newer version of its stripe takes its place.
+    fn keeps(&mut self, trailer: u64, value: &[u8], has_expired: bool, shadowed: bool) -> bool {
         let seq = seq_of(trailer);
-        // The stripe is the first point that sees this version. A version newer than every point,
-        // written after the compaction began, is in no stripe and stays.
-        let stripe = self.points.partition_point(|point| *point < seq);
-        let shadowed = self.stripe == Some(stripe) && stripe < self.points.len();
-        self.stripe = Some(stripe);
+        let stripe = self.stripe.unwrap_or(usize::MAX);
         if kind_of(trailer) == Kind::RangeDelete as u8 {
             // It is more than a version of its key, so a newer version of that does not replace it.
             let is_shadowed = shadowed && seeded!(RangeTombstonesShadowed);

@@ -10,9 +10,9 @@
 //! - [`load`]: bulk loads, which a caller's thread writes to tables.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
-//!   [`filtering`]: what compaction filters make of them; [`folding`]: operands of merge operators;
-//!   [`cutter`]: where a table ends; [`copier`]: which
-//!   blocks are copied whole.
+//!   [`neighbours`]: what lies beside them outside the compaction; [`filtering`]: what compaction
+//!   filters make of them; [`folding`]: operands of merge operators; [`cutter`]: where a table
+//!   ends; [`copier`]: which blocks are copied whole.
 //! - [`install`]: makes a finished job part of the tree, by one manifest edit.
 
 pub(crate) mod collection;
@@ -29,6 +29,7 @@ mod idle;
 pub(crate) mod install;
 mod liveness;
 pub(crate) mod load;
+mod neighbours;
 pub(crate) mod output;
 pub(crate) mod prepare;
 pub(crate) mod runner;

@@ -300,9 +300,10 @@ impl Writing<'_> {
             }
             return Ok(());
         }
-        if self.output.filter.is_some()
-            && fate.link.is_none()
+        if let Some(filter) = &mut self.output.filter
+            && !fate.is_below_operands
             && self.live.is_of_now(seq_of(trailer))
+            && filter.may_see(key, seq_of(trailer))
         {
             return self.filter(key, trailer, value);
         }

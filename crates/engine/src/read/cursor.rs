@@ -222,8 +222,8 @@ pub struct Cursor {
     /// Forward: the key to skip. Backward: the current key.
     saved_key: Vec<u8>,
     saved_value: Option<Value>,
-    /// When the saved entry expires.
-    saved_expiry_ms: Option<u64>,
+    /// The trailer of the saved entry, and when it expires.
+    saved_expiry: (u64, Option<u64>),
     /// The time by which entries have expired, from the first one that can on.
     now_ms: OnceLock<u64>,
     reader: Arc<Reader>,
@@ -283,7 +283,7 @@ impl Cursor {
             end: options.end,
             saved_key: Vec::new(),
             saved_value: None,
-            saved_expiry_ms: None,
+            saved_expiry: (0, None),
             now_ms: OnceLock::new(),
             reader: Arc::clone(reader),
             keyspace: Arc::clone(keyspace),
@@ -344,17 +344,26 @@ impl Cursor {
         }
     }
 
-    /// Until when the key of the current entry has its value.
-    pub fn expiry(&self) -> Expiry {
-        Expiry::of(match self.place {
+    /// Until when the key of the current entry has its value. A value that operands made of one
+    /// that expires changes then: it is what they make of nothing from there on. O(1), and
+    /// O(operands) for such a value.
+    pub fn expiry(&self) -> Result<Expiry> {
+        let (trailer, expiry_ms) = match self.place {
             Position::Forward => {
                 let current = self.merge.current();
-                current.and_then(|(_, trailer)| expiry_of(trailer, self.merge.value()))
+                let trailer = current.map_or(0, |(_, trailer)| trailer);
+                (trailer, expiry_of(trailer, self.merge.value()))
             }
-            Position::ReadAhead => self.ahead.expiry_ms(),
-            Position::Backward => self.saved_expiry_ms,
-            Position::Nowhere => None,
-        })
+            Position::ReadAhead => self.ahead.expiry(),
+            Position::Backward => self.saved_expiry,
+            Position::Nowhere => (0, None),
+        };
+        if !self.valid() || kind_of(trailer) != Kind::Merge as u8 {
+            return Ok(Expiry::of(expiry_ms));
+        }
+        let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
+        let (keyspace, view, key) = (&self.keyspace, &self.view, self.key());
+        self.reader.fold_expiry_ms(keyspace, view, key, self.seq, now_ms).map(Expiry::of)
     }
 
     /// The value that the merge's current entry holds.
@@ -761,7 +770,7 @@ impl Cursor {
                     }
                     None => return Err(unsupported_kind(trailer)),
                 };
-                self.saved_expiry_ms = expiry_of(trailer, self.merge.value());
+                self.saved_expiry = (trailer, expiry_of(trailer, self.merge.value()));
             }
             entries += 1;
             // A key's first entry is not counted: most keys have only one.
@@ -964,8 +973,8 @@ impl ReadAhead {
         self.entries.get(at).map_or(&[], |(end, _)| &self.keys[start..*end])
     }
 
-    fn expiry_ms(&self) -> Option<u64> {
-        self.entries.get(self.at).and_then(|(_, next)| next.expiry_ms)
+    fn expiry(&self) -> (u64, Option<u64>) {
+        self.entries.get(self.at).map_or((0, None), |(_, next)| (next.trailer, next.expiry_ms))
     }
 
     #[inline]

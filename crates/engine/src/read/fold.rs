@@ -61,8 +61,8 @@ struct Chain<'a> {
     operands: Vec<Vec<u8>>,
     /// The number of the newest.
     newest: SeqNo,
-    /// Whether the value changes by itself, when its base expires.
-    is_passing: bool,
+    /// When the base expires, and the value changes by itself.
+    expiry_ms: Option<u64>,
 }
 
 /// What a version means for the chain above it.
@@ -76,6 +76,30 @@ enum Link {
 }
 
 impl Chain<'_> {
+    /// Takes versions down to the base. O(operands) steps.
+    fn walk(&mut self) -> Result<Link> {
+        for memtable in self.view.memtables() {
+            let mut iter = MemtableIter::new(Arc::clone(memtable));
+            iter.seek(self.key, seek_trailer(self.seq));
+            while let Some(record) = iter.record().filter(|record| record.key() == self.key) {
+                match self.take(record.trailer(), record.value())? {
+                    Link::Operand => iter.next(),
+                    end => return Ok(end),
+                }
+            }
+        }
+        let (hash, mut at) = (filter::hash(self.key), self.seq);
+        // Those of the get are of its first hit.
+        let mut stats = ProbeStats::default();
+        while let Some((found, block)) = self.view.version.get(self.key, hash, at, &mut stats)? {
+            match self.take(found.trailer, block.slice(found.value_at, found.value_len))? {
+                Link::Operand => at = seq_of(found.trailer) - 1,
+                end => return Ok(end),
+            }
+        }
+        Ok(Link::Base(None))
+    }
+
     fn take(&mut self, trailer: u64, bytes: &[u8]) -> Result<Link> {
         if self.view.hides(self.key, seq_of(trailer), self.seq) {
             return Ok(Link::Base(None));
@@ -84,7 +108,7 @@ impl Chain<'_> {
         if expiry.is_some_and(|at_ms| at_ms <= self.now_ms) {
             return Ok(Link::Base(None));
         }
-        self.is_passing = expiry.is_some();
+        self.expiry_ms = expiry;
         match Kind::from_u8(kind_of(trailer)) {
             Some(Kind::Merge) => {
                 self.newest = self.newest.max(seq_of(trailer));
@@ -111,7 +135,7 @@ impl Chain<'_> {
         self.reader.env.metrics.add(Counter::operands_read, operands.len() as u64);
         let value = self.keyspace.merging.load().full(self.key, base, &operands)?;
         let (value, newest) = (Value::owned(value), self.newest);
-        Ok(match operands.len() > MANY_OPERANDS && !self.is_passing {
+        Ok(match operands.len() > MANY_OPERANDS && self.expiry_ms.is_none() {
             true => Got::Folded(Box::new(Many { value, newest })),
             false => Got::Value(Some(value)),
         })
@@ -128,31 +152,37 @@ impl Reader {
         seq: SeqNo,
         now_ms: u64,
     ) -> Result<Got> {
-        let (operands, newest, is_passing) = (Vec::new(), 0, false);
-        let reader = self;
-        let mut chain =
-            Chain { reader, keyspace, view, key, seq, now_ms, operands, newest, is_passing };
-        for memtable in view.memtables() {
-            let mut iter = MemtableIter::new(Arc::clone(memtable));
-            iter.seek(key, seek_trailer(seq));
-            while let Some(record) = iter.record().filter(|record| record.key() == key) {
-                match chain.take(record.trailer(), record.value())? {
-                    Link::Operand => iter.next(),
-                    Link::Base(base) => return chain.value(base.as_deref()),
-                    Link::Collected => return Ok(Got::Collected),
-                }
-            }
+        let mut chain = self.chain(keyspace, view, key, seq, now_ms);
+        match chain.walk()? {
+            Link::Base(base) => chain.value(base.as_deref()),
+            Link::Operand => chain.value(None),
+            Link::Collected => Ok(Got::Collected),
         }
-        let (hash, mut at) = (filter::hash(key), seq);
-        // Those of the get are of its first hit.
-        let mut stats = ProbeStats::default();
-        while let Some((found, block)) = view.version.get(key, hash, at, &mut stats)? {
-            match chain.take(found.trailer, block.slice(found.value_at, found.value_len))? {
-                Link::Operand => at = seq_of(found.trailer) - 1,
-                Link::Base(base) => return chain.value(base.as_deref()),
-                Link::Collected => return Ok(Got::Collected),
-            }
-        }
-        chain.value(None)
+    }
+
+    /// When the base of such a value expires.
+    pub(super) fn fold_expiry_ms(
+        &self,
+        keyspace: &KeyspaceCore,
+        view: &View,
+        key: &[u8],
+        seq: SeqNo,
+        now_ms: u64,
+    ) -> Result<Option<u64>> {
+        let mut chain = self.chain(keyspace, view, key, seq, now_ms);
+        chain.walk()?;
+        Ok(chain.expiry_ms)
+    }
+
+    fn chain<'a>(
+        &'a self,
+        keyspace: &'a KeyspaceCore,
+        view: &'a View,
+        key: &'a [u8],
+        seq: SeqNo,
+        now_ms: u64,
+    ) -> Chain<'a> {
+        let (operands, newest, expiry_ms) = (Vec::new(), 0, None);
+        Chain { reader: self, keyspace, view, key, seq, now_ms, operands, newest, expiry_ms }
     }
 }

@@ -133,7 +133,7 @@ impl Keyspace {
         self.write_expiring(key.as_ref(), value.as_ref(), at_ms, options)
     }
 
-    /// Until when a key has its value; `None` if it has none.
+    /// Until when a key has its value, see [`Cursor::expiry`]; `None` if it has none.
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
         self.expiry_by(key.as_ref(), ReadOptions::default())
     }
@@ -148,7 +148,7 @@ impl Keyspace {
         let options = options.with_bounds(Some(key), Some(&behind)).keys_only();
         let mut cursor = self.cursor(options)?;
         cursor.seek(key)?;
-        Ok((cursor.valid() && cursor.key() == key).then(|| cursor.expiry()))
+        (cursor.valid() && cursor.key() == key).then(|| cursor.expiry()).transpose()
     }
 
     /// When a put of now expires by the keyspace's options.

@@ -257,6 +257,17 @@ impl TableReader {
         part
     }
 
+    /// Whether the table may hold a key within its bounds. Asks the filter alone; without a filter
+    /// it may.
+    pub fn may_contain(&self, key: &[u8], hash: u64) -> Result<bool> {
+        let part = self.find_partition(key);
+        if part >= self.slots.len() {
+            return Ok(false);
+        }
+        let partition = self.partition(part)?;
+        Ok(partition.filter.as_ref().is_none_or(|filter| filter.may_contain(hash)))
+    }
+
     /// The newest version of `key` at or below `seek_trailer`, with the block that holds it. `part`
     /// is the partition that may hold the key.
     #[inline]

@@ -477,3 +477,36 @@ fn a_merged_value_does_not_change_under_a_cursor() {
     assert_eq!((cursor.key(), cursor.value()), (&b"k"[..], &b"base,operand"[..]));
     assert_eq!(world.get("k").as_deref(), Some("operand"), "a get has the time of now");
 }
+
+/// `expiry` said that a value which operands had made of one that expires never would, and it
+/// changed when its base was past. The instant of that change is told, wherever the operands lie.
+#[test]
+fn a_merged_value_tells_when_its_base_expires() {
+    let world = World::new(|keyspace| keyspace.merge_operator = "append(,)".into());
+    let store = world.store.as_ref().expect("open");
+    let keyspace = store.default_keyspace();
+    let at = |seconds| Some(Expiry::At(UNIX_EPOCH + Duration::from_secs(seconds)));
+    keyspace.put_with_ttl("k", "a", Duration::from_secs(10)).expect("writes");
+    keyspace.merge("k", "b").expect("merges");
+    keyspace.merge("fresh", "b").expect("merges");
+    for place in ["in memory", "in a table", "folded"] {
+        assert_eq!(keyspace.expiry("k").expect("reads"), at(1010), "{place}");
+        assert_eq!(keyspace.expiry("fresh").expect("reads"), Some(Expiry::Never), "{place}");
+        for is_upward in [true, false] {
+            let mut cursor = keyspace.cursor(ReadOptions::default()).expect("opens");
+            match is_upward {
+                true => cursor.seek("k").expect("seeks"),
+                false => cursor.seek_to_last().expect("seeks"),
+            }
+            assert_eq!((cursor.key(), cursor.value()), (&b"k"[..], &b"a,b"[..]));
+            assert_eq!(Some(cursor.expiry().expect("reads")), at(1010), "{place}");
+        }
+        match place {
+            "in memory" => store.flush().expect("flushes"),
+            _ => store.compact().expect("compacts"),
+        }
+    }
+    world.clock.set(1010);
+    assert_eq!(keyspace.get("k").expect("reads").as_deref(), Some(&b"b"[..]));
+    assert_eq!(keyspace.expiry("k").expect("reads"), Some(Expiry::Never));
+}

@@ -12,5 +12,6 @@ mod merge_operators;
 mod operations;
 mod range_deletes;
 mod range_scenarios;
+mod unlike_ranges;
 mod versions;
 mod write_back;

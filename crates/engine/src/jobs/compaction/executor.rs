@@ -22,6 +22,7 @@ use crate::jobs::cutter::Cutter;
 use crate::jobs::filtering::Filter;
 use crate::jobs::folding::Folding;
 use crate::jobs::liveness::{Liveness, Past, RangeGuard};
+use crate::jobs::neighbours::Neighbours;
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::read::source::{RunIter, Source};
 use crate::table::builder::TableLayout;
@@ -149,7 +150,8 @@ impl Execution<'_> {
         }
         let mut output = self.output(&version, range.lo);
         output.folding = Folding::of(self.keyspace);
-        output.filter = Filter::of(self.keyspace, self.compaction.output_level);
+        let ids = self.compaction.input_ids().collect();
+        output.filter = Filter::of(self.keyspace, &ids, self.compaction.output_level);
         drop(version);
         write_streams(sources, range, output, live, &|| self.check(at))
     }
@@ -246,6 +248,9 @@ impl Execution<'_> {
         let visibility = &self.compactor.visibility;
         let past = Past::now(&self.compactor.catalog.env, visibility);
         let live = Liveness::new(visibility.points(), Some(guard)).with_past(past);
+        let has_operands = self.keyspace.merging.load().is_used();
+        let neighbours = has_operands.then(|| Neighbours::of(version, &ids)).flatten();
+        let live = live.with_neighbours(neighbours);
         // A group whose pointers are written back trusts the tree to hold every range delete.
         let writes_back = self.keyspace.values.load().all().any(|store| store.writes_back);
         let range_guard = (version.range_deletes.is_some() && !writes_back).then(|| {
