@@ -90,6 +90,8 @@ pub(crate) struct KeyspaceCore {
     process: Process,
     /// The last number that a bulk load took. Set under the commit lock.
     pub(crate) last_load: AtomicU64,
+    /// The last of them that has ended. Set before its number is published.
+    ended_load: AtomicU64,
     pub(crate) dead_ranges: DeadRanges,
     /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<Option<Prefixer>>,
@@ -152,6 +154,7 @@ impl KeyspaceCore {
             closed: AtomicBool::new(false),
             process: Process::current(),
             last_load: AtomicU64::new(0),
+            ended_load: AtomicU64::new(0),
             dead_ranges: DeadRanges::default(),
             prefixer: Mutex::new(prefixer),
             merging: ArcSwap::from_pointee(merging),
@@ -261,16 +264,19 @@ impl KeyspaceCore {
         let (active, immutable) = (Arc::clone(&old.active), old.immutable.clone());
         let (version, loaded) = (Arc::clone(&old.version), self.last_load.load(Relaxed));
         self.view.store(Arc::new(View { active, immutable, version, loaded }));
+        self.ended_load.store(loaded, Relaxed);
     }
 
-    /// Whether a bulk load that a reader at `seq` must see came behind the view. The reader got its
-    /// view before its number, so it could see writes behind the load in a memtable, and not the
-    /// load itself. What it needs is a view that was loaded after the number.
+    /// Whether a bulk load may be missing from the view of a reader who got its number after it. The
+    /// reader could see writes behind the load in a memtable, and not the load itself. What it needs
+    /// is a view that was loaded after the number.
+    ///
+    /// The last load that ended decides, not the last that got a number: another may be under way
+    /// beside it. If the last one ended behind the reader's number, one before it may be missing.
     #[inline]
-    pub(crate) fn lacks_load(&self, view: &View, seq: SeqNo) -> bool {
-        // Relaxed: the number that the reader sees was published after this was set.
-        let last = self.last_load.load(Relaxed);
-        last > view.loaded && last <= seq && !seeded!(LoadsMissedInViews)
+    pub(crate) fn lacks_load(&self, view: &View) -> bool {
+        // Relaxed: the number that the reader has was published after its loads ended.
+        self.ended_load.load(Relaxed) > view.loaded && !seeded!(LoadsMissedInViews)
     }
 
     /// Retired value files that nothing can point to any more: no table of `version`, and no

@@ -86,7 +86,7 @@ impl Reader {
         reached!(GetViewLoaded);
         let seq = self.visibility.now();
         reached!(GetBegun);
-        if keyspace.lacks_load(&view, seq) {
+        if keyspace.lacks_load(&view) {
             drop(view);
             return self.get_at(keyspace, key, &self.visibility.snapshot());
         }
@@ -131,7 +131,7 @@ impl Reader {
         // In the order of `get`.
         let view = keyspace.view.load();
         let seq = snapshot.map_or_else(|| self.visibility.now(), Snapshot::seq);
-        if snapshot.is_none() && keyspace.lacks_load(&view, seq) {
+        if snapshot.is_none() && keyspace.lacks_load(&view) {
             drop(view);
             return self.contains(keyspace, key, Some(&self.visibility.snapshot()));
         }
@@ -230,7 +230,7 @@ impl Reader {
     ) -> (Moment, SeqNo) {
         let moment = self.moment(keyspace, given);
         let now = self.visibility.now();
-        if moment.held.is_none() && keyspace.lacks_load(&moment.view, now) {
+        if moment.held.is_none() && keyspace.lacks_load(&moment.view) {
             let snapshot = self.visibility.snapshot();
             return (self.moment(keyspace, Some(&snapshot)), now);
         }

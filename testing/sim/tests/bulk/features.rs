@@ -320,6 +320,68 @@ fn readers_see_a_moment() {
     assert_eq!(&*value, b"loaded,behind it");
 }
 
+/// In the middle of a read: a load of x and a put of y behind it, both done, and another load that
+/// has its number and has not ended. It ends when the sender is dropped.
+fn loads_between(keyspace: &Keyspace, place: Waypoint) -> mpsc::Sender<()> {
+    let (other, (ends, end)) = (keyspace.clone(), mpsc::channel::<()>());
+    seeded::step_in(place, move || {
+        other.bulk_load([("x", "loaded")]).expect("loads");
+        other.put("y", "behind it").expect("puts");
+        let (numbered, is_numbered) = mpsc::channel();
+        thread::spawn(move || {
+            seeded::step_in(Waypoint::LoadNumbered, move || {
+                numbered.send(()).expect("the reader waits");
+                end.recv().expect_err("nothing is sent");
+            });
+            other.bulk_load([("z", "unseen")]).expect("loads");
+        });
+        is_numbered.recv().expect("it comes there");
+    });
+    ends
+}
+
+/// A reader without a snapshot compared its view with the last load that had a number. While a
+/// second load was under way, that number was too large to be seen, and the reader took a view from
+/// before the first load for complete: it saw what was written behind the load, and not the load.
+fn readers_see_a_moment_beside_two_loads() {
+    let fresh = || {
+        let store = open(&MemoryStorage::new());
+        let keyspace = store.default_keyspace().clone();
+        keyspace.bulk_load([("x", "old"), ("y", "old")]).expect("loads");
+        (store, keyspace)
+    };
+    let is_moment = |seen: &[&str]| seen == ["loaded", "behind it"] || seen == ["old", "old"];
+
+    let (_store, keyspace) = fresh();
+    let ends = loads_between(&keyspace, Waypoint::ViewLoaded);
+    let found = all_once(&keyspace);
+    assert!(seeded::has_stepped_in());
+    assert!(is_moment(&found.iter().map(String::as_str).collect::<Vec<_>>()), "{found:?}");
+    drop(ends);
+
+    let (_store, keyspace) = fresh();
+    let ends = loads_between(&keyspace, Waypoint::ViewLoaded);
+    let values = keyspace.multi_get(&["x", "y"]).expect("reads");
+    let seen: Vec<_> =
+        values.iter().flatten().map(|value| String::from_utf8_lossy(value)).collect();
+    assert!(is_moment(&seen.iter().map(|value| &**value).collect::<Vec<_>>()), "{seen:?}");
+    drop(ends);
+
+    let (_store, keyspace) = fresh();
+    let ends = loads_between(&keyspace, Waypoint::GetViewLoaded);
+    let value = keyspace.get("x").expect("reads").expect("is there");
+    assert_eq!(&*value, b"loaded", "the load was done when the get began to look");
+    drop(ends);
+}
+
+#[test]
+fn readers_beside_two_loads_see_a_moment() {
+    readers_see_a_moment_beside_two_loads();
+    assert!(panics(|| {
+        seeded::with(Bug::LoadsMissedInViews, readers_see_a_moment_beside_two_loads);
+    }));
+}
+
 /// The values that one cursor shows.
 fn all_once(keyspace: &Keyspace) -> Vec<String> {
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).expect("text");
