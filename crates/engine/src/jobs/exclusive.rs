@@ -114,6 +114,23 @@ impl Runner {
         self.preparer.run_claimed(claim, || self.compactor.run(keyspace, version, &plan))
     }
 
+    /// Compacts keyspaces each into a single run, and collects the garbage in their value files.
+    /// Some collections write pointers. The tree holds those and the old ones then, so it is
+    /// compacted again.
+    pub(crate) fn compact_whole(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
+        keyspaces.iter().try_for_each(|keyspace| self.compact(keyspace, None))?;
+        let collected = keyspaces.iter().try_for_each(|one| self.collect_all_values(one));
+        self.note_outcome(collected)?;
+        let is_written = |keyspace: &&Arc<KeyspaceCore>| {
+            keyspace.values.load().write_pointers() && keyspace.holds_writes()
+        };
+        let written: Vec<_> = keyspaces.iter().filter(is_written).collect();
+        if !written.is_empty() {
+            self.flush_all()?;
+        }
+        written.into_iter().try_for_each(|keyspace| self.compact(keyspace, None))
+    }
+
     /// Collects as long as that frees something, then returns free slots to the file system.
     pub(crate) fn collect_all_values(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         loop {

@@ -2,7 +2,7 @@
 //! and snapshots span all keyspaces of a store.
 
 use std::cell::Cell;
-use std::ops::RangeBounds;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use runstone_policy::shape::Shape;
 
 use crate::base::error::Result;
 use crate::base::expiry::Expiry;
-use crate::base::key::{KeyspaceId, Kind};
+use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES};
 use crate::base::options::{KeyspaceOptions, WriteOptions};
 use crate::base::threads;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -427,8 +427,7 @@ impl Keyspace {
     /// value files.
     pub fn compact(&self) -> Result<()> {
         self.store.runner.flush_all()?;
-        self.store.runner.compact(&self.inner, None)?;
-        self.store.runner.collect_all_values(&self.inner)
+        self.store.runner.compact_whole(std::slice::from_ref(&self.inner))
     }
 
     /// Flushes the store, and compacts the tables with keys of a range. What was deleted or
@@ -547,13 +546,25 @@ impl Batch {
     }
 }
 
+/// Turns the longest key with a zero behind it, which is too long for a key, into the least key
+/// behind that key. `false` if there is none.
+fn follow_longest(key: &mut Vec<u8>) -> bool {
+    key.pop();
+    while key.pop_if(|last| *last == 0xff).is_some() {}
+    key.last_mut().map(|last| *last += 1).is_some()
+}
+
 /// The first key of a range and the least key behind it (empty if there is none); `None` for an
 /// empty range.
 pub(super) fn range_of<K: AsRef<[u8]>>(
     range: &impl RangeBounds<K>,
 ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let (start, end) = ends_of(range);
-    let start = start.unwrap_or_default();
+    let mut start = start.unwrap_or_default();
+    let is_excluded = matches!(range.start_bound(), Bound::Excluded(_));
+    if is_excluded && start.len() == MAX_KEY_BYTES + 1 && !follow_longest(&mut start) {
+        return Ok(None);
+    }
     let Some(end) = end else { return Ok(Some((start, Vec::new()))) };
     check_order(&start, &end)?;
     Ok((start < end).then_some((start, end)))

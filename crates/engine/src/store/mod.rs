@@ -194,9 +194,7 @@ impl Store {
     /// the garbage in value files.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
-        let all = self.inner.catalog.all();
-        all.iter().try_for_each(|keyspace| self.inner.runner.compact(keyspace, None))?;
-        self.collect_values()
+        self.inner.runner.compact_whole(&self.inner.catalog.all())
     }
 
     /// Runs one job, such as a flush or a compaction, if one is due. With

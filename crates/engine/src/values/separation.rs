@@ -70,6 +70,11 @@ impl ValueFiles {
         self.retired.iter().chain(&self.current)
     }
 
+    /// Whether collections of some of them write pointers.
+    pub(crate) fn write_pointers(&self) -> bool {
+        self.all().any(|file| file.placement == ValuePlacement::Vlog || file.writes_back)
+    }
+
     /// The current file, if it is a log.
     pub(crate) fn log(&self) -> Option<&ValueFile> {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)

@@ -343,3 +343,29 @@ fn space_comes_back() {
         assert_eq!(count(store.default_keyspace()), 0);
     }
 }
+
+/// A range delete refused an excluded start of the longest key, because the least key behind it
+/// was taken to be one byte longer, and no key may be. Reads took it.
+#[test]
+fn ranges_begin_behind_the_longest_key() {
+    let store = open(|_| ());
+    let keyspace = store.default_keyspace();
+    let longest = |last: u8| [&vec![b'm'; (1 << 16) - 2][..], &[last]].concat();
+    let keys = [longest(b'a'), longest(b'b'), longest(0xff), b"n".to_vec()];
+    let after = |key: &Vec<u8>| (Bound::Excluded(key.clone()), Bound::<Vec<u8>>::Unbounded);
+    for (at, key) in keys.iter().enumerate().take(3) {
+        keys.iter().for_each(|key| keyspace.put(key, "v").expect("writes"));
+        let seen = keyspace.range(after(key)).expect("opens").count();
+        keyspace.delete_range(after(key)).expect("deletes");
+        assert_eq!(count(keyspace), at + 1);
+        assert_eq!(seen, keys.len() - at - 1);
+        keyspace.compact_range(after(key)).expect("compacts");
+        keyspace.approximate_count(after(key)).expect("counts");
+    }
+    let last = vec![0xff; (1 << 16) - 1];
+    keyspace.put(&last, "v").expect("writes");
+    keyspace.delete_range(after(&last)).expect("nothing is behind it");
+    assert!(keyspace.get(&last).expect("reads").is_some());
+    let too_long = vec![b'm'; 1 << 16];
+    keyspace.delete_range(after(&too_long)).expect_err("no key is as long");
+}

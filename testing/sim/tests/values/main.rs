@@ -2,3 +2,4 @@
 
 mod beside_threads;
 mod hazards;
+mod smallest;
