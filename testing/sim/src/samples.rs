@@ -66,6 +66,7 @@ pub fn make() -> Vec<Sample> {
         of_files("expiring", expiring, true, Some(expire)),
         of_files("ranges-and-operands", ranges, true, Some(change)),
         of_files("loaded", keyspace("tiering"), true, Some(load)),
+        of_files("edits", keyspace("leveling"), true, Some(edit)),
         of_files("plain", plain.clone(), false, None),
         of_files("log", plain, true, None),
         of_files("prefixes", prefixes, true, None),
@@ -265,6 +266,17 @@ fn expire(store: &Store, state: &mut State) {
             store.flush().expect("memory");
         }
     }
+}
+
+/// Makes a keyspace and drops it, so that the log tells of edits and holds writes to nobody.
+fn edit(store: &Store, state: &mut State) {
+    let passing = store.open_keyspace("passing", None).expect("new");
+    passing.put("gone", "with its keyspace").expect("memory");
+    store.sync().expect("memory");
+    store.drop_keyspace("passing").expect("there");
+    store.put("edited", "behind it").expect("memory");
+    store.sync().expect("memory");
+    state.insert((0, b"edited".to_vec()), b"behind it".to_vec());
 }
 
 /// Loads entries over others and behind all, and a file that also deletes.

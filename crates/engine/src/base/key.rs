@@ -9,6 +9,8 @@ use runstone_policy::shape::range_delete::RangeDelete;
 
 /// Identifies a keyspace inside a store.
 pub type KeyspaceId = u32;
+/// The id that no keyspace has: of records in the log that write to none.
+pub(crate) const NO_KEYSPACE: KeyspaceId = KeyspaceId::MAX;
 
 /// Position of a write in the store's history; 56 bits are used.
 pub type SeqNo = u64;

@@ -174,6 +174,8 @@ counters! {
     deadlocks,
     /// Syncs of the log.
     wal_syncs,
+    /// Valid records of the log that the open did not use, because something before them was gone.
+    log_records_lost,
     /// Nanoseconds that writers were slowed down.
     delayed_ns,
     /// Nanoseconds that writers were stopped.

@@ -82,6 +82,10 @@ pub enum Bug {
     RecordsUnchecked,
     /// The segments that a collection leaves are known in memory only.
     CollectionNotLogged,
+    /// The log does not tell of edits that readers see and no record carries.
+    EditsNotLogged,
+    /// A log that ends before what the manifest calls durable is taken for whole.
+    ShortLogsPass,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
     /// Collection of a log looks up what a compaction has published before the tree points to it.

@@ -47,7 +47,10 @@ impl Catalog {
             log_floor,
             log_start_seq,
         };
-        let all: Vec<Change> = std::iter::once(counters).chain(changes).collect();
+        // Acquire: what was synced by then is durable before the edit is.
+        let synced_seq = self.durable_seq.load(Acquire);
+        let log = Change::Log { synced_seq, next_keyspace: manifest.next_keyspace };
+        let all: Vec<Change> = [counters, log].into_iter().chain(changes).collect();
         manifest.append(&all)
     }
 

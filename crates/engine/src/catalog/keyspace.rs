@@ -267,9 +267,9 @@ impl KeyspaceCore {
         self.ended_load.store(loaded, Relaxed);
     }
 
-    /// Whether a bulk load may be missing from the view of a reader who got its number after it. The
-    /// reader could see writes behind the load in a memtable, and not the load itself. What it needs
-    /// is a view that was loaded after the number.
+    /// Whether a bulk load may be missing from the view of a reader who got its number after it.
+    /// The reader could see writes behind the load in a memtable, and not the load itself. What it
+    /// needs is a view that was loaded after the number.
     ///
     /// The last load that ended decides, not the last that got a number: another may be under way
     /// beside it. If the last one ended behind the reader's number, one before it may be missing.

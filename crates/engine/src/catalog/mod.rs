@@ -16,8 +16,9 @@ pub(crate) mod settle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 
 use crate::base::env::Env;
@@ -27,7 +28,7 @@ use crate::base::options::KeyspaceOptions;
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::table::handle::TableContext;
-use crate::tree::manifest::{KeyspaceState, Manifest, StoreState};
+use crate::tree::manifest::{Current, KeyspaceState, Manifest, StoreState};
 use crate::tree::record::Change;
 use keyspace::KeyspaceCore;
 use keyspaces::{Keyspaces, Unflushed};
@@ -44,6 +45,11 @@ pub(crate) struct ManifestState {
     pub(crate) uid: u64,
     /// The first log segment that recovery would read, and the sequence number of its first record.
     pub(crate) log_start: (u64, SeqNo),
+    /// The manifest that the open found, and how much of it is valid.
+    pub(crate) found: Current,
+    /// The id from which on that manifest knows of no keyspace, not even of a dropped one; 0 if it
+    /// does not say.
+    pub(crate) found_next_keyspace: KeyspaceId,
 }
 
 /// The keyspaces, their tables, and the manifest that names them.
@@ -55,6 +61,9 @@ pub(crate) struct Catalog {
     pub(crate) keyspaces: RwLock<Keyspaces>,
     pub(crate) unflushed: Unflushed,
     pub(crate) manifest: Mutex<ManifestState>,
+    /// Largest sequence number known to survive a power loss. The committer moves it, and edits
+    /// tell it.
+    pub(crate) durable_seq: CachePadded<AtomicU64>,
 }
 
 impl Catalog {
@@ -63,6 +72,7 @@ impl Catalog {
         tables: Arc<TableContext>,
         pool: Arc<ChunkPool>,
         manifest: ManifestState,
+        durable_seq: SeqNo,
     ) -> Catalog {
         Catalog {
             env: Arc::clone(env),
@@ -71,6 +81,7 @@ impl Catalog {
             keyspaces: RwLock::default(),
             unflushed: Unflushed::default(),
             manifest: Mutex::new(manifest),
+            durable_seq: CachePadded::new(AtomicU64::new(durable_seq)),
         }
     }
 
@@ -81,16 +92,6 @@ impl Catalog {
 
     pub(crate) fn find_keyspace(&self, name: &str) -> Option<Arc<KeyspaceCore>> {
         self.keyspaces.read().find(name).cloned()
-    }
-
-    /// The id of no keyspace, now or while this store is open.
-    pub(crate) fn unused_keyspace(&self) -> Result<KeyspaceId> {
-        let mut manifest = self.manifest.lock();
-        let id = manifest.next_keyspace;
-        let none_left =
-            || Error::invalid("there are no ids for keyspaces left", "reopen the store");
-        manifest.next_keyspace = id.checked_add(1).ok_or_else(none_left)?;
-        Ok(id)
     }
 
     /// Removes a keyspace that the manifest no longer names.
@@ -151,12 +152,19 @@ impl Catalog {
             last_seq: manifest.flushed.values().copied().max().unwrap_or(0),
             log_floor: manifest.log_start.0,
             log_start_seq: manifest.log_start.1,
+            log_synced_seq: self.durable_seq.load(Acquire),
+            next_keyspace: manifest.next_keyspace,
             keyspaces: keyspaces.iter().map(|(id, k)| (*id, describe(k))).collect(),
         }
     }
 }
 
 impl ManifestState {
+    /// The manifest, and how much of it is durable; `None` in a store that is opened read-only.
+    pub(crate) fn current(&self) -> Option<Current> {
+        self.log.as_ref().map(Manifest::current)
+    }
+
     /// Appends changes to the manifest. A read-only store has no manifest to append to.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))

@@ -20,6 +20,7 @@ use crate::table::reader::TableReader;
 use crate::tree::manifest::CURRENT;
 use crate::tree::record::{self, BadRecord};
 use crate::wal::batch::take_operation;
+use crate::wal::segments::lost_number;
 
 /// Describes a table, value file, log segment, manifest or `CURRENT` as text. `entries`: also every
 /// entry, record or operation.
@@ -30,7 +31,7 @@ pub fn dump_file(storage: &dyn Storage, name: &str, entries: bool) -> Result<Str
     if number_in(name, "manifest").is_some() {
         return dump_log(storage, name, LogKind::Manifest, dump_manifest_record);
     }
-    if number_in(name, "wal").is_some() {
+    if number_in(name, "wal").is_some() || lost_number(name).is_some() {
         return dump_log(storage, name, LogKind::Wal, |bytes| dump_wal_record(bytes, entries));
     }
     if let Some(number) = number_in(name, "values") {
@@ -141,7 +142,8 @@ fn dump_log(
     let file = storage.open(name, category)?;
     let bytes = file.read_vec(0, file.len()?.min(HEADER_BYTES) as usize)?;
     let decoded = LogHeader::decode(&bytes, kind);
-    let is_of_another = |header: &LogHeader| Some(header.number) != number_in(name, "wal");
+    let number = number_in(name, "wal").or(lost_number(name));
+    let is_of_another = |header: &LogHeader| Some(header.number) != number;
     if kind == LogKind::Wal
         && (bytes.iter().all(|byte| *byte == 0) || decoded.as_ref().is_ok_and(is_of_another))
     {
@@ -188,6 +190,10 @@ fn dump_wal_record(bytes: &[u8], entries: bool) -> String {
     let mut number = || reader.take_varint().unwrap_or(0);
     let (first_seq, unsynced, count) = (number(), number(), number());
     let mut out = format!("  seq {first_seq} count {count} unsynced before {unsynced}\n");
+    if count == 0 {
+        let (manifest, bytes) = (number(), number());
+        return out + &format!("  manifest {manifest} was durable to byte {bytes}\n");
+    }
     while entries && !reader.is_empty() {
         let Ok(operation) = take_operation(&mut reader) else {
             out.push_str("  operation does not decode\n");

@@ -17,7 +17,7 @@ pub(crate) fn dump_values(storage: &dyn Storage, number: u64, records: bool) -> 
     let name = values_name(number);
     let current =
         read_current(storage)?.ok_or_else(|| Error::NotAStore { path: storage.location() })?;
-    let state = read_manifest(storage, current)?;
+    let (state, _) = read_manifest(storage, current)?;
     let mut files = state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
     let layout = files.find(|layout| layout.number == number).ok_or_else(|| {
         Error::invalid(format!("the manifest does not name {name}"), "it will be removed at open")

@@ -130,8 +130,7 @@ impl Runner {
         // A checkpoint limits flushes to those of its moment, and the next ones would pass it.
         let _no_checkpoint = (!seeded!(LoadsBesideCheckpoints)).then(|| checkpoint.lock());
         held.freeze();
-        let marker = self.catalog.unused_keyspace()?;
-        let number = self.committer.number_load(keyspace, marker)?;
+        let number = self.committer.number_load(keyspace)?;
         let seq = number.seq();
         if seeded!(LoadsPublishedFirst) {
             drop(number);
@@ -145,7 +144,11 @@ impl Runner {
         }
         match self.installer.install_load(keyspace, &load.tables, seq) {
             Err(refused @ Error::InvalidArgument { .. }) => Err(refused),
-            installed => self.note_outcome(installed),
+            installed => {
+                // Before the number is published, and so before any write that sees the load.
+                self.committer.log_manifest(&self.catalog.manifest.lock());
+                self.note_outcome(installed)
+            }
         }
     }
 }

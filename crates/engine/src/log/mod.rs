@@ -109,6 +109,14 @@ impl LogHeader {
         })
     }
 
+    /// Whether both copies of the stored form are good.
+    pub fn is_whole(bytes: &[u8], kind: LogKind) -> bool {
+        let copies = bytes.split_at_checked(COPY_BYTES);
+        copies.is_some_and(|(first, second)| {
+            [first, second].iter().all(|copy| LogHeader::decode_copy(copy, kind).is_ok())
+        })
+    }
+
     fn decode_copy(bytes: &[u8], kind: LogKind) -> std::result::Result<LogHeader, BadHeader> {
         let word = |at| u64_at(bytes, at).ok_or(BadHeader::Invalid);
         let covered = bytes.get(..60).ok_or(BadHeader::Invalid)?;

@@ -94,6 +94,8 @@ impl Engine {
         let pinned = keyspaces.values().map(pin).collect();
         let mut state = self.catalog.store_state(&manifest);
         state.keyspaces.retain(|id, _| keyspaces.contains_key(id));
+        // The copy has no log.
+        state.log_synced_seq = 0;
         Some((state, pinned))
     }
 

@@ -1,6 +1,6 @@
 //! The orderly end of a store.
 
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::*;
 
 use crate::base::error::Result;
 use crate::jobs::runner::MOST_FLUSHES;
@@ -31,14 +31,34 @@ impl Engine {
         outcome
     }
 
+    /// Moves the floor behind the log, if no flush has. The manifest says what of the log is
+    /// durable, so a log that is removed must lie below the floor.
+    fn pass_log(&self) -> Result<()> {
+        self.committer.seal_log();
+        let log_start = self.committer.log_floor_without(|_, _| false);
+        let mut manifest = self.catalog.manifest.lock();
+        if manifest.log_start.1 > self.catalog.durable_seq.load(Acquire) || manifest.log.is_none() {
+            return Ok(());
+        }
+        self.catalog.append_edit(&mut manifest, Vec::new(), log_start)?;
+        manifest.log_start = log_start;
+        Ok(())
+    }
+
     fn settle_log(&self) -> Result<()> {
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
+            // So that the flushes move the floor behind it.
+            self.committer.seal_log();
             self.committer.rotate(&keyspaces, |_| true);
             for together in keyspaces.chunks(MOST_FLUSHES) {
                 while self.runner.flusher.flush_oldest(together)? {}
             }
-            self.committer.remove_log();
+            match self.pass_log() {
+                Ok(()) => self.committer.remove_log(),
+                Err(error) if error.is_no_space() => self.committer.leave_log()?,
+                Err(error) => return Err(error),
+            }
         } else {
             self.committer.leave_log()?;
         }

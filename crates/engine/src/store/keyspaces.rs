@@ -83,6 +83,7 @@ impl Engine {
                 // New values go to the same file as before.
                 before.iter().for_each(|store| store.retire(0, 0));
             })?;
+            self.committer.log_manifest(&manifest);
             keyspace.values.store(Arc::new(values));
             *keyspace.prefixer.lock() = prefixer;
             let registered = &self.env.options.merge_operators;
@@ -121,6 +122,7 @@ impl Engine {
         made.values.store(Arc::new(values));
         made.tell_missing_filter(&self.env);
         manifest.next_keyspace += 1;
+        self.committer.log_manifest(&manifest);
         self.catalog.keyspaces.write().insert(Arc::new(made));
         Ok(())
     }
@@ -166,6 +168,7 @@ impl Engine {
             self.note_change_error(&error);
             return Err(error);
         }
+        self.committer.log_manifest(&manifest);
         manifest.flushed.remove(&keyspace.id);
         manifest.log_start = log_start;
         self.catalog.remove_keyspace(&keyspace);

@@ -1,7 +1,8 @@
 //! The store as its users hold it, and how its parts are put together.
 //!
 //! - [`engine`]: the parts of an open store.
-//! - [`open`]: opening; `recovery`: replaying the log. [`close`]: the orderly end.
+//! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: what of it is not used.
+//!   [`close`]: the orderly end.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
 //!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of those.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
@@ -22,6 +23,7 @@ mod ingest;
 mod keyspace;
 mod keyspaces;
 pub mod kv;
+mod lost_log;
 mod metrics;
 mod open;
 mod open_files;

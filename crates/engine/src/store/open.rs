@@ -26,7 +26,7 @@ use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::base::codec::NUMBER_LIMIT;
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
-use crate::base::key::KeyspaceId;
+use crate::base::key::{KeyspaceId, NO_KEYSPACE};
 use crate::base::options::{Background, KeyspaceOptions, Options};
 use crate::base::random;
 use crate::cache::Cache;
@@ -45,7 +45,7 @@ use crate::tree::manifest::{
 use crate::values::file::FIRST_SLOT;
 use crate::wal::recovery::{is_begun, segments};
 use crate::wal::reserve::RESERVE;
-use crate::wal::segments::{Wal, WalFiles, segment_name};
+use crate::wal::segments::{Wal, WalFiles, lost_number, segment_name};
 
 const LOCK_NAME: &str = "LOCK";
 /// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory
@@ -84,15 +84,19 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
         None => find_store(&*storage, &options)?,
     };
     let mut random = options.seed.unwrap_or_else(random::entropy);
-    let mut state = match current {
-        Some(current) => read_manifest(&*storage, current)?,
-        None => new_state(&mut random),
+    let (mut state, found) = match current {
+        Some(current) => {
+            let (state, valid_bytes) = read_manifest(&*storage, current)?;
+            (state, Current { least_bytes: valid_bytes, ..current })
+        }
+        None => (new_state(&mut random), Current::default()),
     };
     apply_options(&mut state, &options)?;
-    let inner = Arc::new(assemble(storage, options, lock, &state, random)?);
+    let read = (&state, found);
+    let inner = Arc::new(assemble(storage, options, lock, read, random)?);
     let inner = match recover(&inner, random) {
         Ok(()) => inner,
-        Err(error) if error.is_no_space() => open_full(inner, &state, random, &error)?,
+        Err(error) if error.is_no_space() => open_full(inner, read, random, &error)?,
         Err(error) => return Err(error),
     };
     finish(inner)
@@ -101,7 +105,7 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
 /// Opens a store for writing on a disk that is full, which the first attempt at a recovery found.
 fn open_full(
     full: Arc<Engine>,
-    state: &StoreState,
+    read: (&StoreState, Current),
     random: u64,
     error: &Error,
 ) -> Result<Arc<Engine>> {
@@ -109,8 +113,8 @@ fn open_full(
     let (storage, options) = (Arc::clone(&full.env.storage), full.env.options.clone());
     // What it holds in memory would be twice there.
     drop(full);
-    spend_reserves(&*storage, state.log_floor)?;
-    let inner = Arc::new(assemble(storage, options, lock, state, random)?);
+    spend_reserves(&*storage, read.0.log_floor)?;
+    let inner = Arc::new(assemble(storage, options, lock, read, random)?);
     recover_in_memory(&inner, random)?;
     inner.env.note_job_error(error);
     Ok(inner)
@@ -170,6 +174,7 @@ pub(super) fn is_own_file(name: &str) -> bool {
         || name == RESERVE
         || name.starts_with(CURRENT)
         || known.iter().any(|extension| number_in(name, extension).is_some())
+        || lost_number(name).is_some()
 }
 
 pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn StorageLock>> {
@@ -211,7 +216,7 @@ fn assemble(
     storage: Arc<dyn Storage>,
     options: Options,
     lock: Box<dyn StorageLock>,
-    state: &StoreState,
+    (state, found): (&StoreState, Current),
     random: u64,
 ) -> Result<Engine> {
     let next_file = state.next_file.max(highest_file(&*storage)? + 1);
@@ -236,8 +241,12 @@ fn assemble(
         next_keyspace: next_keyspace(state)?,
         uid: state.uid,
         log_start: (state.log_floor, state.log_start_seq),
+        found,
+        found_next_keyspace: state.next_keyspace,
     };
-    let catalog = Catalog::new(&env, Arc::clone(&tables), Arc::clone(&pool), manifest);
+    let (tables_of, pool_of, synced_seq) =
+        (Arc::clone(&tables), Arc::clone(&pool), state.log_synced_seq);
+    let catalog = Catalog::new(&env, tables_of, pool_of, manifest, synced_seq);
     for (id, keyspace) in &state.keyspaces {
         let made = KeyspaceCore::open(*id, keyspace, &tables, &pool, options)?;
         if !options.read_only {
@@ -249,13 +258,14 @@ fn assemble(
     Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock))
 }
 
-/// The id for the next keyspace. It may repeat the id of one that was dropped: recovery moves the
-/// log floor behind every record that names the old one, before a new one can be made. Where the
-/// log stays, recovery takes a larger id.
+/// The id for the next keyspace. No id is given out twice.
 fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
     let largest = state.keyspaces.keys().max().copied().unwrap_or(0);
-    let next = largest.checked_add(1);
-    next.ok_or_else(|| Error::corruption("manifest", 0, "a keyspace has the largest id"))
+    let next = largest.saturating_add(1).max(state.next_keyspace);
+    let has_one = next < NO_KEYSPACE;
+    has_one
+        .then_some(next)
+        .ok_or_else(|| Error::corruption("manifest", 0, "a keyspace has the largest id"))
 }
 
 fn table_context(
@@ -326,7 +336,7 @@ mod tests {
             next_keyspace(&state)
         };
         assert!(matches!(add(0), Ok(1)));
-        assert!(matches!(add(u32::MAX - 1), Ok(u32::MAX)));
-        assert!(add(u32::MAX).is_err_and(|error| error.is_corruption()));
+        assert!(matches!(add(u32::MAX - 2), Ok(id) if id == u32::MAX - 1));
+        assert!(add(u32::MAX - 1).is_err_and(|error| error.is_corruption()));
     }
 }

@@ -12,12 +12,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 
 use runstone_policy::shape::Table;
 use runstone_storage::{Category, StorageFile};
 
-use crate::base::error::Result;
-use crate::base::key::{KeyspaceId, Kind, SeqNo, is_delete, pack};
+use crate::base::error::{Error, Result};
+use crate::base::key::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack};
 use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::jobs::flush::write_memtable;
@@ -25,10 +26,11 @@ use crate::jobs::install::flush_edit;
 use crate::log::number_in;
 use crate::memtable::Memtable;
 use crate::store::engine::Engine;
-use crate::tree::manifest::Manifest;
+use crate::store::lost_log::{self, LostLog};
+use crate::tree::manifest::{CURRENT, Manifest, manifest_name};
 use crate::values::separation::Separated;
 use crate::wal::batch::Batch;
-use crate::wal::recovery::{self, LogStart};
+use crate::wal::recovery::{self, LogStart, Recovered};
 use crate::wal::segments::segment_name;
 
 /// A log with more unflushed key and value bytes than this goes to tables.
@@ -56,17 +58,49 @@ struct Replay {
     segments: Vec<(u64, SeqNo)>,
     /// If the log was torn, the segment in which its valid part ends. Those behind it are dropped.
     torn_behind: Option<u64>,
+    lost: LostLog,
+}
+
+/// Compares what the manifest and the log say of each other. Each tells of damage to the end of the
+/// other, where nothing behind the damage does.
+fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
+    let (found, logged) = (inner.catalog.manifest.lock().found, recovered.manifest);
+    if logged > found {
+        let (file, what) = match logged.number > found.number {
+            true => (CURRENT.to_string(), "names an older manifest than the log".to_string()),
+            false => {
+                let what = format!(
+                    "valid to here, but the log says that {} bytes were durable",
+                    logged.least_bytes
+                );
+                (manifest_name(found.number), what)
+            }
+        };
+        return Err(Error::corruption(file, found.least_bytes, what));
+    }
+    // Before a replay ends, this is what the manifest says.
+    let synced_seq = inner.catalog.durable_seq.load(Acquire);
+    if recovered.last_seq < synced_seq && !seeded!(ShortLogsPass) {
+        let what = format!(
+            "the log is valid up to number {}, but the manifest says that {synced_seq} was durable",
+            recovered.last_seq
+        );
+        return Err(Error::corruption(segment_name(recovered.end.0), recovered.end.1, what));
+    }
+    Ok(())
 }
 
 /// Runs steps 3 to 6.
 pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     if inner.env.options.read_only {
         let replay = replay_log(inner, Target::Reading)?;
+        lost_log::tell(&inner.env, &replay.lost);
         return keep_segments(inner, &replay, |_| Ok(()));
     }
     make_base_durable(inner, random)?;
-    let mut new_tables = NewTables::new();
+    let (mut new_tables, mut lost) = (NewTables::new(), LostLog::default());
     let fresh = replay_log(inner, Target::Tables(&mut new_tables)).and_then(|replay| {
+        lost = replay.lost;
         let small = replay.small.filter(|_| new_tables.is_empty());
         if !small.map_or(Ok(false), |small| log_again(inner, &small))? {
             for keyspace in inner.catalog.unflushed.all() {
@@ -82,7 +116,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
         new_tables.values().flatten().for_each(|tables| inner.catalog.discard(tables));
         inner.committer.remove_log();
     })?;
-    begin_manifest(inner, fresh)
+    begin_manifest(inner, fresh, &lost)
 }
 
 /// The same where the disk has no room for tables: the log stays, and what it holds is in memory.
@@ -96,7 +130,7 @@ pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: u64) -> Result<()> 
     }
     let settled = Some(replay.last_seq).filter(|_| !is_kept);
     let fresh = make_first_manifest(inner, &NewTables::new(), settled, random)?;
-    begin_manifest(inner, fresh)
+    begin_manifest(inner, fresh, &replay.lost)
 }
 
 /// Logs what a small log holds again. `false` if there is no room: a table may need less.
@@ -129,11 +163,12 @@ fn keep_retired_files(inner: &Engine) {
 }
 
 /// Puts the first manifest in force, and removes what it does not name.
-fn begin_manifest(inner: &Engine, fresh: Manifest) -> Result<()> {
+fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()> {
     fresh.switch_current()?;
     let bytes = fresh.bytes();
     inner.catalog.manifest.lock().log = Some(fresh);
-    remove_orphans(inner)?;
+    remove_orphans(inner, lost)?;
+    lost_log::tell(&inner.env, lost);
     inner.committer.begin_reserve(bytes);
     Ok(())
 }
@@ -144,7 +179,10 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     let storage = &*inner.env.storage;
     if let Some(last) = replay.torn_behind {
         for number in recovery::segments(storage, last + 1)? {
-            storage.remove(&segment_name(number))?;
+            match replay.lost.segments.contains(&number) {
+                true => lost_log::keep(storage, number)?,
+                false => storage.remove(&segment_name(number))?,
+            }
         }
     }
     keep_segments(inner, replay, |file| file.sync())?;
@@ -191,14 +229,16 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let flushed = inner.catalog.manifest.lock().flushed.clone();
     let keyspaces = inner.catalog.keyspaces.read().clone();
     let mut segments: Vec<(u64, SeqNo)> = Vec::new();
-    let (mut small, mut largest_keyspace) = (Some(Batch::new()), 0);
+    let next_keyspace = inner.catalog.manifest.lock().found_next_keyspace;
+    let mut small = Some(Batch::new());
     let recovered = recovery::replay(&*inner.env.storage, start, |segment, seq, operation| {
         if segments.last().is_none_or(|(last, _)| *last != segment) {
             segments.push((segment, seq));
         }
-        largest_keyspace = operation.keyspace.max(largest_keyspace);
-        // The log may still hold writes to a dropped keyspace.
-        let Some(keyspace) = keyspaces.get(&operation.keyspace) else { return Ok(()) };
+        let Some(keyspace) = keyspaces.get(&operation.keyspace) else {
+            // The log may still hold writes to a dropped keyspace.
+            return check_known(operation.keyspace, next_keyspace, segment, seq);
+        };
         if seq <= flushed.get(&operation.keyspace).copied().unwrap_or(0) {
             return Ok(());
         }
@@ -223,19 +263,29 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
             _ => Ok(()),
         }
     })?;
-    if matches!(target, Target::Memory) {
-        // The log stays, and a new keyspace must not get what it holds of a dropped one.
-        let mut manifest = inner.catalog.manifest.lock();
-        manifest.next_keyspace = manifest.next_keyspace.max(largest_keyspace.saturating_add(1));
-    }
+    check_ends(inner, &recovered)?;
     let last_seq = recovered.last_seq.max(inner.visibility.publisher.visible());
     inner.committer.begin_after(last_seq);
     if recovered.torn {
         tracing::warn!(last_seq, "an unsynced suffix of the log was lost");
     }
-    let torn_behind = recovered.torn.then_some(recovered.last_segment);
+    let lost =
+        LostLog { records: recovered.lost_records, segments: recovered.lost_segments.clone() };
+    let torn_behind = recovered.torn.then_some(recovered.end.0);
     let small = small.filter(|batch| !batch.is_empty());
-    Ok(Replay { last_seq, small, segments, torn_behind })
+    Ok(Replay { last_seq, small, segments, torn_behind, lost })
+}
+
+/// Refuses a write to a keyspace that was never made: the manifest lost the edit that made it.
+fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Result<()> {
+    if id < next || next == 0 || id == NO_KEYSPACE {
+        return Ok(());
+    }
+    let what = format!(
+        "number {seq} in {} writes to keyspace {id}, which no edit has made",
+        segment_name(segment)
+    );
+    Err(Error::corruption("manifest", 0, what))
 }
 
 /// Writes a recovered memtable to tables and puts an empty one in its place.
@@ -296,8 +346,9 @@ fn make_first_manifest(
 }
 
 /// Removes the files that nothing names (P10), but only files whose name has a form of ours. An
-/// orphan that stays takes space and does no other harm, because file numbers are never reused.
-fn remove_orphans(inner: &Engine) -> Result<()> {
+/// orphan that stays takes space and does no other harm, because file numbers are never reused. A
+/// segment of the log whose end was lost is kept under another name.
+fn remove_orphans(inner: &Engine, lost: &LostLog) -> Result<()> {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.log.as_ref().map(Manifest::number);
     let keyspaces = inner.catalog.keyspaces.read();
@@ -315,7 +366,13 @@ fn remove_orphans(inner: &Engine) -> Result<()> {
             (_, Some(number)) => Some(number) != current,
             _ => number_in(name, "wal").is_some_and(|n| !log.contains(&n)) || name == "CURRENT.new",
         };
-        if orphan && let Err(error) = inner.env.storage.remove(name) {
+        let is_lost = number_in(name, "wal").filter(|number| lost.segments.contains(number));
+        let outcome = match is_lost {
+            _ if !orphan => Ok(()),
+            Some(number) => lost_log::keep(&*inner.env.storage, number),
+            None => inner.env.storage.remove(name),
+        };
+        if let Err(error) = outcome {
             tracing::warn!(%error, "a file that is not needed was left behind");
         }
     }

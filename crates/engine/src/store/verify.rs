@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use runstone_policy::shape::Table;
 use runstone_policy::shape::expiry::Expiries;
+use runstone_storage::Category;
 use serde::Serialize;
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, compare, is_delete, kind_of, range_delete, seq_of};
+use crate::catalog::ManifestState;
 use crate::format::filter;
+use crate::log::{HEADER_BYTES, LogHeader, LogKind};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::cursor::ReadOptions;
 use crate::store::Keyspace;
@@ -17,7 +20,8 @@ use crate::store::engine::Engine;
 use crate::table::handle::TableHandle;
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
-use crate::tree::manifest::{Current, read_current, read_manifest};
+use crate::tree::manifest::{Current, manifest_name, read_current, read_manifest};
+use crate::wal::segments::segment_name;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -29,6 +33,9 @@ pub struct VerifyReport {
     /// Entries that no table holds yet. They are in memory, and after a crash in the log, which is
     /// checked whole at open.
     pub log_entries: u64,
+    /// Valid records of the log that this open did not use, because something before them was gone.
+    /// A power loss leaves such an end, so it is no damage.
+    pub lost_records: u64,
     /// Records of value files read.
     pub records: u64,
     /// Bytes of those tables and records.
@@ -58,7 +65,8 @@ impl Engine {
     /// Damage goes into the report; other errors end the walk.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
         self.env.check_caller()?;
-        let mut report = VerifyReport::default();
+        let lost_records = self.env.metrics.counters().log_records_lost;
+        let mut report = VerifyReport { lost_records, ..VerifyReport::default() };
         // Takes the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
         let manifest = self.catalog.manifest.lock();
         // The store knows how long its manifest is, even if nothing there says so any more.
@@ -70,8 +78,9 @@ impl Engine {
             }
             None => Err(Error::corruption("CURRENT", 0, "the file is missing")),
         });
-        drop(manifest);
         report.note(read)?;
+        report.note(self.verify_headers(&manifest))?;
+        drop(manifest);
         let keyspaces = self.catalog.keyspaces.read().clone();
         for keyspace in keyspaces.values() {
             let view = keyspace.view.load_full();
@@ -101,6 +110,34 @@ impl Engine {
             }
         }
         Ok(report)
+    }
+}
+
+impl Engine {
+    /// Checks both copies of the headers of the manifest and of the log: one that is damaged lets
+    /// the file be read, and the next damage would not.
+    fn verify_headers(&self, manifest: &ManifestState) -> Result<()> {
+        let number = manifest.current().unwrap_or(manifest.found).number;
+        let log = self.committer.segment_numbers().into_iter();
+        let log = log.map(|number| (segment_name(number), Category::Wal, LogKind::Wal));
+        let own = (manifest_name(number), Category::Manifest, LogKind::Manifest);
+        for (name, category, kind) in log.chain([own]) {
+            let file = match self.env.storage.open(&name, category) {
+                Ok(file) => file,
+                // A flush has retired it meanwhile.
+                Err(error) if error.is_not_found() && kind == LogKind::Wal => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let bytes = file.read_vec(0, file.len()?.min(HEADER_BYTES) as usize)?;
+            if LogHeader::decode(&bytes, kind).is_ok() && !LogHeader::is_whole(&bytes, kind) {
+                return Err(Error::corruption(
+                    name,
+                    0,
+                    "one of two copies of the header is damaged",
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -81,6 +81,10 @@ pub struct StoreState {
     pub log_floor: u64,
     /// Sequence number of the first record of that segment.
     pub log_start_seq: SeqNo,
+    /// Everything up to this number was durable, in tables or in the log.
+    pub log_synced_seq: SeqNo,
+    /// Every keyspace that was ever made has a smaller id; 0 where no record says so.
+    pub next_keyspace: KeyspaceId,
     /// Keyspaces by id.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
 }
@@ -96,7 +100,14 @@ impl StoreState {
                 self.log_floor = *log_floor;
                 self.log_start_seq = *log_start_seq;
             }
+            Change::Log { synced_seq, next_keyspace } => {
+                self.log_synced_seq = self.log_synced_seq.max(*synced_seq);
+                self.next_keyspace = self.next_keyspace.max(*next_keyspace);
+            }
             Change::Keyspace { id, name, options } => {
+                if self.next_keyspace > 0 {
+                    self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
+                }
                 let fresh = || KeyspaceState::new(String::new(), String::new());
                 let entry = self.keyspaces.entry(*id).or_insert_with(fresh);
                 entry.name.clone_from(name);
@@ -149,6 +160,7 @@ impl StoreState {
                 log_floor: self.log_floor,
                 log_start_seq: self.log_start_seq,
             },
+            Change::Log { synced_seq: self.log_synced_seq, next_keyspace: self.next_keyspace },
         ];
         for (id, keyspace) in &self.keyspaces {
             changes.push(Change::Keyspace {
@@ -363,7 +375,7 @@ impl Manifest {
         !self.broken && self.synced_to >= self.named_bytes + NAMED_STEP_BYTES
     }
 
-    /// What `CURRENT` would say now. The file was read to its end before, or written by this.
+    /// What `CURRENT` would say now: the edits up to here are durable.
     pub fn current(&self) -> Current {
         Current { number: self.number, least_bytes: self.synced_to }
     }
@@ -375,7 +387,7 @@ impl Manifest {
 }
 
 /// The content of `CURRENT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Current {
     /// Number of the manifest in force.
     pub number: u64,
@@ -415,8 +427,9 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
-/// Reads a manifest to its end. A torn last record is ignored, because it was never acknowledged.
-pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<StoreState> {
+/// Reads a manifest to its end, and returns with its state how many bytes of it are valid. A torn
+/// last record is ignored, because it was never acknowledged.
+pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, u64)> {
     let Current { number, least_bytes } = current;
     let name = manifest_name(number);
     let file = storage.open(&name, Category::Manifest).map_err(|error| {
@@ -450,7 +463,7 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<StoreSta
                     let what = format!("valid to here, but {least_bytes} bytes were written");
                     return Err(Error::corruption(name, offset, what));
                 }
-                return Ok(state);
+                return Ok((state, offset));
             }
         }
     }

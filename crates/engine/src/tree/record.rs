@@ -12,6 +12,9 @@
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
 //!            10 edit and 11 whole shape of tables with range deletes: as 5 and 6, and behind each
 //!            table its range deletes (`format/properties.rs`)
+//!            12 edit and 13 whole shape of tables with entries that expire: as 10 and 11, and
+//!            behind the range deletes of each table its expiries
+//!            14 log: synced seq, next keyspace id
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch
 //! ```
@@ -45,6 +48,8 @@ const EXTENDED_SHAPE: u64 = 11;
 /// The same with expiries behind the range deletes.
 const EXPIRING_EDIT: u64 = 12;
 const EXPIRING_SHAPE: u64 = 13;
+/// What the manifest knows of the log.
+const LOG: u64 = 14;
 
 /// What a record tells of its tables beyond what every record tells. A record has the least form
 /// that holds all of its tables, so that older releases read what they can.
@@ -93,9 +98,17 @@ pub enum Change {
         /// Sequence number of the first record of segment `log_floor`.
         log_start_seq: SeqNo,
     },
+    /// What the log must hold, and may hold: a log that lacks the one or goes beyond the other is
+    /// damaged, or the manifest is.
+    Log {
+        /// Everything up to this number was durable when the record was written.
+        synced_seq: SeqNo,
+        /// Every keyspace that was ever made has a smaller id.
+        next_keyspace: KeyspaceId,
+    },
     /// A keyspace was made, or its options changed.
     Keyspace {
-        /// Its id. It is reused only when the log needs no record of the dropped keyspace any more.
+        /// Its id. No other keyspace of the store ever gets it.
         id: KeyspaceId,
         /// Its name.
         name: String,
@@ -226,6 +239,11 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_varint(out, u64::from(*id));
             put_varint(out, *number);
             9
+        }
+        Change::Log { synced_seq, next_keyspace } => {
+            put_varint(out, *synced_seq);
+            put_varint(out, u64::from(*next_keyspace));
+            LOG
         }
     }
 }
@@ -388,6 +406,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
         7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
         8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
+        LOG => Change::Log { synced_seq: take_number(body)?, next_keyspace: take_u32(body)? },
         _ => return Err(BadRecord::Newer),
     })
 }

@@ -19,20 +19,28 @@ use crate::base::key::{MAX_SEQ, SeqNo};
 use crate::log::{
     BadHeader, HEADER_BYTES, LogHeader, LogKind, LogReader, Next, newer_format, number_in,
 };
+use crate::tree::manifest::Current;
 use crate::wal::batch::{Operation, take_operation};
 use crate::wal::segments::segment_name;
 
 /// The result of a replay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Largest sequence number replayed; 0 if none was.
     pub last_seq: SeqNo,
     /// Records replayed.
     pub records: u64,
-    /// Whether an unsynced suffix was dropped.
+    /// Where the valid part of the log ends: segment and offset.
+    pub end: (u64, u64),
+    /// Whether there are valid records behind that end: an unsynced suffix of the log, which is not
+    /// used.
     pub torn: bool,
-    /// The segment in which the valid part of the log ends.
-    pub last_segment: u64,
+    /// Those of them that hold writes.
+    pub lost_records: u64,
+    /// The segments that hold them.
+    pub lost_segments: Vec<u64>,
+    /// The last manifest, and how much of it was durable, that a record tells of.
+    pub manifest: Current,
 }
 
 /// A decoded record head.
@@ -76,11 +84,17 @@ pub fn replay(
         while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
             let (head, mut operations) = decode_head(&bytes, number, offset)?;
             if head.first_seq != recovered.last_seq + 1 {
-                let end = end.unwrap_or((number, HEADER_BYTES - 1));
-                judge(storage, end, recovered.last_seq + 1)?;
+                recovered.end = end.unwrap_or((number, HEADER_BYTES - 1));
+                judge(storage, &mut recovered)?;
                 recovered.torn = true;
-                recovered.last_segment = end.0;
                 return Ok(recovered);
+            }
+            if head.count == 0 {
+                let manifest = take_manifest(&mut operations).filter(|_| operations.is_empty());
+                let manifest = manifest.ok_or_else(|| damaged(number, offset, "does not decode"));
+                recovered.manifest = recovered.manifest.max(manifest?);
+                end = None;
+                continue;
             }
             for seq in head.first_seq..head.first_seq + head.count {
                 let operation = take_operation(&mut operations)
@@ -95,9 +109,8 @@ pub fn replay(
             end = None;
         }
     }
-    let end = end.unwrap_or((start.segment, HEADER_BYTES - 1));
-    recovered.torn = judge(storage, end, recovered.last_seq + 1)?;
-    recovered.last_segment = end.0;
+    recovered.end = end.unwrap_or((start.segment, HEADER_BYTES - 1));
+    judge(storage, &mut recovered)?;
     Ok(recovered)
 }
 
@@ -110,30 +123,40 @@ fn step(reader: &mut LogReader, number: u64, end: &mut Option<(u64, u64)>) -> Re
     Ok(next)
 }
 
-/// Looks for valid records behind the end of the valid part. `Ok(true)` means that there are some
-/// and an unsynced suffix was lost, `Ok(false)` that there are none. Corruption is an error.
-fn judge(storage: &dyn Storage, (number, offset): (u64, u64), expected: SeqNo) -> Result<bool> {
-    let mut later = 0u64;
+/// Counts the valid records behind the end of the valid part: an unsynced suffix was lost. It is
+/// corruption if one of them says that what is missing was synced.
+fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
+    let ((number, offset), expected) = (recovered.end, recovered.last_seq + 1);
+    let (mut later, mut lost) = (0u64, 0);
     let mut durable = 0;
     for segment in segments(storage, number)? {
         let Some(mut reader) = open_segment(storage, segment)? else { continue };
+        let before = lost;
         let from = if segment == number { offset } else { HEADER_BYTES - 1 };
         reader.scan_after(from, |_, bytes| {
             // A first fragment may hold less than the record, but always its head.
-            if let Some(head) = take_head(&mut Reader::new(bytes))
-                && head.first_seq >= expected
-            {
+            let mut reader = Reader::new(bytes);
+            let Some(head) = take_head(&mut reader) else { return };
+            if head.count == 0 {
+                // It is true wherever it lies.
+                let manifest = take_manifest(&mut reader).unwrap_or_default();
+                recovered.manifest = recovered.manifest.max(manifest);
+            }
+            if head.first_seq >= expected {
                 later += 1;
+                lost += u64::from(head.count > 0);
                 durable = durable.max(head.durable_seq);
             }
         })?;
+        recovered.lost_segments.extend((lost > before).then_some(segment));
     }
     if later > 0 && durable >= expected {
         let what =
             format!("record {expected} is damaged or missing, and {later} valid ones follow it");
         return Err(damaged(number, offset, what));
     }
-    Ok(later > 0)
+    (recovered.torn, recovered.lost_records) = (later > 0, lost);
+    Ok(())
 }
 
 /// Whether a segment was begun under its name. One that was not holds no record and may go.
@@ -173,8 +196,14 @@ fn take_head(reader: &mut Reader<'_>) -> Option<Head> {
     let unsynced = reader.take_varint().ok()?;
     let count = reader.take_varint().ok()?;
     let durable_seq = first_seq.checked_sub(1)?.checked_sub(unsynced)?;
-    let fits = count >= 1 && first_seq.checked_add(count)? <= MAX_SEQ;
+    let fits = first_seq.checked_add(count)? <= MAX_SEQ;
     fits.then_some(Head { first_seq, durable_seq, count })
+}
+
+/// What a record without operations tells.
+fn take_manifest(reader: &mut Reader<'_>) -> Option<Current> {
+    let (number, least_bytes) = (reader.take_varint().ok()?, reader.take_varint().ok()?);
+    Some(Current { number, least_bytes })
 }
 
 fn damaged(number: u64, offset: u64, what: impl Into<String>) -> Error {

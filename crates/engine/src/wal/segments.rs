@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! record := first_seq varint | unsynced varint | count varint | operation*
+//! edits  := first_seq varint | unsynced varint | 0 varint | manifest varint | durable bytes varint
 //! ```
 //!
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
 //! record was written. Recovery uses it: damage below a number that a later record calls synced is
 //! corruption; damage above it can be what a power loss leaves behind. What a flush made durable
-//! counts as synced once the log needs it no more. A store that is closed in order flushes its
+//! counts as synced once the log needs it no more. A record without operations takes no number: it
+//! says which edits of which manifest are durable. A store that is closed in order flushes its
 //! memtables and leaves no log behind.
 //!
 //! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
@@ -31,7 +33,7 @@ use crate::base::key::SeqNo;
 use crate::base::options::{MIN_SEGMENT_BYTES, READY_SEGMENTS, WalMode};
 use crate::base::threads::{self, Bell};
 use crate::cache::{Cache, Reservation};
-use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, PreparedRecord};
+use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, PreparedRecord, number_in};
 use crate::wal::reserve::Reserve;
 
 /// The number of files that are kept for coming segments. Their pages are in the page cache and
@@ -47,6 +49,16 @@ const HEAD_BYTES: usize = 30;
 /// File name of a segment.
 pub fn segment_name(number: u64) -> String {
     format!("{number:06}.wal")
+}
+
+/// File name of a segment that no store uses, kept because a replay could not use its end.
+pub fn lost_name(number: u64) -> String {
+    format!("lost-{}", segment_name(number))
+}
+
+/// The number in such a name.
+pub fn lost_number(name: &str) -> Option<u64> {
+    number_in(name.strip_prefix("lost-")?, "wal")
 }
 
 /// The files that segments are made from. The writer and the job that prepares spares share them.
@@ -468,7 +480,7 @@ impl Wal {
         [first_seq, unsynced, count].into_iter().for_each(|n| put_wide_varint(&mut head, n));
         large.record.finish(LogKind::Wal, &head)?;
         large.is_appended = true;
-        self.seal_current();
+        self.seal();
         self.segments.push_back(Segment {
             number,
             first_seq,
@@ -546,7 +558,7 @@ impl Wal {
         let header = LogHeader { number, id: self.next_id() };
         let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
             .inspect_err(|_| self.files.leave(&segment_name(number)))?;
-        self.seal_current();
+        self.seal();
         self.writer = Some(writer);
         self.current = Some(taken);
         self.segments.push_back(Segment {
@@ -573,8 +585,9 @@ impl Wal {
         self.segments.iter().map(|segment| segment.number).collect()
     }
 
-    /// Seals the current segment. It does nothing slow, because the commit lock is held.
-    fn seal_current(&mut self) {
+    /// Seals the current segment, so that the next record begins another. It does nothing slow,
+    /// because the commit lock is held.
+    pub fn seal(&mut self) {
         if let (Some(writer), Some(segment)) = (self.writer.take(), self.segments.back_mut()) {
             segment.unsynced = Some(Arc::clone(writer.file()));
             segment.mapping = self.current.take();

@@ -17,7 +17,7 @@
 //! whatever a reader saw survives a crash of the process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Instant;
 
 use arc_swap::Guard;
@@ -77,8 +77,6 @@ pub(crate) struct Committer {
     cache: Arc<Cache>,
     pub(super) wal_files: Arc<WalFiles>,
     pub(super) state: CachePadded<Mutex<CommitState>>,
-    /// Largest sequence number known to survive a power loss.
-    pub(super) durable_seq: CachePadded<AtomicU64>,
     /// Set when the log passes a limit; the writer that does something about it clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
@@ -157,7 +155,6 @@ impl Committer {
                 wal,
                 last_segment: 0,
             })),
-            durable_seq: CachePadded::new(AtomicU64::new(last_seq)),
             log_too_long: AtomicBool::new(false),
             syncer: Syncer::default(),
             large: Mutex::new(()),
@@ -364,7 +361,7 @@ impl Committer {
     #[inline(always)]
     pub(super) fn append_to_log(&self, state: &mut CommitState, batch: &Batch) -> Result<u64> {
         let first_seq = state.next_seq;
-        let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
+        let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
         let operations = batch.encoded();
         match state.wal.append(first_seq, unsynced, batch.len(), operations) {
             Err(error) if error.is_no_space() && batch.only_deletes() => {

@@ -61,7 +61,7 @@ impl Committer {
         let mut state = lock()?;
         self.env.check_not_stopped()?;
         let first_seq = self.next_number(&state, batch, keyspaces)?;
-        let unsynced = first_seq - 1 - self.durable_seq.load(Relaxed);
+        let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
         let appended = state.wal.append_large(&mut large, (first_seq, unsynced, batch.len()));
         let (segment, passed_over) = match appended {
             Ok(appended) => appended,

@@ -2,8 +2,8 @@
 //! is written elsewhere (`jobs/load.rs`).
 //!
 //! The log has no entry of a load, but each number has a place in it: recovery takes a number that
-//! is missing for a lost record. So the load's number is that of a record with one operation, on a
-//! keyspace that does not exist, which replays pass over as they do writes to one that was dropped.
+//! is missing for a lost record. So the load's number is that of a record with one operation, on no
+//! keyspace, which replays pass over as they do writes to one that was dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::MutexGuard;
 
 use crate::base::error::Result;
-use crate::base::key::{KeyspaceId, Kind, SeqNo};
+use crate::base::key::{Kind, NO_KEYSPACE, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
@@ -44,14 +44,10 @@ impl Drop for LoadNumber<'_> {
 
 impl Committer {
     /// Takes the next number for a load into a keyspace, and puts an empty memtable in the place of
-    /// the active one, so that older and newer writes are apart. `marker` is the id of no keyspace.
-    pub(crate) fn number_load(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        marker: KeyspaceId,
-    ) -> Result<LoadNumber<'_>> {
+    /// the active one, so that older and newer writes are apart.
+    pub(crate) fn number_load(&self, keyspace: &Arc<KeyspaceCore>) -> Result<LoadNumber<'_>> {
         let mut batch = Batch::new();
-        batch.push(Kind::Put, marker, &[], &[])?;
+        batch.push(Kind::Put, NO_KEYSPACE, &[], &[])?;
         let alone = std::slice::from_ref(keyspace);
         let fresh = Arc::new(self.catalog.new_memtable(&keyspace.options.load(), None));
         let one_at_a_time = self.loading.lock();

@@ -7,9 +7,11 @@ use std::time::Instant;
 
 use runstone_storage::Category;
 
+use crate::base::codec::put_varint;
 use crate::base::error::{Error, Result};
 use crate::base::key::{SeqNo, pack};
 use crate::base::metrics::Counter;
+use crate::catalog::ManifestState;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::memtable::Memtable;
 use crate::wal::batch::Batch;
@@ -28,7 +30,7 @@ impl Committer {
         if seeded!(AcknowledgedBeforeSync) {
             return Ok(());
         }
-        let is_durable = || self.durable_seq.load(Acquire) >= seq;
+        let is_durable = || self.catalog.durable_seq.load(Acquire) >= seq;
         let sync = || {
             // A sync that panics counts as failed, or those who wait for it would wait for ever.
             let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log()));
@@ -52,7 +54,7 @@ impl Committer {
         self.env.storage.check_owner()?;
         work.run(&*self.env.storage)?;
         self.state.lock().wal.synced(&work);
-        self.durable_seq.fetch_max(through, AcqRel);
+        self.catalog.durable_seq.fetch_max(through, AcqRel);
         self.env.metrics.add(Counter::wal_syncs, 1);
         self.env.metrics.sync_ns.record(started.elapsed());
         Ok(())
@@ -87,7 +89,7 @@ impl Committer {
             let wal = &mut self.state.lock().wal;
             let obsolete = wal.take_obsolete(floor);
             if let Some(start_seq) = wal.start_seq() {
-                self.durable_seq.fetch_max(start_seq - 1, AcqRel);
+                self.catalog.durable_seq.fetch_max(start_seq - 1, AcqRel);
             }
             obsolete
         };
@@ -200,6 +202,33 @@ impl Committer {
         self.begin_after(first_seq + batch.len() - 1);
     }
 
+    /// Logs which edits of the manifest are durable. The log says nothing of an edit that readers
+    /// see and no record carries: a load, or a keyspace that was made, changed or dropped. If the
+    /// end of the manifest is damaged, this record tells that something is missing, wherever a
+    /// later write survives. Called before anything that follows from the edit can be logged.
+    ///
+    /// It is evidence, and no part of the edit: without room for it the edit holds as well.
+    pub(crate) fn log_manifest(&self, manifest: &ManifestState) {
+        let Some(current) = manifest.current().filter(|_| !seeded!(EditsNotLogged)) else { return };
+        let mut bytes = Vec::new();
+        put_varint(&mut bytes, current.number);
+        put_varint(&mut bytes, current.least_bytes);
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        let first_seq = state.next_seq;
+        let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
+        if let Err(error) = state.wal.append(first_seq, unsynced, 0, &bytes) {
+            tracing::debug!(%error, "the length of the manifest was not logged");
+        }
+    }
+
+    /// Ends the current segment. A floor of the log that is taken now may lie behind it.
+    pub(crate) fn seal_log(&self) {
+        self.state.lock().wal.seal();
+    }
+
     /// Makes the log durable and leaves it for the next open. Only files without records go.
     pub(crate) fn leave_log(&self) -> Result<()> {
         self.sync_all()?;
@@ -230,7 +259,7 @@ impl Committer {
     /// Begins after a replay of the log: everything up to `last_seq` is visible and durable.
     pub(crate) fn begin_after(&self, last_seq: SeqNo) {
         self.visibility.publisher.set_visible(last_seq);
-        self.durable_seq.store(last_seq, Release);
+        self.catalog.durable_seq.store(last_seq, Release);
         self.state.lock().next_seq = last_seq + 1;
     }
 }

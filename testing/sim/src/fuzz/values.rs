@@ -86,6 +86,8 @@ fn state(uid: u64, layout: &Layout) -> StoreState {
         last_seq: LOG_START_SEQ - 1,
         log_floor: 2,
         log_start_seq: LOG_START_SEQ,
+        log_synced_seq: 0,
+        next_keyspace: 1,
         keyspaces: [(0, keyspace)].into(),
     }
 }

@@ -116,6 +116,10 @@ fn second_opinion(records: &[Part<'_>]) -> Said {
             let was_synced = later.iter().any(|(seq, unsynced, _)| seq - 1 - unsynced >= expected);
             return (!was_synced).then_some((operations, true));
         }
+        if count == 0 {
+            // A manifest and its durable bytes.
+            let (_number, _bytes) = (varint(&mut rest)?, varint(&mut rest)?);
+        }
         for seq in first_seq..first_seq + count {
             operations.push(operation(&mut rest, seq)?);
         }
@@ -129,10 +133,7 @@ fn second_opinion(records: &[Part<'_>]) -> Said {
 /// First number, unsynced ones before it, count.
 fn head(rest: &mut &[u8]) -> Option<(u64, u64, u64)> {
     let (first_seq, unsynced, count) = (varint(rest)?, varint(rest)?, varint(rest)?);
-    let fits = first_seq >= 1
-        && unsynced < first_seq
-        && count >= 1
-        && first_seq.checked_add(count)? < 1 << 56;
+    let fits = first_seq >= 1 && unsynced < first_seq && first_seq.checked_add(count)? < 1 << 56;
     fits.then_some((first_seq, unsynced, count))
 }
 

@@ -1,6 +1,7 @@
 //! Changed bytes: reads report them or show the right data (P6).
 
 mod checksums;
+mod ends;
 mod every_byte;
 mod samples;
 mod synced;

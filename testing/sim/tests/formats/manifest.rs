@@ -10,6 +10,8 @@ pub struct Store {
     pub uid: u64,
     pub log_floor: u64,
     pub log_start_seq: u64,
+    pub log_synced_seq: u64,
+    pub next_keyspace: u64,
     pub keyspaces: BTreeMap<u64, Keyspace>,
     /// Every tag that was met.
     pub tags: BTreeSet<u64>,
@@ -133,6 +135,11 @@ impl Store {
             9 => {
                 let keyspace = self.keyspace(body);
                 keyspace.values.remove(&body.varint()).expect("is there");
+            }
+            14 => {
+                self.log_synced_seq = self.log_synced_seq.max(body.varint());
+                self.next_keyspace = body.varint();
+                assert!(self.keyspaces.keys().all(|id| *id < self.next_keyspace));
             }
             _ => panic!("tag {tag}"),
         }

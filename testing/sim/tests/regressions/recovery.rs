@@ -369,7 +369,9 @@ fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
     let store = open(&left).expect("opens");
     assert_eq!(names(&left, ".table"), before);
     (0..3000u32).for_each(|k| assert!(store.get(k.to_be_bytes()).expect("reads").is_some(), "{k}"));
-    let refused = store.put("more", "").expect_err("the disk is full");
+    // Where callers run the jobs, a write that finds room goes through.
+    let refused = (0..3000u32).find_map(|k| store.put(k.to_be_bytes(), [7; 1000]).err());
+    let refused = refused.expect("the disk is full");
     assert!(refused.is_no_space(), "{refused}");
 }
 
@@ -516,10 +518,11 @@ fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
     store.put("key", vec![7; 200_000]).expect("puts");
     let before = names(&storage, ".wal");
     let (at_op, category) = (storage.ops(), Some(Category::Wal));
-    storage.inject(Fault { at_op, kind: FaultKind::Eio, sticky: false, category });
+    storage.inject(Fault { at_op, kind: FaultKind::FailedRemove, sticky: false, category });
     store.drop_keyspace("gone").expect("drops");
     assert_eq!(storage.fired().len(), 1);
-    assert_eq!(names(&storage, ".wal"), before);
+    let after = names(&storage, ".wal");
+    assert!(before.iter().all(|name| after.contains(name)), "{before:?}, {after:?}");
     store.put("still", "writable").expect("puts");
     let left = storage.process_crash();
     let store = open(&left).expect("P8");
@@ -527,11 +530,11 @@ fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
     assert!(names(&left, ".wal").is_empty(), "P10");
 }
 
-/// A keyspace gets the id of one that was dropped before the last open and whose writes are still
-/// in the log. None of those writes may reach the new keyspace, wherever the process dies or the
-/// power goes.
+/// A keyspace got the id of one that was dropped before the last open and whose writes were still
+/// in the log. None of those may reach a new keyspace, wherever the process dies or the power
+/// goes; now no id is given out twice.
 #[test]
-fn a_keyspace_with_the_id_of_a_dropped_one_begins_empty() {
+fn a_keyspace_made_after_one_was_dropped_begins_empty() {
     for step in 0.. {
         let storage = SimStorage::new(1);
         let store = open(&storage).expect("opens");
@@ -549,7 +552,7 @@ fn a_keyspace_with_the_id_of_a_dropped_one_begins_empty() {
         left = if step % 2 == 0 { left.power_cut(step).0 } else { left.process_crash() };
         let store = open(&left).expect("P8");
         let made = store.open_keyspace("made", None).expect("new");
-        assert_eq!(made.id(), gone.id(), "what this test is about");
+        assert_ne!(made.id(), gone.id(), "what this test is about");
         made.put("new", "value").expect("puts");
         store.sync().expect("syncs");
         for left in [left.process_crash(), left.power_cut(step).0] {

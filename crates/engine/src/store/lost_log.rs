@@ -1,0 +1,71 @@
+//! What a crash left of the log behind a gap. It is not used: it was not synced, and what should
+//! lie before it is gone (P2). An ordinary power loss looks like a flipped bit in an unsynced log,
+//! so it is no error. But whoever lost 20,000 records to one bit wants to know, and to have them.
+//!
+//! So an open for writing keeps the segments, renamed to `lost-NNNNNN.wal`, tells the listener, and
+//! counts the records. `dump` reads such a file. All of them together take [`MOST_BYTES`] at most:
+//! the oldest go first. A checkpoint leaves them out, and only `destroy` and newer ones remove
+//! them.
+
+use std::sync::Arc;
+
+use runstone_storage::Storage;
+
+use crate::base::env::Env;
+use crate::base::event::Event;
+use crate::base::metrics::Counter;
+use crate::wal::segments::{lost_name, lost_number, segment_name};
+
+/// Most bytes of all files that are kept: eight usual segments.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// What a replay did not use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LostLog {
+    /// Valid records behind the gap.
+    pub(super) records: u64,
+    /// The segments that hold them, ascending.
+    pub(super) segments: Vec<u64>,
+}
+
+/// Keeps a segment that the store needs no more.
+pub(super) fn keep(storage: &dyn Storage, number: u64) -> runstone_storage::Result<()> {
+    storage.rename(&segment_name(number), &lost_name(number))
+}
+
+/// Removes the oldest kept segments until the others take little enough, and tells what this open
+/// lost. A file that stays against the rule is no reason not to open.
+pub(super) fn tell(env: &Arc<Env>, lost: &LostLog) {
+    if lost.records == 0 {
+        return;
+    }
+    let kept = match env.options.read_only {
+        true => Ok(Vec::new()),
+        false => shorten(&*env.storage),
+    };
+    let mut kept = kept.unwrap_or_else(|error| {
+        tracing::warn!(%error, "lost segments of the log were not looked through");
+        Vec::new()
+    });
+    kept.retain(|name| lost_number(name).is_some_and(|number| lost.segments.contains(&number)));
+    env.metrics.add(Counter::log_records_lost, lost.records);
+    let records = lost.records;
+    tracing::warn!(records, ?kept, "records of the log behind a gap are not used");
+    env.emit(|| Event::LogEndLost { records, kept });
+}
+
+/// Returns the names of those that stay, newest first.
+fn shorten(storage: &dyn Storage) -> runstone_storage::Result<Vec<String>> {
+    let mut files = storage.list()?;
+    files.retain(|file| lost_number(&file.name).is_some());
+    files.sort_by_key(|file| std::cmp::Reverse(lost_number(&file.name)));
+    let (mut bytes, mut kept) = (0, Vec::new());
+    for file in files {
+        bytes += file.len_bytes;
+        match bytes <= MOST_BYTES {
+            true => kept.push(file.name),
+            false => storage.remove(&file.name)?,
+        }
+    }
+    Ok(kept)
+}

@@ -1,0 +1,294 @@
+//! Damage to the end of the manifest or of the log, where nothing behind it tells. The one tells of
+//! the other: records of the log say how much of the manifest is durable, and edits say how much of
+//! the log is. What was not synced may go; it is counted, and kept.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use runstone::seeded::Bug;
+use runstone::storage::{MemoryStorage, SimStorage, Storage};
+use runstone::{
+    Background, Error, Event, EventListener, KeyspaceOptions, Options, SortedWriter, Store,
+    WriteOptions,
+};
+use runstone_sim::found::holds_and_finds;
+
+/// What a store said of a lost end of its log.
+#[derive(Debug, Default)]
+struct Lost(Mutex<Vec<(u64, Vec<String>)>>);
+
+impl EventListener for Lost {
+    fn on_event(&self, event: &Event) {
+        if let Event::LogEndLost { records, kept } = event {
+            self.0.lock().expect("sound").push((*records, kept.clone()));
+        }
+    }
+}
+
+fn options() -> Options {
+    Options {
+        background: Background::Manual,
+        memory_budget_bytes: 8 << 20,
+        wal_segment_bytes: 64 << 10,
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimStorage) -> Result<Store, Error> {
+    Store::open_on(Arc::new(disk.clone()), options())
+}
+
+fn put(store: &Store, keyspace: &str, key: &str, sync: bool) {
+    let options = if sync { WriteOptions::sync() } else { WriteOptions::default() };
+    let keyspace = store.keyspace(keyspace).expect("is there");
+    keyspace.put_with(key, [7; 100], options).expect("writes");
+}
+
+/// The last file of a kind with content.
+fn last_of(disk: &SimStorage, ending: &str) -> String {
+    let names = disk.list().expect("lists").into_iter().map(|file| file.name);
+    let begun = names.filter(|name| name.ends_with(ending) && used(disk, name) > 0);
+    begun.max().expect("there is one")
+}
+
+/// The length up to the last byte that is not zero.
+fn used(disk: &SimStorage, name: &str) -> usize {
+    let bytes = disk.read_all(name).expect("is there");
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+fn zero(disk: &SimStorage, name: &str, range: std::ops::Range<usize>) {
+    let mut bytes = disk.read_all(name).expect("is there");
+    bytes[range].fill(0);
+    disk.overwrite(name, &bytes).expect("is there");
+}
+
+fn flip(disk: &SimStorage, name: &str, at: usize) {
+    let mut bytes = disk.read_all(name).expect("is there");
+    bytes[at] ^= 1;
+    disk.overwrite(name, &bytes).expect("is there");
+}
+
+/// An edit that readers see and no record of the log carries.
+#[derive(Clone, Copy, Debug)]
+enum Edit {
+    Load,
+    Ingest,
+    Make,
+    Drop,
+    Change,
+}
+
+const EDITS: [Edit; 5] = [Edit::Load, Edit::Ingest, Edit::Make, Edit::Drop, Edit::Change];
+
+fn edit(store: &Store, edit: Edit) {
+    let default = store.default_keyspace();
+    let shorter = KeyspaceOptions { ttl_seconds: 1 << 30, ..Default::default() };
+    match edit {
+        Edit::Load => drop(default.bulk_load([("loaded", "1")]).expect("loads")),
+        Edit::Ingest => {
+            let storage = Arc::new(MemoryStorage::new());
+            let kept: Arc<dyn Storage> = Arc::clone(&storage) as Arc<dyn Storage>;
+            let mut writer =
+                SortedWriter::create_on(kept, "sorted.table", &default.options()).expect("makes");
+            writer.put("loaded", "1").expect("writes");
+            writer.finish().expect("finishes");
+            default.ingest_from(&*storage, &["sorted.table"]).expect("ingests");
+        }
+        Edit::Make => drop(store.open_keyspace("made", None).expect("makes")),
+        Edit::Drop => store.drop_keyspace("other").expect("drops"),
+        Edit::Change => drop(store.open_keyspace("other", Some(shorter)).expect("changes")),
+    }
+}
+
+/// A store that stopped after an edit, and after a synced write behind it. Its manifest without the
+/// edit.
+fn without(kind: Edit, writes_to_it: bool) -> (SimStorage, String) {
+    let disk = SimStorage::new(1);
+    let store = open(&disk).expect("opens");
+    store.open_keyspace("other", None).expect("makes");
+    put(&store, "other", "k", true);
+    put(&store, "default", "k", true);
+    let manifest = last_of(&disk, ".manifest");
+    let before = used(&disk, &manifest);
+    edit(&store, kind);
+    let after = used(&disk, &manifest);
+    assert!(after > before, "{kind:?}");
+    let keyspace = if writes_to_it { "made" } else { "default" };
+    put(&store, keyspace, "behind it", true);
+    let left = disk.process_crash();
+    zero(&left, &manifest, before..after);
+    (left, manifest)
+}
+
+/// The end of the manifest of a crashed store was damaged. The store opened without a word: a load
+/// was gone, a keyspace with its synced writes, a drop or new options were undone, while later
+/// synced writes were there. The log says now how much of the manifest was durable.
+#[test]
+fn the_log_tells_of_a_lost_edit() {
+    for kind in EDITS {
+        holds_and_finds(Bug::EditsNotLogged, || {
+            let (left, manifest) = without(kind, false);
+            let refused = open(&left).expect_err("an edit is missing");
+            let Error::Corruption { file, .. } = &refused else { panic!("{kind:?}: {refused}") };
+            assert_eq!(*file, manifest, "{kind:?}: {refused}");
+        });
+    }
+}
+
+/// The same without that record: a write to a keyspace that no edit has made tells.
+#[test]
+fn a_write_to_no_keyspace_tells_of_a_lost_edit() {
+    let (left, _) = runstone::seeded::with(Bug::EditsNotLogged, || without(Edit::Make, true));
+    let refused = open(&left).expect_err("the keyspace is missing");
+    assert!(refused.is_corruption() && refused.to_string().contains("no edit has made"));
+}
+
+/// A dropped keyspace's id is not given out again, so what the log holds of it is passed over.
+#[test]
+fn a_dropped_keyspace_leaves_its_writes_behind() {
+    let disk = SimStorage::new(1);
+    let store = open(&disk).expect("opens");
+    store.open_keyspace("other", None).expect("makes");
+    put(&store, "default", "k", true);
+    put(&store, "other", "k", true);
+    store.drop_keyspace("other").expect("drops");
+    store.open_keyspace("next", None).expect("makes");
+    put(&store, "next", "own", true);
+    let store = open(&disk.process_crash()).expect("opens");
+    assert!(store.keyspace("other").is_err());
+    let next = store.keyspace("next").expect("is there");
+    assert_eq!(next.iter().expect("opens").count(), 1, "nothing of the dropped one");
+}
+
+/// A load syncs the log. The last segment was damaged afterwards, and took a synced write while the
+/// load stayed. An edit says how much of the log was durable.
+#[test]
+fn an_edit_tells_of_a_lost_end_of_the_log() {
+    holds_and_finds(Bug::ShortLogsPass, || {
+        for cut in ["header", "record"] {
+            let disk = SimStorage::new(1);
+            let store = open(&disk).expect("opens");
+            put(&store, "default", "before", true);
+            edit(&store, Edit::Load);
+            let left = disk.process_crash();
+            let log = last_of(&left, ".wal");
+            let end = used(&left, &log);
+            match cut {
+                "header" => zero(&left, &log, 0..end),
+                _ => zero(&left, &log, 130..end),
+            }
+            let refused = open(&left).expect_err("a synced write is missing");
+            let Error::Corruption { file, .. } = &refused else { panic!("{cut}: {refused}") };
+            assert_eq!(*file, log, "{cut}: {refused}");
+        }
+    });
+}
+
+/// A store that was closed has no log, whatever its last edit says was durable.
+#[test]
+fn a_closed_store_needs_no_log() {
+    for flush_at_close in [true, false] {
+        for kind in EDITS {
+            let disk = SimStorage::new(1);
+            let reopen = || {
+                let options = Options { flush_at_close, ..options() };
+                Store::open_on(Arc::new(disk.clone()), options).expect("opens")
+            };
+            let store = reopen();
+            store.open_keyspace("other", None).expect("makes");
+            put(&store, "default", "k", true);
+            store.flush().expect("flushes");
+            edit(&store, kind);
+            store.close().expect("closes");
+            let store = reopen();
+            edit(&store, Edit::Load);
+            store.close().expect("closes");
+            reopen().close().expect("closes");
+        }
+    }
+}
+
+/// Writes that were not synced, with one bit flipped early among them.
+fn torn() -> SimStorage {
+    let disk = SimStorage::new(1);
+    let store = open(&disk).expect("opens");
+    put(&store, "default", "synced", true);
+    (0..2_000).for_each(|i| put(&store, "default", &format!("key{i:05}"), false));
+    let left = disk.process_crash();
+    let names = left.list().expect("lists").into_iter().map(|file| file.name);
+    let first = names.filter(|name| name.ends_with(".wal")).min().expect("a log");
+    flip(&left, &first, 10_000);
+    left
+}
+
+/// One flipped bit in an unsynced log took everything behind it, and only a subscriber of `tracing`
+/// heard of it. It cannot be told from a power loss, so it is no error. But `verify` counts the
+/// records, the open tells its listener, and the segments stay under another name.
+#[test]
+fn a_lost_end_of_the_log_is_counted_and_kept() {
+    let disk = torn();
+    let reading = Options { read_only: true, ..options() };
+    let store = Store::open_on(Arc::new(disk.clone()), reading).expect("opens");
+    let report = store.verify().expect("verifies");
+    assert!(report.is_clean() && report.lost_records > 1_500, "{report:?}");
+    drop(store);
+
+    let lost = Arc::new(Lost::default());
+    let listener = Some(Arc::clone(&lost) as Arc<dyn EventListener>);
+    let store = Store::open_on(Arc::new(disk.clone()), Options { listener, ..options() });
+    let store = store.expect("opens");
+    let (records, kept) = lost.0.lock().expect("sound").pop().expect("it was told");
+    assert_eq!(records, report.lost_records);
+    assert_eq!(store.verify().expect("verifies").lost_records, records);
+    assert_eq!(store.metrics().counters.log_records_lost, records);
+    let count = store.default_keyspace().iter().expect("opens").count() as u64;
+    // One of them is the damaged one.
+    assert_eq!(count + records, 2_000);
+    let dump = |name: &String| runstone::dump::dump_file(&disk, name, true).expect("dumps");
+    assert!(kept.len() > 1 && kept.iter().all(|name| name.starts_with("lost-")), "{kept:?}");
+    assert!(kept.iter().any(|name| dump(name).contains("key01999")));
+
+    store.checkpoint("/copy").expect("copies");
+    let copy = disk.open_sibling(Path::new("/copy")).expect("is there");
+    let is_lost = |name: &str| name.starts_with("lost-");
+    assert!(!copy.list().expect("lists").iter().any(|file| is_lost(&file.name)));
+    store.close().expect("closes");
+    let store = open(&disk).expect("opens");
+    assert_eq!(store.verify().expect("verifies").lost_records, 0, "told once");
+    assert_eq!(store.default_keyspace().iter().expect("opens").count() as u64, count);
+}
+
+/// Kept segments take 64 MiB together at most. The oldest go.
+#[test]
+fn kept_segments_have_a_limit() {
+    let disk = torn();
+    for number in [900_001, 900_002] {
+        let name = format!("lost-{number:06}.wal");
+        let file = disk.create(&name, runstone::storage::Category::Wal).expect("makes");
+        file.set_len((64 << 20) - 100).expect("grows");
+        file.sync().expect("syncs");
+    }
+    let store = open(&disk).expect("opens");
+    let names: Vec<String> = disk.list().expect("lists").into_iter().map(|f| f.name).collect();
+    let kept: Vec<&String> = names.iter().filter(|name| name.starts_with("lost-")).collect();
+    assert_eq!(kept, ["lost-900002.wal"], "the newest that fits");
+    store.put("goes", "on").expect("writes");
+}
+
+/// One of two copies of a header is enough to read a file. `verify` said nothing of the other.
+#[test]
+fn verify_tells_of_a_damaged_copy_of_a_header() {
+    for ending in [".wal", ".manifest"] {
+        for at in [20, 64 + 20] {
+            let disk = SimStorage::new(1);
+            let store = open(&disk).expect("opens");
+            put(&store, "default", "k", true);
+            assert!(store.verify().expect("verifies").is_clean());
+            let name = last_of(&disk, ending);
+            flip(&disk, &name, at);
+            let damage = store.verify().expect("verifies").damage;
+            assert!(damage.iter().any(|damage| damage.file == name), "{damage:?}");
+        }
+    }
+}
