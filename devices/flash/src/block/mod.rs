@@ -24,7 +24,7 @@ use runstone_storage::{
 
 use crate::error::Result;
 use crate::ftl::{Ftl, FtlOptions, HOST_BLOCK_BYTES};
-use crate::nand::{Geometry, Image, Nand, Timing};
+use crate::nand::{Geometry, Image, Nand, Timing, Unsynced};
 pub use counters::{BlockCounters, LayerReport};
 use volume::{Volume, no_space};
 
@@ -42,9 +42,16 @@ pub struct BlockOptions {
     pub ftl: FtlOptions,
     /// Times of the flash.
     pub timing: Timing,
-    /// Whether a sync also syncs the image file, so that it survives a power loss of the machine
-    /// that emulates. Without it the image survives the end of the process only.
+    /// Whether the image file is synced, by a sync and where the order of its writes needs it, so
+    /// that it survives a power loss of the machine that emulates. Without it the image survives
+    /// the end of the process only.
     pub syncs_image: bool,
+}
+
+impl BlockOptions {
+    fn synced(&self, image: Box<dyn Image>) -> Box<dyn Image> {
+        if self.syncs_image { image } else { Box::new(Unsynced(image)) }
+    }
 }
 
 impl Default for BlockOptions {
@@ -82,8 +89,8 @@ impl BlockStorage {
         geometry: Geometry,
         options: BlockOptions,
     ) -> Result<BlockStorage> {
-        let ftl = Ftl::create(image, geometry, options.timing, options.ftl)?;
-        Ok(BlockStorage::over(Volume::create(ftl)?, options))
+        let ftl = Ftl::create(options.synced(image), geometry, options.timing, options.ftl)?;
+        Ok(BlockStorage::over(Volume::create(ftl)?))
     }
 
     /// Opens a device as its last sync, or its clean end, left it.
@@ -92,12 +99,11 @@ impl BlockStorage {
         geometry: Option<Geometry>,
         options: BlockOptions,
     ) -> Result<BlockStorage> {
-        let ftl = Ftl::open(image, geometry, options.timing, options.ftl)?;
-        Ok(BlockStorage::over(Volume::open(ftl)?, options))
+        let ftl = Ftl::open(options.synced(image), geometry, options.timing, options.ftl)?;
+        Ok(BlockStorage::over(Volume::open(ftl)?))
     }
 
-    fn over(mut volume: Volume, options: BlockOptions) -> BlockStorage {
-        volume.syncs_image = options.syncs_image;
+    fn over(volume: Volume) -> BlockStorage {
         let image = volume.ftl.nand().place();
         let locks = LockTable::default();
         let device = Device { volume: Mutex::new(volume), locks, image };

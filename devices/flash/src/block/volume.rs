@@ -66,7 +66,6 @@ pub(super) struct Volume {
     pub(super) counters: BlockCounters,
     /// A write or commit failed: nothing more is accepted before the device is opened again.
     has_failed: bool,
-    pub(super) syncs_image: bool,
 }
 
 impl Volume {
@@ -74,6 +73,7 @@ impl Volume {
         let journal = Journal::new(ftl.block_count());
         let mut volume = Volume::over(ftl, journal)?;
         volume.begin_epoch().map_err(from_io)?;
+        volume.ftl.sync()?;
         Ok(volume)
     }
 
@@ -108,7 +108,6 @@ impl Volume {
             promised_count: 0,
             counters: BlockCounters::default(),
             has_failed: false,
-            syncs_image: true,
         })
     }
 
@@ -409,9 +408,6 @@ impl Volume {
     }
 
     fn sync_image(&mut self) -> io::Result<()> {
-        if !self.syncs_image {
-            return Ok(());
-        }
         let synced = self.ftl.sync();
         self.note(synced)
     }

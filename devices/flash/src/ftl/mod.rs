@@ -153,7 +153,7 @@ impl Ftl {
     }
 
     /// Makes everything survive a power loss of the machine that emulates.
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync(&mut self) -> Result<()> {
         self.nand.sync()
     }
 

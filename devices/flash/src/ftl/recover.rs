@@ -29,6 +29,7 @@ use crate::nand::{Oob, PageType, Ppa, Spare};
 
 impl Ftl {
     pub(super) fn recover(&mut self) -> Result<()> {
+        self.program_seq = self.nand.last_seq();
         let block_count = self.nand.geometry().block_count;
         let mut blocks = Vec::with_capacity(block_count as usize);
         for block in 0..block_count {
@@ -87,7 +88,6 @@ impl Ftl {
             let may_be_torn = page == last && (is_frontier || is_retired);
             match spare {
                 Spare::Valid(oob) => {
-                    self.program_seq = self.program_seq.max(oob.tag.program_seq);
                     if may_be_torn && !self.is_whole(ppa)? {
                         return Ok(!is_retired);
                     }

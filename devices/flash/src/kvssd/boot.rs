@@ -11,7 +11,7 @@
 //!    follow from them alone, so no page of a transaction that was not committed counts.
 //! 5. Note where the values are that lie apart: the tree names their pages.
 //! 6. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
-//!    gaps, so that one is damage.
+//!    gaps, so that one is damage; of what the capacitor saved, one that a sync covers.
 //!
 //! Nothing is programmed. Corruption of the very last journal page, log group or checkpoint that is
 //! a commit point cannot be told from a torn program of a transaction that was not acknowledged.
@@ -21,18 +21,16 @@ use std::sync::Arc;
 
 use super::capacitor::Capacitor;
 use super::device::{KvSsd, Saved};
-use super::frames::Frame;
+use super::frames::{Decoded, Frame};
 use super::journal;
+use super::kv_page::KvPage;
 use super::log::FoundGroup;
 use super::options::{KvSsdOptions, ValuePlacement};
 use super::space::Space;
 use super::tree::{Commit, Node, Tree, ValueEntry};
 use super::value_map::ValueMap;
 use crate::error::{Error, Result};
-use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, Spare, Timing};
-
-/// More streams than there are.
-const MAX_OPEN_BLOCKS: u64 = 128;
+use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, SharedBytes, Spare, Timing};
 
 /// A page that boot may need, by its spare bytes.
 #[derive(Clone, Copy)]
@@ -47,12 +45,10 @@ struct Scan {
     checkpoints: Vec<Found>,
     journal: Vec<Found>,
     log: Vec<Found>,
-    program_seq: u64,
 }
 
 impl Scan {
     fn add(&mut self, page: u32, tag: PageTag) {
-        self.program_seq = self.program_seq.max(tag.program_seq);
         let found = Found { page, tag };
         match tag.page_type {
             PageType::Checkpoint => self.checkpoints.push(found),
@@ -81,7 +77,8 @@ impl KvSsd {
         timing: Timing,
         options: Option<KvSsdOptions>,
     ) -> Result<KvSsd> {
-        let nand = Nand::open(image, geometry, timing)?;
+        let is_whole = |bytes: &SharedBytes| KvPage::decode(bytes.clone(), bytes.len()).is_ok();
+        let nand = Nand::open_checked(image, geometry, timing, &is_whole)?;
         let geometry = nand.geometry();
         let mut space = Space::new(nand, false);
         let scan = scan_blocks(&mut space)?;
@@ -97,13 +94,13 @@ impl KvSsd {
         options.check(&geometry)?;
         let group_count = group_count(&options, &tree, &geometry)?;
         let is_saved_apart = newest.is_apart || tree.group_count().is_some();
-        let (capacitor, saved_frames) = Capacitor::open(side)?;
+        let (capacitor, saved) = Capacitor::open(side)?;
         let mut device = KvSsd::over(space, options, capacitor);
         (tree.bands, tree.max_key_bytes) = (device.tree.bands, device.tree.max_key_bytes);
         device.tree = tree;
         device.values = ValueMap::new(group_count);
         device.is_saved_apart = is_saved_apart;
-        device.space.program_seq = scan.program_seq;
+        device.space.program_seq = device.space.nand.last_seq();
         // The number of a torn checkpoint is not used again: its pages would mix with the new ones.
         let numbers = scan.checkpoints.iter().map(|found| found.tag.owner);
         device.checkpoint_number = numbers.max().unwrap_or(0);
@@ -111,7 +108,7 @@ impl KvSsd {
         device.count_references()?;
         device.place_values()?;
         device.count_reserved();
-        device.fill_memtable(saved_frames, &scan.log)?;
+        device.fill_memtable(saved, &scan.log)?;
         device.space.settle_all();
         device.space.deep_level = device.deepest_kv_level();
         Ok(device)
@@ -196,10 +193,11 @@ impl KvSsd {
         Ok(())
     }
 
-    fn fill_memtable(&mut self, saved: Vec<Frame>, log_pages: &[Found]) -> Result<()> {
+    fn fill_memtable(&mut self, saved: Decoded, log_pages: &[Found]) -> Result<()> {
         let flushed_seq = self.tree.flushed_seq;
-        let frames = match &mut self.saved {
-            Saved::Capacitor(_) => saved,
+        self.tree.last_seq = flushed_seq;
+        let frames: Vec<Frame> = match &mut self.saved {
+            Saved::Capacitor(_) => return self.take_saved(saved),
             Saved::Log(log) => {
                 let found = read_groups(&mut self.space, log_pages)?;
                 for group in &found {
@@ -209,23 +207,55 @@ impl KvSsd {
                 log.recover(found, flushed_seq, &mut self.space)
             }
         };
-        self.tree.last_seq = flushed_seq;
         for frame in frames {
-            if frame.last_seq() <= flushed_seq {
-                continue;
-            }
-            if frame.first_seq > self.tree.last_seq + 1 {
+            if !self.take_frame(&frame) {
                 let (first, last) = (self.tree.last_seq + 1, frame.first_seq - 1);
                 let why = format!("writes {first} to {last} are missing");
                 return Err(Error::Corrupt { what: "saved memtable", why });
             }
-            for (seq, (kind, key, value)) in (frame.first_seq..).zip(&frame.writes) {
-                if seq > self.tree.last_seq {
-                    self.insert(seq, *kind, key, value);
-                }
-            }
         }
         Ok(())
+    }
+
+    /// Takes what the capacitor saved, up to the first frame that is damaged or does not follow. A
+    /// power loss of the machine may have taken later ones, if they were not synced.
+    fn take_saved(&mut self, saved: Decoded) -> Result<()> {
+        let mut used_bytes = 0;
+        for (frame, end_bytes) in &saved.frames {
+            if !self.take_frame(frame) {
+                break;
+            }
+            used_bytes = *end_bytes as u64;
+        }
+        let Saved::Capacitor(capacitor) = &mut self.saved else { return Ok(()) };
+        let (last_seq, synced_seq) = (self.tree.last_seq, self.space.nand.note());
+        if last_seq < synced_seq {
+            let (what, at) = saved.damage.unwrap_or(("the end", saved.used_bytes()));
+            let place = capacitor.place();
+            let first = last_seq + 1;
+            let why = format!(
+                "{what} at byte {at} of {place}; writes {first} to {synced_seq} were synced and \
+                 are missing"
+            );
+            return Err(Error::Corrupt { what: "saved memtable", why });
+        }
+        capacitor.cut(used_bytes)
+    }
+
+    /// Takes the writes of a frame that are in no table; false if others are missing before it.
+    fn take_frame(&mut self, frame: &Frame) -> bool {
+        if frame.last_seq() <= self.tree.flushed_seq {
+            return true;
+        }
+        if frame.first_seq > self.tree.last_seq + 1 {
+            return false;
+        }
+        for (seq, (kind, key, value)) in (frame.first_seq..).zip(&frame.writes) {
+            if seq > self.tree.last_seq {
+                self.insert(seq, *kind, key, value);
+            }
+        }
+        true
     }
 }
 
@@ -287,9 +317,6 @@ fn scan_blocks(space: &mut Space) -> Result<Scan> {
             }
         }
     }
-    // Pages behind the first of their block were not read. Since the last block was opened, no open
-    // block took more pages than it has.
-    scan.program_seq += MAX_OPEN_BLOCKS * u64::from(space.block_pages());
     Ok(scan)
 }
 

@@ -1,8 +1,11 @@
 //! The side file that stands for a memtable protected by a capacitor: an acknowledged write is
 //! stored there once, as a capacitor would save it. Not flash: no program is counted.
+//!
+//! A power loss of the machine that emulates may take any pages of the file that were not synced.
+//! So the frames up to the first damaged one count, and the device knows how far they must go.
 
 use super::Write;
-use super::frames::{self, Frame};
+use super::frames::{self, Decoded};
 use crate::error::Result;
 use crate::nand::Image;
 
@@ -11,22 +14,35 @@ pub(super) struct Capacitor {
     image: Box<dyn Image>,
     end_bytes: u64,
     buffer: Vec<u8>,
+    /// Frames came since the last sync.
+    is_unsynced: bool,
 }
 
 impl Capacitor {
-    /// Makes an empty side file.
+    /// Makes an empty side file. What an earlier device left there does not come back.
     pub(super) fn create(image: Box<dyn Image>) -> Result<Capacitor> {
         image.set_len(0)?;
-        Ok(Capacitor { image, end_bytes: 0, buffer: Vec::new() })
+        image.sync()?;
+        Ok(Capacitor { image, end_bytes: 0, buffer: Vec::new(), is_unsynced: false })
     }
 
-    /// What was saved. A frame that was cut short was never acknowledged and is cut off.
-    pub(super) fn open(image: Box<dyn Image>) -> Result<(Capacitor, Vec<Frame>)> {
+    /// What was saved; [`Capacitor::cut`] follows.
+    pub(super) fn open(image: Box<dyn Image>) -> Result<(Capacitor, Decoded)> {
         let mut bytes = vec![0; image.len_bytes()? as usize];
         image.read_at(0, &mut bytes)?;
-        let (frames, used) = frames::decode_all(&bytes, &image.place())?;
-        image.set_len(used as u64)?;
-        Ok((Capacitor { image, end_bytes: used as u64, buffer: Vec::new() }, frames))
+        let end_bytes = bytes.len() as u64;
+        let capacitor = Capacitor { image, end_bytes, buffer: Vec::new(), is_unsynced: true };
+        Ok((capacitor, frames::decode_all(&bytes)))
+    }
+
+    /// Cuts off what does not count. Synced: behind new frames the old ones would count again.
+    pub(super) fn cut(&mut self, end_bytes: u64) -> Result<()> {
+        if end_bytes < self.end_bytes {
+            self.image.set_len(end_bytes)?;
+            self.image.sync()?;
+            (self.end_bytes, self.is_unsynced) = (end_bytes, false);
+        }
+        Ok(())
     }
 
     /// Saves a group of writes.
@@ -39,19 +55,29 @@ impl Capacitor {
             return Err(error);
         }
         self.end_bytes += self.buffer.len() as u64;
+        self.is_unsynced = true;
         Ok(())
     }
 
-    /// Empties the file, because the memtable is in tables now. If the frames cannot be cut off,
-    /// the next frames follow them.
+    /// Empties the file, because the memtable is in tables now, and these are synced. If the frames
+    /// cannot be cut off, the next frames follow them. Frames that come back because the cut was
+    /// not synced do not count: they are in tables.
     pub(super) fn clear(&mut self) -> Result<()> {
         self.image.set_len(0)?;
         self.end_bytes = 0;
         Ok(())
     }
 
-    pub(super) fn sync(&self) -> Result<()> {
-        self.image.sync()
+    pub(super) fn sync(&mut self) -> Result<()> {
+        if self.is_unsynced {
+            self.image.sync()?;
+            self.is_unsynced = false;
+        }
+        Ok(())
+    }
+
+    pub(super) fn place(&self) -> String {
+        self.image.place()
     }
 
     pub(super) fn len_bytes(&self) -> u64 {

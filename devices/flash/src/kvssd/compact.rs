@@ -143,7 +143,11 @@ impl KvSsd {
         self.counters.flushes += 1;
         let flushed_seq = self.tree.flushed_seq;
         match &mut self.saved {
-            Saved::Capacitor(capacitor) => capacitor.clear()?,
+            Saved::Capacitor(capacitor) => {
+                // A machine that loses power has the writes in tables or in the file.
+                self.space.nand.sync()?;
+                capacitor.clear()?;
+            }
             Saved::Log(log) => log.forget(flushed_seq, &mut self.space),
         }
         self.after_commit()

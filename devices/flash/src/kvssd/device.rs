@@ -100,6 +100,7 @@ impl KvSsd {
         let mut device = KvSsd::over(Space::new(nand, true), options, capacitor);
         device.tree.next_table_id = 1;
         device.checkpoint()?;
+        device.sync()?;
         Ok(device)
     }
 
@@ -325,9 +326,11 @@ impl KvSsd {
     /// the machine that emulates it.
     pub fn sync(&mut self) -> Result<()> {
         self.write_log(1)?;
-        if let Saved::Capacitor(capacitor) = &self.saved {
+        if let Saved::Capacitor(capacitor) = &mut self.saved {
             capacitor.sync()?;
         }
+        // So that saved writes which are missing at open are known to be.
+        self.space.nand.set_note(self.tree.last_seq);
         self.space.nand.sync()
     }
 

@@ -11,7 +11,6 @@
 
 use super::Write;
 use super::record::Kind;
-use crate::error::{Error, Result};
 use crate::rest::Rest;
 
 const HEADER_BYTES: usize = 12;
@@ -52,31 +51,47 @@ pub(super) fn encode(first_seq: u64, writes: &[Write<'_>], bytes: &mut Vec<u8>) 
     header[8..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Decodes frames up to the end, or to zeros, or to a frame that was cut short. Also how many
-/// bytes the whole ones take. `place` is for the error.
-pub(super) fn decode_all(bytes: &[u8], place: &str) -> Result<(Vec<Frame>, usize)> {
-    let mut frames = Vec::new();
+/// Frames, and what ends them.
+pub(super) struct Decoded {
+    /// Each with the byte behind it.
+    pub(super) frames: Vec<(Frame, usize)>,
+    /// What is wrong behind the last one, and where; nothing if it was cut short.
+    pub(super) damage: Option<(&'static str, usize)>,
+}
+
+impl Decoded {
+    /// How many bytes the frames take.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.frames.last().map_or(0, |(_, end)| *end)
+    }
+}
+
+/// Decodes frames up to the end, or to zeros, or to a frame that was cut short or damaged.
+pub(super) fn decode_all(bytes: &[u8]) -> Decoded {
+    let mut decoded = Decoded { frames: Vec::new(), damage: None };
     let mut rest = bytes;
     while rest.len() >= HEADER_BYTES && rest.iter().take(HEADER_BYTES).any(|byte| *byte != 0) {
         let at = bytes.len() - rest.len();
-        let corrupt = |what: &str| Error::Corrupt {
-            what: "saved memtable",
-            why: format!("{what} at byte {at} of {place}; writes from there on are lost"),
-        };
         let (header, after) = rest.split_at(HEADER_BYTES);
         let mut words = Rest(header);
         let (len, crc, header_crc) = (words.u32(), words.u32(), words.u32());
         if header_crc != Some(crc32c::crc32c(&header[..8])) {
-            return Err(corrupt("a damaged frame"));
+            decoded.damage = Some(("a damaged frame", at));
+            break;
         }
         let Some(body) = len.and_then(|len| after.get(..len as usize)) else { break };
         if crc != Some(crc32c::crc32c(body)) {
-            return Err(corrupt("a damaged frame"));
+            decoded.damage = Some(("a damaged frame", at));
+            break;
         }
-        frames.push(decode_body(body).ok_or_else(|| corrupt("a frame of another layout"))?);
+        let Some(frame) = decode_body(body) else {
+            decoded.damage = Some(("a frame of another layout", at));
+            break;
+        };
         rest = &after[body.len()..];
+        decoded.frames.push((frame, bytes.len() - rest.len()));
     }
-    Ok((frames, bytes.len() - rest.len()))
+    decoded
 }
 
 fn decode_body(body: &[u8]) -> Option<Frame> {
@@ -107,19 +122,22 @@ mod tests {
         );
         let first = bytes.len();
         encode(7, &[Write::Put { key: b"c", value: b"333" }], &mut bytes);
-        let (frames, used) = decode_all(&bytes, "test").unwrap();
-        assert_eq!((frames.len(), used, frames[0].last_seq()), (2, bytes.len(), 6));
-        assert_eq!(frames[1].writes, [(Kind::Put, b"c".to_vec(), b"333".to_vec())]);
+        let whole = decode_all(&bytes);
+        let [(one, end), (other, _)] = &whole.frames[..] else { panic!("two frames") };
+        assert_eq!((*end, whole.used_bytes(), one.last_seq()), (first, bytes.len(), 6));
+        assert_eq!(other.writes, [(Kind::Put, b"c".to_vec(), b"333".to_vec())]);
         for cut in first..bytes.len() {
-            let (frames, used) = decode_all(&bytes[..cut], "test").unwrap();
-            assert_eq!((frames.len(), used), (1, first), "cut at {cut}");
+            let cut_short = decode_all(&bytes[..cut]);
+            assert_eq!((cut_short.used_bytes(), cut_short.damage), (first, None), "cut at {cut}");
         }
         let padded = [&bytes[..], &[0; 40]].concat();
-        assert_eq!(decode_all(&padded, "test").unwrap().1, bytes.len());
+        assert_eq!(decode_all(&padded).used_bytes(), bytes.len());
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x40;
-            assert!(decode_all(&damaged, "test").is_err(), "byte {at}");
+            let expected = if at < first { 0 } else { first };
+            let found = decode_all(&damaged).damage;
+            assert_eq!(found, Some(("a damaged frame", expected)), "byte {at}");
         }
     }
 }

@@ -129,6 +129,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<Frame>> {
     let mut rest = Rest(bytes);
     let (magic, len) = (rest.u32()?, rest.u32()? as usize);
     let used = bytes.get(HEADER_BYTES..len).filter(|_| magic == MAGIC)?;
-    let (frames, whole_bytes) = frames::decode_all(used, "log").ok()?;
-    (whole_bytes == used.len()).then_some(frames)
+    let decoded = frames::decode_all(used);
+    let is_whole = decoded.used_bytes() == used.len();
+    is_whole.then(|| decoded.frames.into_iter().map(|(frame, _)| frame).collect())
 }

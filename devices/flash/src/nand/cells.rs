@@ -3,7 +3,9 @@
 //! ```text
 //! header 4 KiB | block 0 | block 1 | ...
 //! block: record 4 KiB | spare area, to a multiple of 4 KiB | data of all pages
-//! record: magic u32 | flags u32 | erase_count u64 | block u32 | crc32c u32; zeros if never written
+//! record: magic u32 | flags u32 | erase_count u64 | block u32 | crc32c u32 | mark
+//!         512 in block 0: mark; zeros where nothing was written
+//! mark: see `order.rs`
 //! spare area: per page the spare bytes and a stamp
 //! stamp: generation u64 | state u32 | crc32c u32
 //! ```
@@ -11,10 +13,12 @@
 //! A page counts as programmed if its stamp carries the block's generation, which is one more than
 //! its erase count. So an erase writes one record, not four megabytes, and a fresh image is a hole.
 //! Data go first and the stamp last: a program that dies with the process leaves the page erased.
+//! What reaches the disk in which order is in `order.rs`.
 
 use super::header::HEADER_BYTES;
 use super::image::Image;
 use super::oob::checksum;
+use super::order::{MARK_BYTES, Mark, Order};
 use super::shared::SharedBytes;
 use crate::error::{Error, Result};
 use crate::geometry::{Geometry, Ppa};
@@ -23,6 +27,8 @@ use crate::rest::{u32_at, u64_at};
 const RECORD_MAGIC: u32 = 0x4b4c_4252; // "RBLK"
 const RECORD_BYTES: usize = 24;
 const RECORD_AREA_BYTES: u64 = 4096;
+/// Where the mark of the last sync is, in the record area of block 0: in a sector of its own.
+const MARK_AT: u64 = 512;
 const STAMP_BYTES: usize = 16;
 const IS_RETIRED: u32 = 1;
 const IS_HALF_ERASED: u32 = 2;
@@ -80,18 +86,21 @@ impl BlockState {
 }
 
 pub(super) struct Cells {
-    image: Box<dyn Image>,
-    geometry: Geometry,
+    pub(super) image: Box<dyn Image>,
+    pub(super) geometry: Geometry,
     pub(super) blocks: Vec<BlockState>,
+    pub(super) order: Order,
     /// Spare bytes and stamp of one page, made once.
     slot: Vec<u8>,
 }
 
 impl Cells {
-    /// All blocks erased; the image is extended to its length.
+    /// All blocks erased; the image is extended to its length, and synced.
     pub(super) fn create(image: Box<dyn Image>, geometry: Geometry) -> Result<Cells> {
         image.set_len(image_bytes(&geometry))?;
-        Ok(Cells::over(image, geometry))
+        let mut cells = Cells::over(image, geometry);
+        cells.fence(0)?;
+        Ok(cells)
     }
 
     /// Reads every block's record and stamps.
@@ -103,28 +112,37 @@ impl Cells {
         let mut cells = Cells::over(image, geometry);
         let mut spares = Vec::new();
         for block in 0..geometry.block_count {
-            let mut record = [0; RECORD_BYTES];
+            let mut record = [0; RECORD_BYTES + MARK_BYTES];
             cells.image.read_at(cells.block_offset(block), &mut record)?;
-            let state = BlockState::decode(block, &record);
+            let (record, mark) = record.split_at(RECORD_BYTES);
+            let state = BlockState::decode(block, record);
             cells.blocks[block as usize] = state.ok_or(Error::BlockRecordDamaged { block })?;
+            cells.find_mark(block, mark)?;
             cells.read_spares(block, &mut spares)?;
             cells.find_programmed(block, &spares);
         }
+        let mut mark = [0; MARK_BYTES];
+        cells.image.read_at(cells.mark_offset(), &mut mark)?;
+        cells.find_mark(0, &mark)?;
         Ok(cells)
+    }
+
+    fn find_mark(&mut self, block: u32, bytes: &[u8]) -> Result<()> {
+        let mark = Mark::decode(&self.geometry, block, bytes);
+        if let Some(mark) = mark.ok_or(Error::BlockRecordDamaged { block })? {
+            self.order.found(mark);
+        }
+        Ok(())
     }
 
     fn over(image: Box<dyn Image>, geometry: Geometry) -> Cells {
         let blocks = vec![BlockState::default(); geometry.block_count as usize];
         let slot = vec![0; geometry.spare_bytes as usize + STAMP_BYTES];
-        Cells { image, geometry, blocks, slot }
+        Cells { image, geometry, blocks, slot, order: Order::new() }
     }
 
     pub(super) fn block(&self, block: u32) -> &BlockState {
         &self.blocks[block as usize]
-    }
-
-    pub(super) fn sync(&self) -> Result<()> {
-        self.image.sync()
     }
 
     pub(super) fn place(&self) -> String {
@@ -179,8 +197,27 @@ impl Cells {
 
     /// Changes a block's record, on the image first.
     pub(super) fn set_block(&mut self, block: u32, state: BlockState) -> Result<()> {
-        self.image.write_at(self.block_offset(block), &state.encode(block))?;
+        let mark = self.before_record()?;
+        let mut record = [0; RECORD_BYTES + MARK_BYTES];
+        record[..RECORD_BYTES].copy_from_slice(&state.encode(block));
+        record[RECORD_BYTES..].copy_from_slice(&mark.encode(&self.geometry, block));
+        self.image.write_at(self.block_offset(block), &record)?;
         self.blocks[block as usize] = state;
+        Ok(())
+    }
+
+    /// Makes a page one that looks erased and is not, and those behind it erased.
+    pub(super) fn take_back(&mut self, first: Ppa) -> Result<()> {
+        let behind = Ppa { page: first.page + 1, ..first };
+        let count = self.block(first.block).programmed_pages.saturating_sub(behind.page);
+        let zeros = vec![0; self.slot_bytes() * count as usize];
+        self.image.write_at(self.spare_offset(behind), &zeros)?;
+        let erased = vec![0xff; self.geometry.spare_bytes as usize];
+        self.write_spare(first, &erased, Stamp::Disturbed)?;
+        let mut spares = Vec::new();
+        self.read_spares(first.block, &mut spares)?;
+        self.blocks[first.block as usize].programmed_pages = 0;
+        self.find_programmed(first.block, &spares);
         Ok(())
     }
 
@@ -209,6 +246,10 @@ impl Cells {
 
     fn block_offset(&self, block: u32) -> u64 {
         HEADER_BYTES as u64 + u64::from(block) * block_stride(&self.geometry)
+    }
+
+    pub(super) fn mark_offset(&self) -> u64 {
+        self.block_offset(0) + MARK_AT
     }
 
     fn spare_offset(&self, ppa: Ppa) -> u64 {

@@ -100,6 +100,43 @@ impl Image for FileImage {
     }
 }
 
+/// An image that is not to survive a power loss of this machine: syncs do nothing.
+pub(crate) struct Unsynced(pub(crate) Box<dyn Image>);
+
+impl Image for Unsynced {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.0.write_at(offset, data)
+    }
+
+    fn write_shared(&self, offset: u64, data: &SharedBytes) -> Result<()> {
+        self.0.write_shared(offset, data)
+    }
+
+    fn read_shared(&self, offset: u64, len: usize) -> Result<SharedBytes> {
+        self.0.read_shared(offset, len)
+    }
+
+    fn len_bytes(&self) -> Result<u64> {
+        self.0.len_bytes()
+    }
+
+    fn set_len(&self, len_bytes: u64) -> Result<()> {
+        self.0.set_len(len_bytes)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn place(&self) -> String {
+        self.0.place()
+    }
+}
+
 const CHUNK_BYTES: u64 = 64 << 10;
 /// Most chunks that are kept for reuse: 16 MiB.
 const MOST_SPARE_CHUNKS: usize = 256;

@@ -4,7 +4,8 @@
 //! Rules, each an error and never a repair: only erased pages are programmed, in order inside a
 //! block, never past a torn one; an erased page reads 0xFF; a retired block is left alone.
 //!
-//! A power cut ends the device: every later operation fails until the image is opened again.
+//! A power cut ends the device: every later operation fails until the image is opened again. After
+//! a power loss of the machine that emulates, the image opens as after a power cut of the device.
 
 mod cells;
 mod counters;
@@ -12,6 +13,8 @@ mod faults;
 mod header;
 mod image;
 mod oob;
+mod order;
+mod settle;
 mod shared;
 mod timing;
 
@@ -21,6 +24,7 @@ use cells::{BlockState, Cells, Stamp};
 pub use counters::{NandCounters, TypeCounters, Wear};
 use faults::{Fate, Faults, TornErase, TornProgram};
 pub use faults::{FaultPlan, FiredFaults};
+pub(crate) use image::Unsynced;
 pub use image::{FileImage, Image, MemoryImage};
 pub use oob::{Oob, PageTag, PageType, Spare};
 pub use shared::{SharedBytes, SharedValue};
@@ -61,11 +65,23 @@ impl Nand {
 
     /// Opens a device, of the geometry asked for if one is.
     pub fn open(image: Box<dyn Image>, asked: Option<Geometry>, timing: Timing) -> Result<Nand> {
+        Nand::open_checked(image, asked, timing, &|_| true)
+    }
+
+    /// As [`Nand::open`]; `is_whole` judges pages of which the firmware checks the values itself,
+    /// should they not have been synced.
+    pub fn open_checked(
+        image: Box<dyn Image>,
+        asked: Option<Geometry>,
+        timing: Timing,
+        is_whole: &dyn Fn(&SharedBytes) -> bool,
+    ) -> Result<Nand> {
         let geometry = header::read(&*image)?;
         if let Some(asked) = asked.filter(|asked| *asked != geometry) {
             return Err(Error::OtherGeometry { image: geometry, asked });
         }
         let mut nand = Nand::over(Cells::open(image, geometry)?, geometry, timing);
+        nand.settle(is_whole)?;
         for block in 0..geometry.block_count {
             nand.block_types[block as usize] = match nand.spare_of(Ppa { block, page: 0 })? {
                 Spare::Valid(oob) => Some(oob.tag.page_type),
@@ -96,6 +112,7 @@ impl Nand {
     pub fn program_shared(&mut self, ppa: Ppa, data: &SharedBytes, tag: PageTag) -> Result<()> {
         self.check_alive(ppa)?;
         self.check_program(ppa, data.len())?;
+        self.cells.before_program(ppa, tag.program_seq)?;
         let fate = self.faults.fate_of_program(data.len());
         if ppa.page == 0 {
             self.block_types[ppa.block as usize] = Some(tag.page_type);
@@ -114,7 +131,7 @@ impl Nand {
         };
         let oob = Oob { tag, erase_count, front_bytes, data_crc: data.checksum() };
         oob.encode(&self.geometry, ppa, &mut self.spare);
-        match fate {
+        let done = match fate {
             Fate::Done => self.write_page(ppa, data),
             Fate::Fails => {
                 self.spare.fill(ERASED);
@@ -125,7 +142,9 @@ impl Nand {
                 self.tear_program(ppa, &data.flat(), torn)?;
                 Err(Error::PowerCut)
             }
-        }
+        };
+        // A failed one leaves a gap in the numbers.
+        done.inspect(|()| self.cells.after_program(tag.program_seq))
     }
 
     /// As [`Nand::read_shared`], into a buffer.
@@ -239,20 +258,43 @@ impl Nand {
         }
     }
 
-    /// Marks a block as bad for ever. What it holds stays readable.
+    /// Marks a block as bad for ever. What it holds stays readable. The mark is synced, for without
+    /// it the page that failed would be taken for corruption.
     pub fn retire(&mut self, block: u32) -> Result<()> {
         self.check_alive(Ppa { block, page: 0 })?;
         let state = BlockState { is_retired: true, ..self.cells.block(block).clone() };
-        self.cells.set_block(block, state)
+        self.cells.set_block(block, state)?;
+        self.cells.flush()
     }
 
     /// Makes everything survive a power loss of the machine that emulates. The emulated device
     /// needs no such call: a program that returned is durable.
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync(&mut self) -> Result<()> {
         if self.faults.is_power_cut {
             return Err(Error::PowerCut);
         }
         self.cells.sync()
+    }
+
+    /// A number of the firmware's that never decreases. As from the next sync the image keeps it,
+    /// though a power loss of the machine may bring back the one of a sync before.
+    pub fn set_note(&mut self, note: u64) {
+        self.cells.order.note = note;
+    }
+
+    /// The number last noted, as far as the image kept it.
+    pub fn note(&self) -> u64 {
+        self.cells.order.note
+    }
+
+    /// The largest `program_seq` in use. Programs that go on from there cost no sync.
+    pub fn last_seq(&self) -> u64 {
+        self.cells.order.last_seq
+    }
+
+    /// Syncs of the image since opening: those asked for, and those that the order needs.
+    pub fn image_syncs(&self) -> u64 {
+        self.cells.order.sync_count
     }
 
     /// Sizes of the device.

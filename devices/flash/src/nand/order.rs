@@ -1,0 +1,145 @@
+//! In which order the image's bytes reach the disk, should the machine that emulates lose power:
+//! then any of what was written since the last sync may be lost. Syncs no more than the order
+//! needs; what a loss left is put right at open (`settle.rs`).
+//!
+//! 1. Before a block's record changes, all programs are synced: the copies of what the block held
+//!    are among them.
+//! 2. Before the first page of a block is programmed, its erase is synced: otherwise the page may
+//!    be on the disk inside a block of its former life.
+//! 3. A mark says up to which `program_seq` all programs are synced. It lies behind each block's
+//!    record, written with it, so an erase never hides a gap; and one of its own is written after
+//!    each sync. The newest counts. It may be older than the last sync, never newer.
+//! 4. Programs are numbered without gaps, so what is missing behind the mark is found. Where the
+//!    firmware leaves a gap, or goes back, the mark is synced first.
+
+use super::cells::Cells;
+use super::oob::checksum;
+use crate::error::Result;
+use crate::geometry::{Geometry, Ppa};
+use crate::rest::{u32_at, u64_at};
+
+const MAGIC: u32 = 0x4b52_4d52; // "RMRK"
+/// Bytes of a mark: magic u32, seq u64, note u64, crc32c of these and of the block u32.
+pub(super) const MARK_BYTES: usize = 24;
+
+/// See the module docs, 3.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) seq: u64,
+    /// A number of the firmware's, as it was at that sync. It never decreases.
+    pub(super) note: u64,
+}
+
+impl Mark {
+    pub(super) fn encode(&self, geometry: &Geometry, block: u32) -> [u8; MARK_BYTES] {
+        let mut bytes = [0; MARK_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.seq.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.note.to_le_bytes());
+        let crc = checksum(geometry, Ppa { block, page: 0 }, &bytes[..20]);
+        bytes[20..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `None` if the mark is damaged; `Some(None)` if there is none.
+    pub(super) fn decode(geometry: &Geometry, block: u32, bytes: &[u8]) -> Option<Option<Mark>> {
+        if bytes.iter().all(|&byte| byte == 0) {
+            return Some(None);
+        }
+        let crc = checksum(geometry, Ppa { block, page: 0 }, bytes.get(..20)?);
+        let is_intact = u32_at(bytes, 0)? == MAGIC && u32_at(bytes, 20)? == crc;
+        is_intact.then_some(Some(Mark { seq: u64_at(bytes, 4)?, note: u64_at(bytes, 12)? }))
+    }
+}
+
+/// What is not synced yet.
+#[derive(Debug)]
+pub(super) struct Order {
+    has_programs: bool,
+    has_erases: bool,
+    /// The largest number of a program.
+    pub(super) last_seq: u64,
+    /// Goes into the next mark.
+    pub(super) note: u64,
+    /// The newest mark; `None` on an image that has none.
+    pub(super) mark: Option<Mark>,
+    pub(super) sync_count: u64,
+}
+
+impl Order {
+    /// Nobody knows what an earlier process synced.
+    pub(super) fn new() -> Order {
+        let (has_programs, has_erases) = (true, true);
+        Order { has_programs, has_erases, last_seq: 0, note: 0, mark: None, sync_count: 0 }
+    }
+
+    /// Takes up a mark that the image has.
+    pub(super) fn found(&mut self, mark: Mark) {
+        let newest = self.mark.get_or_insert(mark);
+        newest.seq = newest.seq.max(mark.seq);
+        newest.note = newest.note.max(mark.note);
+    }
+}
+
+impl Cells {
+    /// Called before anything of a program is written.
+    pub(super) fn before_program(&mut self, ppa: Ppa, seq: u64) -> Result<()> {
+        if self.order.last_seq.checked_add(1) != Some(seq) {
+            self.fence(seq.saturating_sub(1))?;
+        }
+        if ppa.page == 0 && self.order.has_erases {
+            self.flush()?;
+        }
+        self.order.has_programs = true;
+        Ok(())
+    }
+
+    /// Called once a program is written.
+    pub(super) fn after_program(&mut self, seq: u64) {
+        self.order.last_seq = self.order.last_seq.max(seq);
+    }
+
+    /// Called before a block's record changes. The mark that the record takes.
+    pub(super) fn before_record(&mut self) -> Result<Mark> {
+        if self.order.has_programs {
+            self.flush()?;
+        }
+        self.order.has_erases = true;
+        Ok(self.next_mark())
+    }
+
+    /// Makes everything survive a power loss of the machine that emulates.
+    pub(super) fn sync(&mut self) -> Result<()> {
+        if self.order.has_programs || self.order.has_erases {
+            self.flush()?;
+        }
+        if self.order.mark == Some(self.next_mark()) { Ok(()) } else { self.write_mark() }
+    }
+
+    /// Everything up to a number is synced and the mark says so, whatever becomes of the rest.
+    pub(super) fn fence(&mut self, seq: u64) -> Result<()> {
+        self.flush()?;
+        self.order.last_seq = self.order.last_seq.max(seq);
+        self.write_mark()?;
+        self.flush()
+    }
+
+    fn next_mark(&self) -> Mark {
+        Mark { seq: self.order.last_seq, note: self.order.note }
+    }
+
+    fn write_mark(&mut self) -> Result<()> {
+        let mark = self.next_mark();
+        self.image.write_at(self.mark_offset(), &mark.encode(&self.geometry, 0))?;
+        self.order.mark = Some(mark);
+        Ok(())
+    }
+
+    /// Syncs what was written, and leaves no mark of it.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        self.image.sync()?;
+        (self.order.has_programs, self.order.has_erases) = (false, false);
+        self.order.sync_count += 1;
+        Ok(())
+    }
+}

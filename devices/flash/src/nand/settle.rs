@@ -1,0 +1,90 @@
+//! Puts right what a power loss of the machine that emulates left of an image, before the firmware
+//! sees it: then the device looks as after a power cut of its own.
+//!
+//! 1. The programs behind the mark (`order.rs`) are looked at in their order. The first that is
+//!    missing ends them; one that is there and not whole was torn, and is the last.
+//! 2. All later ones are taken back, though they may be whole: the first of each block becomes a
+//!    page that looks erased and is not, the others erased ones. No firmware programs a block on
+//!    that it did not open itself, so those blocks are erased before they are used.
+//! 3. Erases need nothing: whether an erase that was not synced is on the disk or not, all that was
+//!    needed of its block is elsewhere, at or before the mark.
+//!
+//! The mark is synced before the firmware may reuse the numbers of what was taken back. Damage that
+//! a page at or before the mark shows is corruption, and is left for its reader to find.
+
+use std::collections::BTreeMap;
+
+use super::oob::{Oob, Spare};
+use super::shared::SharedBytes;
+use super::{Nand, Ppa};
+use crate::error::Result;
+
+impl Nand {
+    /// See the module docs. `is_whole` judges the bytes of a page of which the spare bytes'
+    /// checksum covers the front only.
+    pub(super) fn settle(&mut self, is_whole: &dyn Fn(&SharedBytes) -> bool) -> Result<()> {
+        let mark = self.cells.order.mark;
+        let marked_seq = mark.map_or(0, |mark| mark.seq);
+        self.cells.order.note = mark.map_or(0, |mark| mark.note);
+        let mut newer = self.programs_after(marked_seq)?;
+        let mut last_seq = marked_seq;
+        let mut is_torn = false;
+        for (&seq, (ppa, oob)) in newer.iter().filter(|_| mark.is_some()) {
+            if is_torn || last_seq.checked_add(1) != Some(seq) {
+                break;
+            }
+            is_torn = !self.is_page_whole(*ppa, oob, is_whole)?;
+            last_seq = seq;
+        }
+        if mark.is_none() {
+            // Nothing was synced ever, or it is not known: all that is there counts.
+            last_seq = newer.last_key_value().map_or(0, |(seq, _)| *seq);
+        }
+        let gone = last_seq.checked_add(1).map(|first| newer.split_off(&first));
+        let gone = gone.unwrap_or_default();
+        let mut firsts: BTreeMap<u32, u32> = BTreeMap::new();
+        for (ppa, _) in gone.values() {
+            let first = firsts.entry(ppa.block).or_insert(ppa.page);
+            *first = (*first).min(ppa.page);
+        }
+        for (&block, &page) in &firsts {
+            self.cells.take_back(Ppa { block, page })?;
+        }
+        self.cells.order.last_seq = last_seq;
+        if mark.is_none() || is_torn || !firsts.is_empty() {
+            self.cells.fence(last_seq)?;
+        }
+        Ok(())
+    }
+
+    /// Whole spare bytes with a larger number, by number.
+    fn programs_after(&self, marked_seq: u64) -> Result<BTreeMap<u64, (Ppa, Oob)>> {
+        let (mut found, mut spares) = (BTreeMap::new(), Vec::new());
+        for block in 0..self.geometry.block_count {
+            if self.looks_erased(block) {
+                continue;
+            }
+            self.cells.read_spares(block, &mut spares)?;
+            for (page, slot) in (0..).zip(spares.chunks_exact(self.cells.slot_bytes())) {
+                let ppa = Ppa { block, page };
+                let spare = &slot[..self.geometry.spare_bytes as usize];
+                if let Spare::Valid(oob) = self.judge(ppa, spare)
+                    && oob.tag.program_seq > marked_seq
+                {
+                    found.insert(oob.tag.program_seq, (ppa, oob));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn is_page_whole(
+        &self,
+        ppa: Ppa,
+        oob: &Oob,
+        is_whole: &dyn Fn(&SharedBytes) -> bool,
+    ) -> Result<bool> {
+        let data = self.cells.read_data_shared(ppa)?;
+        Ok(oob.covers(&data) && (oob.front_bytes == 0 || is_whole(&data)))
+    }
+}
