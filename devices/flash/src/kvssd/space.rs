@@ -77,6 +77,8 @@ pub(super) struct Space {
     bad_count: u32,
     types: Vec<Option<PageType>>,
     live_pages: Vec<u32>,
+    /// The last program before a block became free: a commit, or later.
+    unneeded_since: Vec<u64>,
     /// Live pages of keys, values and metadata, values apart included.
     pub(super) data_pages: u64,
     /// Blocks of which a live page cannot be read: no collection takes them.
@@ -105,6 +107,7 @@ impl Space {
             uses,
             types: vec![None; block_count as usize],
             live_pages: vec![0; block_count as usize],
+            unneeded_since: vec![nand.last_seq(); block_count as usize],
             data_pages: 0,
             stuck: BTreeSet::new(),
             frontiers: BTreeMap::new(),
@@ -249,7 +252,7 @@ impl Space {
 
     /// Erases a block and tells whether it did; if not, the block is retired.
     fn erase(&mut self, block: u32) -> Result<bool> {
-        match self.nand.erase(block) {
+        match self.nand.erase_unneeded(block, self.unneeded_since[block as usize]) {
             Ok(()) => Ok(true),
             Err(Error::EraseFailed { .. }) => {
                 self.nand.retire(block)?;
@@ -326,6 +329,7 @@ impl Space {
             return;
         }
         self.stuck.remove(&block);
+        self.unneeded_since[at] = self.nand.last_seq();
         let settled = match self.uses[at] {
             Use::Sealed => Use::Free,
             Use::Failing => Use::Retired,

@@ -7,7 +7,7 @@
 //!         512 in block 0: mark; zeros where nothing was written
 //! mark: see `order.rs`
 //! spare area: per page the spare bytes and a stamp
-//! stamp: generation u64 | state u32 | crc32c u32
+//! stamp: generation u64 | state u8 | check u24 | crc32c u32
 //! ```
 //!
 //! A page counts as programmed if its stamp carries the block's generation, which is one more than
@@ -50,6 +50,8 @@ pub(super) struct BlockState {
     pub(super) programmed_pages: u32,
     /// The first page that reads as erased is disturbed.
     pub(super) is_disturbed: bool,
+    /// How many syncs there were when the record was written.
+    pub(super) recorded_at: u64,
 }
 
 impl BlockState {
@@ -153,15 +155,22 @@ impl Cells {
         self.image.write_shared(self.data_offset(ppa), data)
     }
 
-    /// Writes spare bytes and stamp: from here on the page is what the stamp says.
-    pub(super) fn write_spare(&mut self, ppa: Ppa, spare: &[u8], stamp: Stamp) -> Result<()> {
+    /// Writes spare bytes and stamp: from here on the page is what the stamp says. `check` is that of
+    /// the data, see `settle.rs`.
+    pub(super) fn write_spare(
+        &mut self,
+        ppa: Ppa,
+        spare: &[u8],
+        stamp: Stamp,
+        check: u32,
+    ) -> Result<()> {
         let state = self.block(ppa.block);
         let generation = state.erase_count + 1;
         let spare_bytes = self.geometry.spare_bytes as usize;
         self.slot[..spare_bytes].copy_from_slice(spare);
         let place = &mut self.slot[spare_bytes..];
         place[..8].copy_from_slice(&generation.to_le_bytes());
-        place[8..12].copy_from_slice(&(stamp as u32).to_le_bytes());
+        place[8..12].copy_from_slice(&(stamp as u32 | check << 8).to_le_bytes());
         let crc = checksum(&self.geometry, ppa, &place[..12]);
         place[12..].copy_from_slice(&crc.to_le_bytes());
         self.image.write_at(self.spare_offset(ppa), &self.slot)?;
@@ -195,14 +204,14 @@ impl Cells {
         self.geometry.spare_bytes as usize + STAMP_BYTES
     }
 
-    /// Changes a block's record, on the image first.
-    pub(super) fn set_block(&mut self, block: u32, state: BlockState) -> Result<()> {
-        let mark = self.before_record()?;
+    /// Changes a block's record, on the image first. What it takes away is unneeded since a program.
+    pub(super) fn set_block(&mut self, block: u32, state: BlockState, seq: u64) -> Result<()> {
+        let mark = self.before_record(seq)?;
         let mut record = [0; RECORD_BYTES + MARK_BYTES];
         record[..RECORD_BYTES].copy_from_slice(&state.encode(block));
         record[RECORD_BYTES..].copy_from_slice(&mark.encode(&self.geometry, block));
         self.image.write_at(self.block_offset(block), &record)?;
-        self.blocks[block as usize] = state;
+        self.blocks[block as usize] = BlockState { recorded_at: self.order.sync_count, ..state };
         Ok(())
     }
 
@@ -213,7 +222,7 @@ impl Cells {
         let zeros = vec![0; self.slot_bytes() * count as usize];
         self.image.write_at(self.spare_offset(behind), &zeros)?;
         let erased = vec![0xff; self.geometry.spare_bytes as usize];
-        self.write_spare(first, &erased, Stamp::Disturbed)?;
+        self.write_spare(first, &erased, Stamp::Disturbed, 0)?;
         let mut spares = Vec::new();
         self.read_spares(first.block, &mut spares)?;
         self.blocks[first.block as usize].programmed_pages = 0;

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -44,6 +45,8 @@ pub trait Image: Send + Sync {
 pub struct FileImage {
     file: File,
     path: PathBuf,
+    /// A sync failed. What it was to make durable may be lost though a later one succeeds.
+    has_lost: AtomicBool,
 }
 
 impl FileImage {
@@ -63,10 +66,15 @@ impl FileImage {
         let failed = |what, source| Error::Image { what, place: place.clone(), source };
         let file = options.open(path).map_err(|source| failed("open", source))?;
         match file.try_lock() {
-            Ok(()) => Ok(FileImage { file, path: path.to_path_buf() }),
-            Err(TryLockError::WouldBlock) => Err(Error::InUse { place }),
-            Err(TryLockError::Error(source)) => Err(failed("lock", source)),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::InUse { place }),
+            Err(TryLockError::Error(source)) => return Err(failed("lock", source)),
         }
+        // Whoever made the file may have died before its name was durable.
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let synced = File::open(directory.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
+        synced.map_err(|source| failed("sync the directory of", source))?;
+        Ok(FileImage { file, path: path.to_path_buf(), has_lost: AtomicBool::new(false) })
     }
 
     fn check<T>(&self, what: &'static str, result: io::Result<T>) -> Result<T> {
@@ -92,7 +100,12 @@ impl Image for FileImage {
     }
 
     fn sync(&self) -> Result<()> {
-        self.check("sync", self.file.sync_data())
+        let synced = match self.has_lost.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("an earlier sync failed; open the device again")),
+            false => self.file.sync_data(),
+        };
+        self.has_lost.fetch_or(synced.is_err(), Ordering::Relaxed);
+        self.check("sync", synced)
     }
 
     fn place(&self) -> String {
@@ -346,6 +359,17 @@ mod tests {
         assert_eq!(content(&copy), plain);
         plain[140..].fill(0);
         assert_eq!(content(&image), plain);
+    }
+
+    /// After a sync that failed the next one succeeds, and what was to be synced may be gone all
+    /// the same: the system gives it up. An image took the second one's word.
+    #[test]
+    fn a_sync_that_failed_is_not_tried_again() {
+        let image = FileImage::open(Path::new("/dev/null")).unwrap();
+        let first = image.sync().unwrap_err().to_string();
+        let second = image.sync().unwrap_err().to_string();
+        assert!(first.contains("/dev/null") && !first.contains("earlier"), "{first}");
+        assert!(second.contains("an earlier sync failed; open the device again"), "{second}");
     }
 
     #[test]

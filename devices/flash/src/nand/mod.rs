@@ -225,8 +225,14 @@ impl Nand {
         Ok(spares)
     }
 
-    /// Erases a block.
+    /// Erases a block. What it holds may be needed up to now.
     pub fn erase(&mut self, block: u32) -> Result<()> {
+        self.erase_unneeded(block, u64::MAX)
+    }
+
+    /// Erases a block. What it holds is unneeded since the program of this number: if that is
+    /// synced, the erase costs no sync.
+    pub fn erase_unneeded(&mut self, block: u32, seq: u64) -> Result<()> {
         let ppa = Ppa { block, page: 0 };
         self.check_alive(ppa)?;
         if self.cells.block(block).is_retired {
@@ -241,17 +247,17 @@ impl Nand {
         match fate {
             Fate::Done => {
                 self.block_types[block as usize] = None;
-                self.cells.set_block(block, erased)
+                self.cells.set_block(block, erased, seq)
             }
             Fate::Fails => {
-                self.cells.set_block(block, half)?;
+                self.cells.set_block(block, half, seq)?;
                 Err(Error::EraseFailed { block })
             }
             Fate::PowerCut(torn) => {
                 match torn {
                     TornErase::NotBegun => {}
-                    TornErase::Half => self.cells.set_block(block, half)?,
-                    TornErase::Complete => self.cells.set_block(block, erased)?,
+                    TornErase::Half => self.cells.set_block(block, half, seq)?,
+                    TornErase::Complete => self.cells.set_block(block, erased, seq)?,
                 }
                 Err(Error::PowerCut)
             }
@@ -263,7 +269,7 @@ impl Nand {
     pub fn retire(&mut self, block: u32) -> Result<()> {
         self.check_alive(Ppa { block, page: 0 })?;
         let state = BlockState { is_retired: true, ..self.cells.block(block).clone() };
-        self.cells.set_block(block, state)?;
+        self.cells.set_block(block, state, u64::MAX)?;
         self.cells.flush()
     }
 
@@ -404,7 +410,7 @@ impl Nand {
 
     fn write_page(&mut self, ppa: Ppa, data: &SharedBytes) -> Result<()> {
         self.cells.write_data(ppa, data)?;
-        self.cells.write_spare(ppa, &self.spare, Stamp::Programmed)
+        self.cells.write_spare(ppa, &self.spare, Stamp::Programmed, settle::check(data.front()))
     }
 
     fn tear_program(&mut self, ppa: Ppa, data: &[u8], torn: TornProgram) -> Result<()> {
@@ -412,7 +418,7 @@ impl Nand {
         match torn {
             TornProgram::NotBegun => return Ok(()),
             TornProgram::LooksErased => {
-                return self.cells.write_spare(ppa, &self.spare, Stamp::Disturbed);
+                return self.cells.write_spare(ppa, &self.spare, Stamp::Disturbed, 0);
             }
             TornProgram::Prefix { bytes } => {
                 data[bytes..].fill(ERASED);

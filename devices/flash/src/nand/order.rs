@@ -2,10 +2,10 @@
 //! then any of what was written since the last sync may be lost. Syncs no more than the order
 //! needs; what a loss left is put right at open (`settle.rs`).
 //!
-//! 1. Before a block's record changes, all programs are synced: the copies of what the block held
-//!    are among them.
+//! 1. Before a block is erased, the programs are synced up to the one that made its content
+//!    unneeded, a copy or a commit; if the firmware does not say which, all.
 //! 2. Before the first page of a block is programmed, its erase is synced: otherwise the page may
-//!    be on the disk inside a block of its former life.
+//!    be on the disk inside a block of its former life. Mostly a sync for 1 came meanwhile.
 //! 3. A mark says up to which `program_seq` all programs are synced. It lies behind each block's
 //!    record, written with it, so an erase never hides a gap; and one of its own is written after
 //!    each sync. The newest counts. It may be older than the last sync, never newer.
@@ -56,9 +56,11 @@ impl Mark {
 #[derive(Debug)]
 pub(super) struct Order {
     has_programs: bool,
-    has_erases: bool,
+    has_records: bool,
     /// The largest number of a program.
     pub(super) last_seq: u64,
+    /// All programs up to here are synced.
+    synced_seq: u64,
     /// Goes into the next mark.
     pub(super) note: u64,
     /// The newest mark; `None` on an image that has none.
@@ -69,8 +71,9 @@ pub(super) struct Order {
 impl Order {
     /// Nobody knows what an earlier process synced.
     pub(super) fn new() -> Order {
-        let (has_programs, has_erases) = (true, true);
-        Order { has_programs, has_erases, last_seq: 0, note: 0, mark: None, sync_count: 0 }
+        let (last_seq, synced_seq, note, sync_count) = (0, 0, 0, 0);
+        let (has_programs, has_records, mark) = (true, true, None);
+        Order { has_programs, has_records, last_seq, synced_seq, note, mark, sync_count }
     }
 
     /// Takes up a mark that the image has.
@@ -87,7 +90,8 @@ impl Cells {
         if self.order.last_seq.checked_add(1) != Some(seq) {
             self.fence(seq.saturating_sub(1))?;
         }
-        if ppa.page == 0 && self.order.has_erases {
+        let recorded_at = self.block(ppa.block).recorded_at;
+        if ppa.page == 0 && recorded_at == self.order.sync_count {
             self.flush()?;
         }
         self.order.has_programs = true;
@@ -99,18 +103,19 @@ impl Cells {
         self.order.last_seq = self.order.last_seq.max(seq);
     }
 
-    /// Called before a block's record changes. The mark that the record takes.
-    pub(super) fn before_record(&mut self) -> Result<Mark> {
-        if self.order.has_programs {
+    /// Called before a block's record changes, once programs up to a number are done. The mark that
+    /// the record takes.
+    pub(super) fn before_record(&mut self, seq: u64) -> Result<Mark> {
+        if self.order.has_programs && seq > self.order.synced_seq {
             self.flush()?;
         }
-        self.order.has_erases = true;
+        self.order.has_records = true;
         Ok(self.next_mark())
     }
 
     /// Makes everything survive a power loss of the machine that emulates.
     pub(super) fn sync(&mut self) -> Result<()> {
-        if self.order.has_programs || self.order.has_erases {
+        if self.order.has_programs || self.order.has_records {
             self.flush()?;
         }
         if self.order.mark == Some(self.next_mark()) { Ok(()) } else { self.write_mark() }
@@ -118,14 +123,14 @@ impl Cells {
 
     /// Everything up to a number is synced and the mark says so, whatever becomes of the rest.
     pub(super) fn fence(&mut self, seq: u64) -> Result<()> {
-        self.flush()?;
         self.order.last_seq = self.order.last_seq.max(seq);
+        self.flush()?;
         self.write_mark()?;
         self.flush()
     }
 
     fn next_mark(&self) -> Mark {
-        Mark { seq: self.order.last_seq, note: self.order.note }
+        Mark { seq: self.order.synced_seq, note: self.order.note }
     }
 
     fn write_mark(&mut self) -> Result<()> {
@@ -138,7 +143,8 @@ impl Cells {
     /// Syncs what was written, and leaves no mark of it.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.image.sync()?;
-        (self.order.has_programs, self.order.has_erases) = (false, false);
+        (self.order.has_programs, self.order.has_records) = (false, false);
+        self.order.synced_seq = self.order.last_seq;
         self.order.sync_count += 1;
         Ok(())
     }

@@ -101,7 +101,17 @@ impl File {
                 survivor.pages.insert(number, Arc::clone(&versions[at]));
             }
         }
+        survivor.clear_behind_end();
         survivor
+    }
+
+    /// A file that grows later has zeros there, whatever the disk has.
+    fn clear_behind_end(&mut self) {
+        let (last, inside) = (self.len_bytes / PAGE_BYTES, self.len_bytes % PAGE_BYTES);
+        self.pages.retain(|&number, _| number <= last);
+        if let Some(page) = self.pages.get_mut(&last) {
+            Arc::make_mut(page)[inside as usize..].fill(0);
+        }
     }
 }
 

@@ -50,7 +50,10 @@ impl<'a> Image<'a> {
         assert_eq!(bytes.len(), 4096 + block_count as usize * block_bytes);
         let mut pages = BTreeMap::new();
         for (block, bytes) in (0..).zip(bytes[4096..].chunks(block_bytes)) {
-            let generation = erase_count(bytes, block) + 1;
+            let generation = erase_count(bytes, block, block_pages) + 1;
+            if block == 0 {
+                check_mark(&bytes[512..536], 0, block_pages);
+            }
             let (spares, data) = bytes[4096..].split_at(spare_area);
             for index in 0..block_pages {
                 let slot = &spares[index as usize * (spare_bytes + 16)..][..spare_bytes + 16];
@@ -70,7 +73,7 @@ impl<'a> Image<'a> {
     }
 }
 
-fn erase_count(block: &[u8], number: u32) -> u64 {
+fn erase_count(block: &[u8], number: u32, block_pages: u32) -> u64 {
     if block[..24].iter().all(|byte| *byte == 0) {
         return 0;
     }
@@ -78,7 +81,16 @@ fn erase_count(block: &[u8], number: u32) -> u64 {
     let (magic, flags, erase_count) = (record.take(4), record.u32(), record.u64());
     assert_eq!((magic, flags, record.u32()), (&b"RBLK"[..], 0, number));
     assert_eq!(record.u32(), crc(&block[..20]));
+    check_mark(&block[24..48], number, block_pages);
     erase_count
+}
+
+/// What was synced; an image of release 0.1 may have none.
+fn check_mark(mark: &[u8], block: u32, block_pages: u32) {
+    if mark.iter().any(|byte| *byte != 0) {
+        assert_eq!(&mark[..4], b"RMRK");
+        assert_eq!(at(mark, 20).u32(), crc_of_page(&mark[..20], block * block_pages));
+    }
 }
 
 fn is_programmed(stamp: &[u8], page: u32, generation: u64) -> bool {
@@ -87,7 +99,7 @@ fn is_programmed(stamp: &[u8], page: u32, generation: u64) -> bool {
     if stamp.iter().all(|byte| *byte == 0) {
         return false;
     }
-    assert_eq!((state, checksum), (1, crc_of_page(&stamp[..12], page)));
+    assert_eq!((state & 0xff, checksum), (1, crc_of_page(&stamp[..12], page)));
     of == generation
 }
 
