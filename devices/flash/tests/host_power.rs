@@ -145,22 +145,21 @@ fn check_kvssd(host: &Host, history: &mut History<State>, place: &str) -> KvSsd 
 fn a_kvssd_keeps_what_it_synced() {
     for seed in seeds(0..6) {
         let start = Host::new(2);
-        let device = create_kvssd(&start, seed).expect("the machine lives");
-        let life = |host: &Host, device: &mut KvSsd| {
+        let mut device = create_kvssd(&start, seed).expect("the machine lives");
+        let life = |device: &mut KvSsd| {
             let (mut history, mut random) = (History::new(State::new()), Random(seed));
             let done = use_kvssd(device, &mut random, 900, &mut history);
             (history, done)
         };
         let from = start.ops();
-        let mut device = device;
-        life(&start, &mut device).1.expect("the machine lives");
+        life(&mut device).1.expect("the machine lives");
         assert!(device.counters().flushes > 20, "{:?}", device.counters());
         let ops = start.ops() - from;
         for cut in (seed..ops).step_by(ops as usize / 40) {
             let host = Host::new(2);
             let mut device = create_kvssd(&host, seed).expect("the machine lives");
             host.dies_in(cut);
-            let (mut history, done) = life(&host, &mut device);
+            let (mut history, done) = life(&mut device);
             assert!(matches!(done, Err(Error::PowerCut)), "{done:?}");
             let states = history.states.clone();
             for survivor in 0..4 {
@@ -258,6 +257,24 @@ fn a_block_ssd_keeps_what_it_synced() {
             drop(check_ftl(&host.survivor(1), seed, &mut history, &place));
         }
     }
+}
+
+/// Syncs cost what writes to a page cache do not. Only the erases of an overwritten device need
+/// some, at most two for each.
+#[test]
+fn only_erases_cost_syncs() {
+    let host = Host::new(1);
+    let mut ftl =
+        Ftl::create(host.file(IMAGE), geometry(8, 20), Timing::PAPER, ftl_options(0)).unwrap();
+    let (before, _) = host.cost();
+    let block_count = ftl.block_count();
+    let write = |ftl: &mut Ftl, at| ftl.write(at % block_count, &[1; PAGE]).unwrap();
+    (0..block_count).for_each(|at| write(&mut ftl, at));
+    assert_eq!((host.cost().0 - before, ftl.counters().erases), (0, 0));
+    (0..2000).for_each(|at| write(&mut ftl, at * 7));
+    let (syncs, erases) = (host.cost().0 - before, ftl.counters().erases);
+    assert!(erases > 200 && syncs <= 2 * erases, "{syncs} syncs, {erases} erases");
+    assert_eq!(ftl.nand().image_syncs(), host.cost().0);
 }
 
 /// A file as its last sync left it and as it was since: blocks by the byte that fills them.
