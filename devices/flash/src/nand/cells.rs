@@ -155,8 +155,8 @@ impl Cells {
         self.image.write_shared(self.data_offset(ppa), data)
     }
 
-    /// Writes spare bytes and stamp: from here on the page is what the stamp says. `check` is that of
-    /// the data, see `settle.rs`.
+    /// Writes spare bytes and stamp: from here on the page is what the stamp says. `check` is that
+    /// of the data, see `settle.rs`.
     pub(super) fn write_spare(
         &mut self,
         ppa: Ppa,
@@ -204,7 +204,8 @@ impl Cells {
         self.geometry.spare_bytes as usize + STAMP_BYTES
     }
 
-    /// Changes a block's record, on the image first. What it takes away is unneeded since a program.
+    /// Changes a block's record, on the image first. What that takes away is unneeded since the
+    /// program of this number.
     pub(super) fn set_block(&mut self, block: u32, state: BlockState, seq: u64) -> Result<()> {
         let mark = self.before_record(seq)?;
         let mut record = [0; RECORD_BYTES + MARK_BYTES];

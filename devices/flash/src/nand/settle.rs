@@ -9,9 +9,9 @@
 //! 3. Erases need nothing: whether an erase that was not synced is on the disk or not, all that was
 //!    needed of its block is elsewhere, at or before the mark.
 //!
-//! Of a program that was not synced the spare bytes may be on the disk, and of the data what the page
-//! held before. A CRC does not tell: two pages that differ in a header only, which ends with a CRC
-//! of its own, have the same. So the stamp has a check of another kind.
+//! Of a program that was not synced the spare bytes may be on the disk, and of the data what the
+//! page held before. A CRC does not tell: two pages that differ in a header only, which ends with a
+//! CRC of its own, have the same. So the stamp has a check of another kind.
 //!
 //! The mark is synced before the firmware may reuse the numbers of what was taken back. Damage that
 //! a page at or before the mark shows is corruption, and is left for its reader to find.
