@@ -54,8 +54,8 @@ impl Encoding {
     }
 
     /// An entry for machines. Its texts can be typed as they are; `encoding` is there where they
-    /// differ from the bytes.
-    pub fn object(self, key: &[u8], value: Option<&[u8]>) -> Value {
+    /// differ from the bytes, and `expires_ms` where it expires.
+    pub fn object(self, key: &[u8], value: Option<&[u8]>, expires_ms: Option<u64>) -> Value {
         let mut object = Map::new();
         let mut differs = false;
         let fields = [("key", Some(key)), ("value", value)];
@@ -69,6 +69,7 @@ impl Encoding {
             false if differs => object.insert("encoding".into(), "escaped".into()),
             false => None,
         };
+        object.extend(expires_ms.map(|at| ("expires_ms".into(), at.into())));
         Value::Object(object)
     }
 }
@@ -178,7 +179,7 @@ mod tests {
             assert_eq!(encoding.read(OsStr::new(text)).ok(), Some(vec![0, 255]));
             assert!(encoding.read(OsStr::new("\\")).is_err());
         }
-        let object = |key, value| Encoding::default().object(key, value).to_string();
+        let object = |key, value| Encoding::default().object(key, value, None).to_string();
         assert_eq!(object(b"k", Some(b"v")), r#"{"key":"k","value":"v"}"#);
         assert_eq!(object(b"\\", None), r#"{"encoding":"escaped","key":"\\\\"}"#);
     }

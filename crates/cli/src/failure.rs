@@ -32,8 +32,8 @@ pub const EXIT_CODES: &[(Exit, &str)] = &[
     (Exit::Ok, "done"),
     (
         Exit::Different,
-        "the key is absent, a value differs, an import stored nothing, or --strict met a malformed \
-         record",
+        "the key is absent, a value differs, an export refused entries, an import stored nothing \
+         or its source changed, or --strict met a malformed record",
     ),
     (Exit::Damaged, "a file of the store, or of a database that is imported, is damaged"),
     (Exit::Usage, "the command line or an option is wrong"),

@@ -62,7 +62,7 @@ pub trait Target {
         Err(Failure::usage("a device has one keyspace", hint))
     }
     /// Adds a record to the batch; an error if it could never be written.
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()>;
+    fn put(&mut self, record: Record) -> runstone::Result<()>;
     /// Whether [`Target::load`] may be called.
     fn can_load(&self) -> bool {
         false
@@ -113,6 +113,10 @@ pub trait Entries {
 pub trait Opened: Entries {
     /// The default keyspace and the costs of the whole store, for what is measured.
     fn kv(&self) -> &dyn KvStore;
+    /// The names of its keyspaces; none if it has only the one.
+    fn keyspaces(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// About how many entries there are, if that can be told without a look at them.
     fn estimate(&self) -> Option<u64>;
     fn holds_data(&self) -> Result<bool>;

@@ -1,16 +1,33 @@
 //! A range of keys from the command line, and the walk over it.
 
 use std::ops::Bound;
+use std::time::UNIX_EPOCH;
 
 use runstone::kv::{Direction, KvStore};
-use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
+use runstone::{Expiry, Keyspace, ReadOptions, Snapshot, prefix_successor};
 
 use crate::arguments::{Part, Selection};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 
-/// Called with each key and value; an error ends the walk.
-pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+/// An entry that a walk passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    /// When it expires, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
+}
+
+/// Called with each entry; an error ends the walk.
+pub type Visit<'a> = dyn FnMut(Entry<'_>) -> Result<()> + 'a;
+
+/// An expiry in milliseconds since 1970; `None` for never.
+pub fn expires_ms(expiry: Expiry) -> Option<u64> {
+    let Expiry::At(at) = expiry else { return None };
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
 
 /// Which keys, in which order.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +124,8 @@ impl Range {
         }
         while cursor.valid() {
             interrupt::check()?;
-            visit(cursor.key(), cursor.value())?;
+            let (key, value) = (cursor.key(), cursor.value());
+            visit(Entry { key, value, expires_ms: expires_ms(cursor.expiry()?) })?;
             count += 1;
             if self.limit.is_some_and(|limit| count >= limit) {
                 break;

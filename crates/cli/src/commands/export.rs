@@ -1,7 +1,7 @@
 //! `export`: writes the entries of a keyspace into a directory or file.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -9,21 +9,28 @@ use crate::arguments::Selection;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::layout::plural;
+use crate::opened::Opened;
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
 use crate::range::Range;
-use crate::transfer::{Format, format_of, sink};
+use crate::transfer::progress::KEYSPACE;
+use crate::transfer::sink::{self, Refused, Sink, Style};
+use crate::transfer::{Format, format_of};
 
 /// At most this many entries that the format cannot hold are named one by one.
 const MOST_TOLD: u64 = 100;
 
 /// Write entries into a directory, jsonl, csv or tsv file
+///
+/// One keyspace is written, without its options: what `runstone import` makes of the file has the
+/// keyspace and the options that are named there.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// A directory (key -> path) or a file; `-` is standard output. Only an export that is killed
-    /// (-9) leaves a file TARGET.partial-PID, which nothing reads: remove it.
+    /// A directory (key -> path) or a file; `-` is standard output. A file that ends in .gz or .zst
+    /// is compressed. Only an export that is killed (-9) leaves a file TARGET.partial-PID, which
+    /// nothing reads: remove it.
     target: PathBuf,
     /// How the target is written; without it, its name tells.
     #[arg(long, value_enum)]
@@ -32,6 +39,10 @@ pub struct Args {
     /// name,address.city, beside the key.
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     columns: Vec<String>,
+    /// Leave out when entries expire. Without it, `expires_ms` tells, in milliseconds since 1970: a
+    /// field of jsonl, a column of csv, behind the value in tsv. A directory refuses such entries.
+    #[arg(long)]
+    drop_expiry: bool,
     /// Replace what exists.
     #[arg(long)]
     force: bool,
@@ -54,31 +65,12 @@ impl Args {
         let range = Range::of(&self.selection)?;
         let entries = Location::of(&self.store)?.to_read(self.selection.part.keyspace.name())?;
         let store = opening::places(&self.store);
-        let mut sink = sink::open(&self.target, format, self.force, store, &self.columns, output)?;
-        // Nobody counted the keys of a range.
-        let total = entries.estimate().filter(|_| range.is_everything());
-        let bar = output.count_bar("export", total);
+        let style = Style { format, columns: &self.columns, drop_expiry: self.drop_expiry };
+        let mut sink = sink::open(&self.target, style, self.force, store, output)?;
         let started = Instant::now();
-        let (mut records, mut bytes, mut refused) = (0, 0, 0);
-        let walked = entries.walk(&range, &mut |key, value| {
-            bar.inc(1);
-            match sink.put(key, value)? {
-                Ok(()) => {
-                    records += 1;
-                    bytes += (key.len() + value.len()) as u64;
-                }
-                Err(what) => {
-                    refused += 1;
-                    if refused <= MOST_TOLD && !output.is_json {
-                        bar.suspend(|| {
-                            note(format!("key {}: {what}", self.selection.part.encoding.show(key)))
-                        });
-                    }
-                }
-            }
-            Ok(())
-        });
-        walked.map_err(|failure| match (failure.exit, format) {
+        let mut tally = Tally::default();
+        let written = self.write(&*entries, &range, &mut *sink, &mut tally, output);
+        written.map_err(|failure| match (failure.exit, format) {
             (Exit::Interrupted, Format::Dir) => failure
                 .at(self.target.display())
                 .hint("the directory holds a part; --force replaces it when you export again"),
@@ -88,34 +80,137 @@ impl Args {
             _ => failure,
         })?;
         sink.finish()?;
-        bar.finish_and_clear();
-        let took = started.elapsed();
-        match output.is_json {
-            true => output.json(&json!({
-                "records": records, "bytes": bytes, "refused": refused,
-                "seconds": rounded(took.as_secs_f64()),
-            }))?,
-            false => {
-                let records = plural(records, "record");
-                note(format!("{records}, {}, {}", amount(bytes), duration(took)));
-            }
-        }
-        match refused {
+        self.report(&tally, &self.others(&*entries), started.elapsed(), output)?;
+        match tally.refusals.total() {
             0 => Ok(Exit::Ok),
-            _ => Err(self.refusal(refused)),
+            _ => Err(tally.refusals.failure().at(self.target.display())),
         }
     }
 
-    /// Says how many entries the format could not hold.
-    fn refusal(&self, refused: u64) -> Failure {
-        let what = match (refused, self.columns.is_empty()) {
-            (1, true) => "1 entry has a key that cannot be a file".to_string(),
-            (_, true) => format!("{refused} entries have keys that cannot be files"),
-            (1, false) => "1 entry has a value that is no JSON object".to_string(),
-            (_, false) => format!("{refused} entries have values that are no JSON objects"),
+    fn write(
+        &self,
+        entries: &dyn Opened,
+        range: &Range,
+        sink: &mut dyn Sink,
+        tally: &mut Tally,
+        output: &Output,
+    ) -> Result<()> {
+        // Nobody counted the keys of a range.
+        let total = entries.estimate().filter(|_| range.is_everything());
+        let bar = output.count_bar("export", total);
+        entries.walk(range, &mut |entry| {
+            bar.inc(1);
+            match sink.put(entry)? {
+                Ok(()) => {
+                    tally.records += 1;
+                    tally.bytes += (entry.key.len() + entry.value.len()) as u64;
+                }
+                Err(refused) => {
+                    let what = tally.refusals.count(refused);
+                    if tally.refusals.total() <= MOST_TOLD && !output.is_json {
+                        let key = self.selection.part.encoding.show(entry.key);
+                        bar.suspend(|| note(format!("key {key}: {what}")));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// The keyspaces that are left out. Who names one knows that there are others.
+    fn others(&self, entries: &dyn Opened) -> Vec<String> {
+        if self.selection.part.keyspace.keyspace.is_some() {
+            return Vec::new();
+        }
+        let mut others = entries.keyspaces();
+        others.retain(|name| name != self.selection.part.keyspace.name() && name != KEYSPACE);
+        others.sort();
+        others
+    }
+
+    fn report(
+        &self,
+        tally: &Tally,
+        others: &[String],
+        took: Duration,
+        output: &Output,
+    ) -> Result<()> {
+        if output.is_json {
+            return output.json(&json!({
+                "records": tally.records,
+                "bytes": tally.bytes,
+                "refused": tally.refusals.total(),
+                "other_keyspaces": others,
+                "seconds": rounded(took.as_secs_f64()),
+            }));
+        }
+        let records = plural(tally.records, "record");
+        note(format!("{records}, {}, {}", amount(tally.bytes), duration(took)));
+        if !others.is_empty() {
+            note(format!("not of other keyspaces, see --keyspace: {}", others.join(", ")));
+        }
+        Ok(())
+    }
+}
+
+/// What was written, and what was not.
+#[derive(Default)]
+struct Tally {
+    records: u64,
+    bytes: u64,
+    refusals: Refusals,
+}
+
+/// How many entries the format could not hold.
+#[derive(Default)]
+struct Refusals {
+    keys: u64,
+    values: u64,
+    expiries: u64,
+}
+
+impl Refusals {
+    /// Counts one, and says why it is.
+    fn count(&mut self, refused: Refused) -> String {
+        match refused {
+            Refused::Key(what) => {
+                self.keys += 1;
+                what
+            }
+            Refused::Value(what) => {
+                self.values += 1;
+                what
+            }
+            Refused::Expiry => {
+                self.expiries += 1;
+                "it expires, and a file does not".to_string()
+            }
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.keys + self.values + self.expiries
+    }
+
+    fn failure(&self) -> Failure {
+        let told = [
+            (self.keys, "has a key that cannot be a file", "have keys that cannot be files"),
+            (
+                self.values,
+                "has a value that is no JSON object",
+                "have values that are no JSON objects",
+            ),
+            (self.expiries, "expires", "expire"),
+        ];
+        let told = told.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
+            format!("{} {}", plural(count, "entry"), if count == 1 { one } else { many })
+        });
+        let hint = match self.expiries {
+            0 => "export them with --format jsonl",
+            _ => "export them with --format jsonl, or add --drop-expiry",
         };
-        Failure::new(Exit::Different, what)
-            .at(self.target.display())
-            .hint("export them with --format jsonl")
+        Failure::new(Exit::Different, told.collect::<Vec<_>>().join("; ")).hint(hint)
     }
 }

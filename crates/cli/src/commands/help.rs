@@ -146,7 +146,8 @@ texts differ from the bytes says "encoding":"escaped", or "hex".
 put --file and put STORE KEY - take the value as it is, and get --raw
 prints it so. Of the files of import and export, tsv is what scan
 prints, csv and directories hold the bytes themselves, and jsonl holds
-text as it is and other bytes in base64.
+text as it is and other bytes in base64. All but directories tell when
+an entry expires: expires_ms, in milliseconds since 1970.
 "#;
 
 fn print_encoding(output: &Output) -> Result<Exit> {

@@ -3,10 +3,10 @@
 //! the last load that ended, or the last batch.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::ProgressBar;
-use runstone::{DEFAULT_KEYSPACE, Durability};
+use runstone::{DEFAULT_KEYSPACE, Durability, Expiry};
 use runstone_foreign::Dialect;
 use serde_json::json;
 
@@ -18,6 +18,7 @@ use crate::layout::plural;
 use crate::opened::{Limits, Target};
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
+use crate::range::expires_ms;
 use crate::transfer::ahead::Ahead;
 use crate::transfer::foreign::{self, Choice};
 use crate::transfer::jsonl::Fields;
@@ -50,11 +51,11 @@ const BAR_RECORDS: u64 = 1000;
 pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
-    /// A directory (path -> content), a file or a pipe; `-` is standard input. Files that end in
-    /// .gz or .zst are unpacked, and so is what comes through a pipe. A line of a file and a record
-    /// of a CSV file have at most 1G; larger values, up to 4G, come as files of a directory.
-    /// `leveldb:DIR` and `rocksdb:DIR` are databases that no other process has open; they are only
-    /// read. Each column family of RocksDB goes to the keyspace of its name.
+    /// A directory (path -> content), a file or a pipe; `-` is standard input. What is compressed
+    /// by gzip or zstd is unpacked. A line of a file and a record of a CSV file have at most 1G;
+    /// larger values, up to 4G, come as files of a directory. `leveldb:DIR` and `rocksdb:DIR` are
+    /// databases that no other process has open; they are only read. Each column family of RocksDB
+    /// goes to the keyspace of its name.
     source: PathBuf,
     /// How the source is written; without it, its name tells.
     #[arg(long, value_enum)]
@@ -84,6 +85,10 @@ pub struct Args {
     /// Wait for each batch until it survives a power loss.
     #[arg(long)]
     sync: bool,
+    /// Store what expires as if it did not. Without it, `expires_ms` of the source tells when an
+    /// entry expires. One that is past is stored too: its key has no value then.
+    #[arg(long)]
+    drop_expiry: bool,
     /// rocksdb: only this column family.
     #[arg(long, value_name = "NAME")]
     family: Option<String>,
@@ -123,9 +128,11 @@ impl Args {
         let mut progress = Progress { position: source.position(), ..Progress::default() };
         if !self.restart
             && let Some(left) = target.left()?
-            && source.resume(&left.position)?
         {
-            progress = left;
+            match source.resume(&left.position)? {
+                true => progress = left,
+                false => return Err(self.changed(&left)),
+            }
         }
         let bar = output.bytes_bar("import", source.total_bytes());
         if self.sort {
@@ -138,6 +145,7 @@ impl Args {
             committed: progress.clone(),
             progress,
             target: &mut *target,
+            now_ms: expires_ms(Expiry::At(SystemTime::now())).unwrap_or_default(),
             loaded: 0,
             batch_records: self.batch.unwrap_or(1000),
             strict: self.strict,
@@ -170,6 +178,16 @@ impl Args {
         outcome.map(|()| Exit::Ok)
     }
 
+    /// To go on would mix two sources, and to begin again leaves what was stored of the first.
+    fn changed(&self, left: &Progress) -> Failure {
+        let stored = plural(left.records, "record");
+        let what = format!(
+            "the source has changed since an import of it was cut short, which stored {stored}"
+        );
+        let hint = "--restart imports it as it is now over those; or import it into a new store";
+        Failure::new(Exit::Different, what).at(self.source.display()).hint(hint)
+    }
+
     /// A directory, file or pipe.
     fn file(&self) -> Result<Chosen> {
         if self.family.is_some() {
@@ -181,14 +199,19 @@ impl Args {
             return Err(Failure::file(&self.source, "open the source", &error));
         }
         let format = format_of(self.format, &self.source)?;
-        let fields = Fields { key: self.key.clone(), value: self.value.clone() };
+        if self.format.is_none() {
+            foreign::refuse_directory(&self.source)?;
+        }
+        let (key, value, drop_expiry) = (self.key.clone(), self.value.clone(), self.drop_expiry);
+        let fields = Fields { key, value, drop_expiry };
         if fields.key.is_some() && !matches!(format, Format::Jsonl | Format::Csv) {
             let what = "--key and --value are for jsonl and csv";
             return Err(Failure::usage(what, "leave them out"));
         }
         let source = source::open(&self.source, format, &fields, &opening::places(&self.store))?;
         let name = self.keyspace.name();
-        let how = json!([name, format!("{format:?}"), self.key, self.value]).to_string();
+        let how = json!([name, format!("{format:?}"), self.key, self.value, self.drop_expiry]);
+        let how = how.to_string();
         Ok(Chosen { source, again: is_again.then(|| self.source.clone()), how })
     }
 
@@ -198,6 +221,7 @@ impl Args {
             ("--format", self.format.is_some()),
             ("--key", self.key.is_some()),
             ("--sort", self.sort),
+            ("--drop-expiry", self.drop_expiry),
             ("--family", self.family.is_some() && dialect == Dialect::LevelDb),
         ];
         if let Some((name, _)) = others.iter().find(|(_, is_given)| *is_given) {
@@ -217,6 +241,8 @@ struct Import<'a> {
     /// How much of the source is in the store.
     committed: Progress,
     target: &'a mut dyn Target,
+    /// When it began, in milliseconds since 1970.
+    now_ms: u64,
     /// Records that came in bulk loads.
     loaded: u64,
     batch_records: u64,
@@ -291,14 +317,17 @@ impl Import<'_> {
             self.check_interrupted()?;
             let before = source.position();
             match source.next()? {
-                Some(Ok(record)) => match self.target.put(record.key, record.value) {
-                    Ok(()) => self.progress.records += 1,
-                    Err(error) => {
+                Some(Ok(record)) => {
+                    let has_expired = record.expires_ms.is_some_and(|at| at <= self.now_ms);
+                    if let Err(error) = self.target.put(record) {
                         let (file, line) = source.place();
                         let what = error.to_string();
                         self.malformed(Malformed { file, line, what }, &before)?;
+                    } else {
+                        self.progress.records += 1;
+                        self.progress.expired += u64::from(has_expired);
                     }
-                },
+                }
                 Some(Err(malformed)) => self.malformed(malformed, &before)?,
                 None => break,
             }
@@ -388,6 +417,7 @@ impl Import<'_> {
             "loaded_records": self.loaded,
             "resumed_records": self.resumed.records,
             "resumed_line": self.resumed.position.line,
+            "expired": self.committed.expired,
             "malformed": self.progress.malformed,
             "malformed_records": told,
             "skipped": skipped,
@@ -399,9 +429,9 @@ impl Import<'_> {
     }
 }
 
-/// The records of one load. They end at a key that does not ascend, at a record that no store
-/// takes, at a malformed one of a strict import, when the load is large, or when the user asks.
-/// What ended them is still to be read.
+/// The records of one load. They end at a key that does not ascend, at a record that expires or
+/// that no store takes, at a malformed one of a strict import, when the load is large, or when the
+/// user asks. What ended them is still to be read.
 struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
     /// As of the record that was handed out last.
@@ -417,7 +447,8 @@ struct Piece<'a, 's> {
 impl Piece<'_, '_> {
     fn follows(&self, record: &Record) -> bool {
         let limits = Limits::FILES;
-        self.last.as_ref().is_none_or(|last| record.key > *last)
+        record.expires_ms.is_none()
+            && self.last.as_ref().is_none_or(|last| record.key > *last)
             && record.key.len() as u64 <= limits.key_bytes
             && record.value.len() as u64 <= limits.value_bytes
     }
@@ -480,6 +511,10 @@ fn text_of(report: &serde_json::Value, keyspace: &str, parts: &[Part]) -> String
     if number("resumed_records") > 0 {
         let from = number("resumed_records");
         text.push_str(&format!("; {from} of them were there from an import that was cut short"));
+    }
+    if number("expired") > 0 {
+        let expired = plural(number("expired"), "record");
+        text.push_str(&format!("; {expired} had expired, and such keys have no value"));
     }
     if number("malformed") > 0 {
         text.push_str(&format!("; {} left out", plural(number("malformed"), "malformed record")));

@@ -30,7 +30,7 @@ impl Args {
         self.put.write(&*opened, &entry)?;
         opened.close()?;
         if output.is_json {
-            let Record { key, value } = entry;
+            let Record { key, value, .. } = entry;
             output.json(&json!({ "key_bytes": key.len(), "value_bytes": value.len() }))?;
         }
         Ok(Exit::Ok)

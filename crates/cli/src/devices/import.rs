@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
 use crate::opened::Target;
+use crate::transfer::Record;
 use crate::transfer::progress::{Progress, source_key};
 
 /// A batch also ends at this size: the device takes it as one.
@@ -95,7 +96,12 @@ impl Target for DeviceTarget {
         Ok(saved.map(|saved| saved.progress))
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()> {
+    fn put(&mut self, record: Record) -> runstone::Result<()> {
+        let Record { key, value, expires_ms } = record;
+        if expires_ms.is_some() {
+            let what = "the record expires, and entries of a device do not; see --drop-expiry";
+            return Err(runstone::Error::invalid(what, "use a store of files, or --drop-expiry"));
+        }
         self.device.check(KvWrite::Put { key: &key, value: &value })?;
         self.batch_bytes += key.len() + value.len();
         self.batch.push((key, value));

@@ -21,7 +21,7 @@ use runstone_flash::block::BlockStorage;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
-use crate::range::{Range, Visit};
+use crate::range::{Entry, Range, Visit};
 
 /// The URL of a device.
 #[derive(Debug)]
@@ -105,7 +105,8 @@ impl Entries for KvSsdStore {
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
         let mut outcome = Ok(());
         let count = range.walk_while(self, |key, value| {
-            outcome = interrupt::check().and_then(|()| visit(key, value));
+            let entry = Entry { key, value, expires_ms: None };
+            outcome = interrupt::check().and_then(|()| visit(entry));
             outcome.is_ok()
         })?;
         outcome.map(|()| count)

@@ -6,7 +6,7 @@ use crate::arguments::Selection;
 use crate::failure::Result;
 use crate::opened::Entries;
 use crate::output::Output;
-use crate::range::Range;
+use crate::range::{Entry, Range};
 
 /// Arguments of `count`.
 #[derive(clap::Args)]
@@ -18,11 +18,12 @@ pub struct Count {
 impl Count {
     pub fn run(&self, entries: &dyn Entries, output: &Output) -> Result<()> {
         let (mut key_bytes, mut value_bytes) = (0, 0);
-        let count = entries.walk(&Range::of(&self.selection)?, &mut |key, value| {
-            key_bytes += key.len() as u64;
-            value_bytes += value.len() as u64;
-            Ok(())
-        })?;
+        let count =
+            entries.walk(&Range::of(&self.selection)?, &mut |Entry { key, value, .. }| {
+                key_bytes += key.len() as u64;
+                value_bytes += value.len() as u64;
+                Ok(())
+            })?;
         output.figures(
             &format!("{count}\n"),
             &json!({ "count": count, "key_bytes": key_bytes, "value_bytes": value_bytes }),

@@ -107,8 +107,8 @@ fn delete_range(
     loop {
         range.limit = Some(left.min(BATCH_KEYS));
         let mut keys = Vec::new();
-        entries.walk(&range, &mut |key, _| {
-            keys.push(key.to_vec());
+        entries.walk(&range, &mut |entry| {
+            keys.push(entry.key.to_vec());
             Ok(())
         })?;
         let Some(last) = keys.last() else { return Ok(Deleted::Keys(deleted)) };

@@ -6,6 +6,7 @@ use crate::arguments::{Encoding, KeyspaceArgument};
 use crate::failure::{Exit, Failure, Result};
 use crate::opened::Entries;
 use crate::output::{Output, note};
+use crate::range::expires_ms;
 
 /// Arguments of `get`.
 #[derive(clap::Args)]
@@ -35,7 +36,8 @@ impl Get {
             return Ok(Exit::Different);
         };
         if output.is_json {
-            output.json(&self.encoding.object(&key, Some(&value)))?;
+            let expires_ms = entries.expiry(&key)?.and_then(expires_ms);
+            output.json(&self.encoding.object(&key, Some(&value), expires_ms))?;
         } else if self.raw {
             output.bytes(&value)?;
         } else {

@@ -51,7 +51,7 @@ impl Put {
             }
             (value, None) => self.encoding.read(value.as_deref().unwrap_or_default())?,
         };
-        Ok(Record { key, value })
+        Ok(Record::new(key, value))
     }
 
     pub fn write(&self, entries: &dyn Entries, entry: &Record) -> Result<()> {

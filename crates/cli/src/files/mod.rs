@@ -141,6 +141,10 @@ impl Opened for FileStore {
         &self.store
     }
 
+    fn keyspaces(&self) -> Vec<String> {
+        self.store.keyspaces()
+    }
+
     fn estimate(&self) -> Option<u64> {
         let in_tables = || self.keyspace.shape().tables().map(|(_, table)| table.entries).sum();
         (self.keyspace.memtable_bytes() == 0).then(in_tables)

@@ -1,13 +1,15 @@
 //! Imports into a keyspace. The progress of an import is part of the batch that holds the data.
 
 use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
-use runstone::{Batch, Durability, Keyspace, Store, ValuePlacement, WriteOptions};
+use runstone::{Batch, Durability, Expiry, Keyspace, Store, ValuePlacement, WriteOptions};
 
 use super::options_of;
 use crate::failure::Result;
 use crate::keyspaces::{self, Wish};
 use crate::opened::Target;
+use crate::transfer::Record;
 use crate::transfer::progress::{Progress, ProgressRecord};
 
 /// A batch also ends at this size, so that large values do not pile up in memory.
@@ -53,8 +55,13 @@ impl Target for StoreTarget {
         Ok(())
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> runstone::Result<()> {
-        self.batch.put(&self.keyspace, key, value)
+    /// One that is past is written too, and hides an older value of its key: at its source, the key
+    /// has no value any more either.
+    fn put(&mut self, record: Record) -> runstone::Result<()> {
+        let Record { key, value, expires_ms } = record;
+        let at = |ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms));
+        let expiry = expires_ms.and_then(at).map_or(Expiry::Never, Expiry::At);
+        self.batch.put_with_expiry(&self.keyspace, key, value, expiry)
     }
 
     /// A load keeps values with their keys until compactions rewrite them. Where values lie apart,

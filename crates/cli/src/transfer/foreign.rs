@@ -2,6 +2,8 @@
 //! `runstone-foreign`; here it becomes records, with places to go on from.
 
 use std::ffi::OsStr;
+use std::fs::{DirEntry, File};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,47 @@ pub fn parse(source: &Path) -> Option<(Dialect, PathBuf)> {
         let path = bytes.strip_prefix(dialect.scheme().as_bytes())?.strip_prefix(b":")?;
         Some((dialect, PathBuf::from(OsStr::from_bytes(path))))
     })
+}
+
+/// Refuses to take the files of a database for records, unless the user says so by `--format dir`.
+pub fn refuse_directory(source: &Path) -> Result<()> {
+    // So databases of LevelDB and RocksDB, and stores, name the file that they are read from first.
+    let mut current = [0; 128];
+    let read = File::open(source.join("CURRENT")).and_then(|mut file| file.read(&mut current));
+    let Ok(len) = read else { return Ok(()) };
+    let (what, how) = if current.starts_with(b"MANIFEST-") {
+        let scheme = dialect_of(source).scheme();
+        (
+            "the directory is a database of LevelDB or RocksDB",
+            format!("import its entries: runstone import STORE {scheme}:{}", source.display()),
+        )
+    } else if current[..len].split(|byte| *byte == b' ').next().is_some_and(is_own_manifest) {
+        (
+            "the directory is a store of Runstone",
+            format!("export its entries, or `runstone checkpoint {}` to copy it", source.display()),
+        )
+    } else {
+        return Ok(());
+    };
+    let hint = format!("{how}; --format dir stores its files as they are");
+    Err(Failure::usage(what, hint).at(source.display()))
+}
+
+fn is_own_manifest(name: &[u8]) -> bool {
+    name.ends_with(b".manifest")
+}
+
+/// RocksDB has files of options, which LevelDB has not.
+fn dialect_of(source: &Path) -> Dialect {
+    let is_of_rocks = |entry: std::io::Result<DirEntry>| {
+        let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
+        let name = name.as_encoded_bytes();
+        name.starts_with(b"OPTIONS-") || name.ends_with(b".sst") || name == b"IDENTITY"
+    };
+    match source.read_dir().is_ok_and(|mut entries| entries.any(is_of_rocks)) {
+        true => Dialect::RocksDb,
+        false => Dialect::LevelDb,
+    }
 }
 
 /// Which records go where.
@@ -104,7 +147,7 @@ impl Source for DatabaseSource {
         let Some(pair) = next else { return Ok(None) };
         let (key, value) = pair.map_err(failed)?;
         self.position.last_key = Some(to_hex(&key));
-        Ok(Some(Ok(Record { key, value })))
+        Ok(Some(Ok(Record::new(key, value))))
     }
 
     fn place(&self) -> (String, u64) {

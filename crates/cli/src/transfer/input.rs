@@ -1,12 +1,15 @@
 //! The bytes of a source: a file, a pipe, or what either of them holds compressed. Not their lines
 //! (`lines.rs`).
 //!
-//! A file can be read from any place. A pipe cannot, nor can compressed bytes: there reading goes
-//! on at a place by reading up to it, and goes back as far as the last record began, which is kept.
+//! Compressed bytes are told by how they begin, which no line of a format does. A file can be read
+//! from any place. A pipe cannot, nor can compressed bytes: there reading goes back as far as the
+//! last record began, which is kept.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+
+use super::packing;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -18,12 +21,6 @@ pub fn is_stdin(path: &Path) -> bool {
 /// Whether a source is a regular file, which an import can read again.
 pub fn is_file(path: &Path) -> bool {
     !is_stdin(path) && path.is_file()
-}
-
-/// Whether the name says that the file is compressed.
-pub fn is_compressed(path: &Path) -> bool {
-    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| extension == "gz" || extension == "zst")
 }
 
 /// See the module docs.
@@ -43,22 +40,30 @@ pub struct Stream {
 }
 
 impl Input {
-    /// Opens a source. A pipe is looked at for the beginning of compressed bytes; of a file the
-    /// name tells. No line of a format begins so.
+    /// Opens a source.
     pub fn open(path: &Path) -> io::Result<Input> {
         if is_file(path) {
             let mut file = BufReader::with_capacity(BUFFER_BYTES, File::open(path)?);
-            return match is_compressed(path) {
-                true => Ok(Input::Stream(Stream::new(decoded(&mut file)?(file)?))),
-                false => Ok(Input::File(file)),
-            };
+            return Ok(match packing::begins(file.fill_buf()?) {
+                None => Input::File(file),
+                Some(packing) => Input::Stream(Stream::new(packing.decode(file)?)),
+            });
         }
         let reader: Box<dyn Read> = match is_stdin(path) {
             true => Box::new(io::stdin()),
             false => Box::new(File::open(path)?),
         };
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-        Ok(Input::Stream(Stream::new(decoded(&mut reader)?(reader)?)))
+        // It waits until the first bytes are there.
+        Ok(Input::Stream(Stream::new(match packing::begins(reader.fill_buf()?) {
+            None => Box::new(reader),
+            Some(packing) => packing.decode(reader)?,
+        })))
+    }
+
+    /// Whether it is a file whose length is that of its lines.
+    pub fn is_plain_file(&self) -> bool {
+        matches!(self, Input::File(_))
     }
 
     /// Appends the next line to `buffer`, but no more than so many bytes. Returns how many.
@@ -78,32 +83,13 @@ impl Input {
         }
     }
 
-    /// Goes to a place where a line begins.
+    /// Goes back to a place where a line begins.
     pub fn seek(&mut self, offset_bytes: u64) -> io::Result<()> {
         match self {
             Input::File(file) => file.seek(SeekFrom::Start(offset_bytes)).map(drop),
             Input::Stream(stream) => stream.seek(offset_bytes),
         }
     }
-}
-
-type Decode<R> = fn(R) -> io::Result<Box<dyn BufRead>>;
-
-/// How to decode bytes that begin so. It waits until the first ones are there.
-fn decoded<R: BufRead + 'static>(input: &mut R) -> io::Result<Decode<R>> {
-    let first = input.fill_buf()?;
-    Ok(match first {
-        // All members of a file, as `gzip` writes them when it appends.
-        [0x1f, 0x8b, ..] => |input| {
-            let decoder = flate2::bufread::MultiGzDecoder::new(input);
-            Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
-        },
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => |input| {
-            let decoder = zstd::Decoder::with_buffer(input)?;
-            Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder)))
-        },
-        _ => |input| Ok(Box::new(input)),
-    })
 }
 
 impl Stream {
@@ -125,23 +111,13 @@ impl Stream {
         Ok(bytes as u64)
     }
 
-    /// Backwards as far as what is kept; forwards by reading.
+    /// Goes back as far as what is kept.
     fn seek(&mut self, offset_bytes: u64) -> io::Result<()> {
-        let Some(at) = offset_bytes.checked_sub(self.kept_from) else {
-            return Err(io::Error::other("a stream was to be read again"));
-        };
-        if at <= self.kept.len() as u64 {
-            self.at = at as usize;
-            return Ok(());
-        }
-        let skipped = at - self.kept.len() as u64;
-        let found = io::copy(&mut (&mut self.input).take(skipped), &mut io::sink())?;
-        (self.kept_from, self.at) = (offset_bytes, 0);
-        self.kept.clear();
-        match found == skipped {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        let at = offset_bytes.checked_sub(self.kept_from).map(|at| at as usize);
+        self.at = at
+            .filter(|at| *at <= self.kept.len())
+            .ok_or_else(|| io::Error::other("a stream was to be read again"))?;
+        Ok(())
     }
 }
 
@@ -164,8 +140,7 @@ mod tests {
         assert_eq!(line(&mut stream), "two\n");
         stream.mark();
         assert!(stream.seek(4).is_err(), "forgotten");
-        stream.seek(14).expect("ahead");
-        assert_eq!((line(&mut stream), line(&mut stream)), ("four".into(), String::new()));
+        assert_eq!((line(&mut stream), line(&mut stream)), ("three\n".into(), "four".into()));
         assert!(stream.seek(100).is_err(), "there is no such place");
     }
 }

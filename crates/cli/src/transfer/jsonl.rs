@@ -1,69 +1,179 @@
 //! One JSON object per line: `{"key":..,"value":..}`. Text is written as it is, for the programs
 //! that read such files; bytes that are not text as base64, and `"encoding":"base64"` says so for
-//! both key and value. What `--json` prints is read as well.
+//! both key and value. An entry that expires has the field `expires_ms`. What `--json` prints is
+//! read as well.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::Record;
+use super::{EXPIRES, Record, parse_expiry};
 use crate::encoding::{from_base64, from_hex, to_base64, unescape};
+use crate::range::Entry;
 
-/// Fields as they are written: a number that is parsed and printed again may differ.
-type Object<'a> = BTreeMap<String, &'a RawValue>;
-
-/// Which fields of foreign objects are key and value.
+/// Which fields are key and value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     pub key: Option<String>,
     pub value: Option<String>,
+    /// Whether the field that tells when an entry expires is passed over.
+    pub drop_expiry: bool,
 }
 
-/// An entry as an object.
-pub fn object(key: &[u8], value: Option<&[u8]>) -> Value {
-    let mut object = Map::new();
-    let texts = (std::str::from_utf8(key), value.map(std::str::from_utf8).transpose());
-    if let (Ok(key), Ok(value)) = texts {
-        object.insert("key".into(), key.into());
-        object.extend(value.map(|value| ("value".into(), value.into())));
-    } else {
-        object.insert("key".into(), to_base64(key).into());
-        object.extend(value.map(|value| ("value".into(), to_base64(value).into())));
-        object.insert("encoding".into(), "base64".into());
-    }
-    Value::Object(object)
+/// A record, and how its key was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    pub record: Record,
+    pub key: KeyKind,
+}
+
+/// A number and the text of its digits are two keys in JSON, and one key in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// A text that reads as no other value.
+    Text,
+    /// A text that reads as a number or another value.
+    LikeLiteral,
+    /// A number or another value.
+    Literal,
 }
 
 /// Appends a line.
-pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(object(key, Some(value)).to_string().as_bytes());
+pub fn write(entry: Entry<'_>, out: &mut Vec<u8>) {
+    let mut object = Map::new();
+    match (std::str::from_utf8(entry.key), std::str::from_utf8(entry.value)) {
+        (Ok(key), Ok(value)) => {
+            object.insert("key".into(), key.into());
+            object.insert("value".into(), value.into());
+        }
+        _ => {
+            object.insert("key".into(), to_base64(entry.key).into());
+            object.insert("value".into(), to_base64(entry.value).into());
+            object.insert("encoding".into(), "base64".into());
+        }
+    }
+    object.extend(entry.expires_ms.map(|at| (EXPIRES.to_string(), at.into())));
+    out.extend_from_slice(Value::Object(object).to_string().as_bytes());
     out.push(b'\n');
 }
 
 /// Reads a line. With a key field but no value field the whole object is the value.
-pub fn parse(line: &[u8], fields: &Fields) -> Result<Record, String> {
+///
+/// `encoding` is about the fields `key` and `value`, and `expires_ms` goes with `value`, also where
+/// the user names these fields. Where others are named, it is a field like any other.
+pub fn parse(line: &[u8], fields: &Fields) -> Result<Parsed, String> {
     let object: Object<'_> = match serde_json::from_slice(line.trim_ascii()) {
         Ok(object) => object,
         Err(error) if error.is_data() => return Err("the line is no JSON object".into()),
         Err(error) => return Err(what(&error)),
     };
-    let is_own = fields.key.is_none() && fields.value.is_none();
-    let decode = match object.get("encoding").filter(|_| is_own) {
-        None => |text: String| Ok(text.into_bytes()),
-        Some(other) => match &*field(&object, "encoding")? {
-            "base64" => |text: String| from_base64(&text),
-            "escaped" => |text: String| unescape(text.as_bytes()),
-            "hex" => |text: String| from_hex(text.as_bytes()),
-            _ => return Err(format!("encoding {other} is not known; base64, escaped and hex are")),
-        },
+    let key_name = fields.key.as_deref().unwrap_or("key");
+    let value_name = match (&fields.key, &fields.value) {
+        (Some(_), None) => None,
+        (_, name) => Some(name.as_deref().unwrap_or("value")),
     };
-    let key = field(&object, fields.key.as_deref().unwrap_or("key"))?;
-    let value = match (&fields.key, &fields.value) {
-        (Some(_), None) => trim(line),
-        (_, name) => field(&object, name.as_deref().unwrap_or("value"))?,
+    let decode = decoder(&object, fields)?;
+    let bytes_of = |name: &str| match name {
+        "key" | "value" => decode(field(&object, name)?),
+        _ => Ok(field(&object, name)?.into_bytes()),
     };
-    Ok(Record { key: decode(key)?, value: decode(value)? })
+    let key = bytes_of(key_name)?;
+    let value = match value_name {
+        None => trim(line).into_bytes(),
+        Some(name) => bytes_of(name)?,
+    };
+    let expires_ms = match value_name {
+        Some("value") if !fields.drop_expiry => expiry(&object)?,
+        _ => None,
+    };
+    let key_kind = match find(&object, key_name)?.is_some_and(is_text) {
+        true if is_like_literal(&key) => KeyKind::LikeLiteral,
+        true => KeyKind::Text,
+        false if key == b"null" => return Err(format!("field {key_name:?} is null")),
+        false => KeyKind::Literal,
+    };
+    Ok(Parsed { record: Record { key, value, expires_ms }, key: key_kind })
+}
+
+/// How the texts of an object become bytes.
+type Decode = fn(String) -> Result<Vec<u8>, String>;
+
+/// The encoding that the object names. A word that is not known is about something else if the user
+/// says which fields to take.
+fn decoder(object: &Object<'_>, fields: &Fields) -> Result<Decode, String> {
+    let as_it_is: Decode = |text| Ok(text.into_bytes());
+    let is_wanted =
+        |name: &Option<String>| name.as_deref().is_none_or(|name| name == "key" || name == "value");
+    let Some(other) = object.get("encoding")? else { return Ok(as_it_is) };
+    if !is_wanted(&fields.key) && !is_wanted(&fields.value) {
+        return Ok(as_it_is);
+    }
+    Ok(match &*field(object, "encoding")? {
+        "base64" => |text| from_base64(&text),
+        "escaped" => |text| unescape(text.as_bytes()),
+        "hex" => |text| from_hex(text.as_bytes()),
+        _ if fields.key.is_some() => as_it_is,
+        _ => return Err(format!("encoding {other} is not known; base64, escaped and hex are")),
+    })
+}
+
+fn expiry(object: &Object<'_>) -> Result<Option<u64>, String> {
+    match object.get(EXPIRES)?.map(RawValue::get) {
+        None | Some("null") => Ok(None),
+        Some(_) => parse_expiry(field(object, EXPIRES)?.as_bytes()),
+    }
+}
+
+fn is_text(value: &RawValue) -> bool {
+    value.get().starts_with('"')
+}
+
+/// Whether the bytes are what another value than a text is written as.
+fn is_like_literal(bytes: &[u8]) -> bool {
+    let begins = bytes.first().is_some_and(|first| b"-0123456789tf{[".contains(first));
+    let read = || serde_json::from_slice::<&RawValue>(bytes);
+    begins && read().is_ok_and(|value| value.get().len() == bytes.len())
+}
+
+/// Fields as they are written, in their order: a number that is parsed and printed again may
+/// differ.
+struct Object<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'a> Object<'a> {
+    /// The value of a field. If it is there twice, nobody knows which one is meant.
+    fn get(&self, name: &str) -> Result<Option<&'a RawValue>, String> {
+        let mut found = self.0.iter().filter(|(known, _)| known == name);
+        match (found.next(), found.next()) {
+            (_, Some(_)) => Err(format!("the object has field {name:?} twice")),
+            (first, None) => Ok(first.map(|(_, value)| *value)),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+struct Collect;
+
+impl<'de> Visitor<'de> for Collect {
+    type Value = Object<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Object(fields))
+    }
 }
 
 /// The message names the line of the file; the parser saw one line only, so its number says
@@ -78,14 +188,18 @@ fn trim(line: &[u8]) -> String {
 
 /// The value of a field, or of a field inside an object: `props.id`. A field whose own name has the
 /// dots goes first.
-fn find<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
-    if let Some(value) = object.get(name) {
-        return Some(value);
+fn find<'a>(object: &Object<'a>, name: &str) -> Result<Option<&'a RawValue>, String> {
+    if let Some(value) = object.get(name)? {
+        return Ok(Some(value));
     }
-    name.match_indices('.').find_map(|(at, _)| {
-        let inner: Object<'a> = serde_json::from_str(object.get(&name[..at])?.get()).ok()?;
-        find(&inner, &name[at + 1..])
-    })
+    for (at, _) in name.match_indices('.') {
+        let Some(outer) = object.get(&name[..at])? else { continue };
+        let Ok(inner) = serde_json::from_str::<Object<'a>>(outer.get()) else { continue };
+        if let Some(value) = find(&inner, &name[at + 1..])? {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
 }
 
 /// The named fields of a value that is an object, as [`field`] takes them. A field that is absent
@@ -93,7 +207,7 @@ fn find<'a>(object: &Object<'a>, name: &str) -> Option<&'a RawValue> {
 pub fn columns(value: &[u8], names: &[String]) -> Result<Vec<String>, String> {
     let object: Object<'_> =
         serde_json::from_slice(value).map_err(|_| "its value is no JSON object".to_string())?;
-    let cell = |name: &String| match find(&object, name).map(RawValue::get) {
+    let cell = |name: &String| match find(&object, name)?.map(RawValue::get) {
         None | Some("null") => Ok(String::new()),
         Some(_) => field(&object, name),
     };
@@ -102,10 +216,10 @@ pub fn columns(value: &[u8], names: &[String]) -> Result<Vec<String>, String> {
 
 /// A string is taken as it is, anything else as its JSON text.
 fn field(object: &Object<'_>, name: &str) -> Result<String, String> {
-    let Some(value) = find(object, name) else {
+    let Some(value) = find(object, name)? else {
         return Err(format!("the object has no field {name:?}"));
     };
-    if !value.get().starts_with('"') {
+    if !is_text(value) {
         return Ok(value.get().to_string());
     }
     serde_json::from_str(value.get()).map_err(|error| format!("field {name:?}: {}", what(&error)))
@@ -115,16 +229,28 @@ fn field(object: &Object<'_>, name: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
+    fn fields(key: &str, value: Option<&str>) -> Fields {
+        Fields { key: Some(key.into()), value: value.map(str::to_string), drop_expiry: false }
+    }
+
+    fn record(line: &[u8], fields: &Fields) -> Result<Record, String> {
+        parse(line, fields).map(|parsed| parsed.record)
+    }
+
     #[test]
     fn lines_come_back() {
         let own = Fields::default();
         for (key, value) in [(&b""[..], &b""[..]), (b"k\"\n", b"\xff\0"), (b"\xfe", "ä".as_bytes())]
         {
-            let mut line = Vec::new();
-            write(key, value, &mut line);
-            assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-            let read = parse(&line, &own);
-            assert_eq!(read, Ok(Record { key: key.to_vec(), value: value.to_vec() }));
+            for expires_ms in [None, Some(1 << 53 | 1)] {
+                let mut line = Vec::new();
+                write(Entry { key, value, expires_ms }, &mut line);
+                assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+                let right = Record { key: key.to_vec(), value: value.to_vec(), expires_ms };
+                assert_eq!(record(&line, &own), Ok(right.clone()));
+                let named = fields("key", Some("value"));
+                assert_eq!(record(&line, &named), Ok(right));
+            }
         }
         for bad in ["", "[]", "{\"key\":1}", "{\"key\":\"a\",\"value\":\"b\"", "{\"value\":1}"] {
             assert!(parse(bad.as_bytes(), &own).is_err(), "{bad}");
@@ -137,8 +263,8 @@ mod tests {
     fn fields_inside_objects() {
         let line = br#"{"a.b":"dots","a":{"b":1,"c":{"d":"deep"}},"s":"{\"b\":1}"}"#;
         let key = |name: &str| {
-            let fields = Fields { key: Some(name.into()), value: None };
-            parse(line, &fields).map(|record| String::from_utf8(record.key).expect("text"))
+            let key = record(line, &fields(name, None))?.key;
+            Ok::<_, String>(String::from_utf8(key).expect("text"))
         };
         assert_eq!(key("a.b").as_deref(), Ok("dots"));
         assert_eq!(key("a.c.d").as_deref(), Ok("deep"));
@@ -159,18 +285,50 @@ mod tests {
     #[test]
     fn foreign_objects() {
         let line = br#"{"id":7,"name":"x","encoding":"gzip"}"#;
-        let mut fields = Fields { key: Some("id".into()), value: Some("name".into()) };
-        let read = parse(line, &fields);
-        assert_eq!(read, Ok(Record { key: b"7".to_vec(), value: b"x".to_vec() }));
+        let mut fields = fields("id", Some("name"));
+        let read = record(line, &fields);
+        assert_eq!(read, Ok(Record::new(b"7".to_vec(), b"x".to_vec())));
         // No number is rounded, and an object keeps its order.
         let line = br#"{"id":12345678901234567890123,"name":{"b":1.10,"a":1e2}}"#;
-        let read = parse(line, &fields);
+        let read = record(line, &fields);
         let (key, value) = (b"12345678901234567890123".to_vec(), br#"{"b":1.10,"a":1e2}"#.to_vec());
-        assert_eq!(read, Ok(Record { key, value }));
-        let lone = parse(br#"{"id":"\ud800","name":1}"#, &fields);
+        assert_eq!(read, Ok(Record::new(key, value)));
+        let lone = record(br#"{"id":"\ud800","name":1}"#, &fields);
         assert!(lone.as_ref().is_err_and(|what| what.contains("\"id\"")), "{lone:?}");
         assert!(parse(b"{\"id\":\"\xff\",\"name\":1}", &fields).is_err());
         fields.value = None;
-        assert_eq!(parse(line, &fields).map(|record| record.value), Ok(line.to_vec()));
+        assert_eq!(record(line, &fields).map(|record| record.value), Ok(line.to_vec()));
+    }
+
+    /// A line that has a field twice gave its last value, and nobody was told.
+    #[test]
+    fn a_field_is_there_once() {
+        let own = Fields::default();
+        for field in ["\"key\":\"b\"", "\"value\":2", "\"encoding\":\"hex\"", "\"expires_ms\":1"] {
+            let line = format!("{{{field},\"key\":\"61\",\"value\":\"62\",{field}}}");
+            assert!(
+                parse(line.as_bytes(), &own).is_err_and(|what| what.contains("twice")),
+                "{line}"
+            );
+        }
+        let line = br#"{"id":1,"a":{"b":1,"b":2},"x":0,"x":1}"#;
+        assert!(parse(line, &fields("a.b", None)).is_err_and(|what| what.contains("twice")));
+        assert!(parse(line, &fields("id", None)).is_ok(), "the other fields stay as they are");
+    }
+
+    #[test]
+    fn keys_are_texts_or_other_values() {
+        let kind = |key: &str| {
+            let line = format!("{{\"key\":{key},\"value\":1}}");
+            parse(line.as_bytes(), &Fields::default()).map(|parsed| parsed.key)
+        };
+        for literal in ["1", "-1.5e3", "true", "[1, 2]", "{}"] {
+            assert_eq!(kind(literal), Ok(KeyKind::Literal));
+            assert_eq!(kind(&format!("\"{literal}\"")), Ok(KeyKind::LikeLiteral));
+        }
+        for text in ["", "a", "1 ", "01", "t", "null", "[1"] {
+            assert_eq!(kind(&format!("\"{text}\"")), Ok(KeyKind::Text), "{text}");
+        }
+        assert!(kind("null").is_err());
     }
 }

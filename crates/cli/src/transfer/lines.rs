@@ -2,36 +2,71 @@
 
 use std::path::{Path, PathBuf};
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use super::input::Input;
 use crate::failure::{Failure, Result};
+use crate::interrupt;
 
 /// A longer line is an error, and a longer record is malformed: a missing line end or quote must
 /// not take all memory.
 pub const MOST_RECORD_BYTES: u64 = 1 << 30;
+
+/// Lines between two looks at whether the user ends it.
+const LOOK_LINES: u64 = 1000;
+
+/// Where a line begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub offset_bytes: u64,
+    /// Lines before it.
+    pub line: u64,
+    /// Sums up what lies before it. Another build sums up the same.
+    pub sum: u64,
+}
 
 /// Reads a file line by line.
 pub struct LineReader {
     input: Input,
     path: PathBuf,
     /// Of the next line.
-    pub offset_bytes: u64,
-    /// Lines read so far.
-    pub line: u64,
+    pub at: Place,
 }
 
 impl LineReader {
     /// Opens a file or a pipe.
     pub fn open(path: &Path) -> Result<LineReader> {
         let input = Input::open(path).map_err(|error| Failure::file(path, "open", &error))?;
-        Ok(LineReader { input, path: path.to_path_buf(), offset_bytes: 0, line: 0 })
+        Ok(LineReader { input, path: path.to_path_buf(), at: Place::default() })
     }
 
-    /// Goes to a place where a line begins. In a stream that is not before the last mark.
-    pub fn seek(&mut self, offset_bytes: u64, line: u64) -> Result<()> {
-        let sought = self.input.seek(offset_bytes);
+    /// Goes back to a place that is not before the last mark.
+    pub fn seek(&mut self, place: Place) -> Result<()> {
+        let sought = self.input.seek(place.offset_bytes);
         sought.map_err(|error| Failure::file(&self.path, "seek", &error))?;
-        (self.offset_bytes, self.line) = (offset_bytes, line);
+        self.at = place;
         Ok(())
+    }
+
+    /// Reads up to a place of an earlier run; `false` if what lies before it is not what it was.
+    pub fn read_up_to(&mut self, place: Place) -> Result<bool> {
+        let mut buffer = Vec::new();
+        while self.at.offset_bytes < place.offset_bytes {
+            if self.at.line.is_multiple_of(LOOK_LINES) {
+                interrupt::check()?;
+            }
+            buffer.clear();
+            self.mark();
+            if !self.next(&mut buffer)? {
+                break;
+            }
+        }
+        Ok(self.at == place)
+    }
+
+    /// Whether it reads a file whose length is that of its lines.
+    pub fn is_plain_file(&self) -> bool {
+        self.input.is_plain_file()
     }
 
     /// The next line begins a record: nobody goes back to before it.
@@ -44,12 +79,16 @@ impl LineReader {
         let read = self.input.read_line(MOST_RECORD_BYTES, buffer);
         let bytes = read.map_err(|error| Failure::file(&self.path, "read", &error))?;
         if bytes == MOST_RECORD_BYTES {
-            let what = format!("line {} is longer than 1G", self.line + 1);
+            let what = format!("line {} is longer than 1G", self.at.line + 1);
             return Err(Failure::usage(what, "is this the right file and --format?")
                 .at(self.path.display()));
         }
-        self.offset_bytes += bytes;
-        self.line += u64::from(bytes > 0);
+        if bytes > 0 {
+            let line = &buffer[buffer.len() - bytes as usize..];
+            self.at.sum = xxh3_64_with_seed(line, self.at.sum);
+            self.at.offset_bytes += bytes;
+            self.at.line += 1;
+        }
         Ok(bytes > 0)
     }
 }

@@ -8,6 +8,7 @@ pub mod foreign;
 pub mod input;
 pub mod jsonl;
 pub mod lines;
+pub mod packing;
 pub mod progress;
 pub mod sink;
 pub mod sorted;
@@ -36,11 +37,36 @@ pub enum Format {
     Tsv,
 }
 
+/// The name of the field or column that tells when an entry expires, in milliseconds since 1970.
+/// In a line of tsv it is written in front of the number, because a third column may be anything.
+pub const EXPIRES: &str = "expires_ms";
+
 /// A key and its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
+    /// When it expires, in milliseconds since 1970; it may be past.
+    pub expires_ms: Option<u64>,
+}
+
+impl Record {
+    /// One that does not expire.
+    pub fn new(key: Vec<u8>, value: Vec<u8>) -> Record {
+        Record { key, value, expires_ms: None }
+    }
+}
+
+/// An instant as it is written; nothing for never.
+fn parse_expiry(text: &[u8]) -> std::result::Result<Option<u64>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let shown = crate::encoding::shown(text);
+    number.map(Some).ok_or_else(|| {
+        format!("{EXPIRES} is {shown}, not milliseconds since 1970; --drop-expiry passes it over")
+    })
 }
 
 /// What is wrong with a record, and the line it begins on; 0 where there are no lines.
@@ -68,7 +94,7 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
     if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Ok(Format::Dir);
     }
-    let inner = if input::is_compressed(path) { path.with_extension("") } else { path.into() };
+    let inner = packing::named(path).map_or(path.into(), |_| path.with_extension(""));
     let extension = inner.extension().map(|extension| extension.to_ascii_lowercase());
     match extension.as_ref().and_then(|extension| extension.to_str()) {
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),

@@ -1,9 +1,7 @@
 //! The progress of an import, kept in the store itself: it is written in the batch that holds the
 //! data, so that both are there or neither.
 
-use std::fs;
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 use runstone::{Batch, Keyspace, KeyspaceOptions, Store};
 use serde::{Deserialize, Serialize};
@@ -21,21 +19,18 @@ pub struct Progress {
     pub position: Position,
     pub records: u64,
     pub malformed: u64,
+    /// Of the records, those that had expired when they were read.
+    #[serde(default)]
+    pub expired: u64,
 }
 
-/// What tells one import from another: the file as it is now, and `how` it is read.
+/// What tells one import from another: the path, and `how` it is read. Whether the path still holds
+/// what it did, the position tells, which sums up what was read: length and time of a file do not,
+/// because both stay the same for many another file.
 pub fn source_key(source: &Path, how: &str) -> Result<String> {
-    let failed = |error| Failure::file(source, "read", &error);
-    let path = source.canonicalize().map_err(failed)?;
-    let metadata = fs::metadata(&path).map_err(failed)?;
-    let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
-    let key = json!([
-        crate::encoding::to_hex(path.as_os_str().as_encoded_bytes()),
-        metadata.len(),
-        modified.map_or(0, |at| at.as_nanos() as u64),
-        how,
-    ]);
-    Ok(key.to_string())
+    let path = source.canonicalize().map_err(|error| Failure::file(source, "read", &error))?;
+    let path = crate::encoding::to_hex(path.as_os_str().as_encoded_bytes());
+    Ok(json!([path, how]).to_string())
 }
 
 /// The progress of one import.
@@ -66,23 +61,9 @@ impl ProgressRecord {
         Ok(batch.put(&self.keyspace, &self.key, text)?)
     }
 
-    /// Adds the end of the import to its last batch. That removes the progress of this import, and
-    /// of imports of the same path before the file changed. Other imports of the file as it is now
-    /// go on.
+    /// Adds the end of the import to its last batch.
     pub fn delete(&self, batch: &mut Batch) -> Result<()> {
-        // Path, length and time come first, with no commas in them.
-        let end = |part: usize| {
-            let commas = self.key.iter().enumerate().filter(|(_, byte)| **byte == b',');
-            commas.map(|(at, _)| at).nth(part).unwrap_or(self.key.len())
-        };
-        let file = &self.key[..end(2)];
-        for entry in self.keyspace.prefix(&self.key[..end(0)])? {
-            let (key, _) = entry?;
-            if key == self.key || !key.starts_with(file) {
-                batch.delete(&self.keyspace, key)?;
-            }
-        }
-        Ok(())
+        Ok(batch.delete(&self.keyspace, &self.key)?)
     }
 
     /// Drops the keyspace if no other import is under way.

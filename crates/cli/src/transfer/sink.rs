@@ -6,53 +6,106 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::directory::path_of_key;
-use super::{Format, csv, jsonl, tsv};
+use super::packing::{self, Packer};
+use super::{EXPIRES, Format, csv, jsonl, tsv};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::range::Entry;
 
 /// Something that takes records.
 pub trait Sink {
-    /// Takes a record. The inner `Err` is for a record that the format cannot hold.
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>>;
+    /// Takes an entry. The inner `Err` is for one that the format cannot hold.
+    fn put(&mut self, entry: Entry<'_>) -> Result<std::result::Result<(), Refused>>;
 
     /// After the last.
     fn finish(&mut self) -> Result<()>;
 }
 
+/// What the format cannot hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    Key(String),
+    Value(String),
+    Expiry,
+}
+
+/// How entries are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Style<'a> {
+    pub format: Format,
+    /// Csv: fields of the values that become columns; none if a value is one column.
+    pub columns: &'a [String],
+    /// Whether it is left out when entries expire.
+    pub drop_expiry: bool,
+}
+
 /// Opens a sink; `-` is standard output. Nothing is written over `store`, paths without links.
 pub fn open<'a>(
     path: &Path,
-    format: Format,
+    style: Style<'a>,
     force: bool,
     store: Vec<PathBuf>,
-    columns: &'a [String],
     output: &'a Output,
 ) -> Result<Box<dyn Sink + 'a>> {
-    if format == Format::Dir {
-        return Ok(Box::new(DirectorySink::open(path, force, store)?));
+    if style.format == Format::Dir {
+        let directory = DirectorySink::open(path, force, store)?;
+        return Ok(Box::new(DirectorySink { drop_expiry: style.drop_expiry, ..directory }));
     }
-    let sink: Box<dyn Sink + 'a> = match path == Path::new("-") {
-        true => {
-            let target = Printer { output };
-            Box::new(FileSink { target, format, columns, buffer: header(format, columns) })
-        }
-        false => {
-            let target = NewFile::open(path, force, &store)?;
-            Box::new(FileSink { target, format, columns, buffer: header(format, columns) })
-        }
-    };
-    Ok(sink)
+    let buffer = style.header()?;
+    Ok(match path == Path::new("-") {
+        true => Box::new(FileSink { target: Printer { output }, style, buffer }),
+        false => Box::new(FileSink { target: NewFile::open(path, force, &store)?, style, buffer }),
+    })
 }
 
-fn header(format: Format, columns: &[String]) -> Vec<u8> {
-    let mut header = Vec::new();
-    let names: Vec<&[u8]> = columns.iter().map(String::as_bytes).collect();
-    match (format, &names[..]) {
-        (Format::Csv, []) => csv::write(&[b"key", b"value"], &mut header),
-        (Format::Csv, names) => csv::write(&[&[&b"key"[..]], names].concat(), &mut header),
-        _ => {}
+impl Style<'_> {
+    /// The line of csv that names the columns.
+    fn header(&self) -> Result<Vec<u8>> {
+        let mut header = Vec::new();
+        if self.format != Format::Csv {
+            return Ok(header);
+        }
+        let mut names = vec!["key"];
+        names.extend(self.columns.iter().map(String::as_str));
+        if self.columns.is_empty() {
+            names.push("value");
+        }
+        if !self.drop_expiry {
+            names.push(EXPIRES);
+        }
+        if let Some((at, name)) =
+            names.iter().enumerate().find(|(at, name)| names[..*at].contains(name))
+        {
+            let what = format!("two columns would be named {name}");
+            let is_own = *name == "key" || at + 1 == names.len() && *name == EXPIRES;
+            let hint = match is_own {
+                true => format!("leave {name} out of --columns: it is there already"),
+                false => "name each field once in --columns".to_string(),
+            };
+            return Err(Failure::usage(what, hint));
+        }
+        csv::write(&names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>(), &mut header);
+        Ok(header)
     }
-    header
+
+    /// Appends an entry as a line of csv.
+    fn csv(&self, entry: Entry<'_>, out: &mut Vec<u8>) -> std::result::Result<(), Refused> {
+        let cells = match self.columns {
+            [] => Vec::new(),
+            columns => jsonl::columns(entry.value, columns).map_err(Refused::Value)?,
+        };
+        let mut fields = vec![entry.key];
+        match self.columns {
+            [] => fields.push(entry.value),
+            _ => fields.extend(cells.iter().map(String::as_bytes)),
+        }
+        let expires = entry.expires_ms.map(|at| at.to_string()).unwrap_or_default();
+        if !self.drop_expiry {
+            fields.push(expires.as_bytes());
+        }
+        csv::write(&fields, out);
+        Ok(())
+    }
 }
 
 /// Where lines go.
@@ -63,26 +116,22 @@ trait Target {
 
 struct FileSink<'a, T> {
     target: T,
-    format: Format,
-    /// Fields of the values that become columns; none if a value is one column.
-    columns: &'a [String],
+    style: Style<'a>,
     buffer: Vec<u8>,
 }
 
 impl<T: Target> Sink for FileSink<'_, T> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>> {
-        match self.format {
-            Format::Jsonl => jsonl::write(key, value, &mut self.buffer),
-            Format::Csv if self.columns.is_empty() => csv::write(&[key, value], &mut self.buffer),
-            Format::Csv => match jsonl::columns(value, self.columns) {
-                Ok(cells) => {
-                    let cells = cells.iter().map(String::as_bytes);
-                    let fields: Vec<&[u8]> = std::iter::once(key).chain(cells).collect();
-                    csv::write(&fields, &mut self.buffer);
+    fn put(&mut self, entry: Entry<'_>) -> Result<std::result::Result<(), Refused>> {
+        let expires_ms = entry.expires_ms.filter(|_| !self.style.drop_expiry);
+        let entry = Entry { expires_ms, ..entry };
+        match self.style.format {
+            Format::Jsonl => jsonl::write(entry, &mut self.buffer),
+            Format::Csv => {
+                if let Err(refused) = self.style.csv(entry, &mut self.buffer) {
+                    return Ok(Err(refused));
                 }
-                Err(what) => return Ok(Err(what)),
-            },
-            _ => tsv::write(key, value, &mut self.buffer),
+            }
+            _ => tsv::write(entry, &mut self.buffer),
         }
         self.target.write(&self.buffer)?;
         self.buffer.clear();
@@ -111,7 +160,8 @@ impl Target for Printer<'_> {
 
 /// A file that has its name only once it is whole.
 struct NewFile {
-    file: BufWriter<File>,
+    /// `None` once it is complete.
+    file: Option<Packer<BufWriter<File>>>,
     path: PathBuf,
     partial: PathBuf,
     force: bool,
@@ -152,20 +202,24 @@ impl NewFile {
             _ => Failure::file(path, "create", &error),
         })?;
         let file = BufWriter::with_capacity(256 << 10, file);
+        let file = Packer::new(packing::named(path), file);
+        let file = Some(file.map_err(|error| Failure::file(path, "create", &error))?);
         Ok(NewFile { file, path: path.to_path_buf(), partial, force, finished: false })
     }
 }
 
 impl Target for NewFile {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let written = self.file.write_all(bytes);
+        let written = self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes));
         written.map_err(|error| Failure::file(&self.path, "write", &error))
     }
 
     fn finish(&mut self) -> Result<()> {
         let failed = |error| Failure::file(&self.path, "write", &error);
-        self.file.flush().map_err(failed)?;
-        self.file.get_ref().sync_all().map_err(failed)?;
+        if let Some(file) = self.file.take() {
+            let mut file = file.finish().map_err(failed)?;
+            file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
+        }
         if self.force {
             fs::rename(&self.partial, &self.path).map_err(failed)?;
         } else {
@@ -211,6 +265,7 @@ struct DirectorySink {
     force: bool,
     /// Directory or files of the store, which are never written into.
     store: Vec<PathBuf>,
+    drop_expiry: bool,
     /// The directory that was made last. Keys come in order, so most files lie in it.
     made: PathBuf,
 }
@@ -228,7 +283,8 @@ impl DirectorySink {
         let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
         let opened = made.and_then(|root| Ok((File::open(&root)?, root)));
         let (directory, root) = opened.map_err(|error| Failure::file(path, "create", &error))?;
-        Ok(DirectorySink { made: root.clone(), root, directory, force, store })
+        let made = root.clone();
+        Ok(DirectorySink { made, root, directory, force, store, drop_expiry: false })
     }
 
     fn write(&mut self, relative: &Path, value: &[u8]) -> std::io::Result<()> {
@@ -267,23 +323,27 @@ impl DirectorySink {
 }
 
 impl Sink for DirectorySink {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<std::result::Result<(), String>> {
-        let relative = match path_of_key(key) {
+    fn put(&mut self, entry: Entry<'_>) -> Result<std::result::Result<(), Refused>> {
+        if entry.expires_ms.is_some() && !self.drop_expiry {
+            return Ok(Err(Refused::Expiry));
+        }
+        let relative = match path_of_key(entry.key) {
             Ok(relative) => relative,
-            Err(what) => return Ok(Err(what)),
+            Err(what) => return Ok(Err(Refused::Key(what))),
         };
         let path = self.root.join(relative);
         if is_in(&path, &self.store) {
-            return Ok(Err("the path lies in the store".into()));
+            return Ok(Err(Refused::Key("the path lies in the store".into())));
         }
-        match self.write(relative, value) {
+        match self.write(relative, entry.value) {
             Ok(()) => Ok(Ok(())),
             Err(error) => match error.kind() {
                 // `a` and `a/b` cannot both be files; with `force`, older files are there as well.
                 ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => {
-                    Ok(Err(format!("a file, directory or link is in the way: {error}")))
+                    let what = format!("a file, directory or link is in the way: {error}");
+                    Ok(Err(Refused::Key(what)))
                 }
-                ErrorKind::InvalidFilename => Ok(Err(error.to_string())),
+                ErrorKind::InvalidFilename => Ok(Err(Refused::Key(error.to_string()))),
                 _ => Err(Failure::file(&path, "write", &error)),
             },
         }

@@ -210,12 +210,14 @@ impl Merge {
     }
 }
 
-/// Records as lengths of key and value, u64 each, and their bytes.
+/// Records as lengths of key and value and the expiry, u64 each, and their bytes. No instant that a
+/// clock reaches is the largest number, which stands for never.
 fn write_records(path: &Path, records: &[Record]) -> io::Result<()> {
     let mut writer = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
-    for Record { key, value } in records {
+    for Record { key, value, expires_ms } in records {
         writer.write_all(&(key.len() as u64).to_le_bytes())?;
         writer.write_all(&(value.len() as u64).to_le_bytes())?;
+        writer.write_all(&expires_ms.unwrap_or(u64::MAX).to_le_bytes())?;
         writer.write_all(key)?;
         writer.write_all(value)?;
     }
@@ -227,12 +229,13 @@ fn read_record(reader: &mut BufReader<File>) -> io::Result<Option<Record>> {
     if reader.fill_buf()?.is_empty() {
         return Ok(None);
     }
-    let mut lens = [[0; 8]; 2];
-    lens.iter_mut().try_for_each(|len| reader.read_exact(len))?;
-    let [mut key, mut value] = lens.map(|len| vec![0; u64::from_le_bytes(len) as usize]);
+    let mut numbers = [[0; 8]; 3];
+    numbers.iter_mut().try_for_each(|number| reader.read_exact(number))?;
+    let [key_bytes, value_bytes, at_ms] = numbers.map(u64::from_le_bytes);
+    let [mut key, mut value] = [key_bytes, value_bytes].map(|len| vec![0; len as usize]);
     reader.read_exact(&mut key)?;
     reader.read_exact(&mut value)?;
-    Ok(Some(Record { key, value }))
+    Ok(Some(Record { key, value, expires_ms: (at_ms != u64::MAX).then_some(at_ms) }))
 }
 
 fn failed(path: &Path, what: &str, error: &io::Error) -> Failure {
@@ -281,10 +284,11 @@ mod tests {
         let record = |key: u64, at: u64| Record {
             key: key.to_string().into_bytes(),
             value: vec![at as u8; (at % 50) as usize],
+            expires_ms: at.is_multiple_of(3).then_some(at),
         };
         let records: Vec<Record> = (0..2000).map(|at| record(draw() % 600, at)).collect();
-        let expected: BTreeMap<Vec<u8>, Vec<u8>> =
-            records.iter().map(|record| (record.key.clone(), record.value.clone())).collect();
+        let expected: BTreeMap<Vec<u8>, Record> =
+            records.iter().map(|record| (record.key.clone(), record.clone())).collect();
         for run_bytes in [1, 5_000, 50_000, RUN_BYTES] {
             let mut items: Vec<Item> = records.iter().cloned().map(Ok).collect();
             let what = "no record".to_string();
@@ -295,10 +299,9 @@ mod tests {
             assert!(first.is_err(), "malformed records come first");
             let mut found = Vec::new();
             while let Some(item) = sorted.next().expect("reads") {
-                let Record { key, value } = item.expect("no other is malformed");
-                found.push((key, value));
+                found.push(item.expect("no other is malformed"));
             }
-            assert!(found.iter().cloned().eq(expected.clone()), "runs of {run_bytes} bytes");
+            assert!(found.iter().eq(expected.values()), "runs of {run_bytes} bytes");
             let directory = sorted.scratch.as_ref().map(|scratch| scratch.path().to_path_buf());
             assert_eq!(directory.is_some(), run_bytes < RUN_BYTES);
             drop(sorted);

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::csv::{Fed, Parser};
 use super::directory::{FileEntry, Skipped, Tree};
-use super::jsonl::Fields;
-use super::lines::{LineReader, MOST_RECORD_BYTES, trim_end};
-use super::{BYTE_ORDER_MARK, Format, Malformed, Record, input, jsonl, tsv};
+use super::jsonl::{Fields, KeyKind};
+use super::lines::{LineReader, MOST_RECORD_BYTES, Place, trim_end};
+use super::{BYTE_ORDER_MARK, EXPIRES, Format, Malformed, Record, jsonl, parse_expiry, tsv};
 use crate::encoding::{from_hex, shown, to_hex};
 use crate::failure::{Failure, Result};
 use crate::output::amount;
@@ -25,12 +25,44 @@ pub struct Position {
     pub line: u64,
     /// Directory, database: the last key, in hexadecimal.
     pub last_key: Option<String>,
-    /// Directory: sum of the files up to there, see [`FileEntry::sum`]. Database: its fingerprint.
+    /// File: sum of what was read. Directory: sum of the files up to there, see
+    /// [`FileEntry::sum`]. Database: its fingerprint.
     #[serde(default)]
     pub sum: u64,
+    /// Jsonl: how keys were written.
+    #[serde(default)]
+    pub keys: Keys,
     /// Database: which of its column families it is in.
     #[serde(default)]
     pub part: usize,
+}
+
+/// Which keys there were of those that JSON tells apart and a store does not: `1` and `"1"`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Keys {
+    literals: bool,
+    like_literals: bool,
+}
+
+impl Keys {
+    /// Notes a key. Of the two kinds the one that comes second is refused, because the records of
+    /// two keys would become one.
+    fn note(&mut self, kind: KeyKind) -> std::result::Result<(), String> {
+        let other = match kind {
+            KeyKind::Text => return Ok(()),
+            KeyKind::Literal if self.like_literals => "a text such as \"1\"",
+            KeyKind::LikeLiteral if self.literals => "a number or another value such as 1",
+            KeyKind::Literal => {
+                self.literals = true;
+                return Ok(());
+            }
+            KeyKind::LikeLiteral => {
+                self.like_literals = true;
+                return Ok(());
+            }
+        };
+        Err(format!("keys before were {other}, and a store does not tell 1 from \"1\""))
+    }
 }
 
 /// A part of a source that has a keyspace of its own.
@@ -55,8 +87,8 @@ pub trait Source {
     /// The position behind the last item.
     fn position(&self) -> Position;
 
-    /// Goes on behind a position. `false`, and back at the start, if what lies before it has
-    /// changed.
+    /// Goes on behind a position. `false` if what lies before it has changed; the source is of no
+    /// use then.
     fn resume(&mut self, position: &Position) -> Result<bool>;
 
     /// All bytes that will be read; 0 if that is not known.
@@ -118,7 +150,7 @@ impl Source for DirectorySource {
                 return Ok(Some(Err(Malformed { file, line: 0, what })));
             }
             match fs::read(&path) {
-                Ok(value) => return Ok(Some(Ok(Record { key: file.key.clone(), value }))),
+                Ok(value) => return Ok(Some(Ok(Record::new(file.key.clone(), value)))),
                 Err(error) => self.tree.skipped.unreadable(&path, &error),
             }
         }
@@ -156,6 +188,15 @@ impl Source for DirectorySource {
     }
 }
 
+/// CSV: which columns are used.
+#[derive(Clone, Copy, Debug, Default)]
+struct Columns {
+    key: usize,
+    /// Without it the whole record is the value.
+    value: Option<usize>,
+    expires: Option<usize>,
+}
+
 struct FileSource {
     path: PathBuf,
     lines: LineReader,
@@ -164,8 +205,8 @@ struct FileSource {
     format: Format,
     fields: Fields,
     header: Vec<Vec<u8>>,
-    /// CSV: the columns of key and value; without the latter the whole record is the value.
-    columns: (usize, Option<usize>),
+    columns: Columns,
+    keys: Keys,
     buffer: Vec<u8>,
     total_bytes: u64,
     /// CSV: a record over several lines that is longer than this is malformed.
@@ -177,24 +218,25 @@ impl Source for FileSource {
         loop {
             self.buffer.clear();
             self.lines.mark();
-            let (offset_bytes, line) = (self.lines.offset_bytes, self.lines.line);
+            let start = self.lines.at;
             if !self.lines.next(&mut self.buffer)? {
                 return Ok(None);
             }
-            if offset_bytes == 0 && self.buffer.starts_with(BYTE_ORDER_MARK) {
-                self.buffer.drain(..BYTE_ORDER_MARK.len());
+            if start.offset_bytes == 0 {
+                self.strip_mark()?;
             }
             if trim_end(&self.buffer).is_empty() {
                 continue;
             }
-            self.line = line + 1;
+            self.line = start.line + 1;
             let parsed = match self.format {
-                Format::Jsonl => jsonl::parse(&self.buffer, &self.fields),
+                Format::Jsonl => jsonl::parse(&self.buffer, &self.fields)
+                    .and_then(|parsed| self.keys.note(parsed.key).map(|()| parsed.record)),
                 Format::Csv => {
-                    let record = self.csv_record(offset_bytes, line)?;
+                    let record = self.csv_record(start)?;
                     record.and_then(|fields| self.pick(fields))
                 }
-                _ => tsv::parse(trim_end(&self.buffer)),
+                _ => tsv::parse(trim_end(&self.buffer), !self.fields.drop_expiry),
             };
             let (file, line) = self.place();
             return Ok(Some(parsed.map_err(|what| Malformed { file, line, what })));
@@ -206,13 +248,14 @@ impl Source for FileSource {
     }
 
     fn position(&self) -> Position {
-        let (offset_bytes, line) = (self.lines.offset_bytes, self.lines.line);
-        Position { offset_bytes, line, ..Position::default() }
+        let Place { offset_bytes, line, sum } = self.lines.at;
+        Position { offset_bytes, line, sum, keys: self.keys, ..Position::default() }
     }
 
     fn resume(&mut self, position: &Position) -> Result<bool> {
-        self.lines.seek(position.offset_bytes, position.line)?;
-        Ok(true)
+        self.keys = position.keys;
+        let Position { offset_bytes, line, sum, .. } = *position;
+        self.lines.read_up_to(Place { offset_bytes, line, sum })
     }
 
     fn total_bytes(&self) -> u64 {
@@ -227,18 +270,19 @@ impl FileSource {
                 Failure::usage("the source is a directory", "pass --format dir").at(path.display())
             );
         }
+        let lines = LineReader::open(path)?;
         // How much a pipe will bring is not known, nor what compressed bytes will come to.
-        let is_plain = input::is_file(path) && !input::is_compressed(path);
-        let metadata = is_plain.then(|| fs::metadata(path)).transpose();
+        let metadata = lines.is_plain_file().then(|| fs::metadata(path)).transpose();
         let metadata = metadata.map_err(|error| Failure::file(path, "read", &error))?;
         let mut source = FileSource {
             path: path.to_path_buf(),
-            lines: LineReader::open(path)?,
+            lines,
             line: 0,
             format,
             fields: fields.clone(),
             header: Vec::new(),
-            columns: (0, None),
+            columns: Columns::default(),
+            keys: Keys::default(),
             buffer: Vec::new(),
             total_bytes: metadata.map_or(0, |metadata| metadata.len()),
             most_record_bytes: MOST_RECORD_BYTES,
@@ -252,34 +296,30 @@ impl FileSource {
     /// The record that begins with the line in the buffer. If a quote in it stays open beyond the
     /// largest record, or a later line of it is malformed, only the first line is lost, and reading
     /// goes on behind it.
-    fn csv_record(
-        &mut self,
-        offset_bytes: u64,
-        line: u64,
-    ) -> Result<std::result::Result<Vec<Vec<u8>>, String>> {
-        let first_bytes = self.buffer.len() as u64;
+    fn csv_record(&mut self, start: Place) -> Result<std::result::Result<Vec<Vec<u8>>, String>> {
+        let behind_first = self.lines.at;
         let mut parser = Parser::default();
         let what = loop {
             match parser.feed(&self.buffer) {
                 Fed::Record(fields) => return Ok(Ok(fields)),
-                Fed::Malformed(what) if self.lines.line == line + 1 => return Ok(Err(what)),
+                Fed::Malformed(what) if self.lines.at == behind_first => return Ok(Err(what)),
                 Fed::Malformed(what) => {
                     break format!(
                         "its quote goes on to line {}, which has {what}",
-                        self.lines.line
+                        self.lines.at.line
                     );
                 }
                 Fed::More => {}
             }
             self.buffer.clear();
-            if self.lines.offset_bytes - offset_bytes > self.most_record_bytes {
+            if self.lines.at.offset_bytes - start.offset_bytes > self.most_record_bytes {
                 break format!("a quote is not closed within {}", amount(self.most_record_bytes));
             }
             if !self.lines.next(&mut self.buffer)? {
                 break "a quote is not closed".into();
             }
         };
-        self.lines.seek(offset_bytes + first_bytes, line + 1)?;
+        self.lines.seek(behind_first)?;
         Ok(Err(what))
     }
 
@@ -289,10 +329,8 @@ impl FileSource {
             let hint = "the first line names the fields, such as key,value";
             return Err(Failure::usage("the file is empty", hint).at(&place));
         }
-        if self.buffer.starts_with(BYTE_ORDER_MARK) {
-            self.buffer.drain(..BYTE_ORDER_MARK.len());
-        }
-        let record = self.csv_record(0, 0)?;
+        self.strip_mark()?;
+        let record = self.csv_record(Place::default())?;
         self.header = record.map_err(|what| {
             Failure::usage(format!("the header is malformed: {what}"), "see RFC 4180").at(&place)
         })?;
@@ -318,8 +356,27 @@ impl FileSource {
             }
             (_, name) => Some(column(name.as_deref().unwrap_or("value"))?),
         };
-        self.columns = (key, value);
+        let is_own =
+            value.is_some() && self.fields.value.as_deref().is_none_or(|name| name == "value");
+        let has_expiry = known.iter().any(|known| known == EXPIRES);
+        let expires = match is_own && has_expiry && !self.fields.drop_expiry {
+            true => Some(column(EXPIRES)?),
+            false => None,
+        };
+        self.columns = Columns { key, value, expires };
         Ok(())
+    }
+
+    /// Removes the byte order mark of UTF-8. A text of UTF-16 would be read as other bytes.
+    fn strip_mark(&mut self) -> Result<()> {
+        if self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.buffer.drain(..BYTE_ORDER_MARK.len());
+        }
+        match self.buffer.starts_with(b"\xff\xfe") || self.buffer.starts_with(b"\xfe\xff") {
+            true => Err(Failure::usage("the file is text in UTF-16", "convert it to UTF-8 first")
+                .at(self.path.display())),
+            false => Ok(()),
+        }
     }
 
     fn pick(&self, mut fields: Vec<Vec<u8>>) -> std::result::Result<Record, String> {
@@ -327,12 +384,13 @@ impl FileSource {
         if wanted != found {
             return Err(format!("{found} fields where the header has {wanted}"));
         }
-        let (key, value) = self.columns;
+        let Columns { key, value, expires } = self.columns;
         let value = match value {
             Some(value) => fields[value].clone(),
             None => self.whole_row(&fields)?,
         };
-        Ok(Record { key: std::mem::take(&mut fields[key]), value })
+        let expires_ms = expires.map_or(Ok(None), |expires| parse_expiry(&fields[expires]))?;
+        Ok(Record { key: std::mem::take(&mut fields[key]), value, expires_ms })
     }
 
     fn whole_row(&self, fields: &[Vec<u8>]) -> std::result::Result<Vec<u8>, String> {
@@ -363,8 +421,8 @@ mod tests {
         let mut source =
             FileSource::open(&path, Format::Csv, &Fields::default()).expect("a header");
         source.most_record_bytes = 100;
-        let mut next = || source.next().expect("readable").map(|item| (item, source.lines.line));
-        let record = |key: &str, value: &str| Record { key: key.into(), value: value.into() };
+        let mut next = || source.next().expect("readable").map(|item| (item, source.lines.at.line));
+        let record = |key: &str, value: &str| Record::new(key.into(), value.into());
         assert_eq!(next(), Some((Ok(record("a", "1\n2")), 3)));
         let (item, line) = next().expect("the line of the quote");
         let told = item.expect_err("it is not closed");

@@ -1,5 +1,6 @@
 //! The built command as users run it: one process per call, output and exit code compared.
 
+mod comes_back;
 mod damage;
 mod databases;
 mod devices;
@@ -7,6 +8,7 @@ mod errors;
 mod models;
 mod points;
 mod reports;
+mod resumed;
 mod terminal;
 mod transfer;
 

@@ -475,18 +475,21 @@ fn imports_of_a_file_into_two_keyspaces_are_apart() {
     let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
     assert_eq!(names, Some(2), "the progress is gone with the end of both");
 
-    // The saved position of a file that has changed since is of no use.
+    // The saved position of a file that has changed since is there until it is begun again.
     assert_eq!(place.run(&[&other[..], &["--strict"]].concat()).code, 1);
-    place.write("x.tsv", "a\t1\n");
+    place.write("x.tsv", "b\t1\n");
     place.ok(&["import", "s", "x.tsv"]);
+    assert_eq!(place.run(&other).code, 1);
+    place.ok(&[&other[..], &["--restart"]].concat());
     let names = place.json(&["stats", "s"])["keyspaces"].as_array().map(Vec::len);
     assert_eq!(names, Some(2), "nothing is left of an older file");
 }
 
 /// A directory's own metadata does not show changes inside its files or new files in directories
 /// below it. After a cut import, changed and new files before the saved position were skipped.
+/// After that was fixed the import began again, and kept what had left the directory.
 #[test]
-fn a_directory_that_changed_is_imported_again() {
+fn a_directory_that_changed_is_not_gone_on_with() {
     for store in ["s", "kvssd:n.img?blocks=48"] {
         for change in ["same length", "another", "new", "old time", "none"] {
             let place = Place::new();
@@ -509,8 +512,13 @@ fn a_directory_that_changed_is_imported_again() {
                 }
                 _ => {}
             }
-            let resumed = place.json(&["import", store, "d"])["resumed_records"].clone();
-            assert_eq!(resumed, if change == "none" { 2 } else { 0 }, "{change}");
+            if change == "none" {
+                assert_eq!(place.json(&["import", store, "d"])["resumed_records"], 2);
+            } else {
+                let ran = place.run(&["import", store, "d"]);
+                assert!(ran.code == 1 && ran.stderr.contains("has changed"), "{}", ran.stderr);
+                place.ok(&["import", store, "d", "--restart"]);
+            }
             place.ok(&["export", store, "out/"]);
             assert_eq!(files_below(&place.path("d")), files_below(&place.path("out")), "{change}");
         }
@@ -715,7 +723,7 @@ fn objects_are_exported_as_columns() {
     place.ok(&["put", "s", "2", r#"{"name":"Bob"}"#]);
     let columns = "name,at.city,age";
     let csv = place.ok(&["export", "s", "-", "--format", "csv", "--columns", columns]);
-    let expected = "key,name,at.city,age\n1,\"Ann, the first\",Bern,7\n2,Bob,,\n";
+    let expected = "key,name,at.city,age,expires_ms\n1,\"Ann, the first\",Bern,7,\n2,Bob,,,\n";
     assert_eq!(csv, expected);
     place.ok(&["put", "s", "3", "text"]);
     let ran = place.run(&["export", "s", "out.csv", "--columns", columns]);

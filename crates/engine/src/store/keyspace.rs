@@ -501,6 +501,24 @@ impl Batch {
         self.push_expiring(keyspace.id(), key.as_ref(), value.as_ref(), at_ms)
     }
 
+    /// Adds a put with an expiry such as [`Keyspace::expiry`] tells. With [`Expiry::Never`] this is
+    /// a put, which expires by the keyspace's `ttl_seconds`, if it has any. An instant that is past
+    /// hides what the keyspace holds, as a delete does.
+    ///
+    /// # Errors
+    /// If the instant lies beyond the clock.
+    pub fn put_with_expiry(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: Expiry,
+    ) -> Result<()> {
+        let Some(at_ms) = expiry.at_ms()? else { return self.put(keyspace, key, value) };
+        self.bind(keyspace.store.env.opening)?;
+        self.push_expiring(keyspace.id(), key.as_ref(), value.as_ref(), at_ms)
+    }
+
     /// Adds a put that expires as the keyspace's options say.
     pub(crate) fn push_put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         match keyspace.own_expiry_ms() {
