@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use runstone::Error;
+use runstone::storage::Full;
 use serde_json::json;
 
 use crate::layout;
@@ -88,19 +89,21 @@ impl Failure {
 
     /// A file outside of the store that cannot be read or written.
     pub fn file(path: &Path, action: &str, error: &io::Error) -> Failure {
+        let full = Full::at(error, path);
         let why = match error.kind() {
+            _ if full == Some(Full::Inodes) => Full::Inodes.to_string(),
             io::ErrorKind::NotFound => "there is no such file or directory".to_string(),
             io::ErrorKind::AlreadyExists => "it exists".to_string(),
             _ => error.to_string(),
         };
-        let hint = match error.kind() {
+        let hint = full.map(Full::hint).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::NotFound => "check the path",
             io::ErrorKind::NotADirectory => "name a directory",
             io::ErrorKind::PermissionDenied => "check the owner and mode",
-            io::ErrorKind::StorageFull => "free some space",
             io::ErrorKind::AlreadyExists => "choose another name, or pass --force",
+            io::ErrorKind::OutOfMemory => "free some memory, or unpack it by another program",
             _ => "check the device",
-        };
+        });
         Failure::new(Exit::Io, format!("cannot {action}: {why}")).at(path.display()).hint(hint)
     }
 

@@ -1,4 +1,4 @@
-//! Ctrl-C: commands that may take long and can end between two entries do so, and clean up. Where
+//! Signals. Ctrl-C: commands that may take long and can end between two entries do so, and clean up. Where
 //! nothing is watched, the signal ends the process, which no store minds.
 
 use std::os::raw::c_int;
@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 
+use signal_hook::consts::SIGXFSZ;
 pub use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Exit, Failure, Result};
@@ -24,6 +25,13 @@ pub fn watch(signals: &[c_int]) {
         // Only a signal that cannot be caught is refused.
         let _ = register(&IS_ASKED);
     }
+}
+
+/// Makes a write beyond the limit of file sizes fail, so that the command can say so. The signal
+/// would end it without a word.
+pub fn fail_at_limit() {
+    // Only a signal that cannot be caught is refused.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
 /// An error once the command is asked to end.

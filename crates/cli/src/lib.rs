@@ -60,6 +60,7 @@ struct CommandLine {
 
 /// Runs the command that the process was called with.
 pub fn run() -> ExitCode {
+    interrupt::fail_at_limit();
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
         Err(error) => return refuse(&error),

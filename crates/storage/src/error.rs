@@ -5,6 +5,8 @@ use std::io;
 
 use rustix::io::Errno;
 
+use crate::full::Full;
+
 /// Result of a storage operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -75,12 +77,15 @@ impl Error {
         self.source.kind()
     }
 
-    /// Whether the device or quota is full: the caller may go on once space is back (P9).
+    /// Whether the device, a quota or a limit is full: the caller may go on once space is back
+    /// (P9).
     pub fn is_no_space(&self) -> bool {
-        matches!(
-            self.source.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-        )
+        self.full().is_some()
+    }
+
+    /// What is used up, if that is why.
+    pub fn full(&self) -> Option<Full> {
+        Full::of(&self.source)
     }
 
     /// Whether the process, or the machine, may open no more files.

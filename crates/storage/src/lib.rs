@@ -18,6 +18,7 @@ mod counters;
 mod error;
 #[allow(unsafe_code)]
 pub mod fork;
+pub mod full;
 mod handle;
 mod locks;
 #[allow(unsafe_code)]
@@ -39,6 +40,7 @@ use std::sync::Arc;
 
 pub use counters::{Counters, CountersSnapshot};
 pub use error::{Error, Operation, Result};
+pub use full::Full;
 pub use memory::MemoryStorage;
 pub use posix::{Access, PosixStorage};
 pub use sim::{CrashReport, Fault, FaultKind, SimStorage};

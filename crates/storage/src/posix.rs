@@ -11,6 +11,7 @@ use rustix::fs::statvfs;
 
 use crate::copy::copy_into;
 use crate::fork::Process;
+use crate::full;
 use crate::handle::Handle;
 use crate::mapped::{self, Made};
 use crate::names::check_name;
@@ -52,7 +53,8 @@ impl PosixStorage {
     pub fn open(path: &Path, access: Access) -> Result<Self> {
         let failed = |operation, source| Error::new(operation, path.display().to_string(), source);
         if access == Access::CreateIfMissing {
-            create_directory(path).map_err(|source| failed(Operation::Create, source))?;
+            let made = create_directory(path);
+            made.map_err(|source| failed(Operation::Create, full::explained(source, path)))?;
         }
         let metadata = fs::metadata(path).map_err(|source| failed(Operation::Open, source))?;
         if !metadata.is_dir() {
@@ -76,6 +78,7 @@ impl PosixStorage {
     }
 
     fn failed(&self, operation: Operation, name: &str, source: io::Error) -> Error {
+        let source = full::explained(source, &self.directory);
         Error::new(operation, self.directory.join(name).display().to_string(), source)
     }
 

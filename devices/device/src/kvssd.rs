@@ -3,7 +3,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
-use runstone::storage::{Error as StorageError, Operation};
+use runstone::storage::{Error as StorageError, Full, Operation};
 use runstone::{Durability, Error, Result, Value};
 use runstone_flash::Error as FlashError;
 use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
@@ -193,7 +193,7 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
             Error::NewerFormat { file, found, supported }
         }
         FlashError::Full { .. } | FlashError::VersionsHeld { .. } => {
-            Error::NoSpace { path: file, what }
+            Error::NoSpace { full: Full::Space, path: file, what }
         }
         FlashError::KeySize { .. } | FlashError::ValueSize { .. } => {
             Error::invalid(what, "shorten it, or make a device with larger pages")

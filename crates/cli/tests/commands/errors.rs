@@ -302,3 +302,27 @@ fn a_database_of_leveldb_is_recognised() {
         assert!(ran.stderr.contains("leveldb:"), "{}", ran.stderr);
     }
 }
+
+/// The signal of the limit of file sizes ended the command without a word, and a half-written file
+/// was left.
+#[test]
+fn a_limit_of_file_sizes_is_told() {
+    let place = Place::new();
+    let lines: String = (0..20_000).map(|i| format!("key{i:06}\tvalue {i}\n")).collect();
+    place.write("x.tsv", lines);
+    place.ok(&["import", "s", "x.tsv"]);
+    let runstone = env!("CARGO_BIN_EXE_runstone");
+    for arguments in ["put t k v", "import u x.tsv", "export s y.csv"] {
+        let line = format!("ulimit -f 100; exec {runstone} {arguments}");
+        let mut command = std::process::Command::new("sh");
+        let output = command.args(["-c", &line]).current_dir(place.path(".")).output();
+        let output = output.expect("a shell");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{arguments}: {told}");
+        assert!(told.contains("`ulimit -f`") && !told.contains("no space"), "{arguments}: {told}");
+        assert!(told.contains("\n  where: "), "{arguments}: {told}");
+    }
+    let names: Vec<_> = crate::files_below(&place.path(".")).into_keys().collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().contains("y.csv")), "{names:?}");
+    assert_eq!(place.ok(&["count", "s"]), "20000\n");
+}

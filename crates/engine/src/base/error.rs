@@ -1,5 +1,5 @@
 //! The error type of the store: what happened, where, and what to do about it.
-use runstone_storage::Operation;
+use runstone_storage::{Full, Operation};
 
 use crate::base::key::kind_of;
 
@@ -76,9 +76,11 @@ pub enum Error {
     /// The handle was opened for reading only.
     #[error("the store is open for reading only")]
     ReadOnly,
-    /// The disk is full. Reads go on; writes work again once space is back (P9).
-    #[error("no space left on {path}: {what}")]
+    /// The disk, a quota or a limit is full. Reads go on; writes work again once space is back (P9).
+    #[error("{full} on {path}: {what}")]
     NoSpace {
+        /// What is used up.
+        full: Full,
         /// The file or store that ran out of space.
         path: String,
         /// The operation that failed.
@@ -212,6 +214,9 @@ impl Error {
             Error::InUse { .. } => "close the other process, or use a checkpoint".into(),
             Error::OtherProcess => "open the store after the fork, in one of the processes".into(),
             Error::ReadOnly => "open the store for writing".into(),
+            Error::NoSpace { full, .. } if *full != Full::Space => {
+                format!("{}; writes then work again by themselves", full.hint())
+            }
             Error::NoSpace { path, .. } if path.ends_with(".wal") => {
                 "free some space, 8 MiB or more for a segment of the log; writes then work again \
                  by themselves"
@@ -284,8 +289,9 @@ impl From<runstone_storage::Error> for Error {
         if error.source.get_ref().is_some_and(|source| source.is::<StoreClosed>()) {
             return Error::Closed;
         }
-        if error.is_no_space() {
-            return Error::NoSpace { path: error.path.clone(), what: error.operation.to_string() };
+        if let Some(full) = error.full() {
+            let what = error.operation.to_string();
+            return Error::NoSpace { full, path: error.path.clone(), what };
         }
         Error::Storage(std::sync::Arc::new(error))
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use runstone_storage::Full;
+
 use crate::base::error::{Error, Result, VALUES_OF};
 use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
@@ -102,6 +104,7 @@ impl Collector {
             return Ok(());
         }
         Err(Error::NoSpace {
+            full: Full::Space,
             path: format!("{VALUES_OF} {:?}", keyspace.name),
             what: format!(
                 "{} bytes and the reserve are taken, and no garbage is free of snapshots",

@@ -1,0 +1,115 @@
+//! What is used up where the file system refuses to write more. Space is only one of these.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{StatVfs, statvfs};
+
+/// What is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// The bytes of the device.
+    Space,
+    /// The inodes of the file system: bytes are free, and no file can be made.
+    Inodes,
+    /// The quota of the owner.
+    Quota,
+    /// The bytes that a file may have, by the limit of the process or by the file system.
+    FileSize,
+}
+
+/// The error of the system says that there is no space. This says that there is.
+#[derive(Debug, thiserror::Error)]
+#[error("no inodes left on the file system, of which each file takes one")]
+struct NoInodes;
+
+impl Full {
+    /// What an error says is used up, if it says so.
+    pub fn of(error: &io::Error) -> Option<Full> {
+        match error.kind() {
+            io::ErrorKind::StorageFull => {
+                let has_no_inodes = error.get_ref().is_some_and(|source| source.is::<NoInodes>());
+                Some(if has_no_inodes { Full::Inodes } else { Full::Space })
+            }
+            io::ErrorKind::QuotaExceeded => Some(Full::Quota),
+            io::ErrorKind::FileTooLarge => Some(Full::FileSize),
+            _ => None,
+        }
+    }
+
+    /// The same of an error at a path, whose file system is asked whether inodes are what is used
+    /// up.
+    pub fn at(error: &io::Error, path: &Path) -> Option<Full> {
+        let full = Full::of(error)?;
+        let above = path.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
+        let is_lack_of_inodes = || statvfs(above).is_ok_and(|status| has_no_inodes(&status));
+        Some(if full == Full::Space && is_lack_of_inodes() { Full::Inodes } else { full })
+    }
+
+    /// What the user can do about it.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Full::Space => "free some space",
+            Full::Inodes => "remove files there, however small, or use another file system",
+            Full::Quota => "remove files of this owner there, or have the quota raised",
+            Full::FileSize => {
+                "raise the limit of the process (`ulimit -f`), or use a file system that takes \
+                 larger files"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Full::Space => "no space left",
+            Full::Inodes => "no inodes left",
+            Full::Quota => "the quota is used up",
+            Full::FileSize => "the limit of file sizes is reached",
+        })
+    }
+}
+
+/// The error of a file that could not be made. The system gives one number for the lack of space
+/// and for that of inodes; the file system itself tells them apart.
+pub fn explained(error: io::Error, path: &Path) -> io::Error {
+    match Full::at(&error, path) {
+        Some(Full::Inodes) => io::Error::new(io::ErrorKind::StorageFull, NoInodes),
+        _ => error,
+    }
+}
+
+/// A file system that counts none, as some do, has as many as it needs.
+fn has_no_inodes(status: &StatVfs) -> bool {
+    status.f_files > 0 && status.f_favail == 0 && status.f_bavail > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A limit of file sizes, a quota and the lack of inodes were all told as a lack of space.
+    #[test]
+    fn what_is_used_up_is_told_apart() {
+        let full = |errno: rustix::io::Errno| Full::of(&errno.into());
+        assert_eq!(full(rustix::io::Errno::NOSPC), Some(Full::Space));
+        assert_eq!(full(rustix::io::Errno::DQUOT), Some(Full::Quota));
+        assert_eq!(full(rustix::io::Errno::FBIG), Some(Full::FileSize));
+        assert_eq!(full(rustix::io::Errno::IO), None);
+        let no_inodes = io::Error::new(io::ErrorKind::StorageFull, NoInodes);
+        assert_eq!(Full::of(&no_inodes), Some(Full::Inodes));
+    }
+
+    #[test]
+    fn a_file_system_without_inodes_is_known() {
+        let status = statvfs(".").expect("a file system");
+        let with = |f_files, f_favail, f_bavail| {
+            has_no_inodes(&StatVfs { f_files, f_favail, f_bavail, ..status })
+        };
+        assert!(with(10, 0, 10));
+        assert!(!with(10, 1, 10) && !with(0, 0, 10), "there are some, or nobody counts them");
+        assert!(!with(10, 0, 0), "bytes are what is told first");
+    }
+}
