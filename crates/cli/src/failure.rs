@@ -36,7 +36,11 @@ pub const EXIT_CODES: &[(Exit, &str)] = &[
         "the key is absent, a value differs, an export refused entries, an import stored nothing \
          or its source changed, or --strict met a malformed record",
     ),
-    (Exit::Damaged, "a file of the store, or of a database that is imported, is damaged"),
+    (
+        Exit::Damaged,
+        "a file of the store, or of a database that is imported, is damaged; an export wrote what \
+         can be read to TARGET.partial",
+    ),
     (Exit::Usage, "the command line or an option is wrong"),
     (
         Exit::CannotOpen,

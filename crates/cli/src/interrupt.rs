@@ -1,5 +1,5 @@
-//! Signals. Ctrl-C: commands that may take long and can end between two entries do so, and clean up. Where
-//! nothing is watched, the signal ends the process, which no store minds.
+//! Signals. At Ctrl-C, commands that may take long and can end between two entries do so, and clean
+//! up. Where nothing is watched, the signal ends the process, which no store minds.
 
 use std::os::raw::c_int;
 use std::sync::atomic::AtomicBool;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::keyspaces::Wish;
-use crate::range::{Range, Visit};
+use crate::range::{Missing, Range, Visit};
 use crate::transfer::Record;
 use crate::transfer::progress::Progress;
 
@@ -107,6 +107,15 @@ pub trait Entries {
     }
     /// Visits the entries of a range in order; returns how many.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
+    /// The same, but what damage hides is added to `missing`, and the walk goes on behind it.
+    fn walk_past_damage(
+        &self,
+        range: &Range,
+        visit: &mut Visit<'_>,
+        _missing: &mut Vec<Missing>,
+    ) -> Result<u64> {
+        self.walk(range, visit)
+    }
 }
 
 /// See the module docs. Its entries are those of the keyspace that it was opened for.

@@ -19,6 +19,17 @@ pub struct Entry<'a> {
     pub expires_ms: Option<u64>,
 }
 
+/// Keys that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The first of them; `None` for the first of all.
+    pub from: Option<Vec<u8>>,
+    /// The first key behind them; `None` if they go on to the last of all.
+    pub before: Option<Vec<u8>>,
+    /// What the first read said that failed.
+    pub what: String,
+}
+
 /// Called with each entry; an error ends the walk.
 pub type Visit<'a> = dyn FnMut(Entry<'_>) -> Result<()> + 'a;
 

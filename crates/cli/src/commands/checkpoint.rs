@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use runstone::DEFAULT_KEYSPACE;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -10,12 +11,18 @@ use crate::opening::{self, Location};
 use crate::output::{Output, duration, note, rounded};
 
 /// Copy the store into a new directory, by hard links where possible
+///
+/// The names and lengths of the files and the manifest are checked. The contents of tables are not
+/// read, so that a copy of damage has the damage: see --verify.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
     /// A directory that is new or empty.
     target: PathBuf,
+    /// Read all of the copy and check it; exit code 2 if something is damaged. The copy stays.
+    #[arg(long)]
+    verify: bool,
 }
 
 impl Args {
@@ -40,12 +47,30 @@ impl Args {
         let took = started.elapsed();
         let bytes = store.metrics().table_bytes;
         store.close()?;
-        match output.is_json {
-            true => output.json(&json!({
-                "table_bytes": bytes, "seconds": rounded(took.as_secs_f64()),
-            }))?,
-            false => note(format!("wrote {}, {}", self.target.display(), duration(took))),
+        let verified = match self.verify {
+            true => Some(Location::of(&self.target)?.to_read(DEFAULT_KEYSPACE)?.verify()?),
+            false => None,
+        };
+        let damage = verified.as_ref().map(|verified| &verified.figures.json["damage"]);
+        if output.is_json {
+            output.json(&json!({
+                "table_bytes": bytes,
+                "verified": verified.is_some(),
+                "damage": damage,
+                "seconds": rounded(took.as_secs_f64()),
+            }))?;
+        } else {
+            let checked = match verified {
+                Some(_) => "",
+                None => {
+                    "; names, lengths and the manifest were checked, contents were not read \
+                         (--verify)"
+                }
+            };
+            note(format!("wrote {}, {}{checked}", self.target.display(), duration(took)));
+            verified.iter().try_for_each(|verified| output.text(&verified.figures.text))?;
         }
-        Ok(Exit::Ok)
+        let is_clean = verified.is_none_or(|verified| verified.is_clean);
+        Ok(if is_clean { Exit::Ok } else { Exit::Damaged })
     }
 }

@@ -12,7 +12,7 @@ use crate::layout::plural;
 use crate::opened::Opened;
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
-use crate::range::Range;
+use crate::range::{Entry, Missing, Range};
 use crate::transfer::progress::KEYSPACE;
 use crate::transfer::sink::{self, Refused, Sink, Style};
 use crate::transfer::{Format, format_of};
@@ -28,9 +28,10 @@ const MOST_TOLD: u64 = 100;
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// A directory (key -> path) or a file; `-` is standard output. A file that ends in .gz or .zst
-    /// is compressed. Only an export that is killed (-9) leaves a file TARGET.partial-PID, which
-    /// nothing reads: remove it.
+    /// A directory (key -> path) or a file; `-` is standard output. A file that ends in .gz or
+    /// .zst is compressed. Where the store is damaged, TARGET.partial holds what can be read (a
+    /// directory as it is), and the missing keys are told. Only an export that is killed (-9)
+    /// leaves a file TARGET.partial-PID, which nothing reads: remove it.
     target: PathBuf,
     /// How the target is written; without it, its name tells.
     #[arg(long, value_enum)]
@@ -79,12 +80,33 @@ impl Args {
             }
             _ => failure,
         })?;
-        sink.finish()?;
+        let partial = match tally.missing.first() {
+            None => sink.finish().map(|()| None)?,
+            // A file without an entry saves nothing.
+            Some(_) if tally.records == 0 => None,
+            Some(_) => sink.finish_partial()?,
+        };
         self.report(&tally, &self.others(&*entries), started.elapsed(), output)?;
+        if !tally.missing.is_empty() {
+            return Err(self.damage(&tally, partial));
+        }
         match tally.refusals.total() {
             0 => Ok(Exit::Ok),
             _ => Err(tally.refusals.failure().at(self.target.display())),
         }
+    }
+
+    /// Says that not all keys could be read, and where the others are.
+    fn damage(&self, tally: &Tally, partial: Option<PathBuf>) -> Failure {
+        let ranges = plural(tally.missing.len() as u64, "range");
+        let what = format!("{ranges} of keys could not be read: {}", tally.missing[0].what);
+        let verify = format!("`runstone verify {}` names all damage", self.store.display());
+        let hint = match tally.records {
+            0 => format!("nothing was written; {verify}"),
+            _ => format!("what can be read is there; {verify}"),
+        };
+        let place = partial.unwrap_or(self.target.clone());
+        Failure::new(Exit::Damaged, what).at(place.display()).hint(hint)
     }
 
     fn write(
@@ -98,23 +120,25 @@ impl Args {
         // Nobody counted the keys of a range.
         let total = entries.estimate().filter(|_| range.is_everything());
         let bar = output.count_bar("export", total);
-        entries.walk(range, &mut |entry| {
+        let Tally { records, bytes, refusals, missing } = tally;
+        let mut visit = |entry: Entry<'_>| {
             bar.inc(1);
             match sink.put(entry)? {
                 Ok(()) => {
-                    tally.records += 1;
-                    tally.bytes += (entry.key.len() + entry.value.len()) as u64;
+                    *records += 1;
+                    *bytes += (entry.key.len() + entry.value.len()) as u64;
                 }
                 Err(refused) => {
-                    let what = tally.refusals.count(refused);
-                    if tally.refusals.total() <= MOST_TOLD && !output.is_json {
+                    let what = refusals.count(refused);
+                    if refusals.total() <= MOST_TOLD && !output.is_json {
                         let key = self.selection.part.encoding.show(entry.key);
                         bar.suspend(|| note(format!("key {key}: {what}")));
                     }
                 }
             }
             Ok(())
-        })?;
+        };
+        entries.walk_past_damage(range, &mut visit, missing)?;
         bar.finish_and_clear();
         Ok(())
     }
@@ -137,14 +161,28 @@ impl Args {
         took: Duration,
         output: &Output,
     ) -> Result<()> {
+        let encoding = self.selection.part.encoding;
+        let show = |key: &Option<Vec<u8>>| key.as_ref().map(|key| encoding.show(key));
+        let missing = tally.missing.iter().take(MOST_TOLD as usize);
         if output.is_json {
+            let missing = missing.map(|missing| {
+                let (from, before) = (show(&missing.from), show(&missing.before));
+                json!({ "from": from, "before": before, "what": missing.what })
+            });
             return output.json(&json!({
                 "records": tally.records,
                 "bytes": tally.bytes,
                 "refused": tally.refusals.total(),
+                "missing": missing.collect::<Vec<_>>(),
                 "other_keyspaces": others,
                 "seconds": rounded(took.as_secs_f64()),
             }));
+        }
+        for missing in missing {
+            let from = show(&missing.from).map_or("the first".into(), |key| format!("{key:?}"));
+            let to =
+                show(&missing.before).map_or("the last".into(), |key| format!("before {key:?}"));
+            note(format!("missing: keys from {from} to {to}: {}", missing.what));
         }
         let records = plural(tally.records, "record");
         note(format!("{records}, {}, {}", amount(tally.bytes), duration(took)));
@@ -161,6 +199,8 @@ struct Tally {
     records: u64,
     bytes: u64,
     refusals: Refusals,
+    /// Keys that damage hides.
+    missing: Vec<Missing>,
 }
 
 /// How many entries the format could not hold.

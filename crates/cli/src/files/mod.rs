@@ -1,6 +1,7 @@
 //! A store of files: the engine, with one of its keyspaces.
 
 mod costs;
+mod salvage;
 pub mod stats;
 mod target;
 pub mod verify;
@@ -15,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::keyspaces;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::picture::Picture;
-use crate::range::{Range, Visit};
+use crate::range::{Missing, Range, Visit};
 use crate::transfer::Record;
 
 /// See the module docs.
@@ -133,6 +134,15 @@ impl Entries for FileStore {
 
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
         self.entries().walk(range, visit)
+    }
+
+    fn walk_past_damage(
+        &self,
+        range: &Range,
+        visit: &mut Visit<'_>,
+        missing: &mut Vec<Missing>,
+    ) -> Result<u64> {
+        salvage::walk(&self.keyspace, None, range, visit, missing)
     }
 }
 

@@ -19,6 +19,9 @@ pub trait Sink {
 
     /// After the last.
     fn finish(&mut self) -> Result<()>;
+
+    /// After the last that could be read. Returns where they are, if that is another place.
+    fn finish_partial(&mut self) -> Result<Option<PathBuf>>;
 }
 
 /// What the format cannot hold.
@@ -112,6 +115,7 @@ impl Style<'_> {
 trait Target {
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
     fn finish(&mut self) -> Result<()>;
+    fn finish_partial(&mut self) -> Result<Option<PathBuf>>;
 }
 
 struct FileSink<'a, T> {
@@ -142,6 +146,11 @@ impl<T: Target> Sink for FileSink<'_, T> {
         self.target.write(&self.buffer)?;
         self.target.finish()
     }
+
+    fn finish_partial(&mut self) -> Result<Option<PathBuf>> {
+        self.target.write(&self.buffer)?;
+        self.target.finish_partial()
+    }
 }
 
 struct Printer<'a> {
@@ -155,6 +164,10 @@ impl Target for Printer<'_> {
 
     fn finish(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    fn finish_partial(&mut self) -> Result<Option<PathBuf>> {
+        Ok(None)
     }
 }
 
@@ -215,27 +228,56 @@ impl Target for NewFile {
     }
 
     fn finish(&mut self) -> Result<()> {
+        self.complete()?;
         let failed = |error| Failure::file(&self.path, "write", &error);
-        if let Some(file) = self.file.take() {
-            let mut file = file.finish().map_err(failed)?;
-            file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
-        }
-        if self.force {
-            fs::rename(&self.partial, &self.path).map_err(failed)?;
-        } else {
-            // A link, unlike a rename, does not replace what appeared meanwhile.
-            match fs::hard_link(&self.partial, &self.path) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    return Err(exists(&self.path));
-                }
-                Err(_) => fs::rename(&self.partial, &self.path).map_err(failed)?,
-                Ok(()) => fs::remove_file(&self.partial).map_err(failed)?,
-            }
-        }
+        self.give_name(&self.path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => exists(&self.path),
+            _ => failed(error),
+        })?;
         self.finished = true;
+        self.sync_directory()
+    }
+
+    /// `TARGET.partial`. Where that is there from an earlier export, the file keeps the name that
+    /// it was written under.
+    fn finish_partial(&mut self) -> Result<Option<PathBuf>> {
+        self.complete()?;
+        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
+        name.push(".partial");
+        let path = self.path.with_file_name(name);
+        let named = self.give_name(&path).map(|()| path);
+        self.finished = true;
+        self.sync_directory()?;
+        Ok(Some(named.unwrap_or_else(|_| self.partial.clone())))
+    }
+}
+
+impl NewFile {
+    /// Writes the file to its end.
+    fn complete(&mut self) -> Result<()> {
+        let failed = |error| Failure::file(&self.path, "write", &error);
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let mut file = file.finish().map_err(failed)?;
+        file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)
+    }
+
+    fn give_name(&self, path: &Path) -> std::io::Result<()> {
+        if self.force {
+            return fs::rename(&self.partial, path);
+        }
+        // A link, unlike a rename, does not replace what appeared meanwhile.
+        match fs::hard_link(&self.partial, path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+            Err(_) => fs::rename(&self.partial, path),
+            Ok(()) => fs::remove_file(&self.partial),
+        }
+    }
+
+    fn sync_directory(&self) -> Result<()> {
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = File::open(directory.unwrap_or(Path::new(".")));
-        directory.and_then(|directory| directory.sync_all()).map_err(failed)
+        let synced = directory.and_then(|directory| directory.sync_all());
+        synced.map_err(|error| Failure::file(&self.path, "write", &error))
     }
 }
 
@@ -353,6 +395,10 @@ impl Sink for DirectorySink {
     fn finish(&mut self) -> Result<()> {
         let synced = rustix::fs::syncfs(&self.directory);
         synced.map_err(|error| Failure::file(&self.root, "write", &error.into()))
+    }
+
+    fn finish_partial(&mut self) -> Result<Option<PathBuf>> {
+        self.finish().map(|()| None)
     }
 }
 

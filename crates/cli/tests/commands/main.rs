@@ -9,6 +9,7 @@ mod models;
 mod points;
 mod reports;
 mod resumed;
+mod salvage;
 mod terminal;
 mod transfer;
 

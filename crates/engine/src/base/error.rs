@@ -76,7 +76,8 @@ pub enum Error {
     /// The handle was opened for reading only.
     #[error("the store is open for reading only")]
     ReadOnly,
-    /// The disk, a quota or a limit is full. Reads go on; writes work again once space is back (P9).
+    /// The disk, a quota or a limit is full. Reads go on; writes work again once space is back
+    /// (P9).
     #[error("{full} on {path}: {what}")]
     NoSpace {
         /// What is used up.

@@ -36,6 +36,7 @@ impl Engine {
         };
         for handle in pinned.iter().flat_map(|keyspace| keyspace.view.version.handles()) {
             let name = table_name(handle.meta().id);
+            self.check_length(&name, handle.meta().bytes)?;
             self.env.storage.link_into(&name, Category::Table, &*target)?;
         }
         // Value files are written in place, so a link would change later: the segments that the
@@ -55,6 +56,17 @@ impl Engine {
         let mut seed = state.uid ^ number.rotate_left(32);
         let id = random::next(&mut seed);
         Manifest::create(target, number, id, &state)?.switch_current()
+    }
+
+    /// Refuses a table that was cut off or added to. What it holds is not read: a checkpoint is
+    /// made of links, and takes no longer for much data.
+    fn check_length(&self, name: &str, bytes: u64) -> Result<()> {
+        let found = self.env.storage.open(name, Category::Table)?.len()?;
+        if found != bytes {
+            let what = format!("length is {found}, the manifest says {bytes}");
+            return Err(Error::corruption(name, found.min(bytes), what));
+        }
+        Ok(())
     }
 }
 
