@@ -127,7 +127,8 @@ impl Failure {
     pub fn stdout(error: &io::Error) -> Failure {
         let mut failure =
             Failure::new(Exit::Io, format!("cannot print: {error}")).at("standard output");
-        failure.hint = Some("free some space, or print to another place".into());
+        let advice = Full::of(error).map_or("check where it leads", Full::hint);
+        failure.hint = Some(format!("{advice}, or print to another place"));
         if error.kind() == io::ErrorKind::BrokenPipe {
             failure.is_quiet = true;
             failure.exit = Exit::Ok;

@@ -176,6 +176,6 @@ mod tests {
         }
         assert!(steps > 30 && steps < 200, "{steps}");
         assert_eq!(middle(b"", b"\0"), None);
-        assert!(middle(b"", b"a").is_some_and(|found| &found[..] < &b"a"[..]));
+        assert!(middle(b"", b"a").is_some_and(|found| found[..] < b"a"[..]));
     }
 }

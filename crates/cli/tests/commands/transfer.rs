@@ -68,7 +68,8 @@ fn keys_that_are_no_paths_are_refused_by_a_directory() {
 }
 
 /// Random keys and values, made of bytes that some format treats as special, come back from each
-/// format, whichever record is first. A key that began with a byte order mark lost it in TSV.
+/// format, whichever record is first, and so does when they expire. A key that began with a byte
+/// order mark lost it in TSV.
 #[test]
 fn random_records_survive_every_line_format() {
     const PIECES: [&[u8]; 16] = [
@@ -103,7 +104,13 @@ fn random_records_survive_every_line_format() {
             keyspace.put(b"\xef\xbb\xbfkey", b"\xef\xbb\xbf").expect("it takes the first");
         }
         for _ in 0..round {
-            keyspace.put(text(&mut rng), text(&mut rng)).expect("it takes any bytes");
+            let (key, value) = (text(&mut rng), text(&mut rng));
+            let ttl = Duration::from_secs(3600 << rng.below(30));
+            match rng.below(3) {
+                0 => keyspace.put_with_ttl(key, value, ttl),
+                _ => keyspace.put(key, value),
+            }
+            .expect("it takes any bytes");
         }
         store.close().expect("it closes");
         let right = place.ok(&["scan", "s", "--hex", "--json"]);

@@ -391,6 +391,25 @@ fn batches_transactions_and_conditional_writes_expire() {
     assert_eq!(keyspace.expiry("a").expect("reads"), Some(Expiry::Never));
 }
 
+/// A batch took times to live only, so that an entry with an instant of its own, such as one that
+/// is imported, could not be written.
+#[test]
+fn a_batch_takes_instants() {
+    let world = World::new(|keyspace| keyspace.ttl_seconds = 10);
+    let (store, keyspace) = (world.store(), world.keyspace());
+    let at = |seconds| Expiry::At(UNIX_EPOCH + Duration::from_secs(seconds));
+    keyspace.put("past", "old").expect("writes");
+    let mut batch = Batch::new();
+    batch.put_with_expiry(keyspace, "late", "1", at(5000)).expect("adds");
+    batch.put_with_expiry(keyspace, "past", "1", at(999)).expect("adds");
+    batch.put_with_expiry(keyspace, "own", "1", Expiry::Never).expect("adds");
+    store.write(&batch, WriteOptions::default()).expect("writes");
+    assert_eq!(keyspace.expiry("late").expect("reads"), Some(at(5000)));
+    assert_eq!(keyspace.expiry("own").expect("reads"), Some(at(1010)));
+    assert_eq!(world.get("past"), None, "it hides the older value");
+    assert_eq!(world.keys(ReadOptions::default()), ["late", "own"]);
+}
+
 #[test]
 fn a_senseless_time_to_live_is_refused() {
     let world = World::new(|_| ());
