@@ -46,7 +46,8 @@ const BAR_RECORDS: u64 = 1000;
 /// LevelDB or RocksDB database
 ///
 /// An import that ends early, by Ctrl-C or in any other way, goes on where it was when the same
-/// command is run again. One from a pipe cannot, since what it read is gone.
+/// command is run again, if what it read has not changed since. One from a pipe cannot, since what
+/// it read is gone.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store; made if there is none.

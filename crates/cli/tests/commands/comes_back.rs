@@ -408,3 +408,38 @@ fn a_text_in_utf16_is_refused() {
         assert!(ran.code == 3 && ran.stderr.contains("UTF-16"), "{}", ran.stderr);
     }
 }
+
+/// With `--key` alone the record is the value, and nothing of it is lost: it can be imported again.
+/// Its key is the key that it stands for.
+#[test]
+fn a_whole_record_as_the_value_loses_nothing() {
+    let entries = all_kinds();
+    let place = Place::new();
+    make(&place.path("s"), DEFAULT_KEYSPACE, &entries);
+    place.ok(&["export", "s", "x.jsonl"]);
+    place.ok(&["import", "whole", "x.jsonl", "--key", "key", "--strict"]);
+    let whole = read(&place.path("whole"), DEFAULT_KEYSPACE);
+    assert!(whole.keys().eq(entries.keys()), "keys are decoded");
+    let lines: Vec<u8> =
+        whole.values().flat_map(|(value, _)| [value, &b"\n"[..]].concat()).collect();
+    let import = ["import", "copy", "-", "--format", "jsonl", "--strict"];
+    assert_eq!(place.pipe(&import, &lines).code, 0);
+    assert!(read(&place.path("copy"), DEFAULT_KEYSPACE) == entries);
+
+    // A row of csv becomes an object, which holds text only.
+    place.ok(&["export", "s", "x.csv"]);
+    let ran = place.run(&["import", "rows", "x.csv", "--key", "key"]);
+    let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok();
+    let texts = entries.iter().filter(|(key, (value, _))| is_text(key) && is_text(value));
+    let texts: Vec<_> = texts.collect();
+    let told = ran.stderr.matches("is no UTF-8").count();
+    assert_eq!((ran.code, told), (0, entries.len() - texts.len()), "{}", ran.stderr);
+    let rows = read(&place.path("rows"), DEFAULT_KEYSPACE);
+    assert_eq!(rows.len(), texts.len());
+    for (key, (value, at_ms)) in texts {
+        let row: serde_json::Value = serde_json::from_slice(&rows[key].0).expect("an object");
+        assert_eq!(row["value"].as_str().map(str::as_bytes), Some(&value[..]));
+        let at_ms = at_ms.map(|at| at.to_string()).unwrap_or_default();
+        assert_eq!(row["expires_ms"], at_ms, "{row}");
+    }
+}
