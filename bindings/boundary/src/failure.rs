@@ -112,7 +112,7 @@ fn code_of(error: &Error) -> Code {
         Error::Deadlock { .. } => Code::Deadlock,
         Error::Closed => Code::Closed,
         Error::Corruption { .. } => Code::Corruption,
-        Error::InsideEvent => Code::InsideCallback,
+        Error::InsideCallback => Code::InsideCallback,
         // Of others that may come: the storage's.
         _ => Code::Storage,
     }

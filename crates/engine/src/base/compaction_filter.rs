@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::base::callback::Inside;
 use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::key::{MAX_VALUE_BYTES, check_length};
 
@@ -76,23 +77,26 @@ pub trait CompactionFilter: Debug + Send + Sync {
 }
 
 /// The compaction filter of a keyspace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Filtering {
     /// `None` if the keyspace has none, or nobody has registered it.
     filter: Option<Arc<dyn CompactionFilter>>,
     /// The name of one that nobody has registered.
     missing: Option<String>,
+    /// The opening of the store that calls it.
+    opening: u64,
 }
 
 impl Filtering {
     /// The filter that a keyspace names, among those registered.
-    pub(crate) fn find(name: &str, registered: &[Arc<dyn CompactionFilter>]) -> Filtering {
-        if name.is_empty() {
-            return Filtering::default();
-        }
-        let filter = registered.iter().find(|filter| filter.name() == name).cloned();
-        let missing = filter.is_none().then(|| name.to_string());
-        Filtering { filter, missing }
+    pub(crate) fn find(
+        name: &str,
+        registered: &[Arc<dyn CompactionFilter>],
+        opening: u64,
+    ) -> Filtering {
+        let named = registered.iter().find(|filter| filter.name() == name && !name.is_empty());
+        let missing = (named.is_none() && !name.is_empty()).then(|| name.to_string());
+        Filtering { filter: named.cloned(), missing, opening }
     }
 
     /// The filter that the keyspace names and nobody has registered, so that all entries stay.
@@ -112,6 +116,7 @@ impl Filtering {
         value: &[u8],
     ) -> Result<FilterDecision, String> {
         let Some(filter) = &self.filter else { return Ok(FilterDecision::Keep) };
+        let _inside = Inside::of(self.opening);
         let call = AssertUnwindSafe(|| filter.decide(level, key, value));
         let decision = catch_unwind(call).map_err(|_| "it panicked".to_string());
         let decision = decision.and_then(|decision| match decision {

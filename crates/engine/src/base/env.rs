@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use runstone_storage::Storage;
 use runstone_storage::fork::Process;
 
+use crate::base::callback::{Inside, check_outside};
 use crate::base::clock::Watch;
 use crate::base::error::{Error, Result};
-use crate::base::event::{Event, Inside, check_outside};
+use crate::base::event::Event;
 use crate::base::health::Health;
 use crate::base::metrics::Metrics;
 use crate::base::options::{Background, Durability, Options, WriteOptions};
@@ -53,7 +54,7 @@ impl Env {
         }
     }
 
-    /// Refuses a call from a fork of the process that opened the store, or from inside a listener
+    /// Refuses a call from a fork of the process that opened the store, or from inside a callback
     /// that it could wait for.
     #[inline]
     pub(crate) fn check_caller(&self) -> Result<()> {

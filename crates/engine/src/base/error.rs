@@ -146,10 +146,10 @@ pub enum Error {
         /// Who waits for which key of whom.
         cycle: String,
     },
-    /// A listener made a call that could wait for the listener itself, or for a lock held while it
-    /// runs.
-    #[error("a listener called into its store from inside an event")]
-    InsideEvent,
+    /// A listener, merge operator, compaction filter or source of a load made a call that could
+    /// wait for itself, or for a lock held while it runs; or a merge operator read what it makes.
+    #[error("a callback called into the store that called it")]
+    InsideCallback,
     /// The store was closed while the operation waited.
     #[error("the store is closed")]
     Closed,
@@ -242,8 +242,10 @@ impl Error {
                  locks in the same order never meet this"
                     .into()
             }
-            Error::InsideEvent => {
-                "a listener may read; note the event, and do the rest in another thread".into()
+            Error::InsideCallback => {
+                "a callback may read what needs no merge operator; note the rest, and do it in \
+                 another thread"
+                    .into()
             }
             Error::Closed => "reopen the store".into(),
         }

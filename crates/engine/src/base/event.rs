@@ -1,13 +1,12 @@
 //! The events that a store reports to a listener: flushes, compactions, stalls, errors. Background
 //! threads call it, or for stalls the writers, in the middle of a job and with locks held. So a
 //! listener should return quickly, and may only read from its own store: all other calls fail with
-//! [`Error::InsideEvent`].
+//! [`Error::InsideCallback`].
 
-use std::cell::Cell;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Error;
 
 /// An event in a store.
 #[derive(Clone, Debug)]
@@ -115,41 +114,6 @@ pub enum Event {
     },
     /// Space is back after a full disk; writes are accepted again.
     Recovered,
-}
-
-thread_local! {
-    /// The opening of a store whose listener runs in this thread.
-    static INSIDE: Cell<u64> = const { Cell::new(NONE) };
-}
-
-const NONE: u64 = u64::MAX;
-/// Listeners of several stores: one wrote to another store, which then called its own listener.
-const SEVERAL: u64 = u64::MAX - 1;
-
-/// While this lives, a listener runs in the thread.
-pub(crate) struct Inside {
-    before: u64,
-}
-
-impl Inside {
-    pub(crate) fn of(opening: u64) -> Inside {
-        let before = INSIDE.get();
-        INSIDE.set(if before == NONE || before == opening { opening } else { SEVERAL });
-        Inside { before }
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        INSIDE.set(self.before);
-    }
-}
-
-/// Refuses a call from a listener that could wait for that listener.
-#[inline]
-pub(crate) fn check_outside(opening: u64) -> Result<()> {
-    let inside = INSIDE.get();
-    if inside == opening || inside == SEVERAL { Err(Error::InsideEvent) } else { Ok(()) }
 }
 
 /// Receives the events of a store.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use crate::base::callback::{Inside, InsideMerge};
 use crate::base::error::{Error, Result};
 use crate::base::key::{MAX_VALUE_BYTES, check_length};
 
@@ -285,14 +286,16 @@ pub(crate) struct Merging {
     name: String,
     /// `None` if nobody has registered it.
     operator: Option<Arc<dyn MergeOperator>>,
+    /// The opening of the store that calls it.
+    opening: u64,
 }
 
 impl Merging {
     /// The operator that a keyspace names, among those registered and built in.
-    pub(crate) fn find(name: &str, registered: &[Arc<dyn MergeOperator>]) -> Merging {
+    pub(crate) fn find(name: &str, registered: &[Arc<dyn MergeOperator>], opening: u64) -> Merging {
         let own = registered.iter().find(|operator| operator.name() == name).cloned();
         let operator = own.or_else(|| built_in(name)).filter(|_| !name.is_empty());
-        Merging { name: name.to_string(), operator }
+        Merging { name: name.to_string(), operator, opening }
     }
 
     /// Whether the keyspace may hold operands.
@@ -308,6 +311,7 @@ impl Merging {
                 format!("set its option merge_operator to one of: {BUILT_IN}; or to your own"),
             ));
         }
+        let _inside = Inside::of(self.opening);
         let checked = self.operator.as_ref().map_or(Ok(()), |operator| operator.check(operand));
         checked.map_err(|what| {
             Error::invalid(
@@ -334,6 +338,7 @@ impl Merging {
                 "register it in Options::merge_operators",
             ));
         };
+        let _inside = InsideMerge::of(self.opening)?;
         let call = || operator.full_merge(key, base, operands);
         let merged = catch_unwind(AssertUnwindSafe(call));
         let merged = merged.unwrap_or_else(|_| Err("it panicked".to_string()));
@@ -346,6 +351,7 @@ impl Merging {
     /// One operand for several, if the operator has one, and a value has room for it.
     pub(crate) fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let operator = self.operator.as_ref()?;
+        let _inside = InsideMerge::of(self.opening).ok()?;
         let operand = catch_unwind(AssertUnwindSafe(|| operator.partial_merge(key, operands)));
         operand.ok()?.and_then(|operand| check_length(operand, MAX_VALUE_BYTES).ok())
     }
@@ -356,10 +362,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::base::callback::NONE;
 
     fn merged(name: &str, base: Option<&str>, operands: &[&str]) -> Result<String> {
         let operands: Vec<&[u8]> = operands.iter().map(|one| one.as_bytes()).collect();
-        let merging = Merging::find(name, &[]);
+        let merging = Merging::find(name, &[], NONE);
         let value = merging.full(b"k", base.map(str::as_bytes), &operands)?;
         Ok(String::from_utf8(value).expect("text"))
     }
@@ -371,15 +378,15 @@ mod tests {
         assert_eq!(merged("max", Some("b"), &["c", "a"]).unwrap(), "c");
         assert_eq!(merged("min", None, &["c", "b"]).unwrap(), "b");
         let number = |number: i64| number.to_le_bytes();
-        let add = Merging::find("add-i64", &[]);
+        let add = Merging::find("add-i64", &[], NONE);
         let sum = add.full(b"k", Some(&number(5)), &[&number(-7), &number(1)]).unwrap();
         assert_eq!(sum, number(-1));
         let most = add.full(b"k", Some(&number(i64::MAX)), &[&number(1)]).unwrap();
         assert_eq!(most, number(i64::MAX), "it saturates");
         assert!(add.full(b"k", Some(b"text"), &[&number(1)]).is_err());
         assert!(add.check("default", b"1").is_err() && add.check("default", &number(1)).is_ok());
-        assert!(Merging::find("", &[]).check("default", b"1").is_err());
-        assert!(Merging::find("unknown", &[]).full(b"k", None, &[]).is_err());
+        assert!(Merging::find("", &[], NONE).check("default", b"1").is_err());
+        assert!(Merging::find("unknown", &[], NONE).full(b"k", None, &[]).is_err());
     }
 
     /// The examples of RFC 7396, appendix A.
@@ -450,7 +457,7 @@ mod tests {
     /// A counter that only grows, or only falls, is folded; one at an end or in both ways is not.
     #[test]
     fn signed_sums_of_one_sign_fold() {
-        let add = Merging::find("add-i64", &[]);
+        let add = Merging::find("add-i64", &[], NONE);
         let partial = |numbers: &[i64]| {
             let all: Vec<[u8; 8]> = numbers.iter().map(|number| number.to_le_bytes()).collect();
             let all: Vec<&[u8]> = all.iter().map(|number| &number[..]).collect();

@@ -1,6 +1,7 @@
 //! The ground that every room stands on: keys, errors, options, counters, health. It knows no tree,
 //! no log and no job.
 
+pub(crate) mod callback;
 pub(crate) mod clock;
 pub(crate) mod codec;
 pub(crate) mod compaction_filter;

@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::key::{KeyspaceId, SeqNo};
 use crate::base::merge_operator::Merging;
-use crate::base::options::{KeyspaceOptions, Options};
+use crate::base::options::KeyspaceOptions;
 use crate::catalog::dead_ranges::DeadRanges;
 use crate::catalog::settle::settle_prefixer;
 use crate::log::{LOG_FORMAT, newer_format};
@@ -115,8 +115,9 @@ impl KeyspaceCore {
         state: &KeyspaceState,
         tables: &Arc<TableContext>,
         pool: &Arc<ChunkPool>,
-        registered: &Options,
+        env: &Env,
     ) -> Result<KeyspaceCore> {
+        let registered = &env.options;
         // The record's checksum holds, so this is not corruption: a newer release wrote the text.
         let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
             tracing::error!(keyspace = state.name, %error, "stored options are not understood");
@@ -124,8 +125,9 @@ impl KeyspaceCore {
         })?;
         let extractors = &registered.prefix_extractors;
         let prefixer = settle_prefixer(state.shape.state.prefix.as_ref(), &options, extractors)?;
-        let merging = Merging::find(&options.merge_operator, &registered.merge_operators);
-        let filtering = Filtering::find(&options.compaction_filter, &registered.compaction_filters);
+        let (operators, filters) = (&registered.merge_operators, &registered.compaction_filters);
+        let merging = Merging::find(&options.merge_operator, operators, env.opening);
+        let filtering = Filtering::find(&options.compaction_filter, filters, env.opening);
         let version = Version::default().next(state.shape.clone(), |table| {
             Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
         });

@@ -82,12 +82,13 @@ impl Runner {
     /// Begins a load.
     pub(crate) fn begin_load<'a>(&'a self, keyspace: &'a Arc<KeyspaceCore>) -> Result<Load<'a>> {
         self.env.check_writable()?;
+        let thread = std::thread::current().id();
         let claim = {
             let mut claims = self.schedule.lock();
             loop {
                 self.installer.check_wanted(keyspace)?;
                 if !claims.frozen.contains(&keyspace.id) {
-                    break self.schedule.claim(&mut claims, Claim::Load(keyspace.id));
+                    break self.schedule.claim(&mut claims, Claim::Load(keyspace.id, thread));
                 }
                 self.schedule.wait_for_change(&mut claims, self.env.is_manual());
             }

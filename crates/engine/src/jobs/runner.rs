@@ -205,12 +205,21 @@ impl Runner {
         keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
     }
 
-    /// Writes all memtables to tables, and returns when those are durable.
+    /// Writes all memtables to tables, and returns when those are durable. Nobody flushes a keyspace
+    /// that is being dropped, and the drop may wait long for a load. So what that keyspace holds is
+    /// made durable in the log, in case the drop fails.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.env.check_writable()?;
         let keyspaces = self.catalog.unflushed.all();
         let last_seq = self.committer.rotate(&keyspaces, |_| true);
-        self.wait_until(|| self.catalog.are_flushed(&keyspaces, last_seq))
+        let is_passing = |keyspace: &Arc<KeyspaceCore>| keyspace.dropped.load(Acquire);
+        self.wait_until(|| {
+            keyspaces.iter().all(|one| one.is_flushed(last_seq) || is_passing(one))
+        })?;
+        match self.catalog.are_flushed(&keyspaces, last_seq) {
+            true => Ok(()),
+            false => self.committer.sync_through(last_seq),
+        }
     }
 
     /// Whether a collection is worth it. Only one collection of a keyspace runs at a time.
@@ -392,6 +401,7 @@ impl Runner {
     /// Waits until no job runs or is due.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         self.env.check_caller()?;
+        self.schedule.check_not_loading(None)?;
         loop {
             self.run_jobs_until(|| false)?;
             {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -36,8 +37,9 @@ pub(crate) enum Claim {
     Flush(Vec<KeyspaceId>),
     Compaction(KeyspaceId, Plan),
     Collect(KeyspaceId),
-    /// A bulk load into the keyspace. Others may run beside it, and so may jobs.
-    Load(KeyspaceId),
+    /// A bulk load into the keyspace, by a thread of the caller. Others may run beside it, and so
+    /// may jobs.
+    Load(KeyspaceId, ThreadId),
     /// A job that runs one at a time, by name.
     Single(&'static str),
 }
@@ -46,7 +48,7 @@ impl Claim {
     pub(crate) fn is_of(&self, id: KeyspaceId) -> bool {
         match self {
             Claim::Flush(own) => own.contains(&id),
-            Claim::Compaction(own, _) | Claim::Collect(own) | Claim::Load(own) => *own == id,
+            Claim::Compaction(own, _) | Claim::Collect(own) | Claim::Load(own, _) => *own == id,
             Claim::Single(_) => false,
         }
     }
@@ -214,6 +216,20 @@ impl Schedule {
         self.closing.load(Relaxed)
     }
 
+    /// Refuses a call that would wait for a load of the same thread, into the keyspace or into any:
+    /// the load's source made it.
+    pub(crate) fn check_not_loading(&self, id: Option<KeyspaceId>) -> Result<()> {
+        let here = std::thread::current().id();
+        let is_own = |claim: &Claim| {
+            matches!(claim, Claim::Load(own, thread) if *thread == here
+                && id.is_none_or(|id| id == *own))
+        };
+        match self.claims.lock().running.iter().any(|(_, claim)| is_own(claim)) {
+            true => Err(Error::InsideCallback),
+            false => Ok(()),
+        }
+    }
+
     /// Waits until no job runs, in callers' threads either, so that none writes to a store that is
     /// closed.
     pub(crate) fn wait_for_all(&self) {
@@ -243,7 +259,7 @@ impl Schedule {
             Claim::Flush(ids) => turns.flush = ids.last().map_or(0, |id| id + 1),
             Claim::Compaction(id, _) => turns.compaction = id + 1,
             Claim::Collect(id) => turns.collect = id + 1,
-            Claim::Load(_) | Claim::Single(_) => {}
+            Claim::Load(..) | Claim::Single(_) => {}
         }
         claims.next_claim += 1;
         claims.running.push((claims.next_claim, claim));
@@ -275,7 +291,7 @@ impl<'a> Held<'a> {
     /// Every job, and every load: none begins while a keyspace is frozen. It waits for loads before
     /// it holds anything, because each of them holds compactions back at its end.
     pub(crate) fn everything(schedule: &'a Schedule, id: KeyspaceId) -> Held<'a> {
-        let is_load = |claim: &Claim| matches!(claim, Claim::Load(own) if *own == id);
+        let is_load = |claim: &Claim| matches!(claim, Claim::Load(own, _) if *own == id);
         let held = Held::once(schedule, id, |claims| {
             let may = !claims.running.iter().any(|(_, claim)| is_load(claim));
             if may {
@@ -305,7 +321,7 @@ impl<'a> Held<'a> {
     pub(crate) fn freeze(&self) {
         let mut claims = self.schedule.claims.lock();
         claims.frozen.insert(self.id);
-        let is_job = |claim: &Claim| claim.is_of(self.id) && !matches!(claim, Claim::Load(_));
+        let is_job = |claim: &Claim| claim.is_of(self.id) && !matches!(claim, Claim::Load(..));
         self.wait_while(&mut claims, is_job);
     }
 

@@ -53,6 +53,7 @@ impl Engine {
             return Ok(());
         }
         self.env.check_writable()?;
+        self.schedule.check_not_loading(Some(keyspace.id))?;
         self.runner.without_jobs(keyspace, || {
             self.env.check_writable()?;
             let mut manifest = self.catalog.manifest.lock();
@@ -87,10 +88,11 @@ impl Engine {
             keyspace.values.store(Arc::new(values));
             *keyspace.prefixer.lock() = prefixer;
             let registered = &self.env.options.merge_operators;
-            let merging = Merging::find(&options.merge_operator, registered);
+            let opening = self.env.opening;
+            let merging = Merging::find(&options.merge_operator, registered, opening);
             keyspace.merging.store(Arc::new(merging));
             let registered = &self.env.options.compaction_filters;
-            let filtering = Filtering::find(&options.compaction_filter, registered);
+            let filtering = Filtering::find(&options.compaction_filter, registered, opening);
             keyspace.filtering.store(Arc::new(filtering));
             keyspace.ttl_ms.store(options.ttl_seconds * 1000, Relaxed);
             keyspace.options.store(Arc::new(options));
@@ -112,7 +114,7 @@ impl Engine {
         let state = KeyspaceState::new(name.to_string(), options.to_toml());
         let id = manifest.next_keyspace;
         let (tables, pool) = (&self.catalog.tables, &self.catalog.pool);
-        let made = KeyspaceCore::open(id, &state, tables, pool, &self.env.options)?;
+        let made = KeyspaceCore::open(id, &state, tables, pool, &self.env)?;
         let values =
             settle_values(&made, &options.values, &self.catalog.tables, &self.env.next_file, 0)?;
         let (name, options) = (state.name, state.options);
@@ -140,6 +142,7 @@ impl Engine {
                 "delete its keys, or use keyspaces of your own",
             ));
         }
+        self.schedule.check_not_loading(Some(keyspace.id))?;
         if !self.committer.mark_dropped(&keyspace) {
             // Another thread drops it already.
             return Err(unknown());

@@ -255,13 +255,22 @@ impl Store {
     /// the lock. Other handles fail with [`Error::Closed`] from then on. If another handle closes
     /// it, this waits for that and returns the same.
     pub fn close(self) -> Result<()> {
-        self.opening.close()
+        self.opening.close_outside()
     }
 }
 
 impl Opening {
+    /// A callback of the store may not close it: closing would wait for the job that called it.
+    fn close_outside(&self) -> Result<()> {
+        match self.inner.env.check_caller() {
+            Err(refused @ Error::InsideCallback) => return Err(refused),
+            _ => self.inner.schedule.check_not_loading(None)?,
+        }
+        self.close()
+    }
+
     fn close(&self) -> Result<()> {
-        // A listener must not wait for another thread's close, which waits for it.
+        // A callback must not wait for another thread's close, which waits for it.
         let mut closed = match self.closed.try_lock() {
             Some(closed) => closed,
             None => {
@@ -284,9 +293,10 @@ impl Opening {
             return Err(refused);
         }
         let outcome = self.inner.shut_down();
-        // A listener must not close its store: closing would wait for the job that called the
-        // listener. The log keeps what is in memory.
+        // The last handle was dropped inside a callback, for which this would wait. The log keeps
+        // what is in memory.
         self.inner.env.check_caller()?;
+        self.inner.schedule.check_not_loading(None)?;
         for thread in threads {
             let _ = thread.join();
         }

@@ -248,7 +248,7 @@ fn assemble(
         (Arc::clone(&tables), Arc::clone(&pool), state.log_synced_seq);
     let catalog = Catalog::new(&env, tables_of, pool_of, manifest, synced_seq);
     for (id, keyspace) in &state.keyspaces {
-        let made = KeyspaceCore::open(*id, keyspace, &tables, &pool, options)?;
+        let made = KeyspaceCore::open(*id, keyspace, &tables, &pool, &env)?;
         if !options.read_only {
             settle_placement(&made, &tables, &env.next_file)?;
         }

@@ -376,7 +376,7 @@ fn a_listener_may_read_and_is_told_so() {
                 match name {
                     "get" | "metrics" => outcome.unwrap_or_else(|error| panic!("{what}: {error}")),
                     _ => {
-                        let is_told = matches!(outcome, Err(Error::InsideEvent));
+                        let is_told = matches!(outcome, Err(Error::InsideCallback));
                         assert!(is_told, "{what}: {outcome:?}");
                     }
                 }
@@ -438,7 +438,7 @@ fn a_listener_may_end_the_store() {
         trap.arm("flush", move || drop(is_done.send(store.close())));
         let writer = beside(move || drop(keyspace.compact()));
         let closed = done.recv_timeout(PATIENCE).expect("does not hang");
-        assert!(matches!(closed, Err(Error::InsideEvent)), "{closed:?}");
+        assert!(matches!(closed, Err(Error::InsideCallback)), "{closed:?}");
         writer.recv_timeout(PATIENCE).expect("does not hang");
         let mut reopened = open(None);
         while matches!(reopened, Err(Error::InUse { .. })) {

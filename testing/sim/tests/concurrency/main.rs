@@ -1,6 +1,7 @@
 //! Many threads on one store: batches, single keys, the scheduler, and who waits for its jobs.
 
 mod batches;
+mod callbacks;
 mod jobs;
 mod linearizable;
 mod scheduler;

@@ -1,0 +1,74 @@
+//! Code of users that a store calls in the middle of its work: listeners, merge operators,
+//! compaction filters, and the sources of bulk loads. Whatever such code waits for may wait for it.
+//! So a call that could wait fails with [`Error::InsideCallback`] instead.
+//!
+//! Reads wait for nobody, so callbacks may read. Only a merge operator that reads a value which it
+//! has to make itself would never end.
+
+use std::cell::Cell;
+
+use crate::base::error::{Error, Result};
+
+thread_local! {
+    /// The opening of a store whose callback runs in this thread.
+    static INSIDE: Cell<u64> = const { Cell::new(NONE) };
+    /// The opening of a store whose merge operator runs in this thread.
+    static MERGING: Cell<u64> = const { Cell::new(NONE) };
+}
+
+/// The number of no opening.
+pub(crate) const NONE: u64 = u64::MAX;
+/// Callbacks of several stores: one wrote to another store, which then called its own.
+const SEVERAL: u64 = u64::MAX - 1;
+
+/// While this lives, a callback runs in the thread.
+pub(crate) struct Inside {
+    before: u64,
+}
+
+impl Inside {
+    #[inline]
+    pub(crate) fn of(opening: u64) -> Inside {
+        let before = INSIDE.get();
+        INSIDE.set(if before == NONE || before == opening { opening } else { SEVERAL });
+        Inside { before }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
+    }
+}
+
+/// Refuses a call from a callback of the store that could wait for that callback.
+#[inline]
+pub(crate) fn check_outside(opening: u64) -> Result<()> {
+    let inside = INSIDE.get();
+    if inside == opening || inside == SEVERAL { Err(Error::InsideCallback) } else { Ok(()) }
+}
+
+/// While this lives, a merge operator runs in the thread.
+pub(crate) struct InsideMerge {
+    _inside: Inside,
+    before: u64,
+}
+
+impl InsideMerge {
+    /// Refuses to call an operator from inside one of the same store: it reads what it makes.
+    #[inline]
+    pub(crate) fn of(opening: u64) -> Result<InsideMerge> {
+        let before = MERGING.get();
+        if before == opening && opening != NONE {
+            return Err(Error::InsideCallback);
+        }
+        MERGING.set(opening);
+        Ok(InsideMerge { _inside: Inside::of(opening), before })
+    }
+}
+
+impl Drop for InsideMerge {
+    fn drop(&mut self) {
+        MERGING.set(self.before);
+    }
+}
