@@ -205,9 +205,9 @@ impl Runner {
         keyspace.view.load().immutable.last().is_some_and(|oldest| oldest.first_seq() <= limit)
     }
 
-    /// Writes all memtables to tables, and returns when those are durable. Nobody flushes a keyspace
-    /// that is being dropped, and the drop may wait long for a load. So what that keyspace holds is
-    /// made durable in the log, in case the drop fails.
+    /// Writes all memtables to tables, and returns when those are durable. Nobody flushes a
+    /// keyspace that is being dropped, and the drop may wait long for a load. So what that keyspace
+    /// holds is made durable in the log, in case the drop fails.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.env.check_writable()?;
         let keyspaces = self.catalog.unflushed.all();

@@ -186,8 +186,11 @@ enum Position {
     Backward,
 }
 
-/// A position among the visible keys of a keyspace, at one moment. After an error it is on no entry
-/// until the next seek.
+/// A position among the visible keys of a keyspace, at one moment.
+///
+/// If the value of one entry cannot be made or read, the call that comes to it fails. The cursor
+/// tells its key and is not valid, and the next step goes on behind it. After any other error it is
+/// on no entry, and each step fails until the next seek: no error looks like the end.
 ///
 /// A cursor keeps the memtables and tables that were there when it was opened. A cursor at a
 /// snapshot, and so each [`Scan`], lets go of those that left the store when it seeks and as it
@@ -222,6 +225,8 @@ pub struct Cursor {
     /// Forward: the key to skip. Backward: the current key.
     saved_key: Vec<u8>,
     saved_value: Option<Value>,
+    /// Why the current entry has no value; without an entry, why steps fail.
+    failed: Option<Box<Error>>,
     /// The trailer of the saved entry, and when it expires.
     saved_expiry: (u64, Option<u64>),
     /// The time by which entries have expired, from the first one that can on.
@@ -283,6 +288,7 @@ impl Cursor {
             end: options.end,
             saved_key: Vec::new(),
             saved_value: None,
+            failed: None,
             saved_expiry: (0, None),
             now_ms: OnceLock::new(),
             reader: Arc::clone(reader),
@@ -304,10 +310,21 @@ impl Cursor {
         })
     }
 
-    /// Whether the cursor is on an entry.
+    /// Whether the cursor is on an entry with a value.
     #[inline]
     pub fn valid(&self) -> bool {
+        self.place != Position::Nowhere && self.failed.is_none()
+    }
+
+    /// Whether the cursor is on an entry, with a value or not.
+    #[inline]
+    pub(crate) fn is_on_key(&self) -> bool {
         self.place != Position::Nowhere
+    }
+
+    /// Why the current entry has no value.
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failed.as_deref()
     }
 
     /// The key of the current entry; empty if there is none.
@@ -390,6 +407,11 @@ impl Cursor {
     }
 
     fn seek_key(&mut self, key: &[u8]) -> Result<()> {
+        let outcome = self.go_to(key);
+        outcome.inspect_err(|error| self.note(error))
+    }
+
+    fn go_to(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek();
         let from = match &self.start {
             Some(start) if &start[..] > key => start,
@@ -405,6 +427,11 @@ impl Cursor {
     }
 
     fn seek_key_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        let outcome = self.go_to_prev(key);
+        outcome.inspect_err(|error| self.note(error))
+    }
+
+    fn go_to_prev(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek();
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
@@ -422,21 +449,23 @@ impl Cursor {
     /// Moves to the first key inside the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.begin_seek();
-        match &self.start {
-            Some(start) => self.merge.seek(start, BEFORE_ALL_VERSIONS)?,
-            None => self.merge.seek_to_first()?,
-        }
-        self.settle_forward(false)
+        let sought = match &self.start {
+            Some(start) => self.merge.seek(start, BEFORE_ALL_VERSIONS),
+            None => self.merge.seek_to_first(),
+        };
+        let outcome = sought.and_then(|()| self.settle_forward(false));
+        outcome.inspect_err(|error| self.note(error))
     }
 
     /// Moves to the last key inside the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.begin_seek();
-        match &self.end {
-            Some(end) => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
-            None => self.merge.seek_to_last()?,
-        }
-        self.settle_backward()
+        let sought = match &self.end {
+            Some(end) => self.merge.seek_before(end, BEFORE_ALL_VERSIONS),
+            None => self.merge.seek_to_last(),
+        };
+        let outcome = sought.and_then(|()| self.settle_backward());
+        outcome.inspect_err(|error| self.note(error))
     }
 
     /// Moves to the next key. It is not `Iterator::next`, because a cursor lends its entry and can
@@ -444,7 +473,13 @@ impl Cursor {
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<()> {
-        match self.leave() {
+        let outcome = self.step_up();
+        outcome.inspect_err(|error| self.note(error))
+    }
+
+    #[inline]
+    fn step_up(&mut self) -> Result<()> {
+        match self.leave()? {
             Position::Nowhere => Ok(()),
             Position::Forward => {
                 self.save_current_key();
@@ -474,7 +509,12 @@ impl Cursor {
 
     /// Moves to the previous key.
     pub fn prev(&mut self) -> Result<()> {
-        match self.leave() {
+        let outcome = self.step_down();
+        outcome.inspect_err(|error| self.note(error))
+    }
+
+    fn step_down(&mut self) -> Result<()> {
+        match self.leave()? {
             Position::Nowhere => Ok(()),
             Position::Forward => {
                 self.save_current_key();
@@ -571,7 +611,10 @@ impl Cursor {
         if self.ahead.is_spent() {
             return Ok(());
         }
-        let was_separated = self.ahead.arrive(&self.values, self.access)?;
+        let was_separated = match self.ahead.arrive(&self.values, self.access) {
+            Ok(was_separated) => was_separated,
+            Err(error) => return self.fail_at(Position::ReadAhead, error),
+        };
         self.reader.env.metrics.add(Counter::values_read, was_separated.into());
         self.place = Position::ReadAhead;
         Ok(())
@@ -586,7 +629,10 @@ impl Cursor {
             return Ok(());
         }
         if let Some((key, trailer)) = self.merge.current().filter(|(_, t)| !is_put(*t)) {
-            self.saved_value = Some(self.fetch(key, trailer, self.merge.value())?);
+            match self.fetch(key, trailer, self.merge.value()) {
+                Ok(value) => self.saved_value = Some(value),
+                Err(error) => return self.fail_at(Position::Forward, error),
+            }
         }
         self.place = Position::Forward;
         Ok(())
@@ -782,8 +828,10 @@ impl Cursor {
             }
         }
         self.end_walk(false);
-        if let Some((trailer, pointer)) = pointer {
-            self.saved_value = Some(self.fetch(&self.saved_key, trailer, &pointer)?);
+        let fetched = pointer.map(|(trailer, bytes)| self.fetch(&self.saved_key, trailer, &bytes));
+        match fetched.transpose() {
+            Ok(value) => self.saved_value = self.saved_value.take().or(value),
+            Err(error) => return self.fail_at(Position::Backward, error),
         }
         if self.saved_value.is_some() {
             self.hidden_passed += entries.saturating_sub(1);
@@ -824,17 +872,47 @@ impl Cursor {
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
-    /// Begins a step. The step sets the place again when it succeeds: after an error the merge may
-    /// be anywhere, even on entries that should be skipped.
+    /// Begins a step. The step sets the place again when it comes to an entry: after another error
+    /// the merge may be anywhere, even on entries that should be skipped.
     #[inline]
-    fn leave(&mut self) -> Position {
+    fn leave(&mut self) -> Result<Position> {
         self.steps += 1;
-        std::mem::replace(&mut self.place, Position::Nowhere)
+        if self.failed.is_some() {
+            self.leave_failed()?;
+        }
+        Ok(std::mem::replace(&mut self.place, Position::Nowhere))
+    }
+
+    /// Leaves an entry without a value. Where there is no entry, the error holds.
+    #[cold]
+    fn leave_failed(&mut self) -> Result<()> {
+        match self.failed.take() {
+            Some(error) if self.place == Position::Nowhere => Err(*error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Comes to an entry that has no value.
+    #[cold]
+    fn fail_at(&mut self, place: Position, error: Error) -> Result<()> {
+        self.place = place;
+        self.saved_value = Some(Value::owned([]));
+        self.failed = Some(Box::new(error.clone()));
+        Err(error)
+    }
+
+    /// Notes the error of a step or seek that came to no entry.
+    #[cold]
+    fn note(&mut self, error: &Error) {
+        if self.place == Position::Nowhere {
+            self.failed = Some(Box::new(error.clone()));
+        }
     }
 
     /// Begins a seek, as [`Cursor::leave`] begins a step.
     fn begin_seek(&mut self) {
         self.place = Position::Nowhere;
+        self.failed = None;
         self.renew();
         let runs = self.merge.run_count() as u64;
         self.reader.env.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
@@ -1039,7 +1117,7 @@ impl Walking for Cursor {
     }
 
     fn has_entry(&self) -> bool {
-        self.valid()
+        self.is_on_key()
     }
 
     fn key(&self) -> &[u8] {
@@ -1051,7 +1129,9 @@ impl Walking for Cursor {
     }
 }
 
-/// A standard iterator over keys and values, from both ends. After an error it ends.
+/// A standard iterator over keys and values, from both ends. Where the value of one key cannot be
+/// made or read, it gives the error in the place of the entry and goes on. After any other error it
+/// ends.
 #[derive(Debug)]
 pub struct Scan {
     reader: Arc<Reader>,

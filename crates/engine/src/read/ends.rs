@@ -9,7 +9,8 @@ pub(crate) trait Walking {
     fn go_to_last(&mut self) -> Result<()>;
     fn go_up(&mut self) -> Result<()>;
     fn go_down(&mut self) -> Result<()>;
-    /// Whether it is on an entry, neither behind the last nor before the first.
+    /// Whether it is on an entry, neither behind the last nor before the first. After an error: the
+    /// entry has no value, and the walk may go on.
     fn has_entry(&self) -> bool;
     fn key(&self) -> &[u8];
     fn value(&self) -> Value;
@@ -42,35 +43,43 @@ impl<C: Walking> Ends<C> {
         if self.done {
             return None;
         }
-        let item = self.step(is_upward, open);
-        self.done |= !matches!(item, Ok(Some(_)));
-        item.transpose()
+        let item = self.step(is_upward, open).transpose();
+        let cursor = if is_upward { &self.front } else { &self.back };
+        self.done |= match &item {
+            None => true,
+            Some(Ok(_)) => false,
+            Some(Err(_)) => !cursor.as_ref().is_some_and(C::has_entry),
+        };
+        item
     }
 
     fn step(&mut self, is_upward: bool, open: impl FnOnce() -> Result<C>) -> Result<Option<Entry>> {
         let slot = if is_upward { &mut self.front } else { &mut self.back };
-        let cursor = match (slot, is_upward) {
+        let (cursor, outcome) = match (slot, is_upward) {
             (Some(cursor), true) => {
-                cursor.go_up()?;
-                cursor
+                let outcome = cursor.go_up();
+                (cursor, outcome)
             }
             (Some(cursor), false) => {
-                cursor.go_down()?;
-                cursor
+                let outcome = cursor.go_down();
+                (cursor, outcome)
             }
             (slot, true) => {
                 let cursor = slot.insert(open()?);
-                cursor.go_to_first()?;
-                cursor
+                let outcome = cursor.go_to_first();
+                (cursor, outcome)
             }
             (slot, false) => {
                 let cursor = slot.insert(open()?);
-                cursor.go_to_last()?;
-                cursor
+                let outcome = cursor.go_to_last();
+                (cursor, outcome)
             }
         };
-        let item = cursor.has_entry().then(|| (cursor.key().to_vec(), cursor.value()));
-        Ok(item.filter(|_| !self.have_met()))
+        if !cursor.has_entry() {
+            return outcome.map(|()| None);
+        }
+        let entry = outcome.map(|()| (cursor.key().to_vec(), cursor.value()));
+        if self.have_met() { Ok(None) } else { entry.map(Some) }
     }
 
     /// Whether the cursors have passed each other, or one has passed all.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::read::cursor::{Cursor, ReadOptions};
 use crate::read::ends::{Ends, Entry, Walking};
@@ -37,7 +37,7 @@ pub(crate) struct Source<'t> {
 }
 
 /// A position among the keys of a keyspace as a transaction sees them. The transaction cannot write
-/// while it has cursors. After an error a cursor is on no entry until the next seek.
+/// while it has cursors. Errors leave it as they leave a [`Cursor`].
 #[derive(Debug)]
 pub struct TransactionCursor<'t> {
     below: Cursor,
@@ -45,6 +45,8 @@ pub struct TransactionCursor<'t> {
     /// The own write that is next, or current.
     own: Option<(&'t [u8], Option<&'t Value>)>,
     place: Place,
+    /// Why the current entry has no value; without an entry, why steps fail.
+    failed: Option<Box<Error>>,
     is_upward: bool,
     start: Option<Vec<u8>>,
     end: Option<Vec<u8>>,
@@ -77,6 +79,7 @@ impl<'t> TransactionCursor<'t> {
             writes: source.writes,
             own: None,
             place: Place::Nowhere,
+            failed: None,
             is_upward: true,
             start,
             end,
@@ -84,9 +87,9 @@ impl<'t> TransactionCursor<'t> {
         })
     }
 
-    /// Whether the cursor is on an entry.
+    /// Whether the cursor is on an entry with a value.
     pub fn valid(&self) -> bool {
-        self.place != Place::Nowhere
+        self.place != Place::Nowhere && self.failed.is_none()
     }
 
     /// The key of the current entry; empty if there is none.
@@ -120,9 +123,14 @@ impl<'t> TransactionCursor<'t> {
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
         let from = self.start.as_deref().filter(|start| *start > key).unwrap_or(key).to_vec();
-        self.begin(Some(&from), true)?;
-        self.below.seek(&from)?;
-        self.own = self.own_from(Bound::Included(&from));
+        let outcome = self.seek_above(&from);
+        self.noted(outcome)
+    }
+
+    fn seek_above(&mut self, from: &[u8]) -> Result<()> {
+        self.begin(Some(from), true)?;
+        self.move_below(|below| below.seek(from))?;
+        self.own = self.own_from(Bound::Included(from));
         self.settle_up()
     }
 
@@ -148,6 +156,11 @@ impl<'t> TransactionCursor<'t> {
 
     /// Moves to the last key below this one.
     fn seek_below(&mut self, behind: Option<&[u8]>) -> Result<()> {
+        let outcome = self.go_below(behind);
+        self.noted(outcome)
+    }
+
+    fn go_below(&mut self, behind: Option<&[u8]>) -> Result<()> {
         self.begin(behind, false)?;
         self.below_before(behind)?;
         self.own = self.own_below(behind.map_or(Bound::Unbounded, Bound::Excluded));
@@ -158,54 +171,64 @@ impl<'t> TransactionCursor<'t> {
     /// fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
-        if self.place == Place::Nowhere {
+        let outcome = self.step_up();
+        self.noted(outcome)
+    }
+
+    fn step_up(&mut self) -> Result<()> {
+        if !self.leave()? {
             return Ok(());
         }
         if !self.is_upward {
             self.turn();
             let key = self.key().to_vec();
-            self.below.seek(&key)?;
+            self.move_below(|below| below.seek(&key))?;
             self.own = self.own_from(Bound::Included(&key));
         }
         let place = std::mem::replace(&mut self.place, Place::Nowhere);
         match (place, self.own) {
             (Place::Own, Some((key, _))) => self.pass_own_up(key)?,
-            _ => self.below.next()?,
+            _ => self.move_below(Cursor::next)?,
         }
         self.settle_up()
     }
 
     /// Moves to the previous key.
     pub fn prev(&mut self) -> Result<()> {
-        if self.place == Place::Nowhere {
+        let outcome = self.step_down();
+        self.noted(outcome)
+    }
+
+    fn step_down(&mut self) -> Result<()> {
+        if !self.leave()? {
             return Ok(());
         }
         if self.is_upward {
             self.turn();
             let key = self.key().to_vec();
-            self.below.seek_for_prev(&key)?;
+            self.move_below(|below| below.seek_for_prev(&key))?;
             self.own = self.own_below(Bound::Included(&key));
         }
         let place = std::mem::replace(&mut self.place, Place::Nowhere);
         match (place, self.own) {
             (Place::Own, Some((key, _))) => self.pass_own_down(key)?,
-            _ => self.below.prev()?,
+            _ => self.move_below(Cursor::prev)?,
         }
         self.settle_down()
     }
 
     /// Passes the own write of a key, and what the store has of it.
     fn pass_own_up(&mut self, key: &'t [u8]) -> Result<()> {
-        if self.below.valid() && self.below.key() == key {
-            self.below.next()?;
+        if self.below.is_on_key() && self.below.key() == key {
+            self.move_below(Cursor::next)?;
         }
         self.own = self.own_from(Bound::Excluded(key));
         Ok(())
     }
 
     fn pass_own_down(&mut self, key: &'t [u8]) -> Result<()> {
-        if self.below.valid() && self.below.key() == key {
-            self.below.prev()?;
+        if self.below.is_on_key() && self.below.key() == key {
+            self.move_below(Cursor::prev)?;
         }
         self.own = self.own_below(Bound::Excluded(key));
         Ok(())
@@ -218,7 +241,7 @@ impl<'t> TransactionCursor<'t> {
             if self.jump_up()? {
                 continue;
             }
-            let is_below = self.below.valid();
+            let is_below = self.below.is_on_key();
             match self.own {
                 Some((key, write)) if !is_below || key <= self.below.key() => match write {
                     Some(_) => self.place = Place::Own,
@@ -227,7 +250,7 @@ impl<'t> TransactionCursor<'t> {
                         continue;
                     }
                 },
-                _ if is_below => self.place = Place::Below,
+                _ if is_below => return self.show_below(),
                 _ => {}
             }
             return Ok(());
@@ -241,7 +264,7 @@ impl<'t> TransactionCursor<'t> {
             if self.jump_down()? {
                 continue;
             }
-            let is_below = self.below.valid();
+            let is_below = self.below.is_on_key();
             match self.own {
                 Some((key, write)) if !is_below || key >= self.below.key() => match write {
                     Some(_) => self.place = Place::Own,
@@ -250,7 +273,7 @@ impl<'t> TransactionCursor<'t> {
                         continue;
                     }
                 },
-                _ if is_below => self.place = Place::Below,
+                _ if is_below => return self.show_below(),
                 _ => {}
             }
             return Ok(());
@@ -259,15 +282,15 @@ impl<'t> TransactionCursor<'t> {
 
     /// Moves the cursor below out of an own range delete. Returns whether it did.
     fn jump_up(&mut self) -> Result<bool> {
-        let Some(writes) = self.writes.filter(|_| self.below.valid()) else { return Ok(false) };
+        let Some(writes) = self.writes.filter(|_| self.below.is_on_key()) else { return Ok(false) };
         match writes.range_over(self.below.key()) {
             None => return Ok(false),
-            Some((_, Some(end))) => self.below.seek(end)?,
+            Some((_, Some(end))) => self.move_below(|below| below.seek(end))?,
             // Behind the last key.
             Some((_, None)) => {
-                self.below.seek_to_last()?;
-                if self.below.valid() {
-                    self.below.next()?;
+                self.move_below(Cursor::seek_to_last)?;
+                if self.below.is_on_key() {
+                    self.move_below(Cursor::next)?;
                 }
             }
         }
@@ -275,7 +298,7 @@ impl<'t> TransactionCursor<'t> {
     }
 
     fn jump_down(&mut self) -> Result<bool> {
-        let Some(writes) = self.writes.filter(|_| self.below.valid()) else { return Ok(false) };
+        let Some(writes) = self.writes.filter(|_| self.below.is_on_key()) else { return Ok(false) };
         let Some((start, _)) = writes.range_over(self.below.key()) else { return Ok(false) };
         self.below_before(Some(start))?;
         Ok(true)
@@ -283,12 +306,45 @@ impl<'t> TransactionCursor<'t> {
 
     /// Moves the cursor below to the last key below this one.
     fn below_before(&mut self, behind: Option<&[u8]>) -> Result<()> {
-        let Some(behind) = behind else { return self.below.seek_to_last() };
-        self.below.seek_for_prev(behind)?;
-        if self.below.valid() && self.below.key() == behind {
-            self.below.prev()?;
+        let Some(behind) = behind else { return self.move_below(Cursor::seek_to_last) };
+        self.move_below(|below| below.seek_for_prev(behind))?;
+        if self.below.is_on_key() && self.below.key() == behind {
+            self.move_below(Cursor::prev)?;
         }
         Ok(())
+    }
+
+    /// Moves the cursor below. That it comes to an entry without a value is no error yet: an own
+    /// write may hide the entry.
+    fn move_below(&mut self, go: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
+        let outcome = go(&mut self.below);
+        if self.below.is_on_key() { Ok(()) } else { outcome }
+    }
+
+    /// Shows the entry of the cursor below.
+    fn show_below(&mut self) -> Result<()> {
+        self.place = Place::Below;
+        let Some(error) = self.below.failure() else { return Ok(()) };
+        let error = error.clone();
+        self.failed = Some(Box::new(error.clone()));
+        Err(error)
+    }
+
+    /// Begins a step; `false` if there is nothing to step from.
+    fn leave(&mut self) -> Result<bool> {
+        match (self.place, self.failed.take()) {
+            (Place::Nowhere, Some(error)) => Err(*error),
+            (place, _) => Ok(place != Place::Nowhere),
+        }
+    }
+
+    /// Notes the error of a step or seek that came to no entry.
+    fn noted(&mut self, outcome: Result<()>) -> Result<()> {
+        outcome.inspect_err(|error| {
+            if self.place == Place::Nowhere {
+                self.failed = Some(Box::new(error.clone()));
+            }
+        })
     }
 
     fn own_from(&self, from: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
@@ -308,7 +364,7 @@ impl<'t> TransactionCursor<'t> {
     /// Begins a walk at a key, or at the end of all.
     fn begin(&mut self, at: Option<&[u8]>, is_upward: bool) -> Result<()> {
         self.reach();
-        self.place = Place::Nowhere;
+        (self.place, self.failed) = (Place::Nowhere, None);
         self.is_upward = is_upward;
         let Some(tracker) = &mut self.tracker else { return Ok(()) };
         let (low, high) = match is_upward {
@@ -331,7 +387,7 @@ impl<'t> TransactionCursor<'t> {
     /// Notes how far the walk came.
     fn reach(&mut self) {
         let Some(mut tracker) = self.tracker.take() else { return };
-        match (self.valid(), self.is_upward) {
+        match (self.place != Place::Nowhere, self.is_upward) {
             (true, _) => tracker.reach(self.key()),
             (false, true) => tracker.reach_end(self.end.as_deref()),
             (false, false) => tracker.low = Some(self.start.clone().unwrap_or_default()),
@@ -414,7 +470,7 @@ impl Walking for TransactionCursor<'_> {
     }
 
     fn has_entry(&self) -> bool {
-        self.valid()
+        self.place != Place::Nowhere
     }
 
     fn key(&self) -> &[u8] {
@@ -426,8 +482,8 @@ impl Walking for TransactionCursor<'_> {
     }
 }
 
-/// A standard iterator over keys and values as a transaction sees them, from both ends. After an
-/// error it ends.
+/// A standard iterator over keys and values as a transaction sees them, from both ends. Errors are
+/// those of a [`crate::Scan`].
 #[derive(Debug)]
 pub struct TransactionScan<'t> {
     source: Source<'t>,

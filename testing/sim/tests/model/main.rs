@@ -13,5 +13,6 @@ mod operations;
 mod range_deletes;
 mod range_scenarios;
 mod unlike_ranges;
+mod unreadable_entries;
 mod versions;
 mod write_back;
