@@ -51,6 +51,8 @@ impl Env {
         let mut cause = self.health.cause.lock();
         match (self.health.state.load(Acquire), &mut *cause) {
             (STOPPED, Some((error, _))) => Err(Error::Stopped { cause: Box::new(error.clone()) }),
+            // Its caller runs the jobs that find out.
+            (NO_SPACE, Some(_)) if self.is_manual() => Ok(()),
             (NO_SPACE, Some((error, tried))) => {
                 // One write in a while is let through to find out whether there is space again. If
                 // nothing is left to flush, no background job would find out.
@@ -60,6 +62,15 @@ impl Env {
                 }
                 Err(error.clone())
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// The error of the last failure, if it is not over.
+    pub(crate) fn check_healthy(&self) -> Result<()> {
+        match (self.health.state.load(Acquire), &*self.health.cause.lock()) {
+            (STOPPED, Some((error, _))) => Err(Error::Stopped { cause: Box::new(error.clone()) }),
+            (NO_SPACE, Some((error, _))) => Err(error.clone()),
             _ => Ok(()),
         }
     }
@@ -87,7 +98,12 @@ impl Env {
             return self.stop_writes(error);
         }
         let mut cause = self.health.cause.lock();
-        if self.health.state.compare_exchange(WRITABLE, NO_SPACE, AcqRel, Acquire).is_ok() {
+        let changed = self.health.state.compare_exchange(WRITABLE, NO_SPACE, AcqRel, Acquire);
+        if changed == Err(NO_SPACE) {
+            // The moment of the last try stays.
+            cause.iter_mut().for_each(|(last, _)| *last = error.clone());
+        }
+        if changed.is_ok() {
             tracing::warn!(%error, "writes are refused until the cause is gone");
             *cause = Some((error.clone(), Instant::now()));
             drop(cause);

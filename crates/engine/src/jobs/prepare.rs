@@ -159,7 +159,7 @@ impl Preparer {
             Ok(()) if shows_space => self.env.note_success(),
             Ok(()) | Err(Error::Closed | Error::UnknownKeyspace { .. }) => {}
             Err(error) => {
-                if error.is_transient() {
+                if error.is_transient() && !self.env.is_manual() {
                     self.schedule.lock().retry_at = Some(Instant::now() + NO_SPACE_RETRY);
                 }
                 self.env.note_job_error(error);

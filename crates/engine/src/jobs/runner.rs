@@ -365,10 +365,9 @@ impl Runner {
                 .map(|job| (self.schedule.claim(&mut claims, job.claim()), job))
         };
         let Some((claim, job)) = claimed else { return Ok(false) };
-        if self.run_job(claim, job) {
-            return Ok(true);
+        if !self.run_job(claim, job) {
+            self.env.check_healthy()?;
         }
-        self.env.check_writable()?;
         Ok(true)
     }
 

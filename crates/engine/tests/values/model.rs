@@ -306,7 +306,7 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     assert!((1..1000).contains(&last.permille), "{last:?}");
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert!(error.hint().contains("snapshots"), "{}", error.hint());
-    assert!(store.put("more", "x").is_err(), "refused");
+    assert!(write(20).is_err(), "refused");
     assert!(store.get(key(3)).expect("reads go on").is_some());
     drop(held);
     store.collect_values().expect("what makes room is not refused");
