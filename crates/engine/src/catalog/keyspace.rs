@@ -184,6 +184,11 @@ impl KeyspaceCore {
         }
     }
 
+    /// Whether this process opened the store, and is no fork of the one that did.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// Refuses a keyspace whose store has closed, or was opened before a fork.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {

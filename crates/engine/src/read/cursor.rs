@@ -5,6 +5,7 @@
 //! versions of a key come oldest first: the last visible one before the key changes decides, and
 //! the merge then already stands on the previous key.
 
+use std::mem;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, OnceLock};
 
@@ -322,6 +323,21 @@ impl Cursor {
         self.place != Position::Nowhere
     }
 
+    /// Whether this process opened the store, and is no fork of the one that did.
+    pub(crate) fn is_at_home(&self) -> bool {
+        self.keyspace.is_at_home()
+    }
+
+    /// Frees nothing of what it shares: in a fork that would wait for locks which threads of the
+    /// other process held.
+    #[cold]
+    fn leave_behind(&mut self) {
+        mem::forget(mem::replace(&mut self.merge, MergeIter::new(Vec::new())));
+        mem::forget((mem::take(&mut self.ahead), self.saved_value.take()));
+        mem::forget((Arc::clone(&self.view), Arc::clone(&self.values)));
+        mem::forget((Arc::clone(&self.reader), Arc::clone(&self.keyspace)));
+    }
+
     /// Why the current entry has no value.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failed.as_deref()
@@ -412,7 +428,7 @@ impl Cursor {
     }
 
     fn go_to(&mut self, key: &[u8]) -> Result<()> {
-        self.begin_seek();
+        self.begin_seek()?;
         let from = match &self.start {
             Some(start) if &start[..] > key => start,
             _ => key,
@@ -432,7 +448,7 @@ impl Cursor {
     }
 
     fn go_to_prev(&mut self, key: &[u8]) -> Result<()> {
-        self.begin_seek();
+        self.begin_seek()?;
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             _ => {
@@ -448,22 +464,22 @@ impl Cursor {
 
     /// Moves to the first key inside the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.begin_seek();
-        let sought = match &self.start {
+        let begun = self.begin_seek();
+        let sought = begun.and_then(|()| match &self.start {
             Some(start) => self.merge.seek(start, BEFORE_ALL_VERSIONS),
             None => self.merge.seek_to_first(),
-        };
+        });
         let outcome = sought.and_then(|()| self.settle_forward(false));
         outcome.inspect_err(|error| self.note(error))
     }
 
     /// Moves to the last key inside the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.begin_seek();
-        let sought = match &self.end {
+        let begun = self.begin_seek();
+        let sought = begun.and_then(|()| match &self.end {
             Some(end) => self.merge.seek_before(end, BEFORE_ALL_VERSIONS),
             None => self.merge.seek_to_last(),
-        };
+        });
         let outcome = sought.and_then(|()| self.settle_backward());
         outcome.inspect_err(|error| self.note(error))
     }
@@ -788,9 +804,9 @@ impl Cursor {
                         break;
                     }
                     deciding = false;
-                    match std::mem::take(&mut has_expired) {
-                        true => self.pass_past(std::mem::take(&mut entries)),
-                        false => self.pass_down(std::mem::take(&mut entries))?,
+                    match mem::take(&mut has_expired) {
+                        true => self.pass_past(mem::take(&mut entries)),
+                        false => self.pass_down(mem::take(&mut entries))?,
                     }
                     self.skip_covered_down()?;
                     continue;
@@ -880,7 +896,7 @@ impl Cursor {
         if self.failed.is_some() {
             self.leave_failed()?;
         }
-        Ok(std::mem::replace(&mut self.place, Position::Nowhere))
+        Ok(mem::replace(&mut self.place, Position::Nowhere))
     }
 
     /// Leaves an entry without a value. Where there is no entry, the error holds.
@@ -910,17 +926,24 @@ impl Cursor {
     }
 
     /// Begins a seek, as [`Cursor::leave`] begins a step.
-    fn begin_seek(&mut self) {
+    fn begin_seek(&mut self) -> Result<()> {
         self.place = Position::Nowhere;
         self.failed = None;
+        if !self.is_at_home() {
+            return Err(Error::OtherProcess);
+        }
         self.renew();
         let runs = self.merge.run_count() as u64;
         self.reader.env.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
+        Ok(())
     }
 }
 
 impl Drop for Cursor {
     fn drop(&mut self) {
+        if !self.is_at_home() {
+            return self.leave_behind();
+        }
         self.reader.env.metrics.add_all(&[
             (Counter::iterated, self.steps),
             (Counter::hidden_passed, self.hidden_passed),
@@ -975,7 +998,7 @@ struct Next {
 impl ReadAhead {
     fn step(&mut self) {
         if let Some((_, next)) = self.entries.get_mut(self.at) {
-            let found = std::mem::replace(&mut next.found, Ok(FoundValue::Gone));
+            let found = mem::replace(&mut next.found, Ok(FoundValue::Gone));
             if let Ok(FoundValue::Value(value)) = found {
                 self.spare = Spare::of(value);
             }
@@ -1021,7 +1044,7 @@ impl ReadAhead {
 
     /// Reads the current value if that was put off. Returns whether it was separated.
     fn arrive(&mut self, values: &ValueFiles, access: Access) -> Result<bool> {
-        let spare = std::mem::take(&mut self.spare);
+        let spare = mem::take(&mut self.spare);
         let Some((_, next)) = self.entries.get(self.at) else { return Ok(false) };
         let value = match (&next.found, next.pointer) {
             (Ok(FoundValue::Value(_)), pointer) => return Ok(pointer.is_some()),

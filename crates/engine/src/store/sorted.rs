@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone_policy::shape::Shape;
+use runstone_storage::fork::Process;
 use runstone_storage::{Category, PosixStorage, Storage};
 
 use crate::base::clock::{SystemClock, Watch};
@@ -53,6 +54,8 @@ pub struct SortedWriter {
     entries: u64,
     /// A value with its instant.
     expiring: Vec<u8>,
+    /// The one that made the file.
+    process: Process,
 }
 
 /// A file that was written.
@@ -98,7 +101,8 @@ impl SortedWriter {
         let table = Some(TableBuilder::outside(file, random::entropy(), layout));
         let name = name.to_string();
         let (last_key, expiring) = (Vec::new(), Vec::new());
-        Ok(SortedWriter { storage, name, table, last_key, entries: 0, expiring })
+        let process = Process::current();
+        Ok(SortedWriter { storage, name, table, last_key, entries: 0, expiring, process })
     }
 
     /// Adds a value. The key is larger than all before, by their bytes. In a keyspace with
@@ -158,6 +162,7 @@ impl SortedWriter {
     /// # Errors
     /// If nothing was added. After an error the file is gone.
     pub fn finish(mut self) -> Result<SortedFile> {
+        self.check_process()?;
         if self.entries == 0 {
             return Err(Error::invalid(
                 format!("{} would have no entries", self.name),
@@ -183,6 +188,7 @@ impl SortedWriter {
     }
 
     fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        self.check_process()?;
         check_sizes(key.len(), value.len())?;
         if self.entries > 0 && *key <= *self.last_key && !seeded!(SortedFilesUnsorted) {
             let (key, last) = (key.escape_ascii(), self.last_key.escape_ascii());
@@ -199,6 +205,11 @@ impl SortedWriter {
         Ok(())
     }
 
+    /// A fork has a copy of the writer. The file is that of the process which made it.
+    fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
+    }
+
     fn remove(&self) {
         // Without a footer nobody takes what may stay for a file of sorted entries.
         let _ = self.storage.remove(&self.name);
@@ -207,7 +218,8 @@ impl SortedWriter {
 
 impl Drop for SortedWriter {
     fn drop(&mut self) {
-        if self.table.take().is_some() {
+        let is_unfinished = self.table.take().is_some();
+        if is_unfinished && self.process.is_current() {
             self.remove();
         }
     }

@@ -399,7 +399,10 @@ impl<'t> TransactionCursor<'t> {
 
 impl Drop for TransactionCursor<'_> {
     fn drop(&mut self) {
-        self.reach();
+        // In a fork a thread that is not there may hold the lock of what was read.
+        if self.below.is_at_home() {
+            self.reach();
+        }
     }
 }
 

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
+use runstone_storage::fork::Process;
+
 use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -92,6 +94,8 @@ pub(crate) struct Locks {
     timeout: Duration,
     is_user: bool,
     has_ranges: bool,
+    /// The one that took them. A fork of it has none, and the table's own locks as they were.
+    process: Process,
 }
 
 impl LockTable {
@@ -131,7 +135,8 @@ impl Locks {
         let id = table.last_id.fetch_add(1, Relaxed) + 1;
         let names = BTreeSet::new();
         let table = Arc::clone(table);
-        Locks { table, id, names, most, timeout, is_user: false, has_ranges: false }
+        let (is_user, has_ranges, process) = (false, false, Process::current());
+        Locks { table, id, names, most, timeout, is_user, has_ranges, process }
     }
 
     /// From now on until this is dropped, commits that take no locks look at them.
@@ -288,6 +293,9 @@ impl Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         self.release_all();
         if self.is_user {
             self.table.users.fetch_sub(1, SeqCst);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use runstone_storage::fork::Process;
 
 use crate::base::key::SeqNo;
 use crate::visibility::publish::Publisher;
@@ -14,6 +15,9 @@ use crate::visibility::publish::Publisher;
 pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
     live: Mutex<Live>,
+    /// The one that opened the store. A fork of it has copies of snapshots, and of the lock as it
+    /// was: nobody there may ever release it, and nothing there needs what snapshots keep.
+    process: Process,
 }
 
 /// Live snapshots.
@@ -37,7 +41,8 @@ pub(crate) struct Readers {
 
 impl Visibility {
     pub(crate) fn new(visible: SeqNo) -> Visibility {
-        Visibility { publisher: Publisher::new(visible), live: Mutex::default() }
+        let (publisher, process) = (Publisher::new(visible), Process::current());
+        Visibility { publisher, live: Mutex::default(), process }
     }
 
     /// The newest visible write.
@@ -48,6 +53,9 @@ impl Visibility {
 
     /// Registers the present moment.
     pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
+        if !self.process.is_current() {
+            return Snapshot { visibility: Arc::clone(self), seq: self.now(), epoch: 0 };
+        }
         // To compactions, reading the number and registering it is one step, because they collect
         // live snapshots under the same lock.
         let mut live = self.live.lock();
@@ -131,6 +139,9 @@ impl Snapshot {
 impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
         let Snapshot { seq, epoch, .. } = *self;
+        if !self.visibility.process.is_current() {
+            return Snapshot { visibility: Arc::clone(&self.visibility), seq, epoch };
+        }
         *self.visibility.live.lock().handles.entry((seq, epoch)).or_default() += 1;
         Snapshot { visibility: Arc::clone(&self.visibility), seq, epoch }
     }
@@ -138,6 +149,9 @@ impl Clone for Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
+        if !self.visibility.process.is_current() {
+            return;
+        }
         let mut live = self.visibility.live.lock();
         let held = (self.seq, self.epoch);
         if let Some(count) = live.handles.get_mut(&held) {

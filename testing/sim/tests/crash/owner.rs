@@ -2,16 +2,23 @@
 //! lock file was removed or replaced. The process that is not the owner changes nothing.
 //!
 //! Obligations of the unsafe code:
-//! * O1 the process that forks has one thread that runs, and the child only uses what that thread
-//!   holds no lock of.
+//! * O1 the child only does what waits for no lock: either one thread of the process runs when it
+//!   forks, or what the child calls is what must not wait, and the parent looks whether it ends.
 //! * O2 the child ends without returning to the test harness.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-use runstone::{Background, Error, KeyspaceOptions, Options, Store, ValuePlacement, WriteOptions};
+use runstone::{
+    Background, Error, KeyspaceOptions, Options, ReadOptions, SortedWriter, Store,
+    TransactionOptions, ValuePlacement, WriteOptions,
+};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 const CHILD: &str = "RUNSTONE_FORK_TEST_STORE";
@@ -104,6 +111,79 @@ fn child_that_forks() {
         std::mem::forget(store);
     }
     close_beside_a_fork(&format!("{path}-closed"));
+    fork_beside_threads(&format!("{path}-busy"));
+}
+
+/// A fork has copies of snapshots, cursors, transactions and writers, and of locks that threads
+/// held which it does not have. Dropping a copy waited for such a lock for ever, and that of a
+/// writer removed the parent's file, whose `finish` then said that all was well.
+fn fork_beside_threads(path: &str) {
+    let store = Store::open(path, options(ValuePlacement::HashGrouped, Background::Threads(1)));
+    let store = store.expect("open");
+    (0..200).for_each(|i| put(&store, i).expect("put"));
+    let ends = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..2u8).map(|one| keep_busy(&store, one, &ends)).collect();
+    let file = format!("{path}.sorted");
+    for round in 0..100u32 {
+        let snapshot = store.snapshot();
+        let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+        cursor.seek_to_first().expect("reads");
+        let mut scan = store.default_keyspace().iter().expect("opens");
+        scan.next().expect("an entry").expect("reads");
+        let mut transaction = store.begin(TransactionOptions::pessimistic()).expect("begins");
+        transaction.put(store.default_keyspace(), round.to_be_bytes(), "own").expect("locks");
+        let mut writer = SortedWriter::create(&file, &KeyspaceOptions::default()).expect("makes");
+        writer.put("a", "1").expect("writes");
+        // SAFETY: O1.
+        let child = match unsafe { libc::fork() } {
+            0 => {
+                let is_refused = matches!(writer.put("b", "2"), Err(Error::OtherProcess))
+                    && matches!(cursor.seek("a"), Err(Error::OtherProcess));
+                drop((writer, cursor, scan, transaction));
+                drop((snapshot.clone(), snapshot, store.snapshot()));
+                // SAFETY: O2.
+                unsafe { libc::_exit(i32::from(!is_refused)) }
+            }
+            child => Pid::from_raw(child).expect("a fork"),
+        };
+        assert_eq!(status_of(child), Some(0), "round {round}");
+        writer.put("b", "2").expect("writes");
+        writer.finish().expect("finishes");
+        assert_eq!(store.default_keyspace().ingest(&[&file]).expect("the file is there"), 2);
+        std::fs::remove_file(&file).expect("is there");
+        transaction.rollback();
+        assert!(cursor.valid() && scan.next().is_some());
+    }
+    ends.store(true, Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    store.close().expect("closes");
+}
+
+/// Takes and drops all that a store hands out, in a thread.
+fn keep_busy(store: &Store, one: u8, ends: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let (store, ends) = (store.clone(), Arc::clone(ends));
+    std::thread::spawn(move || {
+        while !ends.load(Relaxed) {
+            let snapshot = store.snapshot();
+            drop((snapshot.clone(), snapshot));
+            let mut transaction = store.begin(TransactionOptions::pessimistic()).expect("begins");
+            transaction.put(store.default_keyspace(), [one; 9], "x").expect("locks");
+            transaction.commit(WriteOptions::default()).expect("commits");
+            assert!(store.default_keyspace().iter().expect("opens").count() > 100);
+        }
+    })
+}
+
+/// How a child ended; `None` if it hangs, and is killed.
+fn status_of(child: Pid) -> Option<i32> {
+    for _ in 0..3_000 {
+        match waitpid(Some(child), WaitOptions::NOHANG).expect("waits") {
+            Some((_, status)) => return status.exit_status(),
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
+    None
 }
 
 /// The lock of a closed store is free, although a fork has copies of all its files.
