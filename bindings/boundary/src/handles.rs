@@ -1,37 +1,66 @@
 //! Handles: what another language holds in place of an object of ours.
 //!
-//! A handle is a number, not an address. It names a slot, the slot's generation and the kind of
-//! the object. So a handle that was closed, a number that never was one, and a handle of another
-//! kind are all refused, and nothing is read through them. An object that one thread closes while
-//! another uses it goes when that use ends.
+//! A handle is a number, not an address. No number is given out twice, so a handle that was closed,
+//! a number that never was one, and a handle of another kind are all refused, and nothing is read
+//! through them. An object that one thread closes while another uses it goes when that use ends.
+//!
+//! ```text
+//! handle := kind u8 | earlier uses of the slot, 28 bits | slot, 28 bits
+//! ```
+//!
+//! 1. An object is kept in the slot that was given back last, or in a new one. The slot holds it
+//!    together with its whole handle.
+//! 2. A look-up finds the slot by its number, and compares the handle.
+//! 3. A close takes the object out if it is still that of the handle. Who succeeds gives the slot
+//!    back. A slot whose uses are spent is retired instead: it stays empty for ever, and costs its
+//!    24 bytes for 268 million closed handles.
+//!
+//! No step waits for another thread: a fork has none, and may open objects of its own.
 
 use std::num::NonZeroU64;
 use std::ops::Deref;
-use std::sync::LazyLock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use parking_lot::{Mutex, MutexGuard};
-use sharded_slab::{Config, Slab};
+use arc_swap::ArcSwapOption;
+use runstone::Error;
+use runstone::storage::fork::Process;
 
 use crate::failure::{Code, Failure, Result};
 
 /// A handle; never 0.
 pub type Handle = NonZeroU64;
 
-/// The highest bits of a handle are its kind.
-const KIND_BITS: u32 = 8;
-
-struct Layout;
-
-impl Config for Layout {
-    const RESERVED_BITS: usize = KIND_BITS as usize;
-}
+/// Bits of the number of a slot, and of its uses.
+const BITS: u32 = 28;
+const MOST: u32 = 1 << BITS;
 
 /// All open objects of one type, in a `static`.
-#[derive(Debug)]
 pub struct Handles<T: Send + Sync + 'static> {
-    slab: LazyLock<Slab<T, Layout>>,
+    slots: boxcar::Vec<Slot<T>>,
+    /// The first free slot, 1 and up, or 0; above it how often that changed, so that a slot that
+    /// went and came back in between is told from one that stayed.
+    free: AtomicU64,
+    uses: u32,
     kind: u8,
     name: &'static str,
+    is_inherited: bool,
+}
+
+struct Slot<T> {
+    entry: ArcSwapOption<Entry<T>>,
+    /// Earlier uses. Only whoever has taken the slot changes it.
+    used: AtomicU32,
+    /// The free slot behind this one, as in [`Handles::free`].
+    next: AtomicU32,
+}
+
+struct Entry<T> {
+    handle: u64,
+    /// Whose object it is.
+    process: Process,
+    object: T,
 }
 
 impl<T: Send + Sync + 'static> Handles<T> {
@@ -39,58 +68,146 @@ impl<T: Send + Sync + 'static> Handles<T> {
     /// what a message calls one, such as "store".
     pub const fn new(kind: u8, name: &'static str) -> Handles<T> {
         assert!(kind != 0, "a handle is never 0");
-        Handles { slab: LazyLock::new(|| Slab::new_with_config::<Layout>()), kind, name }
+        Handles {
+            slots: boxcar::Vec::new(),
+            free: AtomicU64::new(0),
+            uses: MOST,
+            kind,
+            name,
+            is_inherited: false,
+        }
+    }
+
+    /// Objects that forks may use as well, because they are nothing but memory. What other tables
+    /// hold is refused in a fork: locks may be held there by threads that are not.
+    pub const fn inherited(kind: u8, name: &'static str) -> Handles<T> {
+        let mut table = Handles::new(kind, name);
+        table.is_inherited = true;
+        table
     }
 
     /// Takes an object, and gives its handle.
     ///
     /// # Errors
-    /// If there are too many: more than the memory of any machine holds.
+    /// If there are too many: 268 million open ones.
     pub fn keep(&self, object: T) -> Result<Handle> {
-        let key = self.slab.insert(object);
-        let handle = key.and_then(|key| Handle::new(key as u64 | self.tag()));
-        handle.ok_or_else(|| {
-            Failure::new(Code::InvalidArgument, format!("there are too many {}s", self.name))
-        })
+        let number = match self.take_free() {
+            Some(number) => number,
+            None if self.slots.count() < MOST as usize => self.slots.push(Slot::new()) as u32,
+            None => MOST,
+        };
+        let slot = self.slots.get(number as usize).filter(|_| number < MOST);
+        let used = slot.map_or(0, |slot| u64::from(slot.used.load(Relaxed)));
+        let handle = self.tag() | used << BITS | u64::from(number);
+        let (Some(slot), Some(given)) = (slot, Handle::new(handle)) else {
+            let what = format!("there are too many {}s", self.name);
+            return Err(Failure::new(Code::InvalidArgument, what));
+        };
+        let process = Process::current();
+        slot.entry.store(Some(Arc::new(Entry { handle, process, object })));
+        Ok(given)
     }
 
     /// The object of a handle, which stays alive while the result lives. O(1), without a lock.
     ///
     /// # Errors
-    /// If the handle is 0, was closed, or never was one of this kind.
-    pub fn get(&self, handle: u64) -> Result<impl Deref<Target = T> + '_> {
-        self.key(handle).and_then(|key| self.slab.get(key)).ok_or_else(|| self.refuse(handle))
+    /// If the handle is 0, was closed, or never was one of this kind, and in a fork.
+    pub fn get(&self, handle: u64) -> Result<impl Deref<Target = T> + use<T>> {
+        let slot = self.slot(handle).ok_or_else(|| self.refuse(handle))?;
+        let entry = slot.entry.load_full().filter(|entry| entry.handle == handle);
+        let entry = entry.ok_or_else(|| self.refuse(handle))?;
+        self.check(&entry)?;
+        Ok(InUse(entry))
     }
 
     /// What `work` makes of the object of a handle: [`Handles::get`] for what is called once per
-    /// key. `get` moves what the slab gives, a wide load right behind the narrow stores that wrote
-    /// it; a look-up of a key took 20 ns longer with it.
+    /// key, without counting who uses the object.
     ///
     /// # Errors
     /// As of [`Handles::get`], and those of `work`.
     #[inline]
     pub fn with<R>(&self, handle: u64, work: impl FnOnce(&T) -> Result<R>) -> Result<R> {
-        let object = self.key(handle).and_then(|key| self.slab.get(key));
-        let Some(object) = &object else { return Err(self.refuse(handle)) };
-        work(object)
+        let Some(slot) = self.slot(handle) else { return Err(self.refuse(handle)) };
+        let entry = slot.entry.load();
+        match &*entry {
+            Some(entry) if entry.handle == handle => {
+                self.check(entry)?;
+                work(&entry.object)
+            }
+            _ => Err(self.refuse(handle)),
+        }
     }
 
-    /// Closes a handle: from now on it is refused. Its object goes when nobody uses it any more.
+    /// Closes a handle: from now on it is refused. Its object goes when nobody uses it any more;
+    /// in a fork it is only forgotten, because ending it would take locks and remove files.
     ///
     /// # Errors
     /// If the handle is 0, was closed, or never was one of this kind.
     pub fn close(&self, handle: u64) -> Result<()> {
-        let was_open = self.key(handle).is_some_and(|key| self.slab.remove(key));
-        was_open.then_some(()).ok_or_else(|| self.refuse(handle))
+        let slot = self.slot(handle).ok_or_else(|| self.refuse(handle))?;
+        let entry = slot.entry.load();
+        let found = entry.as_ref().filter(|entry| entry.handle == handle);
+        let found = found.ok_or_else(|| self.refuse(handle))?;
+        let before = slot.entry.compare_and_swap(&*entry, None);
+        if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, found)) {
+            return Err(self.refuse(handle));
+        }
+        if self.check(found).is_err() {
+            std::mem::forget(Arc::clone(found));
+        }
+        // Only one thread gets here for each use of the slot.
+        let used = slot.used.load(Relaxed) + 1;
+        if used < self.uses {
+            slot.used.store(used, Relaxed);
+            self.give_back(slot, handle as u32 % MOST);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check(&self, entry: &Entry<T>) -> Result<()> {
+        match self.is_inherited || entry.process.is_current() {
+            true => Ok(()),
+            false => Err(Error::OtherProcess.into()),
+        }
     }
 
     fn tag(&self) -> u64 {
-        u64::from(self.kind) << (u64::BITS - KIND_BITS)
+        u64::from(self.kind) << (2 * BITS)
     }
 
-    fn key(&self, handle: u64) -> Option<usize> {
-        let key = handle ^ self.tag();
-        (key >> (u64::BITS - KIND_BITS) == 0).then_some(key as usize)
+    /// The slot of a handle, if it is of this kind. Whether it is still its is for the caller.
+    #[inline]
+    fn slot(&self, handle: u64) -> Option<&Slot<T>> {
+        match handle >> (2 * BITS) == u64::from(self.kind) {
+            true => self.slots.get((handle as u32 % MOST) as usize),
+            false => None,
+        }
+    }
+
+    /// Takes the slot that was given back last.
+    fn take_free(&self) -> Option<u32> {
+        let mut free = self.free.load(Acquire);
+        loop {
+            let number = (free as u32).checked_sub(1)?;
+            // What is read here is old if another thread took the slot; then `free` has changed.
+            let next = self.slots.get(number as usize)?.next.load(Relaxed);
+            match self.free.compare_exchange_weak(free, after(free, next), AcqRel, Acquire) {
+                Ok(_) => return Some(number),
+                Err(now) => free = now,
+            }
+        }
+    }
+
+    fn give_back(&self, slot: &Slot<T>, number: u32) {
+        let mut free = self.free.load(Acquire);
+        loop {
+            slot.next.store(free as u32, Relaxed);
+            match self.free.compare_exchange_weak(free, after(free, number + 1), AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(now) => free = now,
+            }
+        }
     }
 
     #[cold]
@@ -102,37 +219,45 @@ impl<T: Send + Sync + 'static> Handles<T> {
     }
 }
 
-/// An object that one thread at a time may use.
-#[derive(Debug)]
-pub struct Alone<T>(Mutex<T>);
+/// The value of [`Handles::free`] behind `before`, with another first slot.
+fn after(before: u64, first: u32) -> u64 {
+    ((before >> 32).wrapping_add(1) << 32) | u64::from(first)
+}
 
-impl<T> Alone<T> {
-    /// Nobody is using it yet.
-    pub fn new(object: T) -> Alone<T> {
-        Alone(Mutex::new(object))
+impl<T> Slot<T> {
+    fn new() -> Slot<T> {
+        Slot { entry: ArcSwapOption::empty(), used: AtomicU32::new(0), next: AtomicU32::new(0) }
     }
+}
 
-    /// The object, until the result goes.
-    ///
-    /// # Errors
-    /// If another thread is using it.
-    #[inline]
-    pub fn lock(&self) -> Result<MutexGuard<'_, T>> {
-        self.0.try_lock().ok_or_else(|| {
-            let what = "another thread is using this object, which one thread at a time may use";
-            Failure::new(Code::Busy, what)
-        })
+/// An object that somebody uses.
+struct InUse<T>(Arc<Entry<T>>);
+
+impl<T> Deref for InUse<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.object
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+    use std::thread;
 
     use super::*;
 
     static TEXTS: Handles<Arc<str>> = Handles::new(1, "text");
     static NUMBERS: Handles<u64> = Handles::new(2, "number");
+
+    /// A table whose slots retire early.
+    const fn short<T: Send + Sync>(kind: u8, uses: u32) -> Handles<T> {
+        let mut table = Handles::new(kind, "object");
+        table.uses = uses;
+        table
+    }
 
     fn code<T>(result: Result<T>) -> Code {
         result.map(|_| ()).expect_err("refused").code
@@ -178,5 +303,71 @@ mod tests {
         assert_eq!((outlives, &**in_use, Arc::strong_count(&text)), (Ok(true), "kept", 2));
         drop(in_use);
         assert_eq!(Arc::strong_count(&text), 1);
+    }
+
+    /// A program opened and closed cursors by the million, and closed one of the first again by
+    /// mistake. The number of that had come round after 31 uses of the slot, so it closed the
+    /// cursor of another thread. Now a number is given out once.
+    #[test]
+    fn a_closed_handle_is_never_that_of_another() {
+        static ROUNDS: Handles<u64> = Handles::new(3, "round");
+        let mut seen = HashSet::new();
+        for round in 0..100_000 {
+            let handle = ROUNDS.keep(round).expect("room").get();
+            assert!(seen.insert(handle), "{handle:x} is given out again in round {round}");
+            if round % 1000 == 0 {
+                for old in seen.iter().filter(|old| **old != handle).take(500) {
+                    assert_eq!(code(ROUNDS.get(*old)), Code::Closed);
+                    assert_eq!(code(ROUNDS.close(*old)), Code::Closed);
+                }
+            }
+            assert_eq!(ROUNDS.with(handle, |found| Ok(*found)), Ok(round));
+            ROUNDS.close(handle).expect("open");
+        }
+        assert_eq!(ROUNDS.slots.count(), 1, "one slot was enough");
+    }
+
+    /// A slot whose uses are spent is not used again: its next handle would be its first one.
+    #[test]
+    fn a_slot_retires_when_its_uses_are_spent() {
+        const USES: u32 = 10;
+        static FEW: Handles<u32> = short(4, USES);
+        let handles: Vec<u64> = (0..10 * USES)
+            .map(|round| {
+                let handle = FEW.keep(round).expect("room").get();
+                FEW.close(handle).expect("open");
+                handle
+            })
+            .collect();
+        assert_eq!(handles.iter().collect::<HashSet<_>>().len(), handles.len());
+        handles.iter().for_each(|handle| assert_eq!(code(FEW.close(*handle)), Code::Closed));
+        assert_eq!(FEW.slots.count(), 10);
+        assert_eq!(size_of::<Slot<Arc<str>>>(), 16, "and a mark of eight bytes beside it");
+    }
+
+    /// Threads that keep, look up and close at once get handles of their own, and as many slots as
+    /// there were objects at a time.
+    #[test]
+    fn threads_never_share_a_slot() {
+        const THREADS: u64 = 8;
+        static SHARED: Handles<u64> = short(5, 1000);
+        let begin = Barrier::new(THREADS as usize);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let begin = &begin;
+                scope.spawn(move || {
+                    begin.wait();
+                    for round in 0..20_000 {
+                        let own = thread << 32 | round;
+                        let handle = SHARED.keep(own).expect("room").get();
+                        assert_eq!(SHARED.with(handle, |found| Ok(*found)), Ok(own));
+                        SHARED.close(handle).expect("open");
+                        assert_eq!(code(SHARED.close(handle)), Code::Closed);
+                    }
+                });
+            }
+        });
+        let most = THREADS + THREADS * 20_000 / 1000;
+        assert!(SHARED.slots.count() as u64 <= most, "{} slots", SHARED.slots.count());
     }
 }

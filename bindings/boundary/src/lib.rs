@@ -1,7 +1,7 @@
 //! What every binding needs where another language calls into the store:
 //!
 //! * [`handles`]: numbers for objects of ours, which tell when they were closed. [`pointers`]:
-//!   these as pointers of C.
+//!   these as pointers of C. [`alone`]: objects that one thread at a time may use.
 //! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
 //! * [`options`]: options of a store as TOML.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alone;
 pub mod cursors;
 pub mod failure;
 pub mod handles;

@@ -48,15 +48,18 @@ pub trait Kept: Sized {
 }
 
 /// Defines which objects are behind a type of handles: the number of their kind, the name by which
-/// messages call them, and their type.
+/// messages call them, and their type. `inherited` before it: forks may use them as well.
 #[macro_export]
 macro_rules! handle {
     ($kind:literal $name:literal $c:ty: $object:ty) => {
+        $crate::handle!(new $kind $name $c: $object);
+    };
+    ($made:ident $kind:literal $name:literal $c:ty: $object:ty) => {
         impl $crate::pointers::Kept for $c {
             type Object = $object;
 
             fn table() -> &'static $crate::Handles<$object> {
-                static TABLE: $crate::Handles<$object> = $crate::Handles::new($kind, $name);
+                static TABLE: $crate::Handles<$object> = $crate::Handles::$made($kind, $name);
                 &TABLE
             }
         }

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use runstone::Batch;
 
+use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
-use runstone_boundary::handles::Alone;
 use runstone_boundary::pointers::Kept;
 
 use crate::bytes::{Place, range, required};
 use crate::handles::{runstone_batch, runstone_keyspace};
 use crate::status::{answer, runstone_status};
 
-handle!(3 "batch" runstone_batch: Alone<Batch>);
+handle!(inherited 3 "batch" runstone_batch: Alone<Batch>);
 
 /// Makes an empty batch. Close it with runstone_batch_close().
 #[unsafe(no_mangle)]

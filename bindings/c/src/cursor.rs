@@ -6,8 +6,8 @@ use runstone::ReadOptions;
 use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::Move;
 
+use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
-use runstone_boundary::handles::Alone;
 use runstone_boundary::pointers::Kept;
 
 use crate::Result;

@@ -7,8 +7,8 @@ use runstone::{CompactionFilter, MergeOperator, Options};
 use runstone_boundary::Failure;
 use runstone_boundary::options::of_store;
 
+use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
-use runstone_boundary::handles::Alone;
 use runstone_boundary::pointers::Kept;
 
 use crate::bytes::{Place, optional_text, text};
@@ -18,7 +18,7 @@ use crate::callbacks::{
 use crate::handles::runstone_options;
 use crate::status::{answer, runstone_status};
 
-handle!(8 "options" runstone_options: Alone<OpenOptions>);
+handle!(inherited 8 "options" runstone_options: Alone<OpenOptions>);
 
 /// Options that are given at each open.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use runstone::{KeyspaceOptions, SortedWriter};
 use runstone_boundary::options::of_keyspace;
 use runstone_boundary::{Code, Failure};
 
+use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
-use runstone_boundary::handles::Alone;
 use runstone_boundary::pointers::Kept;
 
 use crate::Result;

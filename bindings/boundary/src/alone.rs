@@ -1,0 +1,52 @@
+//! Objects that one thread at a time may use.
+
+use parking_lot::{Mutex, MutexGuard};
+use runstone::Error;
+use runstone::storage::fork::Process;
+
+use crate::failure::{Code, Failure, Result};
+
+/// An object that one thread at a time may use.
+#[derive(Debug)]
+pub struct Alone<T> {
+    object: Mutex<T>,
+    process: Process,
+}
+
+impl<T> Alone<T> {
+    /// Nobody is using it yet.
+    pub fn new(object: T) -> Alone<T> {
+        Alone { object: Mutex::new(object), process: Process::current() }
+    }
+
+    /// The object, until the result goes.
+    ///
+    /// # Errors
+    /// If another thread is using it.
+    #[inline]
+    pub fn lock(&self) -> Result<MutexGuard<'_, T>> {
+        self.object.try_lock().ok_or_else(|| self.busy())
+    }
+
+    /// The object, when nobody is using it any more.
+    ///
+    /// # Errors
+    /// If a thread was using it that a fork did not take along: it never ends there.
+    #[inline]
+    pub fn wait(&self) -> Result<MutexGuard<'_, T>> {
+        match self.object.try_lock() {
+            Some(object) => Ok(object),
+            None if self.process.is_current() => Ok(self.object.lock()),
+            None => Err(self.busy()),
+        }
+    }
+
+    #[cold]
+    fn busy(&self) -> Failure {
+        if !self.process.is_current() {
+            return Error::OtherProcess.into();
+        }
+        let what = "another thread is using this object, which one thread at a time may use";
+        Failure::new(Code::Busy, what)
+    }
+}
