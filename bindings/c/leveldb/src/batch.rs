@@ -2,9 +2,9 @@
 
 use std::ffi::{c_char, c_void};
 
-use parking_lot::Mutex;
 use runstone::{Batch, Keyspace};
 
+use runstone_boundary::alone::Alone;
 use runstone_boundary::pointers::Kept;
 use runstone_boundary::{Failure, handle};
 
@@ -12,7 +12,7 @@ use crate::Result;
 use crate::handles::{close, keep, leveldb_writebatch_t};
 use crate::memory::{bytes, quietly};
 
-handle!(4 "batch" leveldb_writebatch_t: Mutex<Writes>);
+handle!(inherited 4 "batch" leveldb_writebatch_t: Alone<Writes>);
 
 /// A write of a batch: where its bytes end. They begin where those of the one before end.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Writes {
 /// Makes an empty batch.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_create() -> *mut leveldb_writebatch_t {
-    keep(Mutex::default())
+    keep(Alone::new(Writes::default()))
 }
 
 /// Ends a batch.
@@ -88,7 +88,7 @@ pub extern "C" fn leveldb_writebatch_destroy(batch: *mut leveldb_writebatch_t) {
 pub extern "C" fn leveldb_writebatch_clear(batch: *mut leveldb_writebatch_t) {
     quietly((), || {
         let batch = leveldb_writebatch_t::get(batch)?;
-        let mut batch = batch.lock();
+        let mut batch = batch.wait()?;
         batch.bytes.clear();
         batch.writes.clear();
         batch.refused = None;
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn leveldb_writebatch_put(
     quietly((), || {
         // SAFETY: the caller's bytes.
         let write = unsafe { bytes(key, klen).and_then(|key| Ok((key, Some(bytes(val, vlen)?)))) };
-        leveldb_writebatch_t::get(batch)?.lock().add(write);
+        leveldb_writebatch_t::get(batch)?.wait()?.add(write);
         Ok(())
     });
 }
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn leveldb_writebatch_delete(
     quietly((), || {
         // SAFETY: the caller's bytes.
         let key = unsafe { bytes(key, klen) };
-        leveldb_writebatch_t::get(batch)?.lock().add(key.map(|key| (key, None)));
+        leveldb_writebatch_t::get(batch)?.wait()?.add(key.map(|key| (key, None)));
         Ok(())
     });
 }
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
     quietly((), || {
         let batch = leveldb_writebatch_t::get(batch)?;
         // A copy: the functions may use the batch.
-        let writes = batch.lock().clone();
+        let writes = batch.wait()?.clone();
         for (key, value) in writes.all() {
             let (at, size) = (key.as_ptr().cast(), key.len());
             match (value, put, deleted) {
@@ -165,9 +165,9 @@ pub extern "C" fn leveldb_writebatch_append(
     quietly((), || {
         let source = leveldb_writebatch_t::get(source)?;
         // A copy: both may be the same.
-        let Writes { bytes, writes, refused } = source.lock().clone();
+        let Writes { bytes, writes, refused } = source.wait()?.clone();
         let destination = leveldb_writebatch_t::get(destination)?;
-        let mut destination = destination.lock();
+        let mut destination = destination.wait()?;
         let shift = destination.bytes.len();
         destination.refused = destination.refused.take().or(refused);
         destination.bytes.extend_from_slice(&bytes);

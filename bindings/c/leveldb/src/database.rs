@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::ops::Bound;
 use std::ptr;
+use std::sync::atomic::Ordering::Relaxed;
 
 use runstone::{Durability, Snapshot, Store, WriteOptions};
 use runstone_boundary::guard;
@@ -17,7 +18,7 @@ use crate::handles::{
     leveldb_writebatch_t, leveldb_writeoptions_t,
 };
 use crate::memory::{bytes, copy, name as text, quietly, report, text as own_text};
-use crate::options::read_choices;
+use crate::options::moment;
 use crate::properties::property;
 
 handle!(1 "database" leveldb_t: Store);
@@ -34,7 +35,7 @@ pub unsafe extern "C" fn leveldb_open(
     let opened = unsafe {
         report(errptr, || {
             let path = text(name)?;
-            let options = leveldb_options_t::get(options)?.lock().clone();
+            let options = leveldb_options_t::get(options)?.wait()?.clone();
             options.open(path)
         })
     };
@@ -53,7 +54,7 @@ pub extern "C" fn leveldb_close(db: *mut leveldb_t) {
 
 /// Durability: LevelDB without `sync` survives a crash of the process.
 fn write_options(options: *const leveldb_writeoptions_t) -> Result<WriteOptions> {
-    let is_synced = *leveldb_writeoptions_t::get(options)?.lock();
+    let is_synced = leveldb_writeoptions_t::with(options, |sync| Ok(sync.load(Relaxed)))?;
     let durability = if is_synced { Durability::Sync } else { Durability::Buffered };
     Ok(WriteOptions { durability: Some(durability) })
 }
@@ -111,7 +112,7 @@ pub unsafe extern "C" fn leveldb_write(
         report(errptr, || {
             let store = leveldb_t::get(db)?;
             let batch = leveldb_writebatch_t::get(batch)?;
-            let batch = batch.lock().to_batch(store.default_keyspace())?;
+            let batch = batch.wait()?.to_batch(store.default_keyspace())?;
             Ok(store.write(&batch, write_options(options)?)?)
         });
     }
@@ -132,10 +133,10 @@ pub unsafe extern "C" fn leveldb_get(
         report(errptr, || {
             let key = bytes(key, keylen)?;
             let store = leveldb_t::get(db)?;
-            let (keyspace, choices) = (store.default_keyspace(), read_choices(options)?);
-            Ok(match &choices.snapshot {
+            let keyspace = store.default_keyspace();
+            Ok(match moment(options)? {
                 None => keyspace.get(key)?,
-                Some(snapshot) => keyspace.get_at(key, snapshot)?,
+                Some(snapshot) => keyspace.get_at(key, &snapshot)?,
             })
         })
     };

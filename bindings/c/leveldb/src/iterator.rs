@@ -3,9 +3,9 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use parking_lot::Mutex;
 use runstone::{Cursor, ReadOptions};
 use runstone_boundary::Failure;
+use runstone_boundary::alone::Alone;
 
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
@@ -15,7 +15,7 @@ use crate::handles::{close, keep, leveldb_iterator_t, leveldb_readoptions_t, lev
 use crate::memory::{bytes, quietly, report};
 use crate::options::read_options;
 
-handle!(3 "iterator" leveldb_iterator_t: Mutex<Walk>);
+handle!(3 "iterator" leveldb_iterator_t: Alone<Walk>);
 
 /// A cursor, and what went wrong.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Walk {
 fn go(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut Cursor) -> runstone::Result<()>) {
     quietly((), || {
         let walk = leveldb_iterator_t::get(iterator)?;
-        let mut walk = walk.lock();
+        let mut walk = walk.wait()?;
         if let Some(Err(error)) = walk.cursor.as_mut().map(step) {
             walk.failure = Some(error.into());
         }
@@ -57,7 +57,7 @@ pub extern "C" fn leveldb_create_iterator(
         Ok(cursor) => Walk { cursor: Some(cursor), failure: None },
         Err(failure) => Walk { cursor: None, failure: Some(failure) },
     };
-    keep(Mutex::new(walk))
+    keep(Alone::new(walk))
 }
 
 /// Ends an iterator.
@@ -69,7 +69,7 @@ pub extern "C" fn leveldb_iter_destroy(iterator: *mut leveldb_iterator_t) {
 /// Whether it is on an entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 {
-    quietly(0, || Ok(leveldb_iterator_t::get(iterator)?.lock().current().is_some().into()))
+    quietly(0, || Ok(leveldb_iterator_t::get(iterator)?.wait()?.current().is_some().into()))
 }
 
 /// Moves to the first entry.
@@ -120,7 +120,7 @@ unsafe fn show(
 ) -> *const c_char {
     let (data, len) = quietly((ptr::null(), 0), || {
         let walk = leveldb_iterator_t::get(iterator)?;
-        let walk = walk.lock();
+        let walk = walk.wait()?;
         let shown = walk.current().map(part);
         Ok(shown.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr().cast(), bytes.len())))
     });
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn leveldb_iter_get_error(
     unsafe {
         report(errptr, || {
             let walk = leveldb_iterator_t::get(iterator)?;
-            walk.lock().failure.clone().map_or(Ok(()), Err)
+            walk.wait()?.failure.clone().map_or(Ok(()), Err)
         });
     }
 }

@@ -3,12 +3,14 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use parking_lot::Mutex;
 use runstone::{
     Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
 };
-use runstone_boundary::{Code, Failure};
+use runstone_boundary::Failure;
+use runstone_boundary::alone::Alone;
 
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
@@ -21,18 +23,21 @@ use crate::handles::{
 };
 use crate::memory::{quietly, text};
 
-handle!(5 "options" leveldb_options_t: Mutex<OpenOptions>);
-handle!(6 "read options" leveldb_readoptions_t: Mutex<ReadChoices>);
-handle!(7 "write options" leveldb_writeoptions_t: Mutex<bool>);
-handle!(8 "comparator" leveldb_comparator_t: Comparator);
-handle!(9 "filter policy" leveldb_filterpolicy_t: FilterPolicy);
-handle!(10 "cache" leveldb_cache_t: usize);
-handle!(11 "environment" leveldb_env_t: ());
+handle!(inherited 5 "options" leveldb_options_t: Alone<OpenOptions>);
+handle!(inherited 6 "read options" leveldb_readoptions_t: ReadChoices);
+handle!(inherited 7 "write options" leveldb_writeoptions_t: AtomicBool);
+handle!(inherited 8 "comparator" leveldb_comparator_t: Comparator);
+handle!(inherited 9 "filter policy" leveldb_filterpolicy_t: FilterPolicy);
+handle!(inherited 10 "cache" leveldb_cache_t: usize);
+handle!(inherited 11 "environment" leveldb_env_t: ());
 
 /// No compression. For leveldb_options_set_compression().
 pub const leveldb_no_compression: c_int = 0;
 /// A fast compression, which is LZ4 here. For leveldb_options_set_compression().
 pub const leveldb_snappy_compression: c_int = 1;
+
+/// The name of LevelDB's own comparator, whose order is that of bytes.
+const BYTEWISE: &str = "leveldb.BytewiseComparator";
 
 /// LevelDB's default for a cache.
 const CACHE_BYTES: u64 = 8 << 20;
@@ -103,55 +108,54 @@ impl OpenOptions {
         options
     }
 
-    /// Refuses a comparator that orders other than bytes do.
+    /// Refuses a comparator unless it says by its name that it orders as bytes do. No trial of
+    /// keys could tell: an order may look at more bytes than any of them has.
     fn check_order(&self) -> Result<()> {
         if self.comparator == 0 {
             return Ok(());
         }
-        let comparator = leveldb_comparator_t::table().get(self.comparator)?;
-        match comparator.first_difference() {
-            None => Ok(()),
-            Some((one, other)) => Err(Failure::new(
-                Code::InvalidArgument,
-                format!(
-                    "comparator {} orders \"{}\" and \"{}\" other than their bytes do; this \
-                     library orders by bytes only: encode keys so that their bytes order as you \
-                     want",
-                    comparator.name(),
-                    one.escape_ascii(),
-                    other.escape_ascii()
-                ),
-            )),
+        let name = leveldb_comparator_t::table().get(self.comparator)?.name();
+        if name == BYTEWISE {
+            return Ok(());
         }
+        Err(Failure::invalid(format!(
+            "comparator {name} is not {BYTEWISE}, and this library orders by bytes only; encode \
+             keys so that their bytes order as you want, and set no comparator"
+        )))
     }
 }
 
-/// How to read.
-#[derive(Clone, Debug, Default)]
+/// How to read. Threads share them, and read without a lock.
+#[derive(Debug, Default)]
 pub struct ReadChoices {
-    pub(crate) snapshot: Option<Snapshot>,
-    pub(crate) skip_cache: bool,
+    /// The handle of a snapshot; 0: as of now.
+    snapshot: AtomicU64,
+    skip_cache: AtomicBool,
 }
 
-/// The choices of read options.
-pub(crate) fn read_choices(options: *const leveldb_readoptions_t) -> Result<ReadChoices> {
-    Ok(leveldb_readoptions_t::get(options)?.lock().clone())
+/// The snapshot of read options, if they have one.
+pub(crate) fn moment(options: *const leveldb_readoptions_t) -> Result<Option<Snapshot>> {
+    leveldb_readoptions_t::with(options, |choices| match choices.snapshot.load(Relaxed) {
+        0 => Ok(None),
+        handle => leveldb_snapshot_t::table().with(handle, |taken| Ok(Some(taken.clone()))),
+    })
 }
 
 /// The options of a cursor.
 pub(crate) fn read_options(options: *const leveldb_readoptions_t) -> Result<ReadOptions> {
-    let choices = read_choices(options)?;
-    let options = ReadOptions::default().fill_cache(!choices.skip_cache);
-    Ok(match &choices.snapshot {
-        None => options,
-        Some(snapshot) => options.at(snapshot),
+    let skips =
+        leveldb_readoptions_t::with(options, |choices| Ok(choices.skip_cache.load(Relaxed)))?;
+    let read = ReadOptions::default().fill_cache(!skips);
+    Ok(match moment(options)? {
+        None => read,
+        Some(snapshot) => read.at(&snapshot),
     })
 }
 
 /// Makes options with LevelDB's defaults: a database that does not exist is an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_create() -> *mut leveldb_options_t {
-    keep(Mutex::default())
+    keep(Alone::new(OpenOptions::default()))
 }
 
 /// Ends options. Databases that were opened with them stay open.
@@ -162,7 +166,7 @@ pub extern "C" fn leveldb_options_destroy(options: *mut leveldb_options_t) {
 
 fn set(options: *mut leveldb_options_t, change: impl FnOnce(&mut OpenOptions)) {
     quietly((), || {
-        change(&mut leveldb_options_t::get(options)?.lock());
+        change(&mut *leveldb_options_t::get(options)?.wait()?);
         Ok(())
     });
 }
@@ -317,14 +321,10 @@ impl Drop for State {
     }
 }
 
-type Compare =
-    unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
-
 /// An order of the caller's.
 #[derive(Debug)]
 pub struct Comparator {
     state: State,
-    compare: Compare,
     name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
 }
 
@@ -338,34 +338,10 @@ impl Comparator {
         // SAFETY: as above.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
-
-    /// Two keys that it orders other than bytes do, of some that usual orders tell apart: numbers
-    /// in both byte orders and as text, lengths, letters of both cases, signs, reverse orders.
-    fn first_difference(&self) -> Option<(Vec<u8>, Vec<u8>)> {
-        let mut keys: Vec<Vec<u8>> = ["", "\0", "\0\0", "1", "2", "10", "A", "B", "a", "aa", "b"]
-            .iter()
-            .map(|key| key.as_bytes().to_vec())
-            .collect();
-        keys.extend([vec![0x7f], vec![0x80], vec![0xff], vec![0xff, 0], vec![0xff, 0xff]]);
-        for number in [1u64, 2, 255, 256, 1 << 32, u64::MAX] {
-            keys.extend([number.to_le_bytes().to_vec(), number.to_be_bytes().to_vec()]);
-            keys.extend([(number as u32).to_le_bytes().to_vec()]);
-        }
-        let pairs = keys.iter().flat_map(|one| keys.iter().map(move |other| (one, other)));
-        let differs = |one: &[u8], other: &[u8]| {
-            let (a, b) = (one.as_ptr().cast(), other.as_ptr().cast());
-            // SAFETY: the caller's function, with keys that are valid until it returns.
-            let order = unsafe { (self.compare)(self.state.pointer, a, one.len(), b, other.len()) };
-            order.cmp(&0) != one.cmp(other)
-        };
-        pairs
-            .into_iter()
-            .find(|(one, other)| differs(one, other))
-            .map(|(one, other)| (one.clone(), other.clone()))
-    }
 }
 
-/// Takes an order of keys. leveldb_open() refuses it unless it orders keys as their bytes do.
+/// Takes an order of keys. leveldb_open() refuses it unless its name is
+/// "leveldb.BytewiseComparator", the order of bytes; it is never asked to compare.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_comparator_create(
     state: *mut c_void,
@@ -377,9 +353,10 @@ pub unsafe extern "C" fn leveldb_comparator_create(
 ) -> *mut leveldb_comparator_t {
     let state = State { pointer: state, destructor };
     quietly(std::ptr::null_mut(), || {
-        let missing = || Failure::invalid("a function of the comparator is null");
-        let (compare, name) = (compare.ok_or_else(missing)?, name.ok_or_else(missing)?);
-        Ok(keep(Comparator { state, compare, name }))
+        let (Some(_), Some(name)) = (compare, name) else {
+            return Err(Failure::invalid("a function of the comparator is null"));
+        };
+        Ok(keep(Comparator { state, name }))
     })
 }
 
@@ -441,7 +418,7 @@ pub extern "C" fn leveldb_filterpolicy_destroy(policy: *mut leveldb_filterpolicy
 /// Makes read options: as of now, through the cache.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_create() -> *mut leveldb_readoptions_t {
-    keep(Mutex::default())
+    keep(ReadChoices::default())
 }
 
 /// Ends read options.
@@ -465,23 +442,19 @@ pub extern "C" fn leveldb_readoptions_set_fill_cache(
     value: u8,
 ) {
     quietly((), || {
-        leveldb_readoptions_t::get(options)?.lock().skip_cache = value == 0;
+        leveldb_readoptions_t::get(options)?.skip_cache.store(value == 0, Relaxed);
         Ok(())
     });
 }
 
-/// Reads as of a snapshot; null: as of now.
+/// Reads as of a snapshot; null: as of now. Reads fail once the snapshot was released.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_snapshot(
     options: *mut leveldb_readoptions_t,
     snapshot: *const leveldb_snapshot_t,
 ) {
     quietly((), || {
-        let taken = match snapshot.is_null() {
-            true => None,
-            false => Some(Snapshot::clone(&*leveldb_snapshot_t::get(snapshot)?)),
-        };
-        leveldb_readoptions_t::get(options)?.lock().snapshot = taken;
+        leveldb_readoptions_t::get(options)?.snapshot.store(snapshot.addr() as u64, Relaxed);
         Ok(())
     });
 }
@@ -489,7 +462,7 @@ pub extern "C" fn leveldb_readoptions_set_snapshot(
 /// Makes write options: a write survives a crash of the process.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writeoptions_create() -> *mut leveldb_writeoptions_t {
-    keep(Mutex::new(false))
+    keep(AtomicBool::new(false))
 }
 
 /// Ends write options.
@@ -502,7 +475,7 @@ pub extern "C" fn leveldb_writeoptions_destroy(options: *mut leveldb_writeoption
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptions_t, value: u8) {
     quietly((), || {
-        *leveldb_writeoptions_t::get(options)?.lock() = value != 0;
+        leveldb_writeoptions_t::get(options)?.store(value != 0, Relaxed);
         Ok(())
     });
 }

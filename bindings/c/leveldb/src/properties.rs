@@ -1,4 +1,4 @@
-//! The properties that LevelDB documents.
+//! The properties that LevelDB documents, and `runstone.metrics`: all counters, for Prometheus.
 
 use std::fmt::Write as _;
 
@@ -7,6 +7,9 @@ use runstone::policy::shape::Shape;
 
 /// The value of a property; `None` if there is no such one.
 pub(crate) fn property(store: &Store, name: &str) -> Option<String> {
+    if name == "runstone.metrics" {
+        return Some(store.metrics().to_prometheus());
+    }
     let name = name.strip_prefix("leveldb.")?;
     let shape = store.default_keyspace().shape();
     if let Some(level) = name.strip_prefix("num-files-at-level") {

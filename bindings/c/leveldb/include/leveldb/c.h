@@ -240,7 +240,8 @@ void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes)
 // Sets the compression: leveldb_no_compression or leveldb_snappy_compression.
 void leveldb_options_set_compression(leveldb_options_t *options, int kind);
 
-// Takes an order of keys. leveldb_open() refuses it unless it orders keys as their bytes do.
+// Takes an order of keys. leveldb_open() refuses it unless its name is
+// "leveldb.BytewiseComparator", the order of bytes; it is never asked to compare.
 leveldb_comparator_t *leveldb_comparator_create(void *state,
                                                 void (*destructor)(void*),
                                                 int (*compare)(void*,
@@ -287,7 +288,7 @@ void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t*, uint8_t _v
 // Whether what an iterator reads enters the cache.
 void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t value);
 
-// Reads as of a snapshot; null: as of now.
+// Reads as of a snapshot; null: as of now. Reads fail once the snapshot was released.
 void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options,
                                       const leveldb_snapshot_t *snapshot);
 
