@@ -35,8 +35,11 @@ compile examples/example.c runstone -pedantic
 programs() {
     compile tests/everything.c runstone -D_GNU_SOURCE "$@"
     compile tests/misuse.c runstone -D_GNU_SOURCE "$@"
+    compile tests/pairs.c runstone -D_GNU_SOURCE "$@"
+    compile tests/forks.c runstone -D_GNU_SOURCE "$@"
     compile tests/callbacks.cc runstone "$@"
     compile leveldb/tests/program.c leveldb -D_GNU_SOURCE "$@"
+    compile leveldb/tests/choices.c leveldb -D_GNU_SOURCE "$@"
 }
 programs
 printf '#include <runstone.h>\n#include <leveldb/c.h>\nint main() { return 0; }\n' > "$work/both.cc"
@@ -54,7 +57,7 @@ compile "$work/howto.c" runstone
 "$work/example" "$work/store" > "$work/example.txt"
 cmp "$work/example.txt" examples/example.txt
 run() {
-    for program in everything misuse callbacks program; do
+    for program in everything misuse pairs forks callbacks program choices; do
         "$work/$program" "$work/$program.$1"
     done
 }

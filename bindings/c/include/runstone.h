@@ -9,7 +9,11 @@
  *
  * Bytes go in as a pointer and a size; null with size 0 is empty, or none where a comment says so.
  * Texts are UTF-8 and end with a zero byte. Stores, keyspaces and snapshots may be used by any
- * number of threads; other objects by one at a time. Nothing may be used after a fork.
+ * number of threads; other objects by one at a time.
+ *
+ * In a fork, what was opened before is refused with RUNSTONE_OTHER_PROCESS; to close it there only
+ * forgets it. Options and batches are memory and go on. Open a store in a fork only if the process
+ * had none open: a thread of it may have held a lock that all stores share.
  */
 
 #ifndef RUNSTONE_H
@@ -319,13 +323,15 @@ runstone_status runstone_put(const runstone_keyspace *keyspace,
                              size_t value_size,
                              int32_t durability);
 
-// Stores a value that expires so many milliseconds from now.
+// Stores a value that expires so many milliseconds from now. `durability` is a
+// runstone_durability.
 runstone_status runstone_put_with_ttl(const runstone_keyspace *keyspace,
                                       const void *key,
                                       size_t key_size,
                                       const void *value,
                                       size_t value_size,
-                                      uint64_t ttl_ms);
+                                      uint64_t ttl_ms,
+                                      int32_t durability);
 
 // Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null. Give
 // the others back with runstone_bytes_free().

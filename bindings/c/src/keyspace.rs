@@ -65,7 +65,8 @@ pub unsafe extern "C" fn runstone_put(
     })
 }
 
-/// Stores a value that expires so many milliseconds from now.
+/// Stores a value that expires so many milliseconds from now. `durability` is a
+/// runstone_durability.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_put_with_ttl(
     keyspace: *const runstone_keyspace,
@@ -74,13 +75,14 @@ pub unsafe extern "C" fn runstone_put_with_ttl(
     value: *const c_void,
     value_size: usize,
     ttl_ms: u64,
+    durability: i32,
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller's bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
-        let ttl = Duration::from_millis(ttl_ms);
-        Ok(runstone_keyspace::get(keyspace)?.put_with_ttl(key, value, ttl)?)
+        let (ttl, options) = (Duration::from_millis(ttl_ms), write_options(durability)?);
+        Ok(runstone_keyspace::get(keyspace)?.put_with_ttl_with(key, value, ttl, options)?)
     })
 }
 

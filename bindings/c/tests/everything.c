@@ -63,7 +63,7 @@ static void keys_and_ranges(runstone_keyspace *keyspace) {
     CHECK(flag && is(keyspace, "a", "one"));
     WORKS(runstone_compare_and_swap(keyspace, "a", 1, NULL, 0, "two", 3, &flag));
     CHECK(!flag);
-    WORKS(runstone_put_with_ttl(keyspace, "t", 1, "x", 1, 3600000));
+    WORKS(runstone_put_with_ttl(keyspace, "t", 1, "x", 1, 3600000, RUNSTONE_SYNC));
     CHECK(is(keyspace, "t", "x"));
     uint64_t entries, bytes;
     WORKS(runstone_estimate(keyspace, NULL, 0, NULL, 0, &entries, &bytes));
