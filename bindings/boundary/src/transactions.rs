@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
 use runstone::{
     Keyspace, ReadOptions, Store, Transaction, TransactionCursor, TransactionOptions, Value,
     WriteOptions,
 };
 
+use crate::alone::Alone;
 use crate::failure::{Code, Failure, Result};
 
 /// How many entries a cursor reads at a time.
@@ -19,7 +19,7 @@ const PAGE: usize = 64;
 
 /// A transaction that several objects hold. One thread at a time may use it.
 #[derive(Clone, Debug)]
-pub struct SharedTransaction(Arc<Mutex<State>>);
+pub struct SharedTransaction(Arc<Alone<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -33,19 +33,12 @@ impl SharedTransaction {
     /// Begins one.
     pub fn begin(store: &Store, options: TransactionOptions) -> Result<SharedTransaction> {
         let transaction = Some(store.begin(options)?);
-        Ok(SharedTransaction(Arc::new(Mutex::new(State { transaction, writes: 0 }))))
-    }
-
-    fn lock(&self) -> Result<MutexGuard<'_, State>> {
-        self.0.try_lock().ok_or_else(|| {
-            let what = "another thread is using the transaction, which one at a time may use";
-            Failure::new(Code::Busy, what)
-        })
+        Ok(SharedTransaction(Arc::new(Alone::new(State { transaction, writes: 0 }))))
     }
 
     /// Does what reads.
     pub fn read<T>(&self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
-        work(self.lock()?.transaction.as_ref().ok_or_else(ended)?)
+        work(self.0.lock()?.transaction.as_ref().ok_or_else(ended)?)
     }
 
     /// Does what changes what is seen.
@@ -53,20 +46,20 @@ impl SharedTransaction {
         &self,
         work: impl FnOnce(&mut Transaction) -> runstone::Result<T>,
     ) -> Result<T> {
-        let mut state = self.lock()?;
+        let mut state = self.0.lock()?;
         state.writes += 1;
         Ok(work(state.transaction.as_mut().ok_or_else(ended)?)?)
     }
 
     /// Ends it with its writes, or with an error and without them.
     pub fn commit(&self, options: WriteOptions) -> Result<()> {
-        let transaction = self.lock()?.transaction.take().ok_or_else(ended)?;
+        let transaction = self.0.lock()?.transaction.take().ok_or_else(ended)?;
         Ok(transaction.commit(options)?)
     }
 
     /// Ends it without its writes.
     pub fn rollback(&self) -> Result<()> {
-        self.lock()?.transaction.take().ok_or_else(ended).map(Transaction::rollback)
+        self.0.lock()?.transaction.take().ok_or_else(ended).map(Transaction::rollback)
     }
 }
 
@@ -129,7 +122,7 @@ impl PagedCursor {
     /// Moves. After an error it is on no entry.
     pub fn go(&mut self, to: Move<'_>) -> Result<()> {
         let transaction = self.transaction.clone();
-        let state = transaction.lock()?;
+        let state = transaction.0.lock()?;
         let inner = state.transaction.as_ref().ok_or_else(ended)?;
         let is_upward = matches!(to, Move::First | Move::Next | Move::Seek(_));
         if matches!(to, Move::Next | Move::Previous) {

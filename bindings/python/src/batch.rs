@@ -1,28 +1,28 @@
 //! Batches: writes that happen together or not at all.
 
-use parking_lot::Mutex;
 use pyo3::prelude::*;
 use runstone::{Batch, Store};
-use runstone_boundary::{Code, Failure, Result};
+use runstone_boundary::Result;
+use runstone_boundary::alone::Alone;
 
 use crate::bytes::Buffer;
 use crate::errors::{outcome, wait};
+use crate::held::Held;
 use crate::keyspace::{Keyspace, bounds, write_options};
 
 /// Writes that happen together. As a context manager it writes them at the end of the block, unless
 /// the block raises.
 #[pyclass(frozen, module = "runstone")]
 pub struct WriteBatch {
-    store: Store,
-    /// Where writes go that name no keyspace.
-    keyspace: runstone::Keyspace,
-    batch: Mutex<Batch>,
+    /// Writes that name no keyspace go to its default one.
+    store: Held<Store>,
+    batch: Alone<Batch>,
     sync: Option<bool>,
 }
 
 impl WriteBatch {
-    pub fn new(store: Store, keyspace: runstone::Keyspace, sync: Option<bool>) -> WriteBatch {
-        WriteBatch { store, keyspace, batch: Mutex::new(Batch::new()), sync }
+    pub fn new(store: Store, sync: Option<bool>) -> WriteBatch {
+        WriteBatch { store: Held::new(store), batch: Alone::new(Batch::new()), sync }
     }
 
     fn add(
@@ -30,11 +30,11 @@ impl WriteBatch {
         keyspace: Option<&Keyspace>,
         work: impl FnOnce(&mut Batch, &runstone::Keyspace) -> Result<()>,
     ) -> PyResult<()> {
-        let what = "another thread is using the batch";
-        let batch = self.batch.try_lock().ok_or_else(|| Failure::new(Code::Busy, what));
-        let mut batch = outcome(batch)?;
-        let keyspace = keyspace.map_or(&self.keyspace, |keyspace| &keyspace.inner);
-        outcome(work(&mut batch, keyspace))
+        outcome((|| {
+            let own = self.store.get()?.default_keyspace();
+            let keyspace = keyspace.map_or(Ok(own), Keyspace::inner)?;
+            work(&mut *self.batch.lock()?, keyspace)
+        })())
     }
 }
 
@@ -77,22 +77,20 @@ impl WriteBatch {
     }
 
     fn clear(&self) -> PyResult<()> {
-        self.add(None, |batch, _| {
-            batch.clear();
-            Ok(())
-        })
+        outcome(self.batch.lock())?.clear();
+        Ok(())
     }
 
     fn __len__(&self) -> usize {
-        self.batch.try_lock().map_or(0, |batch| batch.len() as usize)
+        self.batch.lock().map_or(0, |batch| batch.len() as usize)
     }
 
     /// Writes what was collected, and forgets it.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         wait(py, || {
-            let what = "another thread is using the batch";
-            let mut batch = self.batch.try_lock().ok_or_else(|| Failure::new(Code::Busy, what))?;
-            self.store.write(&batch, write_options(self.sync))?;
+            let store = self.store.get()?;
+            let mut batch = self.batch.lock()?;
+            store.write(&batch, write_options(self.sync))?;
             batch.clear();
             Ok(())
         })

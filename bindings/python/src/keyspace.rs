@@ -11,15 +11,16 @@ use runstone_boundary::Result;
 
 use crate::bytes::{Buffer, View};
 use crate::errors::wait;
+use crate::held::Held;
 use crate::snapshot::Snapshot;
 use crate::walk::{Cursor, Range, Shows, Walk};
 
 /// A keyspace of a store.
 #[pyclass(frozen, subclass, mapping, module = "runstone")]
 pub struct Keyspace {
-    pub inner: runstone::Keyspace,
-    /// Its store, for what concerns more than one key.
-    pub store: runstone::Store,
+    name: String,
+    /// With its store, for what concerns more than one key.
+    held: Held<(runstone::Keyspace, runstone::Store)>,
 }
 
 /// The options of a write.
@@ -39,17 +40,25 @@ fn bytes<'py>(py: Python<'py>, value: &Value) -> Bound<'py, PyBytes> {
 }
 
 impl Keyspace {
+    pub fn new(keyspace: runstone::Keyspace, store: runstone::Store) -> Keyspace {
+        Keyspace { name: keyspace.name().to_string(), held: Held::new((keyspace, store)) }
+    }
+
+    pub fn inner(&self) -> Result<&runstone::Keyspace> {
+        Ok(&self.held.get()?.0)
+    }
+
     fn look_up(
         &self,
         py: Python<'_>,
         key: &Buffer,
         snapshot: Option<&Snapshot>,
     ) -> PyResult<Option<Value>> {
-        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         wait(py, || {
             Ok(match &snapshot {
-                None => self.inner.get(key)?,
-                Some(snapshot) => self.inner.get_at(key, snapshot)?,
+                None => self.inner()?.get(key)?,
+                Some(snapshot) => self.inner()?.get_at(key, snapshot)?,
             })
         })
     }
@@ -62,14 +71,9 @@ impl Keyspace {
         let keys_only = shows == Shows::Keys;
         let cursor = wait(py, || -> Result<runstone::Cursor> {
             let options = range.options()?;
-            Ok(self.inner.cursor(if keys_only { options.keys_only() } else { options })?)
+            Ok(self.inner()?.cursor(if keys_only { options.keys_only() } else { options })?)
         })?;
         Ok(Walk::new(cursor.into(), shows, reverse))
-    }
-
-    /// The keyspace of a write: the one that is given, or this.
-    pub fn or<'a>(&'a self, given: Option<&'a Keyspace>) -> &'a runstone::Keyspace {
-        given.map_or(&self.inner, |given| &given.inner)
     }
 }
 
@@ -77,7 +81,7 @@ impl Keyspace {
 impl Keyspace {
     #[getter]
     fn name(&self) -> &str {
-        self.inner.name()
+        &self.name
     }
 
     #[pyo3(signature = (key, default=None, *, snapshot=None))]
@@ -114,7 +118,7 @@ impl Keyspace {
         py: Python<'py>,
         keys: Vec<Buffer>,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
-        let found = wait(py, || Ok(self.inner.multi_get(&keys)?))?;
+        let found = wait(py, || Ok(self.inner()?.multi_get(&keys)?))?;
         Ok(found.iter().map(|value| value.as_ref().map(|value| bytes(py, value))).collect())
     }
 
@@ -127,22 +131,24 @@ impl Keyspace {
         sync: Option<bool>,
         ttl: Option<f64>,
     ) -> PyResult<()> {
-        match ttl {
-            None => wait(py, || Ok(self.inner.put_with(&key, &value, write_options(sync))?)),
-            Some(seconds) => {
-                let ttl = time_to_live(seconds)?;
-                wait(py, || Ok(self.inner.put_with_ttl(&key, &value, ttl)?))
+        let (options, ttl) = (write_options(sync), ttl.map(time_to_live).transpose()?);
+        wait(py, || {
+            let keyspace = self.inner()?;
+            match ttl {
+                None => keyspace.put_with(&key, &value, options)?,
+                Some(ttl) => keyspace.put_with_ttl_with(&key, &value, ttl, options)?,
             }
-        }
+            Ok(())
+        })
     }
 
     fn __setitem__(&self, py: Python<'_>, key: Buffer, value: Buffer) -> PyResult<()> {
-        wait(py, || Ok(self.inner.put(&key, &value)?))
+        wait(py, || Ok(self.inner()?.put(&key, &value)?))
     }
 
     #[pyo3(signature = (key, *, sync=None))]
     fn delete(&self, py: Python<'_>, key: Buffer, sync: Option<bool>) -> PyResult<()> {
-        wait(py, || Ok(self.inner.delete_with(&key, write_options(sync))?))
+        wait(py, || Ok(self.inner()?.delete_with(&key, write_options(sync))?))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
@@ -150,13 +156,13 @@ impl Keyspace {
     }
 
     fn __contains__(&self, py: Python<'_>, key: Buffer) -> PyResult<bool> {
-        wait(py, || Ok(self.inner.contains_key(&key)?))
+        wait(py, || Ok(self.inner()?.contains_key(&key)?))
     }
 
     /// Counts the keys one by one.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         wait(py, || {
-            let mut cursor = self.inner.cursor(runstone::ReadOptions::default().keys_only())?;
+            let mut cursor = self.inner()?.cursor(runstone::ReadOptions::default().keys_only())?;
             let mut count = 0;
             cursor.seek_to_first()?;
             while cursor.valid() {
@@ -168,7 +174,7 @@ impl Keyspace {
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
-        wait(py, || Ok(!self.inner.is_empty()?))
+        wait(py, || Ok(!self.inner()?.is_empty()?))
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Walk> {
@@ -186,7 +192,7 @@ impl Keyspace {
         reverse: bool,
         snapshot: Option<&Snapshot>,
     ) -> PyResult<Walk> {
-        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Keys, reverse)
     }
 
@@ -200,7 +206,7 @@ impl Keyspace {
         reverse: bool,
         snapshot: Option<&Snapshot>,
     ) -> PyResult<Walk> {
-        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Values, reverse)
     }
 
@@ -214,11 +220,11 @@ impl Keyspace {
         reverse: bool,
         snapshot: Option<&Snapshot>,
     ) -> PyResult<Walk> {
-        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Items, reverse)
     }
 
-    #[pyo3(signature = (start=None, stop=None, *, prefix=None, snapshot=None))]
+    #[pyo3(signature = (start=None, stop=None, *, prefix=None, snapshot=None, fill_cache=true))]
     fn cursor(
         &self,
         py: Python<'_>,
@@ -226,10 +232,12 @@ impl Keyspace {
         stop: Option<Buffer>,
         prefix: Option<Buffer>,
         snapshot: Option<&Snapshot>,
+        fill_cache: bool,
     ) -> PyResult<Cursor> {
-        let snapshot = snapshot.map(Snapshot::get).transpose()?;
+        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         let range = Range { start, stop, prefix, snapshot };
-        let cursor = wait(py, || Ok(self.inner.cursor(range.options()?)?))?;
+        let cursor =
+            wait(py, || Ok(self.inner()?.cursor(range.options()?.fill_cache(fill_cache))?))?;
         Ok(Cursor::new(cursor.into()))
     }
 
@@ -251,11 +259,11 @@ impl Keyspace {
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         loop {
-            let first = wait(py, || Ok(self.inner.first_key_value()?))?;
+            let first = wait(py, || Ok(self.inner()?.first_key_value()?))?;
             let Some((key, _)) = first else {
                 return Err(PyKeyError::new_err("the keyspace is empty"));
             };
-            let found = wait(py, || Ok(self.inner.fetch_update(&key, |_| None)?))?;
+            let found = wait(py, || Ok(self.inner()?.fetch_update(&key, |_| None)?))?;
             // Otherwise somebody else took it.
             if let Some(value) = found {
                 return Ok((PyBytes::new(py, &key), bytes(py, &value)));
@@ -269,7 +277,7 @@ impl Keyspace {
         key: Buffer,
         default: Buffer,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let found = wait(py, || Ok(self.inner.put_if_absent(&key, &default)?))?;
+        let found = wait(py, || Ok(self.inner()?.put_if_absent(&key, &default)?))?;
         Ok(found.map_or_else(|| PyBytes::new(py, &default), |value| bytes(py, &value)))
     }
 
@@ -288,16 +296,17 @@ impl Keyspace {
             Err(_) => entries.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?,
         };
         wait(py, || {
+            let (keyspace, store) = self.held.get()?;
             let mut batch = runstone::Batch::new();
             for (key, value) in &pairs {
-                batch.put(&self.inner, key, value)?;
+                batch.put(keyspace, key, value)?;
             }
-            Ok(self.store.write(&batch, WriteOptions::default())?)
+            Ok(store.write(&batch, WriteOptions::default())?)
         })
     }
 
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.inner.clear()?))
+        wait(py, || Ok(self.inner()?.clear()?))
     }
 
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, sync=None))]
@@ -311,7 +320,7 @@ impl Keyspace {
     ) -> PyResult<()> {
         wait(py, || {
             let (start, stop) = bounds(start, stop, prefix)?;
-            Ok(self.inner.delete_range_with::<Vec<u8>>((start, stop), write_options(sync))?)
+            Ok(self.inner()?.delete_range_with::<Vec<u8>>((start, stop), write_options(sync))?)
         })
     }
 
@@ -323,7 +332,7 @@ impl Keyspace {
         operand: Buffer,
         sync: Option<bool>,
     ) -> PyResult<()> {
-        wait(py, || Ok(self.inner.merge_with(&key, &operand, write_options(sync))?))
+        wait(py, || Ok(self.inner()?.merge_with(&key, &operand, write_options(sync))?))
     }
 
     #[pyo3(signature = (key, expected, new))]
@@ -335,7 +344,7 @@ impl Keyspace {
         new: Option<Buffer>,
     ) -> PyResult<bool> {
         wait(py, || {
-            Ok(self.inner.compare_and_swap(&key, expected.as_deref(), new.as_deref())?.is_ok())
+            Ok(self.inner()?.compare_and_swap(&key, expected.as_deref(), new.as_deref())?.is_ok())
         })
     }
 
@@ -347,7 +356,7 @@ impl Keyspace {
         stop: Option<Buffer>,
     ) -> PyResult<(u64, u64)> {
         wait(py, || {
-            let estimate = self.inner.estimate::<Vec<u8>>(bounds(start, stop, None)?)?;
+            let estimate = self.inner()?.estimate::<Vec<u8>>(bounds(start, stop, None)?)?;
             Ok((estimate.entries, estimate.bytes))
         })
     }
@@ -355,8 +364,8 @@ impl Keyspace {
     #[pyo3(signature = (start=None, stop=None))]
     fn compact(&self, py: Python<'_>, start: Option<Buffer>, stop: Option<Buffer>) -> PyResult<()> {
         wait(py, || match (&start, &stop) {
-            (None, None) => Ok(self.inner.compact()?),
-            _ => Ok(self.inner.compact_range::<Vec<u8>>(bounds(start, stop, None)?)?),
+            (None, None) => Ok(self.inner()?.compact()?),
+            _ => Ok(self.inner()?.compact_range::<Vec<u8>>(bounds(start, stop, None)?)?),
         })
     }
 }
@@ -364,7 +373,7 @@ impl Keyspace {
 impl Keyspace {
     /// Removes a key, and gives its value.
     fn take(&self, py: Python<'_>, key: &Buffer) -> PyResult<Option<Value>> {
-        wait(py, || Ok(self.inner.fetch_update(key, |_| None)?))
+        wait(py, || Ok(self.inner()?.fetch_update(key, |_| None)?))
     }
 }
 

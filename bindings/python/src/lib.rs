@@ -6,8 +6,10 @@
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
 //! * [`programs`]: merge operators and compaction filters in Python.
 //!
-//! Every call that can wait lets other Python threads run. The engine tells what was closed, and a
-//! fork; panics end in an exception.
+//! * [`held`]: what an object of Python holds, and how that ends.
+//!
+//! Every call that can wait lets other Python threads run, and so does every end of an object. In a
+//! fork all that was made before is refused. Panics end in an exception.
 
 #![forbid(unsafe_code)]
 // Documentation for users is in the stubs and in the Python sources.
@@ -16,6 +18,7 @@
 mod batch;
 mod bytes;
 mod errors;
+mod held;
 mod keyspace;
 mod programs;
 mod snapshot;

@@ -1,11 +1,31 @@
 //! Merge operators and compaction filters in Python. The store calls them from its own threads too.
 
+use std::cell::Cell;
 use std::fmt;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use runstone::{CompactionFilter, FilterDecision, MergeOperator};
+
+thread_local! {
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the thread runs a merge operator or a filter.
+pub fn is_inside() -> bool {
+    IS_INSIDE.get()
+}
+
+/// Runs a merge operator or a filter.
+fn inside<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
+    Python::attach(|py| {
+        let before = IS_INSIDE.replace(true);
+        let made = work(py);
+        IS_INSIDE.set(before);
+        made
+    })
+}
 
 /// A function of Python under a name.
 pub struct Program {
@@ -40,7 +60,7 @@ impl MergeOperator for Merger {
         base: Option<&[u8]>,
         operands: &[&[u8]],
     ) -> Result<Vec<u8>, String> {
-        Python::attach(|py| -> PyResult<Vec<u8>> {
+        inside(|py| -> PyResult<Vec<u8>> {
             let base = base.map(|base| PyBytes::new(py, base));
             let operands = operands.iter().map(|operand| PyBytes::new(py, operand));
             let operands = PyList::new(py, operands.collect::<Vec<_>>())?;
@@ -62,7 +82,7 @@ impl CompactionFilter for Filter {
     }
 
     fn decide(&self, level: u32, key: &[u8], value: &[u8]) -> FilterDecision {
-        Python::attach(|py| {
+        inside(|py| {
             self.ask(py, level, key, value).unwrap_or_else(|error| {
                 error.write_unraisable(py, None);
                 FilterDecision::Keep

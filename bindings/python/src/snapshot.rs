@@ -1,28 +1,35 @@
 //! Snapshots.
 
-use parking_lot::Mutex;
 use pyo3::prelude::*;
+use runstone_boundary::alone::Alone;
 
-use crate::errors::{closed, outcome};
+use crate::errors::{closed, wait};
+use crate::held::Held;
 
 /// A view of all keyspaces that later writes do not change.
 #[pyclass(frozen, module = "runstone")]
-pub struct Snapshot(Mutex<Option<runstone::Snapshot>>);
+pub struct Snapshot(Held<Alone<Option<runstone::Snapshot>>>);
 
 impl Snapshot {
     pub fn new(snapshot: runstone::Snapshot) -> Snapshot {
-        Snapshot(Mutex::new(Some(snapshot)))
+        Snapshot(Held::new(Alone::new(Some(snapshot))))
     }
 
-    pub fn get(&self) -> PyResult<runstone::Snapshot> {
-        outcome(self.0.lock().clone().ok_or_else(|| closed("snapshot")))
+    pub fn get(&self, py: Python<'_>) -> PyResult<runstone::Snapshot> {
+        wait(py, || self.0.get()?.wait()?.clone().ok_or_else(|| closed("snapshot")))
     }
 }
 
 #[pymethods]
 impl Snapshot {
-    fn close(&self) {
-        *self.0.lock() = None;
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.0.is_foreign() {
+            return Ok(());
+        }
+        wait(py, || {
+            *self.0.get()?.wait()? = None;
+            Ok(())
+        })
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -30,7 +37,7 @@ impl Snapshot {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyAny>) {
-        self.close();
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
     }
 }

@@ -10,6 +10,7 @@ use runstone_boundary::{Code, Failure};
 
 use crate::batch::WriteBatch;
 use crate::errors::{outcome, wait};
+use crate::held::Held;
 use crate::keyspace::Keyspace;
 use crate::programs::{Filter, Merger, Program};
 use crate::snapshot::Snapshot;
@@ -18,7 +19,7 @@ use crate::transaction::Transaction;
 /// An open store.
 #[pyclass(frozen, weakref, extends = Keyspace, module = "runstone")]
 pub struct Store {
-    store: runstone::Store,
+    store: Held<runstone::Store>,
     path: PathBuf,
 }
 
@@ -41,8 +42,9 @@ pub fn open<'py>(
         options.compaction_filters.push(Arc::new(Filter(program)));
     }
     let store = wait(py, || Ok(runstone::Store::open(&path, options)?))?;
-    let keyspace = Keyspace { inner: store.default_keyspace().clone(), store: store.clone() };
-    Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(Store { store, path }))
+    let keyspace = Keyspace::new(store.default_keyspace().clone(), store.clone());
+    let store = Store { store: Held::new(store), path };
+    Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(store))
 }
 
 /// Removes the files of a store.
@@ -66,27 +68,28 @@ impl Store {
         options: Option<&str>,
         create: bool,
     ) -> PyResult<Keyspace> {
-        let inner = wait(py, || {
-            let options = options.map(of_keyspace).transpose()?;
-            Ok(match create {
-                true => self.store.open_keyspace(name, options)?,
-                false => self.store.keyspace(name)?,
-            })
-        })?;
-        Ok(Keyspace { inner, store: self.store.clone() })
+        wait(py, || {
+            let (store, options) = (self.store.get()?, options.map(of_keyspace).transpose()?);
+            let existing = if create { None } else { Some(store.keyspace(name)?) };
+            let keyspace = match existing {
+                Some(keyspace) if options.is_none() => keyspace,
+                _ => store.open_keyspace(name, options)?,
+            };
+            Ok(Keyspace::new(keyspace, store.clone()))
+        })
     }
 
     fn drop_keyspace(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        wait(py, || Ok(self.store.drop_keyspace(name)?))
+        wait(py, || Ok(self.store.get()?.drop_keyspace(name)?))
     }
 
-    fn keyspaces(&self) -> Vec<String> {
-        self.store.keyspaces()
+    fn keyspaces(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        wait(py, || Ok(self.store.get()?.keyspaces()))
     }
 
     #[pyo3(signature = (*, sync=None))]
-    fn write_batch(&self, sync: Option<bool>) -> WriteBatch {
-        WriteBatch::new(self.store.clone(), self.store.default_keyspace().clone(), sync)
+    fn write_batch(&self, sync: Option<bool>) -> PyResult<WriteBatch> {
+        Ok(WriteBatch::new(outcome(self.store.get())?.clone(), sync))
     }
 
     #[pyo3(signature = (*, serializable=false, pessimistic=false, sync=None))]
@@ -97,34 +100,33 @@ impl Store {
         pessimistic: bool,
         sync: Option<bool>,
     ) -> PyResult<Transaction> {
-        let keyspace = self.store.default_keyspace().clone();
-        wait(py, || Transaction::begin(&self.store, keyspace, [serializable, pessimistic], sync))
+        wait(py, || Transaction::begin(self.store.get()?, [serializable, pessimistic], sync))
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot::new(self.store.snapshot())
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
+        wait(py, || Ok(Snapshot::new(self.store.get()?.snapshot())))
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.sync()?))
+        wait(py, || Ok(self.store.get()?.sync()?))
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.flush()?))
+        wait(py, || Ok(self.store.get()?.flush()?))
     }
 
     fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.wait_idle()?))
+        wait(py, || Ok(self.store.get()?.wait_idle()?))
     }
 
     fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        wait(py, || Ok(self.store.checkpoint(path)?))
+        wait(py, || Ok(self.store.get()?.checkpoint(path)?))
     }
 
     /// Reads and checks everything. Damage raises.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         wait(py, || {
-            let report = self.store.verify()?;
+            let report = self.store.get()?.verify()?;
             match report.damage.first() {
                 None => Ok(report.bytes),
                 Some(damage) => Err(Failure::new(
@@ -137,11 +139,11 @@ impl Store {
 
     /// The counters as a text for Prometheus.
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {
-        wait(py, || Ok(self.store.metrics().to_prometheus()))
+        wait(py, || Ok(self.store.get()?.metrics().to_prometheus()))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.clone().close()?))
+        wait(py, || Ok(self.store.get()?.clone().close()?))
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {

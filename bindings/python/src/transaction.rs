@@ -3,12 +3,13 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use runstone::{Isolation, Store, TransactionMode, TransactionOptions, Value};
-use runstone_boundary::Result;
 use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::{PagedCursor, SharedTransaction};
+use runstone_boundary::{Code, Result};
 
 use crate::bytes::Buffer;
-use crate::errors::wait;
+use crate::errors::{outcome, wait};
+use crate::held::Held;
 use crate::keyspace::{Keyspace, bounds, write_options};
 use crate::walk::{Range, Shows, Walk};
 
@@ -16,15 +17,14 @@ use crate::walk::{Range, Shows, Walk};
 /// of the block, and rolls back if the block raises.
 #[pyclass(frozen, module = "runstone")]
 pub struct Transaction {
-    inner: SharedTransaction,
-    keyspace: runstone::Keyspace,
+    /// With the keyspace of what names none.
+    held: Held<(SharedTransaction, runstone::Keyspace)>,
     sync: Option<bool>,
 }
 
 impl Transaction {
     pub fn begin(
         store: &Store,
-        keyspace: runstone::Keyspace,
         [serializable, pessimistic]: [bool; 2],
         sync: Option<bool>,
     ) -> Result<Transaction> {
@@ -35,11 +35,17 @@ impl Transaction {
         if pessimistic {
             options.mode = TransactionMode::Pessimistic;
         }
-        Ok(Transaction { inner: SharedTransaction::begin(store, options)?, keyspace, sync })
+        let begun = SharedTransaction::begin(store, options)?;
+        let held = Held::new((begun, store.default_keyspace().clone()));
+        Ok(Transaction { held, sync })
     }
 
-    fn of<'a>(&'a self, keyspace: Option<&'a Keyspace>) -> &'a runstone::Keyspace {
-        keyspace.map_or(&self.keyspace, |keyspace| &keyspace.inner)
+    fn inner(&self) -> Result<&SharedTransaction> {
+        Ok(&self.held.get()?.0)
+    }
+
+    fn of<'a>(&'a self, keyspace: Option<&'a Keyspace>) -> Result<&'a runstone::Keyspace> {
+        keyspace.map_or_else(|| Ok(&self.held.get()?.1), Keyspace::inner)
     }
 
     fn walk(
@@ -50,8 +56,10 @@ impl Transaction {
         shows: Shows,
         reverse: bool,
     ) -> PyResult<Walk> {
-        let keyspace = self.of(keyspace).clone();
-        let cursor = wait(py, || PagedCursor::new(self.inner.clone(), keyspace, range.options()?))?;
+        let cursor = wait(py, || {
+            let keyspace = self.of(keyspace)?.clone();
+            PagedCursor::new(self.inner()?.clone(), keyspace, range.options()?)
+        })?;
         Ok(Walk::new(AnyCursor::Transaction(cursor), shows, reverse))
     }
 }
@@ -74,8 +82,8 @@ impl Transaction {
         default: Option<Bound<'py, PyAny>>,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let keyspace = self.of(keyspace);
-        let found = wait(py, || self.inner.read(|inner| Ok(inner.get(keyspace, &key)?)))?;
+        let keyspace = outcome(self.of(keyspace))?;
+        let found = wait(py, || self.inner()?.read(|inner| Ok(inner.get(keyspace, &key)?)))?;
         Ok(shown(py, found, default))
     }
 
@@ -87,8 +95,8 @@ impl Transaction {
         default: Option<Bound<'py, PyAny>>,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let keyspace = self.of(keyspace);
-        let found = wait(py, || self.inner.write(|inner| inner.get_for_update(keyspace, &key)))?;
+        let keyspace = outcome(self.of(keyspace))?;
+        let found = wait(py, || self.inner()?.write(|inner| inner.get_for_update(keyspace, &key)))?;
         Ok(shown(py, found, default))
     }
 
@@ -100,8 +108,8 @@ impl Transaction {
         value: Buffer,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<()> {
-        let keyspace = self.of(keyspace);
-        wait(py, || self.inner.write(|inner| inner.put(keyspace, &key, &value)))
+        let keyspace = outcome(self.of(keyspace))?;
+        wait(py, || self.inner()?.write(|inner| inner.put(keyspace, &key, &value)))
     }
 
     fn __setitem__(&self, py: Python<'_>, key: Buffer, value: Buffer) -> PyResult<()> {
@@ -110,8 +118,8 @@ impl Transaction {
 
     #[pyo3(signature = (key, *, keyspace=None))]
     fn delete(&self, py: Python<'_>, key: Buffer, keyspace: Option<&Keyspace>) -> PyResult<()> {
-        let keyspace = self.of(keyspace);
-        wait(py, || self.inner.write(|inner| inner.delete(keyspace, &key)))
+        let keyspace = outcome(self.of(keyspace))?;
+        wait(py, || self.inner()?.write(|inner| inner.delete(keyspace, &key)))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
@@ -126,8 +134,8 @@ impl Transaction {
         operand: Buffer,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<()> {
-        let keyspace = self.of(keyspace);
-        wait(py, || self.inner.write(|inner| inner.merge(keyspace, &key, &operand)))
+        let keyspace = outcome(self.of(keyspace))?;
+        wait(py, || self.inner()?.write(|inner| inner.merge(keyspace, &key, &operand)))
     }
 
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, keyspace=None))]
@@ -139,10 +147,10 @@ impl Transaction {
         prefix: Option<Buffer>,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<()> {
-        let keyspace = self.of(keyspace);
+        let keyspace = outcome(self.of(keyspace))?;
         wait(py, || {
             let range = bounds(start, stop, prefix)?;
-            self.inner.write(|inner| inner.delete_range::<Vec<u8>>(keyspace, range))
+            self.inner()?.write(|inner| inner.delete_range::<Vec<u8>>(keyspace, range))
         })
     }
 
@@ -176,7 +184,7 @@ impl Transaction {
 
     fn set_savepoint(&self, py: Python<'_>) -> PyResult<()> {
         wait(py, || {
-            self.inner.write(|inner| {
+            self.inner()?.write(|inner| {
                 inner.set_savepoint();
                 Ok(())
             })
@@ -184,15 +192,15 @@ impl Transaction {
     }
 
     fn rollback_to_savepoint(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || self.inner.write(runstone::Transaction::rollback_to_savepoint))
+        wait(py, || self.inner()?.write(runstone::Transaction::rollback_to_savepoint))
     }
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || self.inner.commit(write_options(self.sync)))
+        wait(py, || self.inner()?.commit(write_options(self.sync)))
     }
 
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || self.inner.rollback())
+        wait(py, || self.inner()?.rollback())
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -207,7 +215,8 @@ impl Transaction {
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         // The block may have ended it itself.
-        if self.inner.read(|_| Ok(())).is_err() {
+        let state = self.inner().and_then(|inner| inner.read(|_| Ok(())));
+        if state.is_err_and(|failure| failure.code == Code::Closed) {
             return Ok(());
         }
         if kind.is_none() { self.commit(py) } else { self.rollback(py) }

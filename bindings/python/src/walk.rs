@@ -1,15 +1,17 @@
 //! Iterators, and cursors that move both ways.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use runstone::ReadOptions;
+use runstone_boundary::alone::Alone;
 use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::Move;
 use runstone_boundary::{Code, Failure, Result};
 
 use crate::bytes::Buffer;
 use crate::errors::{closed, outcome, wait};
+use crate::held::Held;
 
 /// An iterator reads this many entries first, and half as many again each time after, up to the
 /// most. So what it read for nothing when its user stops is less than half of what was used, and a
@@ -131,7 +133,7 @@ impl Steps {
 /// An iterator over keys, values or both.
 #[pyclass(frozen, module = "runstone")]
 pub struct Walk {
-    steps: Mutex<Steps>,
+    steps: Held<Alone<Steps>>,
     shows: Shows,
     step: Move<'static>,
 }
@@ -144,15 +146,11 @@ impl Walk {
         };
         let (place, page) = (Some(place), Page::default());
         let steps = Steps { place, page, size: FIRST_PAGE, onward: Some(start) };
-        Walk { steps: Mutex::new(steps), shows, step }
+        Walk { steps: Held::new(Alone::new(steps)), shows, step }
     }
 
-    fn lock(&self) -> PyResult<MutexGuard<'_, Steps>> {
-        outcome(
-            self.steps
-                .try_lock()
-                .ok_or_else(|| Failure::new(Code::Busy, "another thread is using the iterator")),
-        )
+    fn lock(&self) -> Result<MutexGuard<'_, Steps>> {
+        self.steps.get()?.lock()
     }
 }
 
@@ -163,7 +161,7 @@ impl Walk {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut steps = self.lock()?;
+        let mut steps = outcome(self.lock())?;
         if steps.page.is_spent() {
             let steps = &mut *steps;
             wait(py, move || steps.fill(steps.onward, self.step, self.shows))?;
@@ -180,9 +178,8 @@ impl Walk {
 
     /// Goes on at the first key that is not less, or backwards at the last that is not greater.
     fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
-        let mut steps = self.lock()?;
-        let steps = &mut *steps;
-        wait(py, move || {
+        wait(py, || {
+            let mut steps = self.lock()?;
             steps.size = FIRST_PAGE;
             let to = match self.step {
                 Move::Previous => Move::SeekForPrevious(&key),
@@ -192,11 +189,16 @@ impl Walk {
         })
     }
 
-    fn close(&self) -> PyResult<()> {
-        let mut steps = self.lock()?;
-        steps.place = None;
-        steps.page.clear();
-        Ok(())
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.steps.is_foreign() {
+            return Ok(());
+        }
+        wait(py, || {
+            let mut steps = self.lock()?;
+            steps.place = None;
+            steps.page.clear();
+            Ok(())
+        })
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -204,24 +206,23 @@ impl Walk {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close()
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
     }
 }
 
 /// A place in a keyspace that moves both ways.
 #[pyclass(frozen, module = "runstone")]
-pub struct Cursor(Mutex<Option<AnyCursor>>);
+pub struct Cursor(Held<Alone<Option<AnyCursor>>>);
 
 impl Cursor {
     pub fn new(place: AnyCursor) -> Cursor {
-        Cursor(Mutex::new(Some(place)))
+        Cursor(Held::new(Alone::new(Some(place))))
     }
 
     /// Never waits: who has the lock may wait for the interpreter.
     fn lock(&self) -> Result<MutexGuard<'_, Option<AnyCursor>>> {
-        let what = "another thread is using the cursor";
-        self.0.try_lock().ok_or_else(|| Failure::new(Code::Busy, what))
+        self.0.get()?.lock()
     }
 
     fn go(&self, py: Python<'_>, to: Move<'_>) -> PyResult<bool> {
@@ -281,9 +282,14 @@ impl Cursor {
         self.show(|_, value| PyBytes::new(py, value))
     }
 
-    fn close(&self) -> PyResult<()> {
-        *outcome(self.lock())? = None;
-        Ok(())
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.0.is_foreign() {
+            return Ok(());
+        }
+        wait(py, || {
+            *self.lock()? = None;
+            Ok(())
+        })
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -291,7 +297,7 @@ impl Cursor {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.close()
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
     }
 }

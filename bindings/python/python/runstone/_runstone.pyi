@@ -180,7 +180,9 @@ class Keyspace:
         *,
         prefix: Optional[Buffer] = None,
         snapshot: Optional[Snapshot] = None,
-    ) -> Cursor: ...
+        fill_cache: bool = True,
+    ) -> Cursor:
+        """A place in the keyspace. Without `fill_cache` what it reads stays out of the cache."""
     @overload
     def pop(self, key: Buffer) -> bytes: ...
     @overload
@@ -273,7 +275,10 @@ class Store(_Closing, Keyspace):
     def keyspace(
         self, name: str, options: Optional[str] = None, *, create: bool = True
     ) -> Keyspace:
-        """A keyspace, which is made if it does not exist. `options` is TOML: see `to_toml`."""
+        """A keyspace, which is made if it does not exist and `create` is true.
+
+        `options` is TOML (see `to_toml`), and replaces those of an existing keyspace.
+        """
     def drop_keyspace(self, name: str) -> None: ...
     def keyspaces(self) -> List[str]: ...
     def write_batch(self, *, sync: Optional[bool] = None) -> WriteBatch: ...

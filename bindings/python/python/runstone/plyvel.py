@@ -1,7 +1,8 @@
 """Plyvel's names over Runstone: ``from runstone import plyvel`` in place of ``import plyvel``.
 
 Databases are stores of Runstone; those of LevelDB are imported with ``runstone import``. Only the
-order of bytes is there, so a comparator is refused. Filters and caches are Runstone's own.
+order of bytes is there, so a comparator is refused. Filters and caches are Runstone's own: what is
+read is always checked, and `fill_cache` is for iterators.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class _Iterator(_Closing):
         self,
         source: _Reader,
         *,
+        fill_cache: bool,
         reverse: bool = False,
         start: Optional[bytes] = None,
         stop: Optional[bytes] = None,
@@ -75,10 +77,10 @@ class _Iterator(_Closing):
         if high is not None and high < low:
             # LevelDB shows nothing of a range that ends before it starts.
             high = low
-        self._strip = len(whole)
+        self._prefix, self._strip = whole, len(whole)
         self._reverse, self._key, self._value = reverse, include_key, include_value
         self._cursor: Cursor = source._db.cursor(
-            low, high, snapshot=source._snapshot
+            low, high, snapshot=source._snapshot, fill_cache=fill_cache
         )
         # Between two entries: the cursor is on the one in front of it, in the direction `_up`.
         self._up: Optional[bool] = None
@@ -89,7 +91,9 @@ class _Iterator(_Closing):
         key = key[self._strip :]
         if self._key and self._value:
             return key, value
-        return key if self._key else value
+        if self._key:
+            return key
+        return value if self._value else None
 
     def _step(self, up: bool) -> _Item:
         cursor = self._cursor
@@ -132,7 +136,7 @@ class _Iterator(_Closing):
 
     def seek(self, target: bytes) -> None:
         """The next step forwards gives the first key that is not less."""
-        low = self._cursor.seek(target)
+        low = self._cursor.seek(self._prefix + target)
         # As if it had come down to this entry: a step up gives it, one down the entry before.
         self._up = False if low else True
 
@@ -143,8 +147,10 @@ class _Iterator(_Closing):
 class _RawIterator(_Closing):
     """LevelDB's own iterator."""
 
-    def __init__(self, source: _Reader) -> None:
-        self._cursor = source._db.cursor(prefix=source._prefix, snapshot=source._snapshot)
+    def __init__(self, source: _Reader, fill_cache: bool) -> None:
+        self._cursor = source._db.cursor(
+            prefix=source._prefix, snapshot=source._snapshot, fill_cache=fill_cache
+        )
         self._strip, self._prefix = len(source._prefix), source._prefix
 
     def valid(self) -> bool:
@@ -207,12 +213,12 @@ class _Reader:
 
     def iterator(self, *, verify_checksums: bool = False, fill_cache: bool = True,
                  **bounds: Any) -> _Iterator:
-        return _Iterator(self, **bounds)
+        return _Iterator(self, fill_cache=fill_cache, **bounds)
 
     def raw_iterator(
         self, *, verify_checksums: bool = False, fill_cache: bool = True
     ) -> _RawIterator:
-        return _RawIterator(self)
+        return _RawIterator(self, fill_cache)
 
     def __iter__(self) -> Iterator[_Item]:
         return self.iterator()

@@ -1,0 +1,183 @@
+"""How objects end: by the last reference to them, in a merge operator, and in a fork."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OPEN = """
+import gc, os, runstone, signal, sys, threading, time
+def join(key, base, operands):
+    return b"".join(([] if base is None else [base]) + operands)[-100:]
+def open_store(merge=join):
+    # Another thread may end the store a moment later.
+    for late in range(400):
+        try:
+            return runstone.open(
+                sys.argv[1],
+                merge_operators={"join": merge},
+                keyspace={"merge_operator": "join", "write_buffer_bytes": "64K"},
+            )
+        except runstone.InUse:
+            time.sleep(0.05)
+    sys.exit("the store is still open")
+def fill(db, count=20_000):
+    for at in range(count):
+        db.merge(b"%d" % (at % 100), b"x")
+"""
+
+# What holds the last reference to a store whose threads wait for Python.
+LAST = {
+    "store": "last = db",
+    "keyspace": "last = db.keyspace('default')",
+    "batch": "last = db.write_batch()",
+    "transaction": "last = (db, db.transaction(pessimistic=True)); last[1].put(b'0', b'v')",
+    "walk": "last = (db, db.items(), db.cursor(), db.snapshot()); next(last[1])",
+    "cycle": "last = [db]; last.append(last)",
+    "thread": "last = threading.Thread(target=lambda kept: time.sleep(0.01), args=(db,))\n"
+    "    last.start()",
+}
+
+
+def run(program: str, path: Path) -> None:
+    """A program that hangs is ended."""
+    command = [sys.executable, "-W", "ignore", "-c", OPEN + program, str(path)]
+    subprocess.run(command, check=True, timeout=120)
+
+
+@pytest.mark.parametrize("last", LAST)
+def test_the_last_reference_closes_the_store(tmp_path: Path, last: str) -> None:
+    """A program forgot to close a store with a merge operator in Python. The end of its last object
+    waited for a compaction, with Python's lock, and the compaction waited for that lock to run the
+    operator. The lock is let go now while anything ends."""
+    program = f"""
+for round in range(10):
+    db = open_store()
+    fill(db)
+    {LAST[last]}
+    del db
+    last = None
+    gc.collect()
+db = open_store()
+assert len(db) == 100
+db.close()
+"""
+    run(program, tmp_path / "db")
+
+
+def test_a_merge_operator_may_drop_its_store(tmp_path: Path) -> None:
+    """The last reference goes in the thread that runs the operator, such as by a collection of
+    garbage. The job waited for its own end; another thread ends the store now."""
+    program = """
+kept, lost = [], threading.Event()
+def merge(key, base, operands):
+    if kept and threading.current_thread() is not threading.main_thread():
+        kept.clear()
+        lost.set()
+    return join(key, base, operands)
+for round in range(100):
+    db = open_store(merge)
+    fill(db)
+    kept.append(db)
+    del db
+    lost.wait(0.1)
+    kept.clear()
+    if lost.is_set():
+        break
+else:
+    sys.exit("no compaction ran the operator")
+open_store().close()
+"""
+    run(program, tmp_path / "db")
+
+
+def test_forks_while_threads_are_busy(tmp_path: Path) -> None:
+    """A fork inherits locks that other threads held, without those threads. Its calls hung, and so
+    did the ends of what it had inherited; others changed what the parent had open. All calls are
+    refused now, and what ends is only forgotten."""
+    program = """
+db = open_store()
+db.update((b"k%04d" % at, b"v" * 100) for at in range(1000))
+shared = (db.items(), db.cursor(), db.write_batch(), db.transaction(), db.snapshot())
+is_over = threading.Event()
+
+def busy(number):
+    while not is_over.is_set():
+        fill(db, 20)
+        with db.snapshot() as snapshot, db.cursor(snapshot=snapshot) as cursor:
+            cursor.last()
+            db.get(b"k0001", snapshot=snapshot)
+        with db.transaction(pessimistic=True) as transaction:
+            transaction.put(b"own %d" % number, b"v")
+        list(db.keys(prefix=b"k00"))
+        for work in (
+            lambda: shared[0].seek(b"k"),
+            lambda: shared[1].first(),
+            lambda: shared[2].put(b"k", b"v"),
+            lambda: shared[2].clear(),
+            lambda: shared[3].get(b"k0001"),
+        ):
+            try:
+                work()
+            except runstone.Busy:
+                pass
+
+def child(number, objects):
+    walk, cursor, batch, transaction, snapshot, part, view = objects
+    for call in (
+        lambda: db[b"k"], lambda: db.put(b"k", b"v", ttl=1.0), lambda: db.snapshot(),
+        lambda: db.get(b"k", snapshot=snapshot), lambda: db.items(), lambda: db.keyspaces(),
+        lambda: db.keyspace("more"), lambda: db.write_batch(), lambda: db.transaction(),
+        lambda: db.metrics(), lambda: db.flush(), lambda: db.sync(), lambda: len(db),
+        lambda: next(walk), lambda: walk.seek(b"k"), lambda: cursor.first(), lambda: cursor.key,
+        lambda: batch.put(b"k", b"v"), lambda: batch.write(), lambda: transaction.get(b"k"),
+        lambda: transaction.commit(), lambda: transaction.rollback(), lambda: part.get(b"k"),
+        lambda: part.update({b"k": b"v"}), lambda: shared[0].seek(b"k"),
+        lambda: shared[1].first(), lambda: shared[3].get(b"k"), lambda: db.close(),
+        lambda: transaction.__exit__(None, None, None),
+    ):
+        try:
+            call()
+        except runstone.OtherProcess:
+            continue
+        print("a call was not refused", call.__code__.co_firstlineno, file=sys.stderr)
+        os._exit(1)
+    assert db.name == part.name == "default" and bytes(view) == b"v" * 5000
+    for closing in (walk, cursor, snapshot, shared[4]):
+        closing.close()
+
+threads = [threading.Thread(target=busy, args=(number,)) for number in range(3)]
+for thread in threads:
+    thread.start()
+db[b"large"] = b"v" * 5000
+for number in range(40):
+    objects = (db.items(), db.cursor(), db.write_batch(), db.transaction(), db.snapshot(),
+               db.keyspace("default"), runstone.get_view(db, b"large"))
+    next(objects[0])
+    objects[2].put(b"batch", b"%d" % number)
+    objects[3].put(b"transaction", b"%d" % number)
+    forked = os.fork()
+    if forked == 0:
+        signal.alarm(60)
+        child(number, objects)
+        # By its finalizers, and as programs end.
+        objects = shared = None
+        if number % 2:
+            del db
+        gc.collect()
+        sys.exit(0)
+    assert os.waitpid(forked, 0)[1] == 0
+    objects[2].write()
+    objects[3].commit()
+    assert db[b"batch"] == db[b"transaction"] == b"%d" % number
+    assert objects[1].first() and next(objects[0])
+    assert db.get(b"k0001", snapshot=objects[4]) == b"v" * 100
+is_over.set()
+for thread in threads:
+    thread.join()
+db.close()
+"""
+    run(program, tmp_path / "db")
