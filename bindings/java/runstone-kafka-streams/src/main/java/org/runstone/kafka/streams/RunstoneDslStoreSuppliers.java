@@ -2,6 +2,7 @@
 
 package org.runstone.kafka.streams;
 
+import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.state.DslKeyValueParams;
 import org.apache.kafka.streams.state.DslSessionParams;
 import org.apache.kafka.streams.state.DslStoreSuppliers;
@@ -34,8 +35,11 @@ public final class RunstoneDslStoreSuppliers implements DslStoreSuppliers {
 
     @Override
     public WindowBytesStoreSupplier windowStore(DslWindowParams params) {
+        boolean emitsOnClose =
+                params.emitStrategy().type() == EmitStrategy.StrategyType.ON_WINDOW_CLOSE;
         return WindowSupplier.of(params.name(), params.retentionPeriod(), params.windowSize(),
-                params.retainDuplicates(), Format.of(params.dslStoreFormat()));
+                        params.retainDuplicates(), Format.of(params.dslStoreFormat()))
+                .emittingOnClose(emitsOnClose);
     }
 
     @Override

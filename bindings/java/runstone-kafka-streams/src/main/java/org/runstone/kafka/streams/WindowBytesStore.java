@@ -81,7 +81,7 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
     }
 
     private Entries ofKey(Bytes key, long from, long to, boolean forward) {
-        long first = Math.max(Math.max(0, from), firstLive());
+        long first = live(from);
         long last = Math.min(to, backing().streamTime());
         if (first > last) {
             return Entries.NONE;
@@ -96,41 +96,50 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> fetch(
             Bytes from, Bytes to, long timeFrom, long timeTo) {
-        return walk(from, to, timeFrom, timeTo, true);
+        return walk(from, to, live(timeFrom), timeTo, true);
     }
 
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> backwardFetch(
             Bytes from, Bytes to, long timeFrom, long timeTo) {
-        return walk(from, to, timeFrom, timeTo, false);
+        return walk(from, to, live(timeFrom), timeTo, false);
     }
 
+    /**
+     * Windows of all keys that began in a stretch of time. Results that are emitted once are read
+     * by it when their windows have closed. Without a grace period that is when they are beyond the
+     * retention, and so they are shown as well where results are emitted in this way.
+     */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
-        return walk(null, null, from, to, true);
+        return walk(null, null, of.emitsOnClose() ? Math.max(0, from) : live(from), to, true);
     }
 
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> backwardFetchAll(long from, long to) {
-        return walk(null, null, from, to, false);
+        return walk(null, null, live(from), to, false);
     }
 
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> all() {
-        return walk(null, null, 0, Long.MAX_VALUE, true);
+        return walk(null, null, live(0), Long.MAX_VALUE, true);
     }
 
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> backwardAll() {
-        return walk(null, null, 0, Long.MAX_VALUE, false);
+        return walk(null, null, live(0), Long.MAX_VALUE, false);
+    }
+
+    /** The first time from {@code from} on that is still kept. */
+    private long live(long from) {
+        return Math.max(Math.max(0, from), firstLive());
     }
 
     private KeyValueIterator<Windowed<Bytes>, byte[]> walk(
-            Bytes from, Bytes to, long timeFrom, long timeTo, boolean forward) {
+            Bytes from, Bytes to, long first, long timeTo, boolean forward) {
         Function<byte[], Windowed<Bytes>> shown = record -> new Windowed<>(
                 RecordKey.key(record, TIMES),
                 Internals.timeWindow(RecordKey.windowStart(record), of.windowSize()));
-        long first = Math.max(Math.max(0, timeFrom), firstLive());
         if (isTurnedRound(from, to) || first > timeTo) {
             return new Walk<>(Entries.NONE, shown);
         }

@@ -14,6 +14,7 @@ class WindowSupplier implements WindowBytesStoreSupplier {
     private final long size;
     private final boolean retainDuplicates;
     private final Format format;
+    private boolean emitsOnClose;
 
     private WindowSupplier(
             String name, long retention, long size, boolean retainDuplicates, Format format) {
@@ -36,6 +37,16 @@ class WindowSupplier implements WindowBytesStoreSupplier {
         return format == Format.HEADERS
                 ? new WithHeaders(name, retentionMs, sizeMs, retainDuplicates)
                 : new WindowSupplier(name, retentionMs, sizeMs, retainDuplicates, format);
+    }
+
+    /** The same for an aggregation that emits the result of a window when that closes. */
+    WindowSupplier emittingOnClose(boolean emits) {
+        emitsOnClose = emits;
+        return this;
+    }
+
+    boolean emitsOnClose() {
+        return emitsOnClose;
     }
 
     /** Kafka Streams takes headers into account where the supplier says so. */
