@@ -43,12 +43,11 @@ extern "system" fn Java_org_runstone_Native_openKeyspace<'l>(
         let store = STORES.get(handle(store))?;
         let name = text(env, &name, "name of the keyspace")?;
         let options = optional_text(env, &options, "options")?;
-        let keyspace = match may_make {
-            false => store.keyspace(&name)?,
-            true => {
-                let options = options.map(|text| options::of_keyspace(&text)).transpose()?;
-                store.open_keyspace(&name, options)?
-            }
+        let options = options.map(|text| options::of_keyspace(&text)).transpose()?;
+        let existing = if may_make { None } else { Some(store.keyspace(&name)?) };
+        let keyspace = match existing {
+            Some(keyspace) if options.is_none() => keyspace,
+            _ => store.open_keyspace(&name, options)?,
         };
         Ok(KEYSPACES.keep(keyspace)?.get() as jlong)
     })
@@ -206,7 +205,7 @@ extern "system" fn Java_org_runstone_Native_deleteRange<'l>(
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let range = bounds(env, &from, &to)?;
         let deleted = match range {
-            (None, None) => keyspace.clear(),
+            (None, None) => keyspace.delete_range_with::<&[u8]>(.., durability(sync)),
             (from, Some(to)) => {
                 keyspace.delete_range_with(from.unwrap_or_default()..to, durability(sync))
             }

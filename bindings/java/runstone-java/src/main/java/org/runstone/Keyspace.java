@@ -50,13 +50,19 @@ public final class Keyspace extends Handle {
      *     as much as fits. Its limit is then set behind what was written; its position stays.
      */
     public int get(ByteBuffer key, ByteBuffer value) {
+        return get(key, value, null);
+    }
+
+    /** Reads the value that a key had at the snapshot into a buffer. Null: now. */
+    public int get(ByteBuffer key, ByteBuffer value, Snapshot snapshot) {
         int room = value.remaining();
+        long moment = Snapshot.of(snapshot);
         int size;
         if (key.isDirect() && value.isDirect() && !value.isReadOnly()) {
-            size = Native.getDirect(handle(), 0, key, key.position(), key.remaining(),
+            size = Native.getDirect(handle(), moment, key, key.position(), key.remaining(),
                     value, value.position(), room);
         } else {
-            byte[] found = get(bytesOf(key));
+            byte[] found = Native.get(handle(), moment, bytesOf(key));
             size = found == null ? -1 : found.length;
             if (found != null) {
                 value.duplicate().put(found, 0, Math.min(room, size));
@@ -104,11 +110,16 @@ public final class Keyspace extends Handle {
 
     /** Stores a value. The buffers' positions stay. Direct buffers cost no copy on the way. */
     public void put(ByteBuffer key, ByteBuffer value) {
+        put(key, value, false);
+    }
+
+    /** Stores a value; with {@code sync} it survives a power loss. */
+    public void put(ByteBuffer key, ByteBuffer value, boolean sync) {
         if (key.isDirect() && value.isDirect()) {
             Native.putDirect(handle(), key, key.position(), key.remaining(),
-                    value, value.position(), value.remaining(), false);
+                    value, value.position(), value.remaining(), sync);
         } else {
-            put(bytesOf(key), bytesOf(value));
+            put(bytesOf(key), bytesOf(value), sync);
         }
     }
 
@@ -124,7 +135,12 @@ public final class Keyspace extends Handle {
 
     /** Removes the keys from {@code from} on and before {@code to}, by one record. Null: no end. */
     public void deleteRange(byte[] from, byte[] to) {
-        Native.deleteRange(handle(), from, to, false);
+        deleteRange(from, to, false);
+    }
+
+    /** Removes the keys of a range; with {@code sync} that survives a power loss. */
+    public void deleteRange(byte[] from, byte[] to, boolean sync) {
+        Native.deleteRange(handle(), from, to, sync);
     }
 
     /** About how many entries a range holds, replaced and deleted ones included. Null: no bound. */
@@ -149,7 +165,12 @@ public final class Keyspace extends Handle {
 
     /** A cursor over the keys of a range as they were at a snapshot. Null: no bound, or now. */
     public Cursor cursor(byte[] from, byte[] to, Snapshot snapshot) {
-        long cursor = Native.cursor(handle(), Snapshot.of(snapshot), from, to, true);
+        return cursor(from, to, snapshot, true);
+    }
+
+    /** The same; without {@code fillCache} what the cursor reads stays out of the cache. */
+    public Cursor cursor(byte[] from, byte[] to, Snapshot snapshot, boolean fillCache) {
+        long cursor = Native.cursor(handle(), Snapshot.of(snapshot), from, to, fillCache);
         return new Cursor(store, cursor);
     }
 
