@@ -54,7 +54,8 @@ impl<T: Send + 'static> Drop for Held<T> {
         if self.is_foreign() {
             std::mem::forget(object);
         } else if is_inside() {
-            thread::spawn(move || drop(object));
+            // Without a thread to spare, it ends here.
+            let _ = thread::Builder::new().spawn(move || drop(object));
         } else {
             // Without Python, at its very end, the object goes with what was to end it.
             Python::try_attach(|py| py.detach(move || drop(object)));
