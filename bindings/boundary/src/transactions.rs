@@ -95,6 +95,8 @@ pub struct PagedCursor {
     is_upward: bool,
     /// The current one; the cursor is on none if it is behind the page.
     at: usize,
+    /// Whether the page ends before an error, which the next move from its end meets again.
+    is_cut: bool,
     /// The writes of the transaction when the page was read.
     writes: u64,
 }
@@ -110,8 +112,16 @@ impl PagedCursor {
         options: ReadOptions,
     ) -> Result<PagedCursor> {
         transaction.read(|inner| Ok(inner.cursor(&keyspace, options.clone()).map(drop)?))?;
-        let page = Vec::new();
-        Ok(PagedCursor { transaction, keyspace, options, page, is_upward: true, at: 0, writes: 0 })
+        Ok(PagedCursor {
+            transaction,
+            keyspace,
+            options,
+            page: Vec::new(),
+            is_upward: true,
+            at: 0,
+            is_cut: false,
+            writes: 0,
+        })
     }
 
     /// The current entry.
@@ -130,20 +140,22 @@ impl PagedCursor {
                 return Ok(());
             }
             let is_fresh = self.writes == state.writes && is_upward == self.is_upward;
-            // What comes behind a full page is not known.
-            if is_fresh && (self.at + 1 < self.page.len() || self.page.len() < PAGE) {
+            // What comes behind a page is not known if it is full or ends before an error.
+            let is_whole = self.page.len() < PAGE && !self.is_cut;
+            if is_fresh && (self.at + 1 < self.page.len() || is_whole) {
                 self.at += 1;
                 return Ok(());
             }
         }
         let key = self.entry().map_or(Vec::new(), |(key, _)| key.to_vec());
         self.page.clear();
-        (self.at, self.is_upward, self.writes) = (0, is_upward, state.writes);
+        (self.at, self.is_upward, self.is_cut, self.writes) = (0, is_upward, false, state.writes);
         let mut cursor = inner.cursor(&self.keyspace, self.options.clone())?;
         position(&mut cursor, to, &key)?;
-        while cursor.valid() && self.page.len() < PAGE {
+        while cursor.valid() && self.page.len() < PAGE && !self.is_cut {
             self.page.push((cursor.key().to_vec(), cursor.pin_value()));
-            if is_upward { cursor.next()? } else { cursor.prev()? }
+            let step = if is_upward { cursor.next() } else { cursor.prev() };
+            self.is_cut = step.is_err();
         }
         Ok(())
     }
@@ -208,6 +220,33 @@ mod tests {
         assert_eq!(shown, all.collect::<Vec<u32>>());
         transaction.rollback().expect("is open");
         assert_eq!(cursor.go(Move::First).expect_err("it has ended").code, Code::Closed);
+    }
+
+    /// A key whose operands cannot be merged, anywhere among the next 64, was an error of the first
+    /// move already, and the cursor then showed an entry all the same. What comes before such a key
+    /// is shown now, and the error comes at its place.
+    #[test]
+    fn an_error_comes_at_its_place() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        let sums =
+            runstone::KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
+        let keyspace = store.open_keyspace("sums", Some(sums)).expect("valid");
+        (0..20).for_each(|at| keyspace.put(key(at), "no number").expect("room"));
+        keyspace.merge(key(10), 1u64.to_le_bytes()).expect("room");
+        let begun = SharedTransaction::begin(&store, TransactionOptions::default()).expect("room");
+        let mut cursor = PagedCursor::new(begun, keyspace, ReadOptions::default()).expect("open");
+        for (begin, step, shown) in
+            [(Move::First, Move::Next, [0u32, 9]), (Move::Last, Move::Previous, [19, 11])]
+        {
+            cursor.go(begin).expect("moves");
+            let count = shown[0].abs_diff(shown[1]);
+            assert_eq!(number(&cursor), Some(shown[0]));
+            (0..count).for_each(|_| cursor.go(step).expect("moves"));
+            assert_eq!(number(&cursor), Some(shown[1]));
+            assert_eq!(cursor.go(step).expect_err("no number").code, Code::MergeFailed);
+            assert_eq!(number(&cursor), None);
+        }
     }
 
     #[test]

@@ -102,6 +102,8 @@ struct Steps {
     size: usize,
     /// What leads to the next page. `None` at the end.
     onward: Option<Move<'static>>,
+    /// What went wrong behind the page; it is raised in place of the next one.
+    failure: Option<Failure>,
 }
 
 impl Steps {
@@ -110,10 +112,20 @@ impl Steps {
     fn fill(&mut self, to: Option<Move<'_>>, step: Move<'static>, shows: Shows) -> Result<()> {
         let place = self.place.as_mut().ok_or_else(|| closed("iterator"))?;
         self.page.clear();
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         let Some(mut to) = to else { return Ok(()) };
         self.onward = Some(step);
         while self.page.ends.len() < self.size && self.page.bytes.len() < MOST_BYTES {
-            place.go(to)?;
+            match place.go(to) {
+                Err(failure) if self.page.ends.is_empty() => return Err(failure),
+                Err(failure) => {
+                    self.failure = Some(failure);
+                    break;
+                }
+                Ok(()) => {}
+            }
             let Some((key, value)) = place.entry() else {
                 self.onward = None;
                 break;
@@ -145,7 +157,7 @@ impl Walk {
             false => (Move::First, Move::Next),
         };
         let (place, page) = (Some(place), Page::default());
-        let steps = Steps { place, page, size: FIRST_PAGE, onward: Some(start) };
+        let steps = Steps { place, page, size: FIRST_PAGE, onward: Some(start), failure: None };
         Walk { steps: Held::new(Alone::new(steps)), shows, step }
     }
 
@@ -180,7 +192,7 @@ impl Walk {
     fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
         wait(py, || {
             let mut steps = self.lock()?;
-            steps.size = FIRST_PAGE;
+            (steps.size, steps.failure) = (FIRST_PAGE, None);
             let to = match self.step {
                 Move::Previous => Move::SeekForPrevious(&key),
                 _ => Move::Seek(&key),

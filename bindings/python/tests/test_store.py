@@ -202,6 +202,26 @@ def test_programs(tmp_path: Path) -> None:
         assert b"a" not in db and db[b"b"] == b"changed" and b"raises" in db
 
 
+def test_an_error_comes_at_its_place(db: runstone.Store) -> None:
+    """A key that cannot be read, anywhere in the next page, was an error before what lies in front
+    of it had been shown, which was then lost or came behind the error."""
+    sums = db.keyspace("sums", runstone.to_toml({"merge_operator": "add-u64"}))
+    keys = [b"%02d" % number for number in range(20)]
+    sums.update((key, b"no number") for key in keys)
+    sums.merge(keys[10], bytes(8))
+    transaction = db.transaction()
+    for reverse in (False, True):
+        for walk in (
+            sums.items(reverse=reverse),
+            transaction.items(reverse=reverse, keyspace=sums),
+        ):
+            shown = []
+            with pytest.raises(runstone.MergeFailed):
+                for key, _ in walk:
+                    shown.append(key)
+            assert shown == (keys[:10:-1] if reverse else keys[:10])
+
+
 def test_options(tmp_path: Path) -> None:
     with runstone.open(tmp_path / "db", memory_budget_bytes="256M", durability="sync") as db:
         db.keyspace("counters", runstone.to_toml({"merge_operator": "add-u64"}))

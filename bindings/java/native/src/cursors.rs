@@ -44,6 +44,8 @@ struct Walk {
     cursor: Cursor,
     is_forward: bool,
     page: Vec<u8>,
+    /// What went wrong behind the page; it is told in place of the next one.
+    failure: Option<Failure>,
 }
 
 #[unsafe(no_mangle)]
@@ -63,7 +65,7 @@ extern "system" fn Java_org_runstone_Native_cursor<'l>(
             options = options.at(&snapshot);
         }
         let cursor = KEYSPACES.get(handle(keyspace))?.cursor(options.fill_cache(fill_cache))?;
-        let walk = Walk { cursor, is_forward: true, page: Vec::new() };
+        let walk = Walk { cursor, is_forward: true, page: Vec::new(), failure: None };
         Ok(CURSORS.keep(Mutex::new(walk))?.get() as jlong)
     })
 }
@@ -109,6 +111,8 @@ extern "system" fn Java_org_runstone_Native_fetch<'l>(
 
 impl Walk {
     fn start(&mut self, start: jint, key: &[u8]) -> Result<()> {
+        let failure = self.failure.take().filter(|_| start == ON);
+        failure.map_or(Ok(()), Err)?;
         let Walk { cursor, is_forward, .. } = self;
         if start != ON {
             *is_forward = matches!(start, FIRST | SEEK | AFTER);
@@ -146,7 +150,10 @@ impl Walk {
             self.page.extend_from_slice(&(value.len() as u32).to_le_bytes());
             self.page.extend_from_slice(key);
             self.page.extend_from_slice(value);
-            self.step()?;
+            if let Err(failure) = self.step() {
+                self.failure = Some(failure);
+                return Ok(jlong::from(size(self.page.len())?));
+            }
         }
         Ok(jlong::from(size(self.page.len())?) | IS_LAST)
     }

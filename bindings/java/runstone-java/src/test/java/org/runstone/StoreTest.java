@@ -69,6 +69,42 @@ class StoreTest {
         assertEquals(List.of("a=1", "b="), forward(keyspace.cursor()));
     }
 
+    /**
+     * A key that cannot be read, anywhere in the next page, was an error before what lies in front
+     * of it had been shown.
+     */
+    @Test
+    void anErrorComesAtItsPlace() {
+        Keyspace sums = store.openKeyspace("sums", "merge_operator = 'add-u64'");
+        for (int number = 10; number < 30; number++) {
+            sums.put(bytes("" + number), bytes("no number"));
+        }
+        store.write(new WriteBatch().merge(sums, bytes("20"), new byte[8]));
+        for (boolean up : new boolean[] {true, false}) {
+            List<String> seen = new ArrayList<>();
+            try (Cursor cursor = sums.cursor()) {
+                assertThrows(RunstoneException.class, () -> {
+                    if (up) {
+                        cursor.seekToFirst();
+                    } else {
+                        cursor.seekToLast();
+                    }
+                    while (cursor.isValid()) {
+                        seen.add(text(cursor.key()));
+                        if (up) {
+                            cursor.next();
+                        } else {
+                            cursor.prev();
+                        }
+                    }
+                });
+                assertFalse(cursor.isValid());
+            }
+            assertEquals(up ? 10 : 9, seen.size());
+            assertEquals(up ? "19" : "21", seen.get(seen.size() - 1));
+        }
+    }
+
     @Test
     void buffersWorkDirectAndOnTheHeap() {
         for (boolean direct : new boolean[] {true, false}) {
