@@ -144,6 +144,8 @@ impl Chain<'_> {
 
 impl Reader {
     /// Applies the operands that a reader at `seq` and `now_ms` sees of a key. O(operands) steps.
+    /// Not inlined, so that gets without operands stay small.
+    #[inline(never)]
     pub(super) fn fold(
         &self,
         keyspace: &KeyspaceCore,

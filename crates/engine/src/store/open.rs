@@ -15,8 +15,8 @@
 //! then opens out of space (P9), so that somebody can delete or drop what takes it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
@@ -36,6 +36,7 @@ use crate::catalog::{Catalog, ManifestState};
 use crate::jobs::runner;
 use crate::log::number_in;
 use crate::memtable::arena::ChunkPool;
+use crate::schedule::CORES;
 use crate::store::engine::Engine;
 use crate::store::recovery::{recover, recover_in_memory};
 use crate::table::handle::{DiskUse, TableContext};
@@ -73,6 +74,8 @@ pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
 
 pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
     options.check()?;
+    // Counted now: a fork that came while a thread counted them would wait for that thread.
+    LazyLock::force(&CORES);
     let storage: Arc<dyn Storage> =
         Arc::new(SharedDirectory::new(storage, options.open_file_limit()));
     let current = find_store(&*storage, &options)?;
