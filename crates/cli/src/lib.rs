@@ -15,6 +15,7 @@ mod files;
 mod interrupt;
 mod keyspaces;
 mod layout;
+mod lost_log;
 #[cfg(not(feature = "devices"))]
 mod no_devices;
 mod on_flash;

@@ -11,6 +11,7 @@ use crate::devices::Url;
 use crate::failure::{Exit, Failure, Result};
 use crate::files::FileStore;
 use crate::keyspaces::{self, Wish, refuse_reserved};
+use crate::lost_log;
 use crate::opened::{Figures, Opened};
 
 /// Log segments of a command that writes little. It needs no larger ones, and a disk that is nearly
@@ -48,13 +49,18 @@ impl Location {
 
     /// Opens what exists, of either kind, for reading.
     pub fn to_read(&self, keyspace: &str) -> Result<Box<dyn Opened>> {
-        self.existing(keyspace, reading())
+        self.existing(keyspace, || self.open(reading()))
+    }
+
+    /// The same for a command that reports by itself what the open did not use.
+    pub fn to_verify(&self) -> Result<Box<dyn Opened>> {
+        self.existing(DEFAULT_KEYSPACE, || self.look())
     }
 
     /// Opens what exists, of either kind; the options are for a store of files.
     pub fn to_change(&self, keyspace: &str, options: Options) -> Result<Box<dyn Opened>> {
         refuse_reserved(keyspace)?;
-        self.existing(keyspace, Options { create_if_missing: false, ..options })
+        self.existing(keyspace, || self.open(Options { create_if_missing: false, ..options }))
     }
 
     /// Opens or makes a store of either kind; `base` is for a store of files without options.
@@ -95,11 +101,15 @@ impl Location {
         Ok(Some(opened))
     }
 
-    fn existing(&self, name: &str, options: Options) -> Result<Box<dyn Opened>> {
+    fn existing(
+        &self,
+        name: &str,
+        open: impl FnOnce() -> Result<Store>,
+    ) -> Result<Box<dyn Opened>> {
         if let Some(device) = self.device(name, false, false)? {
             return Ok(device);
         }
-        let store = self.open(options)?;
+        let store = open()?;
         let keyspace = keyspaces::find(&store, name)?;
         Ok(Box::new(FileStore { store, keyspace, path: self.path.clone() }))
     }
@@ -112,7 +122,14 @@ impl Location {
     /// Opens the store of files there.
     pub fn open(&self, options: Options) -> Result<Store> {
         let may_make = options.create_if_missing && !options.read_only;
-        self.try_open(options).map_err(|error| self.explain(error, may_make))
+        let opened = self.try_open(lost_log::telling(options));
+        opened.map_err(|error| self.explain(error, may_make))
+    }
+
+    /// The same for reading, without a word of what the open did not use: this is told by the open
+    /// that follows, or by the caller.
+    pub fn look(&self) -> Result<Store> {
+        self.try_open(reading()).map_err(|error| self.explain(error, false))
     }
 
     /// What the flash below the files wrote, if they are on a device that was opened.
@@ -173,7 +190,7 @@ impl Location {
         if let Some(bytes) = make.memory_budget {
             options.memory_budget_bytes = bytes;
         }
-        match self.try_open(options.clone()) {
+        match self.try_open(lost_log::telling(options.clone())) {
             Ok(store) => {
                 let found = keyspaces::open_or_make(&store, keyspace, &wish);
                 let found = found.map_err(|failure| match failure.place {

@@ -216,8 +216,7 @@ impl Args {
         let mut options = match opening::given_options(&self.make)? {
             Some(given) => given,
             None if self.use_existing => {
-                let stored = Options { read_only: true, ..Options::default() };
-                let store = location.open(stored)?;
+                let store = location.look()?;
                 KeyspaceOptions::clone(&store.default_keyspace().options())
             }
             None => KeyspaceOptions::default(),

@@ -7,6 +7,7 @@ use runstone::{DEFAULT_KEYSPACE, Error};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::lost_log;
 use crate::opened::Figures;
 use crate::opening::Location;
 use crate::output::{Output, size};
@@ -71,12 +72,19 @@ fn list(store: &Path, storage: &dyn Storage, output: &Output) -> Result<Exit> {
         return Err(Failure::from(error).hint("check the path"));
     }
     if output.is_json {
-        let files = files.iter().map(|file| json!({ "name": file.name, "bytes": file.len_bytes }));
+        let files = files.iter().map(|file| {
+            let is_lost = lost_log::is_kept(&file.name);
+            json!({ "name": file.name, "bytes": file.len_bytes, "is_lost": is_lost })
+        });
         output.json(&json!({ "files": files.collect::<Vec<_>>() }))?;
         return Ok(Exit::Ok);
     }
     for file in files {
-        output.line(format!("{:>8}  {}", size(file.len_bytes), file.name))?;
+        let what = match lost_log::is_kept(&file.name) {
+            true => "  (of a lost end of the log; not used)",
+            false => "",
+        };
+        output.line(format!("{:>8}  {}{what}", size(file.len_bytes), file.name))?;
     }
     Ok(Exit::Ok)
 }

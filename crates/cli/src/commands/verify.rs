@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use runstone::DEFAULT_KEYSPACE;
-
 use crate::failure::{Exit, Result};
 use crate::files;
 use crate::opening::Location;
@@ -19,7 +17,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let location = Location::of(&self.store)?;
-        let found = match location.to_read(DEFAULT_KEYSPACE) {
+        let found = match location.to_verify() {
             Ok(opened) => opened.verify()?,
             Err(failure) if failure.exit == Exit::Damaged => match location.files()? {
                 Some(storage) => files::verify::look(&self.store, &*storage, &failure)?,

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::layout::plural;
+use crate::lost_log;
 use crate::opened::{Figures, Verified};
 use crate::output::amount;
 
@@ -21,6 +22,15 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
     for found in damage {
         let path = path.join(&found.file);
         text.push_str(&format!("damaged: {}: {}\n", path.display(), found.what));
+    }
+    if report.lost_records > 0 {
+        let records = plural(report.lost_records, "record");
+        text.push_str(&format!(
+            "not used: {records} of the log, because something before them is gone. An ordinary \
+             power loss looks the same, so it is no damage. An open for writing keeps them as \
+             lost-NNNNNN.wal; `runstone dump {} lost-NNNNNN.wal` reads such a file\n",
+            path.display()
+        ));
     }
     let verdict = match (damage.len(), opens) {
         (0, _) => "no damage".to_string(),
@@ -41,6 +51,7 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
         "tables": report.tables,
         "entries": report.entries,
         "log_entries": report.log_entries,
+        "lost_records": report.lost_records,
         "records": report.records,
         "bytes": report.bytes,
         "damage": damage,
@@ -51,7 +62,10 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
 /// The damage of a store that does not open: what kept it from opening, then what each file says.
 pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Verified> {
     let mut report = VerifyReport::default();
-    for file in storage.list().map_err(Error::from)? {
+    let mut files = storage.list().map_err(Error::from)?;
+    // The store does not need them, and that something is wrong in them is known.
+    files.retain(|file| !lost_log::is_kept(&file.name));
+    for file in files {
         report.tables += u64::from(file.name.ends_with(".table"));
         report.bytes += file.len_bytes;
         match runstone::dump::dump_file(storage, &file.name, false) {

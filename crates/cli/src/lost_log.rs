@@ -1,0 +1,46 @@
+//! The end of a log that an open did not use: who opened the store is told, and what is kept of it
+//! has names of its own.
+
+use std::sync::Arc;
+
+use runstone::{Event, EventListener, Options};
+
+use crate::layout::plural;
+use crate::output::note;
+
+/// The options, with a listener that tells on standard error of such an end.
+pub fn telling(options: Options) -> Options {
+    let teller = Teller { is_read_only: options.read_only };
+    Options { listener: Some(Arc::new(teller)), ..options }
+}
+
+/// Whether a file of a store is kept of such an end. The store does not read it.
+pub fn is_kept(name: &str) -> bool {
+    name.starts_with("lost-") && name.ends_with(".wal")
+}
+
+#[derive(Debug)]
+struct Teller {
+    is_read_only: bool,
+}
+
+impl EventListener for Teller {
+    fn on_event(&self, event: &Event) {
+        let Event::LogEndLost { records, kept } = event else { return };
+        let records = plural(*records, "record");
+        let where_to = match &kept[..] {
+            [] if self.is_read_only => {
+                "; an open for writing keeps them as lost-NNNNNN.wal".to_string()
+            }
+            [] => String::new(),
+            [one] => format!("; kept as {one}, which `runstone dump` reads"),
+            [newest, .., oldest] => {
+                format!("; kept as {oldest} to {newest}, which `runstone dump` reads")
+            }
+        };
+        note(format!(
+            "{records} at the end of the log are not used: something before them is gone, as \
+             after a power loss{where_to}"
+        ));
+    }
+}

@@ -1,0 +1,148 @@
+//! The end of a log behind a gap: it is told, counted and kept, and `dump` reads it.
+
+use std::fs;
+
+use crate::{Place, Ran, files_below};
+
+const ENTRIES: u64 = 2_000;
+
+/// A store that stopped with unsynced writes, of which one bit was flipped early.
+fn torn(place: &Place) {
+    let options = runstone::Options { wal_segment_bytes: 64 << 10, ..Default::default() };
+    let store = runstone::Store::open(place.path("open"), options).expect("a store");
+    for i in 0..ENTRIES {
+        store.put(format!("key{i:05}"), [b'v'; 100]).expect("a put");
+    }
+    fs::create_dir_all(place.path("s")).expect("a directory");
+    for (name, bytes) in files_below(&place.path("open")) {
+        fs::write(place.path("s").join(name), bytes).expect("a copy");
+    }
+    let names = files_below(&place.path("s")).into_keys();
+    let first = names.filter(|name| name.extension().is_some_and(|end| end == "wal")).min();
+    let first = place.path("s").join(first.expect("a log"));
+    let mut bytes = fs::read(&first).expect("a segment");
+    bytes[10_000] ^= 1;
+    fs::write(&first, bytes).expect("a segment");
+}
+
+fn kept(place: &Place) -> Vec<String> {
+    let names = files_below(&place.path("s")).into_keys();
+    let names = names.map(|name| name.to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("lost-")).collect()
+}
+
+/// `verify` printed "no damage" and nothing of 1,900 records that the open had not used. It is no
+/// damage, but it is told.
+#[test]
+fn verify_counts_what_is_not_used() {
+    let place = Place::new();
+    torn(&place);
+    let report = place.json(&["verify", "s"]);
+    let count = place.json(&["count", "s"])["count"].as_u64().expect("a number");
+    // One of them is the damaged one.
+    assert_eq!(report["lost_records"].as_u64(), Some(ENTRIES - 1 - count), "{report}");
+    assert_eq!(report["clean"], true);
+    let ran = place.run(&["verify", "s"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let told = format!("not used: {} records of the log", ENTRIES - 1 - count);
+    assert!(ran.stdout.contains(&told) && ran.stdout.contains("power loss"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("lost-NNNNNN.wal") && ran.stdout.contains("runstone dump"));
+    assert!(ran.stdout.contains("no damage"), "{}", ran.stdout);
+    assert_eq!(ran.stderr, "", "once is enough");
+
+    place.ok(&["put", "sound", "k", "v"]);
+    assert_eq!(place.json(&["verify", "sound"])["lost_records"], 0);
+    assert!(!place.ok(&["verify", "sound"]).contains("not used"));
+}
+
+/// One copy of a header was damaged, and `verify` said nothing of it.
+#[test]
+fn verify_names_a_file_with_one_copy_of_its_header() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v", "--sync"]);
+    let names = files_below(&place.path("s")).into_keys();
+    let log = names.filter(|name| name.extension().is_some_and(|end| end == "wal")).min();
+    let log = log.expect("a log");
+    let path = place.path("s").join(&log);
+    let mut bytes = fs::read(&path).expect("a segment");
+    bytes[20] ^= 1;
+    fs::write(&path, bytes).expect("a segment");
+    let ran = place.run(&["verify", "s"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    let told = format!(
+        "damaged: s/{}: byte 0: one of two copies of the header is damaged\n",
+        log.display()
+    );
+    assert!(ran.stdout.starts_with(&told), "{}", ran.stdout);
+    assert!(ran.stdout.ends_with("1 damaged file\n"), "{}", ran.stdout);
+}
+
+/// An open that lost the end of the log said so only to subscribers of `tracing`, which the command
+/// has none of.
+#[test]
+fn an_open_tells_of_a_lost_end() {
+    let notes = |ran: &Ran| ran.stderr.lines().filter(|line| line.contains("not used")).count();
+    for write in [
+        &["put", "s", "k", "v"][..],
+        &["delete", "s", "k"],
+        &["compact", "s"],
+        &["import", "s", "x.tsv"],
+        &["checkpoint", "s", "copy"],
+        &["shell", "s"],
+        &["bench", "readrandom", "--num", "10", "--use-existing", "--store", "s"],
+        &["put", "s", "k", "v", "--json"],
+    ] {
+        let place = Place::new();
+        torn(&place);
+        place.write("x.tsv", "a\tb\n");
+        for read in [&["get", "s", "key00001"][..], &["scan", "s"], &["shell", "s", "--read-only"]]
+        {
+            let ran = place.run(read);
+            assert_eq!((ran.code, notes(&ran)), (0, 1), "{read:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains("an open for writing keeps them"), "{}", ran.stderr);
+            assert!(!ran.stdout.contains("not used"), "{}", ran.stdout);
+        }
+        assert_eq!(kept(&place), Vec::<String>::new());
+        let ran = place.run(write);
+        assert_eq!((ran.code, notes(&ran)), (0, 1), "{write:?}: {}", ran.stderr);
+        assert!(!ran.stdout.contains("not used"), "{}", ran.stdout);
+        let kept = kept(&place);
+        assert!(ran.stderr.contains(&kept[0]), "{write:?}: {}", ran.stderr);
+        let ran = place.run(&["get", "s", "key00001"]);
+        assert_eq!(ran.stderr, "", "it is told once");
+    }
+}
+
+/// What is kept is listed as such, can be read, and is nothing that `verify` or `stats` count.
+#[test]
+fn dump_reads_what_is_kept() {
+    let place = Place::new();
+    torn(&place);
+    place.ok(&["put", "s", "k", "v"]);
+    let kept = kept(&place);
+    let list = place.ok(&["dump", "s"]);
+    for name in &kept {
+        let line = list.lines().find(|line| line.contains(name.as_str())).expect("it is listed");
+        assert!(line.ends_with("(of a lost end of the log; not used)"), "{line}");
+        place.ok(&["dump", "s", name]);
+    }
+    let files = place.json(&["dump", "s"])["files"].as_array().expect("a list").clone();
+    let lost = files.iter().filter(|file| file["is_lost"] == true).count();
+    assert_eq!(lost, kept.len(), "{files:?}");
+    let last = place.ok(&["dump", "s", kept.last().expect("a file"), "--entries"]);
+    assert!(last.contains("key01999"), "{last}");
+    let report = place.json(&["verify", "s"]);
+    assert_eq!((&report["clean"], &report["lost_records"]), (&true.into(), &0.into()), "{report}");
+    for command in ["stats", "shape"] {
+        let ran = place.run(&[command, "s"]);
+        assert!(ran.code == 0 && !ran.stdout.contains("lost-"), "{}", ran.stdout);
+    }
+
+    // Of a store that does not open, the kept files are no damage: what is wrong in them is known.
+    fs::write(place.path("s").join(&kept[0]), "cut").expect("a file");
+    let files = files_below(&place.path("s"));
+    let manifest = files.keys().find(|name| name.extension().is_some_and(|end| end == "manifest"));
+    fs::write(place.path("s").join(manifest.expect("a manifest")), "gone").expect("a file");
+    let ran = place.run(&["verify", "s"]);
+    assert!(ran.code == 2 && !ran.stdout.contains("lost-"), "{}", ran.stdout);
+}
