@@ -38,8 +38,9 @@ pub const EXIT_CODES: &[(Exit, &str)] = &[
     ),
     (
         Exit::Damaged,
-        "a file of the store, or of a database that is imported, is damaged; an export wrote what \
-         can be read to TARGET.partial",
+        "a file of the store, or of a database that is imported, is damaged, or a value cannot be \
+         made or read; an export wrote what can be read to TARGET.partial, or with --skip-failed \
+         to TARGET if only values are missing",
     ),
     (Exit::Usage, "the command line or an option is wrong"),
     (

@@ -11,6 +11,7 @@ mod dropping;
 mod encoding;
 mod entries;
 mod failure;
+mod failures;
 mod files;
 mod interrupt;
 mod keyspaces;

@@ -105,7 +105,7 @@ pub trait Entries {
     fn delete_range(&self, _range: &Range, _durability: Durability) -> Result<Option<u64>> {
         Ok(None)
     }
-    /// Visits the entries of a range in order; returns how many.
+    /// Visits the keys of a range in order; returns how many.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
     /// The same, but what damage hides is added to `missing`, and the walk goes on behind it.
     fn walk_past_damage(

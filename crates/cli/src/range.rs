@@ -4,10 +4,11 @@ use std::ops::Bound;
 use std::time::UNIX_EPOCH;
 
 use runstone::kv::{Direction, KvStore};
-use runstone::{Expiry, Keyspace, ReadOptions, Snapshot, prefix_successor};
+use runstone::{Cursor, Error, Expiry, Keyspace, ReadOptions, Snapshot, prefix_successor};
 
 use crate::arguments::{Part, Selection};
-use crate::failure::{Failure, Result};
+use crate::encoding::shown;
+use crate::failure::{Exit, Failure, Result};
 use crate::interrupt;
 
 /// An entry that a walk passes.
@@ -18,6 +19,60 @@ pub struct Entry<'a> {
     /// When it expires, in milliseconds since 1970.
     pub expires_ms: Option<u64>,
 }
+
+/// A key whose value could not be made or read. Others can.
+#[derive(Clone, Debug)]
+pub struct Failed<'a> {
+    pub key: &'a [u8],
+    pub error: Error,
+}
+
+impl Failed<'_> {
+    /// Why, without the key.
+    pub fn what(&self) -> String {
+        match &self.error {
+            Error::MergeFailed { operator, what, .. } => {
+                format!("merge operator {operator} failed: {what}")
+            }
+            error => error.to_string(),
+        }
+    }
+
+    /// Whether a file is damaged.
+    pub fn is_damage(&self) -> bool {
+        Failure::from(self.error.clone()).exit == Exit::Damaged
+    }
+}
+
+impl From<Failed<'_>> for Failure {
+    fn from(failed: Failed<'_>) -> Failure {
+        let failure = Failure::from(failed.error.clone());
+        let ends_operands = "`runstone put` or `runstone delete` of the key ends its operands";
+        let hint = failure.hint.unwrap_or_default();
+        let (what, hint, exit) = match &failed.error {
+            Error::MergeFailed { .. } => (failure.what, ends_operands.to_string(), Exit::Damaged),
+            // The operator is not registered.
+            Error::InvalidArgument { .. } => {
+                let hint = "read it by a program that registers the operator";
+                (failure.what, format!("{hint}; {ends_operands}"), Exit::Damaged)
+            }
+            _ => {
+                let key = shown(failed.key);
+                let what = format!("the value of key {key} cannot be read: {}", failure.what);
+                let hint = match failure.exit {
+                    Exit::Damaged => format!("{hint}; `runstone put` writes the key anew"),
+                    // A device that fails is no damage, and may work again.
+                    _ => hint,
+                };
+                (what, hint, failure.exit)
+            }
+        };
+        Failure { what, hint: Some(hint), exit, ..failure }
+    }
+}
+
+/// What a walk comes to.
+pub type Found<'a> = std::result::Result<Entry<'a>, Failed<'a>>;
 
 /// Keys that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +85,8 @@ pub struct Missing {
     pub what: String,
 }
 
-/// Called with each entry; an error ends the walk.
-pub type Visit<'a> = dyn FnMut(Entry<'_>) -> Result<()> + 'a;
+/// Called with each key that a walk comes to; an error ends the walk.
+pub type Visit<'a> = dyn FnMut(Found<'_>) -> Result<()> + 'a;
 
 /// An expiry in milliseconds since 1970; `None` for never.
 pub fn expires_ms(expiry: Expiry) -> Option<u64> {
@@ -40,13 +95,15 @@ pub fn expires_ms(expiry: Expiry) -> Option<u64> {
     Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// Which keys, in which order.
+/// Which keys, in which order, and whether with their values.
 #[derive(Clone, Debug, Default)]
 pub struct Range {
     pub start: Option<Vec<u8>>,
     pub end: Option<Vec<u8>>,
     pub limit: Option<u64>,
     pub reverse: bool,
+    /// Whether a walk may show values as empty. None fails then.
+    pub keys_only: bool,
 }
 
 impl Range {
@@ -111,7 +168,7 @@ impl Range {
             && self.end.as_deref().is_none_or(|end| min < end)
     }
 
-    /// Visits the entries in order; returns how many.
+    /// Visits the keys in order; returns how many.
     pub fn walk(
         &self,
         keyspace: &Keyspace,
@@ -127,26 +184,59 @@ impl Range {
         if let Some(snapshot) = snapshot {
             options = options.at(snapshot);
         }
+        if self.keys_only {
+            options = options.keys_only();
+        }
         let mut cursor = keyspace.cursor(options)?;
         let mut count = 0;
-        match self.reverse {
-            false => cursor.seek_to_first()?,
-            true => cursor.seek_to_last()?,
-        }
-        while cursor.valid() {
+        let mut stepped = match self.reverse {
+            false => cursor.seek_to_first(),
+            true => cursor.seek_to_last(),
+        };
+        loop {
             interrupt::check()?;
-            let (key, value) = (cursor.key(), cursor.value());
-            visit(Entry { key, value, expires_ms: expires_ms(cursor.expiry()?) })?;
+            let ahead = match stepped {
+                Err(error) => Some(self.visit_failed(&mut cursor, error, visit)?),
+                Ok(()) if cursor.valid() => {
+                    let (key, value) = (cursor.key(), cursor.value());
+                    visit(Ok(Entry { key, value, expires_ms: expires_ms(cursor.expiry()?) }))?;
+                    None
+                }
+                Ok(()) => return Ok(count),
+            };
             count += 1;
             if self.limit.is_some_and(|limit| count >= limit) {
-                break;
+                return Ok(count);
             }
-            match self.reverse {
-                false => cursor.next()?,
-                true => cursor.prev()?,
-            }
+            stepped = match ahead {
+                Some(ahead) => ahead,
+                None => self.step(&mut cursor),
+            };
         }
-        Ok(count)
+    }
+
+    fn step(&self, cursor: &mut Cursor) -> runstone::Result<()> {
+        match self.reverse {
+            false => cursor.next(),
+            true => cursor.prev(),
+        }
+    }
+
+    /// Visits the key to which a step came that failed, and returns the outcome of the next one.
+    /// Fails if it came to no key. From none the next step fails again; this tells the empty key.
+    fn visit_failed(
+        &self,
+        cursor: &mut Cursor,
+        error: Error,
+        visit: &mut Visit<'_>,
+    ) -> Result<runstone::Result<()>> {
+        let key = cursor.key().to_vec();
+        let next = self.step(cursor);
+        if key.is_empty() && next.is_err() && cursor.key().is_empty() {
+            return Err(error.into());
+        }
+        visit(Err(Failed { key: &key, error }))?;
+        Ok(next)
     }
 
     /// The same over any store, whose scans have one bound.

@@ -7,12 +7,13 @@ use serde_json::json;
 
 use crate::arguments::Selection;
 use crate::failure::{Exit, Failure, Result};
+use crate::failures::Failures;
 use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::layout::plural;
 use crate::opened::Opened;
 use crate::opening::{self, Location};
 use crate::output::{Output, amount, duration, note, rounded};
-use crate::range::{Entry, Missing, Range};
+use crate::range::{Failed, Found, Missing, Range};
 use crate::transfer::progress::KEYSPACE;
 use crate::transfer::sink::{self, Refused, Sink, Style};
 use crate::transfer::{Format, format_of};
@@ -44,6 +45,10 @@ pub struct Args {
     /// field of jsonl, a column of csv, behind the value in tsv. A directory refuses such entries.
     #[arg(long)]
     drop_expiry: bool,
+    /// Leave out entries whose value cannot be made or read: its merge operator fails or is not
+    /// registered, or it lies apart and is damaged. They are told, and the exit code is 2.
+    #[arg(long)]
+    skip_failed: bool,
     /// Replace what exists.
     #[arg(long)]
     force: bool,
@@ -69,7 +74,7 @@ impl Args {
         let style = Style { format, columns: &self.columns, drop_expiry: self.drop_expiry };
         let mut sink = sink::open(&self.target, style, self.force, store, output)?;
         let started = Instant::now();
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(Failures::new(self.selection.part.encoding, output.is_json));
         let written = self.write(&*entries, &range, &mut *sink, &mut tally, output);
         written.map_err(|failure| match (failure.exit, format) {
             (Exit::Interrupted, Format::Dir) => failure
@@ -89,6 +94,9 @@ impl Args {
         self.report(&tally, &self.others(&*entries), started.elapsed(), output)?;
         if !tally.missing.is_empty() {
             return Err(self.damage(&tally, partial));
+        }
+        if let Some(failure) = tally.failures.failure("left out") {
+            return Err(failure.at(self.target.display()));
         }
         match tally.refusals.total() {
             0 => Ok(Exit::Ok),
@@ -120,9 +128,22 @@ impl Args {
         // Nobody counted the keys of a range.
         let total = entries.estimate().filter(|_| range.is_everything());
         let bar = output.count_bar("export", total);
-        let Tally { records, bytes, refusals, missing } = tally;
-        let mut visit = |entry: Entry<'_>| {
+        let Tally { records, bytes, refusals, failures, missing } = tally;
+        let mut damaged = Vec::new();
+        let mut visit = |found: Found<'_>| {
             bar.inc(1);
+            let entry = match found {
+                Ok(entry) => entry,
+                Err(failed) if self.skip_failed => {
+                    bar.suspend(|| failures.add(&failed));
+                    return Ok(());
+                }
+                Err(failed) if failed.is_damage() => {
+                    damaged.push(missing_of(&failed));
+                    return Ok(());
+                }
+                Err(failed) => return Err(self.failed(failed)),
+            };
             match sink.put(entry)? {
                 Ok(()) => {
                     *records += 1;
@@ -139,8 +160,20 @@ impl Args {
             Ok(())
         };
         entries.walk_past_damage(range, &mut visit, missing)?;
+        missing.append(&mut damaged);
+        missing.sort_by(|one, other| one.from.cmp(&other.from));
         bar.finish_and_clear();
         Ok(())
+    }
+
+    /// What ends an export that is not to leave such keys out.
+    fn failed(&self, failed: Failed<'_>) -> Failure {
+        let failure = Failure::from(failed);
+        let hint = failure.hint.clone().unwrap_or_default();
+        let place = failure.place.clone().unwrap_or(self.store.display().to_string());
+        failure
+            .at(place)
+            .hint(format!("--skip-failed leaves such entries out, and tells them; {hint}"))
     }
 
     /// The keyspaces that are left out. Who names one knows that there are others.
@@ -169,10 +202,13 @@ impl Args {
                 let (from, before) = (show(&missing.from), show(&missing.before));
                 json!({ "from": from, "before": before, "what": missing.what })
             });
+            let (failed, failed_entries) = tally.failures.to_json();
             return output.json(&json!({
                 "records": tally.records,
                 "bytes": tally.bytes,
                 "refused": tally.refusals.total(),
+                "failed": failed,
+                "failed_entries": failed_entries,
                 "missing": missing.collect::<Vec<_>>(),
                 "other_keyspaces": others,
                 "seconds": rounded(took.as_secs_f64()),
@@ -193,14 +229,28 @@ impl Args {
     }
 }
 
+/// A damaged value leaves a gap of one key.
+fn missing_of(failed: &Failed<'_>) -> Missing {
+    let before = [failed.key, &[0]].concat();
+    Missing { from: Some(failed.key.to_vec()), before: Some(before), what: failed.what() }
+}
+
 /// What was written, and what was not.
-#[derive(Default)]
 struct Tally {
     records: u64,
     bytes: u64,
     refusals: Refusals,
+    /// Keys without a value that were to be left out.
+    failures: Failures,
     /// Keys that damage hides.
     missing: Vec<Missing>,
+}
+
+impl Tally {
+    fn new(failures: Failures) -> Tally {
+        let refusals = Refusals::default();
+        Tally { records: 0, bytes: 0, refusals, failures, missing: Vec::new() }
+    }
 }
 
 /// How many entries the format could not hold.

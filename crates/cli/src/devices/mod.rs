@@ -106,7 +106,7 @@ impl Entries for KvSsdStore {
         let mut outcome = Ok(());
         let count = range.walk_while(self, |key, value| {
             let entry = Entry { key, value, expires_ms: None };
-            outcome = interrupt::check().and_then(|()| visit(entry));
+            outcome = interrupt::check().and_then(|()| visit(Ok(entry)));
             outcome.is_ok()
         })?;
         outcome.map(|()| count)

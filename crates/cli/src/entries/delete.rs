@@ -89,11 +89,8 @@ fn delete_keys(entries: &dyn Entries, keys: &[Vec<u8>], durability: Durability) 
 /// Deletes the keys of a range, all or none by one record, however many there are. With a limit, or
 /// in a store without such records, it deletes them in batches: what is deleted when this fails
 /// stays deleted.
-fn delete_range(
-    entries: &dyn Entries,
-    mut range: Range,
-    durability: Durability,
-) -> Result<Deleted> {
+fn delete_range(entries: &dyn Entries, range: Range, durability: Durability) -> Result<Deleted> {
+    let mut range = Range { keys_only: true, ..range };
     if range.is_empty() {
         return Ok(Deleted::Keys(0));
     }
@@ -107,8 +104,8 @@ fn delete_range(
     loop {
         range.limit = Some(left.min(BATCH_KEYS));
         let mut keys = Vec::new();
-        entries.walk(&range, &mut |entry| {
-            keys.push(entry.key.to_vec());
+        entries.walk(&range, &mut |found| {
+            keys.push(found?.key.to_vec());
             Ok(())
         })?;
         let Some(last) = keys.last() else { return Ok(Deleted::Keys(deleted)) };

@@ -1,8 +1,10 @@
 //! Prints entries in key order, one per line, or as one JSON object while it reads. Lines do not
-//! tell when an entry expires: programs take what is behind the tab as the value.
+//! tell when an entry expires: programs take what is behind the tab as the value. A key whose value
+//! cannot be made or read is told on standard error, and the others are shown.
 
 use crate::arguments::Selection;
 use crate::failure::Result;
+use crate::failures::Failures;
 use crate::opened::Entries;
 use crate::output::Output;
 use crate::range::{Entry, Range};
@@ -18,27 +20,52 @@ pub struct Scan {
 }
 
 impl Scan {
+    /// Fails at the end if keys were passed that have no value.
     pub fn run(&self, entries: &dyn Entries, output: &Output) -> Result<()> {
-        let range = Range::of(&self.selection)?;
+        let range = Range { keys_only: self.keys_only, ..Range::of(&self.selection)? };
         let encoding = self.selection.part.encoding;
-        if output.is_json {
-            return self.print_json(&range, entries, output);
+        let mut failures = Failures::new(encoding, output.is_json);
+        match output.is_json {
+            true => self.print_json(&range, entries, &mut failures, output)?,
+            false => {
+                entries.walk(&range, &mut |found| match found {
+                    Ok(Entry { key, .. }) if self.keys_only => output.line(encoding.show(key)),
+                    Ok(Entry { key, value, .. }) => {
+                        output.line(format!("{}\t{}", encoding.show(key), encoding.show(value)))
+                    }
+                    Err(failed) => {
+                        failures.add(&failed);
+                        Ok(())
+                    }
+                })?;
+            }
         }
-        entries.walk(&range, &mut |Entry { key, value, .. }| match self.keys_only {
-            true => output.line(encoding.show(key)),
-            false => output.line(format!("{}\t{}", encoding.show(key), encoding.show(value))),
-        })?;
-        Ok(())
+        failures.failure("not shown").map_or(Ok(()), Err)
     }
 
-    fn print_json(&self, range: &Range, entries: &dyn Entries, output: &Output) -> Result<()> {
+    fn print_json(
+        &self,
+        range: &Range,
+        entries: &dyn Entries,
+        failures: &mut Failures,
+        output: &Output,
+    ) -> Result<()> {
         output.bytes(b"{\"entries\":[")?;
-        let mut separator = "";
-        let count = entries.walk(range, &mut |Entry { key, value, expires_ms }| {
+        let (mut separator, mut count) = ("", 0);
+        entries.walk(range, &mut |found| {
+            let Entry { key, value, expires_ms } = match found {
+                Ok(entry) => entry,
+                Err(failed) => {
+                    failures.add(&failed);
+                    return Ok(());
+                }
+            };
+            count += 1;
             let value = (!self.keys_only).then_some(value);
             let object = self.selection.part.encoding.object(key, value, expires_ms);
             output.bytes(format!("{}{object}", std::mem::replace(&mut separator, ",")).as_bytes())
         })?;
-        output.line(format!("],\"count\":{count}}}"))
+        let (failed, first) = failures.to_json();
+        output.line(format!("],\"count\":{count},\"failed\":{failed},\"failed_entries\":{first}}}"))
     }
 }

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::keyspaces;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::picture::Picture;
-use crate::range::{Missing, Range, Visit};
+use crate::range::{Failed, Missing, Range, Visit};
 use crate::transfer::Record;
 
 /// See the module docs.
@@ -35,10 +35,11 @@ pub struct KeyspaceEntries<'a> {
 
 impl Entries for KeyspaceEntries<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        Ok(match self.snapshot {
-            Some(snapshot) => self.keyspace.get_at(key, snapshot)?,
-            None => self.keyspace.get(key)?,
-        })
+        let found = match self.snapshot {
+            Some(snapshot) => self.keyspace.get_at(key, snapshot),
+            None => self.keyspace.get(key),
+        };
+        found.map_err(|error| Failed { key, error }.into())
     }
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {

@@ -13,8 +13,8 @@ use crate::range::{Missing, Range, Visit};
 /// Most reads of one search by halves.
 const MOST_HALVES: usize = 256;
 
-/// Visits the entries of a range that can be read, and tells of the others. Backwards, it ends at
-/// the first damage.
+/// Visits the keys of a range that can be read, and tells of the others. Backwards, it ends at the
+/// first damage. A key without a value is no gap: it is visited, and the walk goes on behind it.
 pub fn walk(
     keyspace: &Keyspace,
     snapshot: Option<&Snapshot>,
@@ -26,18 +26,18 @@ pub fn walk(
     let mut count = 0;
     loop {
         let mut last: Option<Vec<u8>> = None;
-        let mut visited = 0;
-        let walked = left.walk(keyspace, snapshot, &mut |entry| {
-            visit(entry)?;
+        let (mut visited, mut has_ended) = (0, false);
+        let walked = left.walk(keyspace, snapshot, &mut |found| {
             visited += 1;
-            last.get_or_insert_default().clear();
-            last.get_or_insert_default().extend_from_slice(entry.key);
-            Ok(())
+            let last = last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(found.as_ref().map_or_else(|failed| failed.key, |e| e.key));
+            visit(found).inspect_err(|_| has_ended = true)
         });
         count += visited;
         let failure = match walked {
             Ok(_) => return Ok(count),
-            Err(failure) if failure.exit == Exit::Damaged => failure,
+            Err(failure) if failure.exit == Exit::Damaged && !has_ended => failure,
             Err(failure) => return Err(failure),
         };
         let what = failure.what;
@@ -125,7 +125,7 @@ impl Search<'_> {
     fn read(&self, from: &[u8]) -> Result<Found> {
         interrupt::check()?;
         let mut options =
-            ReadOptions::default().with_bounds(Some(from), self.end).fill_cache(false);
+            ReadOptions::default().with_bounds(Some(from), self.end).fill_cache(false).keys_only();
         if let Some(snapshot) = self.snapshot {
             options = options.at(snapshot);
         }

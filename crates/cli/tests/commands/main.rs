@@ -13,6 +13,7 @@ mod resumed;
 mod salvage;
 mod terminal;
 mod transfer;
+mod unreadable;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

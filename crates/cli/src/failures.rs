@@ -1,0 +1,57 @@
+//! Keys without a value that a walk told and passed: how many, and the first with their reasons.
+
+use serde_json::{Value, json};
+
+use crate::arguments::Encoding;
+use crate::failure::{Exit, Failure};
+use crate::output::note;
+use crate::range::Failed;
+
+/// At most this many are told one by one.
+const MOST_TOLD: usize = 100;
+
+/// See the module docs.
+pub struct Failures {
+    encoding: Encoding,
+    is_json: bool,
+    count: u64,
+    /// The first ones, for machines.
+    first: Vec<Value>,
+}
+
+impl Failures {
+    pub fn new(encoding: Encoding, is_json: bool) -> Failures {
+        Failures { encoding, is_json, count: 0, first: Vec::new() }
+    }
+
+    /// Counts one, and tells people of it.
+    pub fn add(&mut self, failed: &Failed<'_>) {
+        self.count += 1;
+        if self.first.len() == MOST_TOLD {
+            return;
+        }
+        let what = failed.what();
+        if !self.is_json {
+            note(format!("key {}: {what}", self.encoding.show(failed.key)));
+        }
+        let mut told = self.encoding.object(failed.key, None, None);
+        told["what"] = what.into();
+        self.first.push(told);
+    }
+
+    /// How many, and the first, as JSON.md says.
+    pub fn to_json(&self) -> (Value, Value) {
+        (self.count.into(), json!(self.first))
+    }
+
+    /// The failure at the end of a walk that passed some. `outcome` says what they were: left out.
+    pub fn failure(&self, outcome: &str) -> Option<Failure> {
+        let hint = "`runstone get` of one says what to do; `runstone verify` names all damage";
+        let what = match self.count {
+            0 => return None,
+            1 => format!("1 key was {outcome}: its value cannot be made or read"),
+            count => format!("{count} keys were {outcome}: values cannot be made or read"),
+        };
+        Some(Failure::new(Exit::Damaged, what).hint(hint))
+    }
+}
