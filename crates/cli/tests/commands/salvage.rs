@@ -158,6 +158,24 @@ fn a_lost_table_or_value_is_passed() {
     assert_eq!(text, right.collect::<String>(), "{}", ran.stderr);
 }
 
+/// Where values lie apart, a walk reads ahead, and fails before it comes to the damage. Each such
+/// failure was told as a gap, in which no key was missing.
+#[test]
+fn damage_among_values_apart_is_one_gap() {
+    let place = Place::new();
+    place.write("o.toml", "[values]\nplacement = \"vlog\"\nseparate_at = 10\n");
+    make(&place, &["--options", "o.toml"]);
+    let files = files_below(&place.path("s"));
+    let tables = files.iter().filter(|(name, _)| name.extension().is_some_and(|x| x == "table"));
+    let (name, bytes) = tables.max_by_key(|(_, bytes)| bytes.len()).expect("a table");
+    flip(&place.path("s").join(name), bytes.len() / 2);
+    let ran = place.run(&["export", "s", "y.tsv", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("an object");
+    assert_eq!(report["missing"].as_array().map(Vec::len), Some(1), "{report}");
+    let lines = fs::read_to_string(place.path("y.tsv.partial")).expect("the readable part");
+    check(&lines, &report["missing"]);
+}
+
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
