@@ -2,8 +2,8 @@
 //!
 //! Python ends objects while it holds its own lock, in whichever thread drops the last reference:
 //!
-//! 1. An end may wait for threads of the store, and those may wait for Python to run a merge operator.
-//!    So Python's lock is let go meanwhile.
+//! 1. An end may wait for threads of the store, and those may wait for Python to run a merge
+//!    operator. So Python's lock is let go meanwhile.
 //! 2. A merge operator or filter may drop the last reference to its own store. The job that called
 //!    it would wait for itself, so another thread ends the object.
 //! 3. A fork has none of the store's threads, but their locks. There nothing is used or ended: the
