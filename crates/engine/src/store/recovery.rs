@@ -207,15 +207,20 @@ fn keep_segments(
 /// slots that this manifest calls free. But its last edit may not be durable, and a sync that
 /// failed may have lost it for good. The slots that this edit frees would then be overwritten
 /// although the older manifest uses them.
+///
+/// The log may say that what was read has lost its end. A new manifest would hide that, so the log
+/// is asked first.
 fn make_base_durable(inner: &Engine, random: u64) -> Result<()> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
-    let manifest = inner.catalog.manifest.lock();
     let storage = &inner.env.storage;
+    let (segment, seq) = inner.catalog.manifest.lock().log_start;
     if !inner.catalog.keyspaces.read().values().any(has_values)
-        || recovery::segments(&**storage, manifest.log_start.0)?.is_empty()
+        || recovery::segments(&**storage, segment)?.is_empty()
     {
         return Ok(());
     }
+    check_ends(inner, &recovery::replay(&**storage, LogStart { segment, seq }, |_, _, _| Ok(()))?)?;
+    let manifest = inner.catalog.manifest.lock();
     let number = inner.env.new_file();
     let id = random::next(&mut (random ^ number));
     let state = inner.catalog.store_state(&manifest);

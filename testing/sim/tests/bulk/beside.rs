@@ -231,3 +231,55 @@ fn a_checkpoint_has_no_load_without_what_came_before() {
     load_inside_a_checkpoint(None);
     assert!(panics(|| load_inside_a_checkpoint(Some(Bug::LoadsBesideCheckpoints))));
 }
+
+/// Loads of two threads into one keyspace, with a write behind each of the first: whoever sees the
+/// write sees the load, in one look at several keys, by a cursor and by gets, while the other load
+/// is under way. See `features.rs` for the same stepped by hand.
+#[test]
+fn readers_beside_two_loads_see_what_lies_behind_them() {
+    let options = options("leveling", ValuePlacement::Inline, Background::Threads(1));
+    let store = open(&MemoryStorage::new(), &options);
+    let keyspace = store.default_keyspace();
+    let number = |n: u64| n.to_be_bytes();
+    keyspace.bulk_load([("x", number(0)), ("y", number(0))]).expect("loads");
+    let ends = AtomicBool::new(false);
+    let seen = |value: Option<&[u8]>| {
+        u64::from_be_bytes(value.expect("is there").try_into().expect("a number"))
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1..=400 {
+                keyspace.bulk_load([("x", number(n))]).expect("loads");
+                keyspace.put("y", number(n)).expect("puts");
+            }
+            ends.store(true, SeqCst);
+        });
+        scope.spawn(|| {
+            while !ends.load(SeqCst) {
+                keyspace.bulk_load([("z", "beside")]).expect("loads");
+            }
+        });
+        for reader in 0..2 {
+            let (ends, seen) = (&ends, &seen);
+            scope.spawn(move || {
+                while !ends.load(SeqCst) {
+                    let (x, y) = if reader == 0 {
+                        let found = keyspace.multi_get(&["x", "y"]).expect("reads");
+                        (seen(found[0].as_deref()), seen(found[1].as_deref()))
+                    } else {
+                        let mut cursor = keyspace.cursor(Default::default()).expect("opens");
+                        cursor.seek("x").expect("seeks");
+                        let x = seen(Some(cursor.value()));
+                        cursor.next().expect("steps");
+                        (x, seen(Some(cursor.value())))
+                    };
+                    assert!(
+                        x >= y,
+                        "reader {reader}: y {y} lies behind the load of x, seen as {x}"
+                    );
+                }
+            });
+        }
+    });
+    store.close().expect("closes");
+}

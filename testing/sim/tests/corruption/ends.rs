@@ -9,7 +9,7 @@ use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, SimStorage, Storage};
 use runstone::{
     Background, Error, Event, EventListener, KeyspaceOptions, Options, SortedWriter, Store,
-    WriteOptions,
+    ValuePlacement, WriteOptions,
 };
 use runstone_sim::found::holds_and_finds;
 
@@ -36,6 +36,14 @@ fn options() -> Options {
 
 fn open(disk: &SimStorage) -> Result<Store, Error> {
     Store::open_on(Arc::new(disk.clone()), options())
+}
+
+/// The same with values apart, if the store is new: then a recovery begins with a new manifest.
+fn open_apart(disk: &SimStorage) -> Result<Store, Error> {
+    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+    keyspace.values.placement = ValuePlacement::HashGrouped;
+    keyspace.values.separate_at = 16;
+    Store::open_on(Arc::new(disk.clone()), Options { keyspace: Some(keyspace), ..options() })
 }
 
 fn put(store: &Store, keyspace: &str, key: &str, sync: bool) {
@@ -103,9 +111,9 @@ fn edit(store: &Store, edit: Edit) {
 
 /// A store that stopped after an edit, and after a synced write behind it. Its manifest without the
 /// edit.
-fn without(kind: Edit, writes_to_it: bool) -> (SimStorage, String) {
+fn without(kind: Edit, is_apart: bool, writes_to_it: bool) -> (SimStorage, String) {
     let disk = SimStorage::new(1);
-    let store = open(&disk).expect("opens");
+    let store = if is_apart { open_apart(&disk) } else { open(&disk) }.expect("opens");
     store.open_keyspace("other", None).expect("makes");
     put(&store, "other", "k", true);
     put(&store, "default", "k", true);
@@ -126,12 +134,16 @@ fn without(kind: Edit, writes_to_it: bool) -> (SimStorage, String) {
 /// synced writes were there. The log says now how much of the manifest was durable.
 #[test]
 fn the_log_tells_of_a_lost_edit() {
-    for kind in EDITS {
+    for (kind, is_apart) in EDITS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         holds_and_finds(Bug::EditsNotLogged, || {
-            let (left, manifest) = without(kind, false);
-            let refused = open(&left).expect_err("an edit is missing");
-            let Error::Corruption { file, .. } = &refused else { panic!("{kind:?}: {refused}") };
-            assert_eq!(*file, manifest, "{kind:?}: {refused}");
+            let (left, manifest) = without(kind, is_apart, false);
+            for attempt in ["at once", "and again"] {
+                let Err(refused) = open(&left) else { panic!("an edit is missing") };
+                let Error::Corruption { file, .. } = &refused else {
+                    panic!("{kind:?}, {attempt}: {refused}");
+                };
+                assert_eq!(*file, manifest, "{kind:?}, {attempt}: {refused}");
+            }
         });
     }
 }
@@ -139,8 +151,9 @@ fn the_log_tells_of_a_lost_edit() {
 /// The same without that record: a write to a keyspace that no edit has made tells.
 #[test]
 fn a_write_to_no_keyspace_tells_of_a_lost_edit() {
-    let (left, _) = runstone::seeded::with(Bug::EditsNotLogged, || without(Edit::Make, true));
-    let refused = open(&left).expect_err("the keyspace is missing");
+    let (left, _) =
+        runstone::seeded::with(Bug::EditsNotLogged, || without(Edit::Make, false, true));
+    let Err(refused) = open(&left) else { panic!("the keyspace is missing") };
     assert!(refused.is_corruption() && refused.to_string().contains("no edit has made"));
 }
 
@@ -178,7 +191,7 @@ fn an_edit_tells_of_a_lost_end_of_the_log() {
                 "header" => zero(&left, &log, 0..end),
                 _ => zero(&left, &log, 130..end),
             }
-            let refused = open(&left).expect_err("a synced write is missing");
+            let Err(refused) = open(&left) else { panic!("a synced write is missing") };
             let Error::Corruption { file, .. } = &refused else { panic!("{cut}: {refused}") };
             assert_eq!(*file, log, "{cut}: {refused}");
         }
