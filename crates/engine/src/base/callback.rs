@@ -59,10 +59,11 @@ impl InsideMerge {
     #[inline]
     pub(crate) fn of(opening: u64) -> Result<InsideMerge> {
         let before = MERGING.get();
-        if before == opening && opening != NONE {
+        if opening != NONE && (before == opening || before == SEVERAL) {
             return Err(Error::InsideCallback);
         }
-        MERGING.set(opening);
+        // One store's may read another's, but no third's: that could be the first's again.
+        MERGING.set(if before == NONE { opening } else { SEVERAL });
         Ok(InsideMerge { _inside: Inside::of(opening), before })
     }
 }

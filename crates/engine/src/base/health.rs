@@ -115,10 +115,14 @@ impl Env {
     /// Notes that a job or a write succeeded, so the disk is no longer full, and the process may
     /// open files.
     pub(crate) fn note_success(&self) {
-        if self.health.state.load(Relaxed) == NO_SPACE
-            && self.health.state.compare_exchange(NO_SPACE, WRITABLE, AcqRel, Acquire).is_ok()
-        {
-            *self.health.cause.lock() = None;
+        if self.health.state.load(Relaxed) != NO_SPACE {
+            return;
+        }
+        // Under the lock, so that no failure that comes meanwhile loses its cause.
+        let mut cause = self.health.cause.lock();
+        if self.health.state.compare_exchange(NO_SPACE, WRITABLE, AcqRel, Acquire).is_ok() {
+            *cause = None;
+            drop(cause);
             self.emit(|| Event::Recovered);
         }
     }

@@ -509,7 +509,7 @@ impl Cursor {
             }
             Position::ReadAhead => {
                 self.ahead.step();
-                if !self.ahead.is_spent() {
+                if !self.ahead.is_spent() || self.ahead.error.is_some() {
                     return self.show_ahead();
                 }
                 self.renew_in_time()?;
@@ -585,33 +585,22 @@ impl Cursor {
         }
     }
 
-    /// Gathers the next entries and their separated values. Entries of `saved_key` are skipped.
+    /// Gathers the next entries and their separated values. Entries of `saved_key` are skipped. An
+    /// error on the way is told behind the entries before it.
     fn read_ahead(&mut self) -> Result<()> {
         self.saved_value = None;
         self.ahead.clear();
         let mut bytes = 0;
         let count = self.ahead_count;
-        while (self.ahead.is_spent() || self.ahead.len() < count && bytes < self.pace.bytes)
-            && self.find_forward(true)?
-        {
-            self.save_current_key();
-            let Some((_, trailer)) = self.merge.current() else { break };
-            let expiry_ms = expiry_of(trailer, self.merge.value());
-            let value = if is_pointer(trailer) {
-                let pointer = Pointer::of_entry(self.merge.value())?;
-                bytes += u64::from(pointer.value_bytes);
-                let found = Ok(FoundValue::Later(None));
-                Next { trailer, expiry_ms, pointer: Some(pointer), found }
-            } else {
-                let found = match is_put(trailer) {
-                    true => Ok(self.pin_inline_value()),
-                    false => self.fetch(&self.saved_key, trailer, &[]),
-                };
-                let found = found.map(FoundValue::Value);
-                Next { trailer, expiry_ms, pointer: None, found }
-            };
-            self.ahead.push(&self.saved_key, value);
-            self.merge.step()?;
+        while self.ahead.is_spent() || self.ahead.len() < count && bytes < self.pace.bytes {
+            match self.gather() {
+                Ok(Some(more)) => bytes += more,
+                Ok(None) => break,
+                Err(error) => {
+                    self.ahead.error = Some(error);
+                    break;
+                }
+            }
         }
         self.ahead_count = self.pace.after(count);
         // A lone value is read when it is shown.
@@ -621,11 +610,40 @@ impl Cursor {
         self.show_ahead()
     }
 
+    /// Gathers one entry, and returns the bytes of its separated value; `None` at the end.
+    fn gather(&mut self) -> Result<Option<u64>> {
+        if !self.find_forward(true)? {
+            return Ok(None);
+        }
+        self.save_current_key();
+        let Some((_, trailer)) = self.merge.current() else { return Ok(None) };
+        let expiry_ms = expiry_of(trailer, self.merge.value());
+        let mut bytes = 0;
+        let (pointer, found) = if is_pointer(trailer) {
+            match Pointer::of_entry(self.merge.value()) {
+                Ok(pointer) => {
+                    bytes = u64::from(pointer.value_bytes);
+                    (Some(pointer), Ok(FoundValue::Later(None)))
+                }
+                Err(error) => (None, Err(error)),
+            }
+        } else {
+            let found = match is_put(trailer) {
+                true => Ok(self.pin_inline_value()),
+                false => self.fetch(&self.saved_key, trailer, &[]),
+            };
+            (None, found.map(FoundValue::Value))
+        };
+        self.ahead.push(&self.saved_key, Next { trailer, expiry_ms, pointer, found });
+        self.merge.step()?;
+        Ok(Some(bytes))
+    }
+
     /// Moves onto the current entry of `ahead`. A value that cannot be read is an error only when
     /// the walk reaches it.
     fn show_ahead(&mut self) -> Result<()> {
         if self.ahead.is_spent() {
-            return Ok(());
+            return self.ahead.error.take().map_or(Ok(()), Err);
         }
         let was_separated = match self.ahead.arrive(&self.values, self.access) {
             Ok(was_separated) => was_separated,
@@ -980,6 +998,8 @@ struct ReadAhead {
     entries: Vec<(usize, Next)>,
     /// Index of the current entry.
     at: usize,
+    /// What was met behind the last of them.
+    error: Option<Error>,
     /// The memory of a value that the walk has passed.
     spare: Spare,
 }
@@ -1009,6 +1029,7 @@ impl ReadAhead {
     fn clear(&mut self) {
         self.keys.clear();
         self.entries.clear();
+        self.error = None;
         self.at = 0;
     }
 

@@ -263,8 +263,10 @@ impl Opening {
     /// A callback of the store may not close it: closing would wait for the job that called it.
     fn close_outside(&self) -> Result<()> {
         match self.inner.env.check_caller() {
+            Ok(()) => self.inner.schedule.check_not_loading(None)?,
             Err(refused @ Error::InsideCallback) => return Err(refused),
-            _ => self.inner.schedule.check_not_loading(None)?,
+            // A fork asks for no lock.
+            Err(_) => {}
         }
         self.close()
     }

@@ -179,13 +179,16 @@ impl<'t> TransactionCursor<'t> {
         if !self.leave()? {
             return Ok(());
         }
+        // Set again once the step has come to an entry.
+        let place = self.place;
         if !self.is_upward {
             self.turn();
             let key = self.key().to_vec();
+            self.place = Place::Nowhere;
             self.move_below(|below| below.seek(&key))?;
             self.own = self.own_from(Bound::Included(&key));
         }
-        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        self.place = Place::Nowhere;
         match (place, self.own) {
             (Place::Own, Some((key, _))) => self.pass_own_up(key)?,
             _ => self.move_below(Cursor::next)?,
@@ -203,13 +206,15 @@ impl<'t> TransactionCursor<'t> {
         if !self.leave()? {
             return Ok(());
         }
+        let place = self.place;
         if self.is_upward {
             self.turn();
             let key = self.key().to_vec();
+            self.place = Place::Nowhere;
             self.move_below(|below| below.seek_for_prev(&key))?;
             self.own = self.own_below(Bound::Included(&key));
         }
-        let place = std::mem::replace(&mut self.place, Place::Nowhere);
+        self.place = Place::Nowhere;
         match (place, self.own) {
             (Place::Own, Some((key, _))) => self.pass_own_down(key)?,
             _ => self.move_below(Cursor::prev)?,
@@ -330,8 +335,14 @@ impl<'t> TransactionCursor<'t> {
         Err(error)
     }
 
+    /// Refuses to go on in a fork, where nobody may ever release what a thread had locked.
+    fn check_home(&self) -> Result<()> {
+        if self.below.is_at_home() { Ok(()) } else { Err(Error::OtherProcess) }
+    }
+
     /// Begins a step; `false` if there is nothing to step from.
     fn leave(&mut self) -> Result<bool> {
+        self.check_home()?;
         match (self.place, self.failed.take()) {
             (Place::Nowhere, Some(error)) => Err(*error),
             (place, _) => Ok(place != Place::Nowhere),
@@ -363,6 +374,7 @@ impl<'t> TransactionCursor<'t> {
 
     /// Begins a walk at a key, or at the end of all.
     fn begin(&mut self, at: Option<&[u8]>, is_upward: bool) -> Result<()> {
+        self.check_home()?;
         self.reach();
         (self.place, self.failed) = (Place::Nowhere, None);
         self.is_upward = is_upward;

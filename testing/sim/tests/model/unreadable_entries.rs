@@ -211,3 +211,80 @@ fn an_error_does_not_look_like_an_end() {
     assert_eq!(scan.count(), 2_000);
     store.write(&runstone::Batch::new(), WriteOptions::default()).expect("goes on");
 }
+
+/// A walk over separated values reads ahead. An error that it met there was told in the place of
+/// entries which had been read before it, and those were never shown.
+#[test]
+fn what_lies_before_a_damaged_block_is_shown() {
+    let disk = SimStorage::new(1);
+    let apart = options(|keyspace| {
+        keyspace.compression = vec![Compression::None];
+        keyspace.block_bytes = 256;
+        keyspace.values.placement = ValuePlacement::HashGrouped;
+        keyspace.values.separate_at = 16;
+    });
+    let store = open(&disk, &apart);
+    (0..2_000u32).for_each(|number| store.put(number.to_be_bytes(), [7; 50]).expect("writes"));
+    store.close().expect("closes");
+    let names = disk.list().expect("lists").into_iter().map(|file| file.name);
+    let table = names.filter(|name| name.ends_with(".table")).max().expect("there is one");
+    let mut bytes = disk.read_all(&table).expect("is there");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    disk.overwrite(&table, &bytes).expect("is there");
+    let store = open(&disk, &apart);
+    let count = |options: ReadOptions| {
+        let mut cursor = store.default_keyspace().cursor(options).expect("opens");
+        let mut moved = cursor.seek_to_first();
+        let mut count = 0;
+        while moved.is_ok() {
+            assert!(cursor.valid(), "the damage comes before the end");
+            count += 1;
+            moved = cursor.next();
+        }
+        cursor.next().expect_err("no end");
+        count
+    };
+    let keys = count(ReadOptions::default().keys_only());
+    assert!((100..1_900).contains(&keys), "{keys}");
+    assert_eq!(count(ReadOptions::default()), keys);
+}
+
+/// A walk in a transaction that turned around on an own write, and failed there, took the store
+/// below for empty: it showed own writes only, and then the end.
+#[test]
+fn a_turn_that_fails_is_no_end() {
+    let disk = SimStorage::new(1);
+    let plain = options(|keyspace| keyspace.compression = vec![Compression::None]);
+    let store = open(&disk, &plain);
+    (0..2_000u32).for_each(|number| store.put(number.to_be_bytes(), [7; 500]).expect("writes"));
+    store.close().expect("closes");
+    let store = open(&disk, &plain);
+    let keyspace = store.default_keyspace();
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    for number in [500u32, 1_000, 1_500] {
+        transaction.put(keyspace, number.to_be_bytes(), "own").expect("writes");
+    }
+    let options = || ReadOptions::default().fill_cache(false);
+    for is_upward in [true, false] {
+        let mut cursor = transaction.cursor(keyspace, options()).expect("opens");
+        let number = 1_000u32.to_be_bytes();
+        match is_upward {
+            true => cursor.seek_for_prev(number),
+            false => cursor.seek(number),
+        }
+        .expect("an own write");
+        assert_eq!(cursor.value(), b"own");
+        let (at_op, kind) = (disk.reads(), FaultKind::EioOnRead);
+        disk.inject(Fault { at_op, kind, sticky: true, category: Some(Category::Table) });
+        for _ in 0..3 {
+            let outcome = if is_upward { cursor.next() } else { cursor.prev() };
+            outcome.expect_err("no end");
+            assert!(!cursor.valid());
+        }
+        disk.clear_faults();
+        cursor.seek(number).expect("a seek begins anew");
+        cursor.next().expect("steps");
+        assert_eq!(cursor.key(), 1_001u32.to_be_bytes());
+    }
+}
