@@ -1,5 +1,5 @@
-//! Tells which of some tables cover a key, while keys ascend, as a compaction visits them. Knows
-//! nothing of what the answer is for: that is `drop_guard.rs`.
+//! Tells which of some tables cover a key, while keys ascend, as a compaction visits them. What the
+//! answers decide is in `drop_guard.rs`.
 
 use std::sync::Arc;
 

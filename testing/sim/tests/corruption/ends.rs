@@ -13,6 +13,8 @@ use runstone::{
 };
 use runstone_sim::found::holds_and_finds;
 
+use super::synced::{last_of, used, zero};
+
 /// What a store said of a lost end of its log.
 #[derive(Debug, Default)]
 struct Lost(Mutex<Vec<(u64, Vec<String>)>>);
@@ -50,25 +52,6 @@ fn put(store: &Store, keyspace: &str, key: &str, sync: bool) {
     let options = if sync { WriteOptions::sync() } else { WriteOptions::default() };
     let keyspace = store.keyspace(keyspace).expect("is there");
     keyspace.put_with(key, [7; 100], options).expect("writes");
-}
-
-/// The last file of a kind with content.
-fn last_of(disk: &SimStorage, ending: &str) -> String {
-    let names = disk.list().expect("lists").into_iter().map(|file| file.name);
-    let begun = names.filter(|name| name.ends_with(ending) && used(disk, name) > 0);
-    begun.max().expect("there is one")
-}
-
-/// The length up to the last byte that is not zero.
-fn used(disk: &SimStorage, name: &str) -> usize {
-    let bytes = disk.read_all(name).expect("is there");
-    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
-}
-
-fn zero(disk: &SimStorage, name: &str, range: std::ops::Range<usize>) {
-    let mut bytes = disk.read_all(name).expect("is there");
-    bytes[range].fill(0);
-    disk.overwrite(name, &bytes).expect("is there");
 }
 
 fn flip(disk: &SimStorage, name: &str, at: usize) {

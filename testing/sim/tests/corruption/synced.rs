@@ -48,19 +48,19 @@ fn keys(store: &Store) -> u32 {
 }
 
 /// The last file of a kind with content, since segments of the log are prepared ahead.
-fn last_of(disk: &SimStorage, ending: &str) -> String {
+pub(super) fn last_of(disk: &SimStorage, ending: &str) -> String {
     let names = disk.list().expect("lists").into_iter().map(|file| file.name);
     let begun = names.filter(|name| name.ends_with(ending) && used(disk, name) > 0);
     begun.max().expect("there is one")
 }
 
 /// The length up to the last byte that is not zero.
-fn used(disk: &SimStorage, name: &str) -> usize {
+pub(super) fn used(disk: &SimStorage, name: &str) -> usize {
     let bytes = disk.read_all(name).expect("is there");
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-fn zero(disk: &SimStorage, name: &str, range: std::ops::Range<usize>) {
+pub(super) fn zero(disk: &SimStorage, name: &str, range: std::ops::Range<usize>) {
     let mut bytes = disk.read_all(name).expect("is there");
     bytes[range].fill(0);
     disk.overwrite(name, &bytes).expect("is there");
