@@ -92,6 +92,7 @@ mod format;
 mod jobs;
 mod log;
 mod memtable;
+mod ranges;
 mod read;
 mod schedule;
 mod store;

@@ -8,9 +8,10 @@
 //!   (rule I7).
 //! - [`NewerGuard`]: no table outside holds a newer version, so readers of now see this one, unless
 //!   a memtable holds a newer one.
-//! - [`range_may_go`]: the rule of range tombstones.
+//! - [`RangeGuard`]: no table outside holds an entry that a range tombstone deletes.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::Arc;
 
 use crate::covering::{Covering, Layer, met_outside};
@@ -142,10 +143,72 @@ fn is_among(inputs: &BTreeSet<TableId>) -> impl Fn(&Table) -> bool {
     }
 }
 
-/// Whether a compaction that rewrites `inputs` may drop a range tombstone of theirs: no other table
-/// holds an older entry in its range. Every level counts, unlike in [`DropGuard`]: a range
-/// tombstone acts by its number, so it may lie below what it deletes. Inputs that move unread count
-/// as other tables. O(tables).
-pub fn range_may_go(shape: &Shape, inputs: &BTreeSet<TableId>, range: &RangeDelete) -> bool {
-    !shape.tables().any(|(_, table)| range.meets(table) && !inputs.contains(&table.id))
+/// Answers, for a compaction that rewrites some tables: may a range tombstone of theirs go, because
+/// no other table holds an older entry in its range? Every level counts, unlike in [`DropGuard`]: a
+/// range tombstone acts by its number, so it may lie below what it deletes. Inputs that move unread
+/// count as other tables.
+pub struct RangeGuard {
+    /// The smallest key of each table and what follows the largest one, in order: between two of
+    /// them the same tables cover all keys.
+    bounds: Vec<Box<[u8]>>,
+    /// The smallest `min_seq` of the tables from each bound on, up to the next; `SeqNo::MAX` if
+    /// there are none. Behind `bounds.len()` places, in which there are the smallest of pairs of
+    /// these, of pairs of those, and so on: a segment tree with its root at 1.
+    oldest: Vec<SeqNo>,
+}
+
+impl RangeGuard {
+    /// The guard of a compaction that rewrites `inputs`. O(tables log tables).
+    pub fn new(shape: &Shape, inputs: &BTreeSet<TableId>) -> RangeGuard {
+        let others = shape.tables().map(|(_, table)| table).filter(|t| !inputs.contains(&t.id));
+        let behind = |table: &Table| [&*table.max_key, &[0]].concat().into_boxed_slice();
+        let mut others: Vec<&Table> = others.map(|table| &**table).collect();
+        let begins = others.iter().map(|table| table.min_key.clone());
+        let mut bounds: Vec<Box<[u8]>> =
+            begins.chain(others.iter().map(|table| behind(table))).collect();
+        bounds.sort();
+        bounds.dedup();
+        let mut oldest = vec![SeqNo::MAX; 2 * bounds.len()];
+        let mut covering = BinaryHeap::new();
+        others.sort_by(|one, other| one.min_key.cmp(&other.min_key));
+        let mut next = others.into_iter().peekable();
+        for (at, bound) in bounds.iter().enumerate() {
+            while let Some(table) = next.next_if(|table| table.min_key <= *bound) {
+                covering.push(Reverse((table.min_seq, &*table.max_key)));
+            }
+            while covering.peek().is_some_and(|Reverse((_, max_key))| **max_key < **bound) {
+                covering.pop();
+            }
+            let first = covering.peek().map(|Reverse((min_seq, _))| *min_seq);
+            oldest[bounds.len() + at] = first.unwrap_or(SeqNo::MAX);
+        }
+        for at in (1..bounds.len()).rev() {
+            oldest[at] = oldest[2 * at].min(oldest[2 * at + 1]);
+        }
+        RangeGuard { bounds, oldest }
+    }
+
+    /// Whether the range tombstone may go. O(log tables).
+    pub fn allows(&self, range: &RangeDelete) -> bool {
+        let begins = self.bounds.partition_point(|bound| **bound <= *range.start);
+        let ends = match &range.end {
+            Some(end) => self.bounds.partition_point(|bound| *bound < *end),
+            None => self.bounds.len(),
+        };
+        let count = self.bounds.len();
+        let (mut low, mut high) = (count + begins.saturating_sub(1), count + ends);
+        let mut oldest = SeqNo::MAX;
+        while low < high {
+            if low % 2 == 1 {
+                oldest = oldest.min(self.oldest[low]);
+                low += 1;
+            }
+            if high % 2 == 1 {
+                high -= 1;
+                oldest = oldest.min(self.oldest[high]);
+            }
+            (low, high) = (low / 2, high / 2);
+        }
+        oldest >= range.seq
+    }
 }

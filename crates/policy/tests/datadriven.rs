@@ -34,7 +34,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone_policy::drop_guard::{DropGuard, LinkGuard, NewerGuard, range_may_go};
+use runstone_policy::drop_guard::{DropGuard, LinkGuard, NewerGuard, RangeGuard};
 use runstone_policy::edit::edit_for;
 use runstone_policy::options::{IntraLevel, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
@@ -362,6 +362,7 @@ impl World {
     fn drop_guard(&self, args: &Args, body: &[&str]) -> Result<String, String> {
         let ids = args.ids("inputs")?;
         let mut guard = DropGuard::new(&self.shape, &ids);
+        let ranges = RangeGuard::new(&self.shape, &ids);
         let mut out = String::new();
         for line in body {
             let (key, seq) = line.rsplit_once('@').ok_or("expected key@seq")?;
@@ -371,7 +372,7 @@ impl World {
                 Some(keys) => {
                     let (min_key, max_key) = parse_keys(keys.trim_end_matches(']'))?;
                     let end = Some([&*max_key, &[0]].concat().into());
-                    range_may_go(&self.shape, &ids, &RangeDelete { start: min_key, end, seq })
+                    ranges.allows(&RangeDelete { start: min_key, end, seq })
                 }
             };
             writeln!(out, "{line} {}", if allowed { "drop" } else { "keep" }).unwrap();

@@ -2,6 +2,11 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+use runstone_policy::drop_guard::RangeGuard;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, EditError, Level, RunSlot, Shape};
 use support::{placing, table};
 
@@ -108,4 +113,40 @@ fn state_is_stored() {
     let state = Shape::default().apply(&edit).unwrap().apply(&edit).unwrap().state;
     assert_eq!((state.last_level, state.flush_count), (3, 4));
     assert_eq!(state.cursors.get(&1).map(|key| &**key), Some(&b"k"[..]));
+}
+
+proptest! {
+    /// The guard of range tombstones answers as a look at every table does.
+    #[test]
+    fn range_tombstones_stay_while_a_table_outside_holds_what_they_delete(
+        tables in prop::collection::vec((0..20u8, 0..6u8, 1..40u64, any::<bool>()), 0..12),
+        ranges in prop::collection::vec((0..22u8, prop::option::of(1..6u8), 1..40u64), 1..12),
+    ) {
+        let name = |key: u8| ((b'a' + key) as char).to_string();
+        let mut shape = Shape::default();
+        let mut rewritten = BTreeSet::new();
+        for (id, (min, wide, seq, is_rewritten)) in (1..).zip(&tables) {
+            let (min_key, max_key) = (name(*min), name(min + wide));
+            let keys = (min_key.as_str(), max_key.as_str());
+            let new = table(id, keys, (*seq, *seq), 9);
+            shape = shape.apply(&placing(0, RunSlot::New(id), &[new])).unwrap();
+            rewritten.extend(is_rewritten.then_some(id));
+        }
+        let guard = RangeGuard::new(&shape, &rewritten);
+        for (start, wide, seq) in ranges {
+            let (start_key, end) = (name(start), wide.map(|wide| name(start + wide)));
+            let outside = shape.tables().filter(|(_, table)| !rewritten.contains(&table.id));
+            let holds = outside.map(|(_, table)| table).any(|table| {
+                table.min_seq < seq
+                    && *table.max_key >= *start_key.as_bytes()
+                    && end.as_ref().is_none_or(|end| *table.min_key < *end.as_bytes())
+            });
+            let range = RangeDelete {
+                start: start_key.as_bytes().into(),
+                end: end.map(|end| end.as_bytes().into()),
+                seq,
+            };
+            prop_assert_eq!(guard.allows(&range), !holds);
+        }
+    }
 }

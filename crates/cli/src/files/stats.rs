@@ -41,7 +41,7 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> KeyspaceStats {
         bytes: sum(|table| table.bytes),
         entries: sum(|table| table.entries),
         tombstones: sum(|table| table.tombstones),
-        range_deletes: sum(|table| table.range_deletes.len() as u64),
+        range_deletes: sum(|table| table.range_deletes),
         expiring: sum(|table| table.expiries.entries),
         past: tables().map(|table| table.expiries.past(now_ms)).sum(),
     }

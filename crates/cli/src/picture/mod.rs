@@ -276,7 +276,7 @@ impl LevelPicture {
     pub fn range_deletes_and_expiring(&self) -> (u64, u64) {
         let tables = self.runs.iter().flat_map(|run| &run.tables);
         tables.fold((0, 0), |(ranges, expiring), table| {
-            (ranges + table.range_deletes.len() as u64, expiring + table.expiries.entries)
+            (ranges + table.range_deletes, expiring + table.expiries.entries)
         })
     }
 
@@ -309,7 +309,7 @@ impl RunPicture {
                 "bytes": table.bytes,
                 "entries": table.entries,
                 "tombstones": table.tombstones,
-                "range_deletes": table.range_deletes.len(),
+                "range_deletes": table.range_deletes,
                 "expiring": table.expiries.entries,
                 "first_expiry_ms": expiry(table.expiries.first_ms),
                 "last_expiry_ms": expiry(table.expiries.last_ms),

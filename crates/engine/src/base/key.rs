@@ -141,7 +141,7 @@ pub fn head(key: &[u8], skip: usize) -> u64 {
 /// How to take heads of keys that mostly share a prefix: behind that prefix. A key with another
 /// beginning gets the smallest or the largest head, so that heads never contradict the order of any
 /// keys. Equal heads decide nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadRule {
     /// Length of the shared prefix, at most 16.
     skip: usize,

@@ -409,7 +409,11 @@ impl MetricsSnapshot {
             ("memory_budget_bytes", "Memory budget.", self.memory.budget_bytes),
             ("memtable_bytes", "Reserved by memtables and log.", self.memory.memtable_bytes),
             ("held_bytes", "Flushed memtables that readers hold.", self.memory.held_bytes),
-            ("pinned_bytes", "Pinned index and filters.", self.memory.pinned_bytes),
+            (
+                "pinned_bytes",
+                "Pinned index, filters, and range deletes of tables.",
+                self.memory.pinned_bytes,
+            ),
             ("cache_bytes", "Block cache.", self.memory.cache_bytes),
             ("table_bytes", "Live tables.", self.table_bytes),
             ("table_file_bytes", "Table files, live or not.", self.table_file_bytes),

@@ -16,7 +16,6 @@ pub mod metrics;
 pub(crate) mod options;
 pub(crate) mod prefetch;
 pub(crate) mod random;
-pub(crate) mod range_deletes;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 pub(crate) mod sync;

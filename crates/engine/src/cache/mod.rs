@@ -272,6 +272,13 @@ impl Cache {
         Some(Reservation { cache: Arc::clone(self), bytes, pinned: true })
     }
 
+    /// Reserves memory that stays for as long as what it belongs to; the cache shrinks by it.
+    pub fn pin(self: &Arc<Self>, bytes: u64) -> Reservation {
+        self.pinned_bytes.fetch_add(bytes, Relaxed);
+        self.adjust();
+        Reservation { cache: Arc::clone(self), bytes, pinned: true }
+    }
+
     /// Counts the reservations of a flushed memtable as held by readers from now on.
     pub fn hold(&self, bytes: u64) {
         self.held_bytes.fetch_add(bytes, Relaxed);
@@ -328,6 +335,14 @@ pub struct Reservation {
     cache: Arc<Cache>,
     bytes: u64,
     pinned: bool,
+}
+
+impl Reservation {
+    /// Takes over what another reservation of the same kind holds.
+    pub fn merge(&mut self, mut other: Reservation) {
+        assert_eq!(self.pinned, other.pinned, "reservations of one kind");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
 }
 
 impl Drop for Reservation {

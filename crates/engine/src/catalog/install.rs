@@ -14,18 +14,25 @@ use crate::catalog::{Catalog, ManifestState};
 use crate::table::handle::TableHandle;
 use crate::tree::manifest::{Manifest, manifest_name};
 use crate::tree::record::Change;
-use crate::tree::version::Version;
+use crate::tree::version::{RangeChange, Version};
 use crate::values::separation::ValueChanges;
 
 impl Catalog {
     /// The version after `edit`; it is not in force yet. Called with the manifest lock held, so
     /// that no other edit comes between.
-    pub(crate) fn next_version(&self, keyspace: &KeyspaceCore, edit: &Edit) -> Result<Version> {
+    pub(crate) fn next_version(
+        &self,
+        keyspace: &KeyspaceCore,
+        edit: &Edit,
+        range_deletes: RangeChange<'_>,
+    ) -> Result<Version> {
         let version = Arc::clone(&keyspace.view.load().version);
         let shape = version.apply(edit)?;
-        Ok(version.next(shape, |table| {
+        let mut next = version.next(shape, range_deletes, |table| {
             Arc::new(TableHandle::new(Arc::clone(&self.tables), Arc::clone(table)))
-        }))
+        });
+        next.count_memory(&version, &self.tables.cache);
+        Ok(next)
     }
 
     /// Appends changes together with the store's counters.

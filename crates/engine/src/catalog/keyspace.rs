@@ -8,6 +8,8 @@ use parking_lot::Mutex;
 use runstone_policy::prefix::Prefixer;
 use runstone_storage::fork::Process;
 
+use runstone_policy::shape::{Shape, Table};
+
 use crate::base::compaction_filter::Filtering;
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
@@ -21,9 +23,10 @@ use crate::log::{LOG_FORMAT, newer_format};
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::memtable::btree::Record;
+use crate::ranges::RangeDeletes;
 use crate::table::handle::{TableContext, TableHandle};
 use crate::tree::manifest::KeyspaceState;
-use crate::tree::version::Version;
+use crate::tree::version::{RangeChange, Version};
 use crate::values::file::ValueFile;
 use crate::values::separation::ValueFiles;
 
@@ -128,9 +131,12 @@ impl KeyspaceCore {
         let (operators, filters) = (&registered.merge_operators, &registered.compaction_filters);
         let merging = Merging::find(&options.merge_operator, operators, env.opening);
         let filtering = Filtering::find(&options.compaction_filter, filters, env.opening);
-        let version = Version::default().next(state.shape.clone(), |table| {
+        let range_deletes = range_deletes_of(tables, &state.shape)?;
+        let change = RangeChange { flushed: range_deletes.as_ref(), left: &[] };
+        let mut version = Version::default().next(state.shape.clone(), change, |table| {
             Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
         });
+        version.count_memory(&Version::default(), &tables.cache);
         let active = Memtable::new(pool, options.write_buffer_bytes as usize);
         let mut values = ValueFiles::default();
         for layout in &state.values {
@@ -302,4 +308,18 @@ impl KeyspaceCore {
         let left = values.retired.iter().filter(is_left);
         left.map(|store| store.number).collect()
     }
+}
+
+/// The range deletes of all tables. Only tables that have some are read.
+fn range_deletes_of(tables: &Arc<TableContext>, shape: &Shape) -> Result<Option<RangeDeletes>> {
+    let mut all = Vec::new();
+    for (_, table) in shape.tables().filter(|(_, table)| table.range_deletes > 0) {
+        let whole = match shape.trims.get(&table.id) {
+            Some(min_key) => Arc::new(Table { min_key: min_key.clone(), ..Table::clone(table) }),
+            None => Arc::clone(table),
+        };
+        let handle = TableHandle::new(Arc::clone(tables), whole);
+        all.extend(handle.reader()?.range_deletes()?.into_iter().map(Arc::new));
+    }
+    Ok((!all.is_empty()).then(|| RangeDeletes::of(all)))
 }

@@ -5,7 +5,7 @@ use runstone_policy::plan::{Busy, Plan};
 use runstone_policy::shape::Table;
 
 use crate::base::key::SeqNo;
-use crate::base::range_deletes::RangeDeletes;
+use crate::ranges::RangeDeletes;
 use crate::tree::version::Version;
 
 /// A plan that drops all covered tables which no job uses. `points` are the numbers that readers
@@ -15,7 +15,7 @@ pub(super) fn covered_tables(version: &Version, points: &[SeqNo], busy: &Busy) -
     let tables = version.shape.tables().map(|(_, table)| table);
     // The range deletes of a table may reach beyond its keys.
     let covered = tables.filter(|table| {
-        table.range_deletes.is_empty()
+        table.range_deletes == 0
             && !busy.tables.contains(&table.id)
             && is_covered(table, ranges, points)
     });
@@ -31,6 +31,6 @@ fn is_covered(table: &Table, ranges: &RangeDeletes, points: &[SeqNo]) -> bool {
         true => points.last(),
         false => points.iter().find(|point| **point >= table.min_seq),
     };
-    let skyline = first.and_then(|point| ranges.at(*point));
-    skyline.is_some_and(|line| line.over_all(&table.min_key, &table.max_key) > table.max_seq)
+    let over = |point: &SeqNo| ranges.over_all(&table.min_key, &table.max_key, *point);
+    first.is_some_and(|point| over(point) > table.max_seq)
 }

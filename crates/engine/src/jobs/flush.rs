@@ -139,10 +139,11 @@ impl Flusher {
             self.preparer.prepare_for_writers();
             keyspace.check_exists()
         };
-        let Written { tables, separated, .. } =
+        let Written { tables, separated, range_deletes_left, .. } =
             write_memtable(&self.catalog, &self.visibility, keyspace, &memtable, &now_and_then)?;
         let (keyspace, values) = (Arc::clone(keyspace), ValueChanges::of_flush(separated));
-        Ok(FlushedMemtable { keyspace, memtable, tables, values, took: started.elapsed() })
+        let took = started.elapsed();
+        Ok(FlushedMemtable { keyspace, memtable, tables, values, range_deletes_left, took })
     }
 
     fn install(&self, flushed: &mut [FlushedMemtable]) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::jobs::output::Written;
 use crate::memtable::Memtable;
 use crate::schedule::Schedule;
 use crate::tree::record::Change;
-use crate::tree::version::Version;
+use crate::tree::version::{RangeChange, Version};
 use crate::values::file::ValueFile;
 use crate::values::layout::ValueEdit;
 use crate::values::separation::ValueChanges;
@@ -39,6 +39,8 @@ pub(crate) struct FlushedMemtable {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) tables: Vec<Arc<Table>>,
     pub(crate) values: ValueChanges,
+    /// The numbers of the range deletes that the tables lack.
+    pub(crate) range_deletes_left: Vec<SeqNo>,
     /// The time that writing took.
     pub(crate) took: Duration,
 }
@@ -85,17 +87,20 @@ impl Installer {
     }
 
     /// Installs the edit that `make` builds from the tree of the moment, and returns it.
+    /// `range_deletes_left` are the numbers of the range deletes that are not written again.
     pub(crate) fn install(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         mut values: ValueChanges,
+        range_deletes_left: &[SeqNo],
         make: impl FnOnce(&Shape) -> Edit,
     ) -> Result<Edit> {
         let mut manifest = self.catalog.manifest.lock();
         keyspace.check_exists()?;
         values.forget_dead_in_others(&keyspace.values.load());
         let edit = make(&keyspace.view.load().version.shape);
-        let version = self.catalog.next_version(keyspace, &edit)?;
+        let change = RangeChange { left: range_deletes_left, ..RangeChange::default() };
+        let version = self.catalog.next_version(keyspace, &edit, change)?;
         let flushed_seq = manifest.flushed.get(&keyspace.id).copied().unwrap_or(0);
         let log_start = manifest.log_start;
         let id = keyspace.id;
@@ -136,7 +141,9 @@ impl Installer {
         let (mut versions, mut values) = (Vec::new(), Vec::new());
         for one in &mut *flushed {
             let (id, edit) = (one.keyspace.id, one.edit());
-            versions.push(self.catalog.next_version(&one.keyspace, &edit)?);
+            let flushed = one.memtable.range_deletes();
+            let change = RangeChange { flushed: flushed.as_deref(), left: &one.range_deletes_left };
+            versions.push(self.catalog.next_version(&one.keyspace, &edit, change)?);
             changes.push(Change::Edit { id, flushed_seq: one.memtable.max_seq(), edit });
             values.push(std::mem::take(&mut one.values));
         }

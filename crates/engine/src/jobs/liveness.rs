@@ -1,17 +1,14 @@
 //! Decides which versions of a key flushes and compactions keep: those that a reader can see (I4).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runstone_policy::drop_guard::{DropGuard, range_may_go};
-use runstone_policy::shape::TableId;
+use runstone_policy::drop_guard::{DropGuard, RangeGuard};
 
 use crate::base::env::Env;
 use crate::base::expiry::{expires, expiry_of};
 use crate::base::key::{Kind, SeqNo, kind_of, range_delete, seq_of};
-use crate::base::range_deletes::{RangeDeletes, deletes};
 use crate::jobs::neighbours::Neighbours;
-use crate::tree::version::Version;
+use crate::ranges::{RangeDeletes, deletes};
 use crate::visibility::snapshot::Visibility;
 
 /// Decides which versions stay (rule I4). It is given all versions of a key, newest first.
@@ -38,6 +35,8 @@ pub(crate) struct Liveness {
     is_open: bool,
     /// The number of the last version of `key`.
     last_seq: SeqNo,
+    /// The numbers of the range deletes that were dropped.
+    range_deletes_left: Vec<SeqNo>,
 }
 
 /// The entries that expire and that nobody sees any more: those whose time is over and that no
@@ -92,13 +91,6 @@ pub(crate) enum Link {
     Deleted,
 }
 
-/// The tree in which a compaction drops range tombstones.
-pub(crate) struct RangeGuard {
-    pub(crate) version: Arc<Version>,
-    /// The tables that the compaction rewrites, all by one edit.
-    pub(crate) rewritten: BTreeSet<TableId>,
-}
-
 impl Liveness {
     pub(crate) fn new(points: Vec<SeqNo>, guard: Option<DropGuard>) -> Liveness {
         assert!(!points.is_empty(), "at least the present is visible");
@@ -114,6 +106,7 @@ impl Liveness {
             stripe: None,
             is_open: false,
             last_seq: 0,
+            range_deletes_left: Vec::new(),
         }
     }
 
@@ -140,6 +133,11 @@ impl Liveness {
     /// Leaves what range deletes hide to a later compaction.
     pub(crate) fn keep_hidden(self) -> Liveness {
         Liveness { drops_hidden: false, ..self }
+    }
+
+    /// The numbers of the range deletes that were dropped.
+    pub(crate) fn range_deletes_left(self) -> Vec<SeqNo> {
+        self.range_deletes_left
     }
 
     /// Whether the key differs from that of the previous call.
@@ -235,7 +233,11 @@ impl Liveness {
         if kind_of(trailer) == Kind::RangeDelete as u8 {
             // It is more than a version of its key, so a newer version of that does not replace it.
             let is_shadowed = shadowed && seeded!(RangeTombstonesShadowed);
-            return !is_shadowed && self.keeps_range(seq, stripe, value);
+            let stays = !is_shadowed && self.keeps_range(seq, stripe, value);
+            if !stays {
+                self.range_deletes_left.push(seq);
+            }
+            return stays;
         }
         if shadowed || self.drops_hidden && self.is_covered(seq, stripe) {
             return false;
@@ -259,16 +261,15 @@ impl Liveness {
     /// or if all readers see it and nothing is left to hide.
     fn keeps_range(&self, seq: SeqNo, stripe: usize, end: &[u8]) -> bool {
         let range = range_delete(&self.key, seq, end);
-        let skyline = self.range_deletes.as_ref().zip(self.points.get(stripe));
-        let skyline = skyline.and_then(|(ranges, point)| ranges.at(*point));
-        let is_hidden = |over| over > seq || over == seq && seeded!(RangeTombstonesHideThemselves);
-        if self.drops_hidden && skyline.is_some_and(|line| is_hidden(line.over_range(&range))) {
+        let is_hidden = |ranges: &Arc<RangeDeletes>| {
+            let is_last = stripe + 1 == self.points.len();
+            self.points.get(stripe).is_some_and(|at| ranges.hides_range(&range, *at, is_last))
+        };
+        if self.drops_hidden && self.range_deletes.as_ref().is_some_and(is_hidden) {
             return false;
         }
-        let may_go = |guard: &RangeGuard| {
-            range_may_go(&guard.version.shape, &guard.rewritten, &range)
-                || seeded!(RangeTombstonesDroppedEarly)
-        };
+        let may_go =
+            |guard: &RangeGuard| guard.allows(&range) || seeded!(RangeTombstonesDroppedEarly);
         stripe != 0 || !self.range_guard.as_ref().is_some_and(may_go)
     }
 
@@ -276,8 +277,7 @@ impl Liveness {
     /// Only a block of which this is not true may be copied unread.
     pub(crate) fn covers_any(&self, min_key: &[u8], max_key: &[u8], min_seq: SeqNo) -> bool {
         let ranges = self.range_deletes.as_ref().filter(|_| !seeded!(CoveredBlocksCopied));
-        let skyline = ranges.and_then(|ranges| ranges.at(SeqNo::MAX));
-        skyline.is_some_and(|skyline| skyline.over_any(min_key, max_key) > min_seq)
+        ranges.is_some_and(|ranges| ranges.over_any(min_key, max_key) > min_seq)
     }
 }
 
@@ -287,7 +287,7 @@ mod tests {
     use crate::base::key::pack;
 
     fn kept(points: &[SeqNo], versions: &[(u64, Kind)], guard: bool) -> Vec<u64> {
-        let guard = guard.then(|| DropGuard::new(&Default::default(), &BTreeSet::new()));
+        let guard = guard.then(|| DropGuard::new(&Default::default(), &Default::default()));
         let mut rule = Liveness::new(points.to_vec(), guard);
         let mut kept = Vec::new();
         for (seq, kind) in versions {

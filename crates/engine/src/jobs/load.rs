@@ -42,6 +42,7 @@ use crate::schedule::{Claim, Held, Schedule};
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::table_name;
 use crate::tree::record::Change;
+use crate::tree::version::RangeChange;
 use crate::wal::batch::check_sizes;
 
 /// Entries between two looks at what writers want.
@@ -296,7 +297,7 @@ impl Installer {
                 "put the entries one by one, or change values.gc_pointers",
             ));
         }
-        let version = self.catalog.next_version(keyspace, &edit)?;
+        let version = self.catalog.next_version(keyspace, &edit, RangeChange::default())?;
         let log_start = manifest.log_start;
         let change = Change::Edit { id: keyspace.id, flushed_seq: seq, edit };
         self.catalog.append_edit(&mut manifest, vec![change], log_start)?;

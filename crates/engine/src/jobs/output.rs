@@ -9,7 +9,7 @@ use crate::base::compaction_filter::FilterDecision;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::expiry::expiry_of;
-use crate::base::key::{Kind, is_pointer, kind_of, pack, seq_of};
+use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, pack, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
 use crate::format::block::BEFORE_ALL_VERSIONS;
@@ -87,6 +87,8 @@ pub(crate) struct Written {
     pub(crate) dead: Vec<(Pointer, u32)>,
     /// Records that a compaction filter dropped, with their bytes.
     pub(crate) filtered: Vec<(Pointer, u32)>,
+    /// The numbers of range deletes that were dropped.
+    pub(crate) range_deletes_left: Vec<SeqNo>,
     /// Separated values, durable but not visible yet.
     pub(crate) separated: Option<Separated>,
 }
@@ -100,6 +102,7 @@ impl Written {
             all.dropped += one.dropped;
             all.dead.extend(one.dead);
             all.filtered.extend(one.filtered);
+            all.range_deletes_left.extend(one.range_deletes_left);
             all.separated = all.separated.or(one.separated);
         }
         all
@@ -136,7 +139,7 @@ pub(crate) fn write_streams(
         chain: None,
     };
     let outcome = writing.run(MergeIter::new(sources), range, cancelled);
-    let Writing { output, copier, open, mut written, expired, folded, failed, .. } = writing;
+    let Writing { output, live, copier, open, mut written, expired, folded, failed, .. } = writing;
     if let Some(((times, error), folding)) = failed.zip(output.folding.as_ref()) {
         let keyspace = folding.keyspace.to_string();
         catalog.env.emit(|| Event::MergeFailed { keyspace, times, error });
@@ -155,6 +158,7 @@ pub(crate) fn write_streams(
             output.filter.as_ref().map_or(0, |filter| filter.changed),
         ),
     ]);
+    written.range_deletes_left = live.range_deletes_left();
     if let Some((id, builder)) = open {
         drop(builder);
         let _ = catalog.env.storage.remove(&table_name(id));

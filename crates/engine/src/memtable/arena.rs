@@ -172,9 +172,9 @@ impl ChunkPool {
         self.taken_bytes.load(Relaxed)
     }
 
-    fn note_taken(&self, chunk: &Chunk) {
-        self.in_use_bytes.fetch_add(chunk.capacity as u64, Relaxed);
-        self.taken_bytes.fetch_add(chunk.capacity as u64, Relaxed);
+    fn count(&self, bytes: usize) {
+        self.in_use_bytes.fetch_add(bytes as u64, Relaxed);
+        self.taken_bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// A filter for a memtable that takes its chunks here, if one is ready.
@@ -280,6 +280,13 @@ impl Default for Slab {
 // SAFETY: the memory behind `next` belongs to the arena and to nobody else (obligation 2).
 unsafe impl Send for Slab {}
 
+/// Memory that an arena counts and did not allocate.
+#[derive(Debug, Default)]
+struct Beside {
+    bytes: usize,
+    reservation: Option<Reservation>,
+}
+
 /// The allocator of one memtable.
 ///
 /// The first writer takes memory from the current chunk, with one `fetch_add` each. Other writers
@@ -302,6 +309,8 @@ pub struct Arena {
     first_writer: AtomicUsize,
     /// Its size once it was flushed, while only readers hold it.
     held_bytes: AtomicUsize,
+    /// Memory that lies elsewhere and belongs to the entries.
+    beside: Mutex<Beside>,
     /// Made for the second writer: an idle memtable has none.
     slabs: OnceLock<Box<[CachePadded<Mutex<Slab>>; SLABS]>>,
     pool: Arc<ChunkPool>,
@@ -320,6 +329,7 @@ impl Arena {
             full: AtomicBool::new(false),
             first_writer: AtomicUsize::new(0),
             held_bytes: AtomicUsize::new(0),
+            beside: Mutex::default(),
             slabs: OnceLock::new(),
             pool,
         }
@@ -338,6 +348,23 @@ impl Arena {
         // SAFETY: as in `allocated_bytes`.
         let current = unsafe { self.current.load(Acquire).as_ref() };
         self.closed_bytes.load(Relaxed) + current.map_or(0, |chunk| chunk.capacity)
+    }
+
+    /// Counts memory that lies elsewhere as if it had been allocated here.
+    pub fn count_beside(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let mut beside = self.beside.lock();
+        let more = self.pool.cache.as_ref().map(|cache| cache.reserve(bytes as u64));
+        match (&mut beside.reservation, more) {
+            (Some(reservation), Some(more)) => reservation.merge(more),
+            (reservation, more) => *reservation = more,
+        }
+        beside.bytes += bytes;
+        self.pool.count(bytes);
+        self.closed_bytes.fetch_add(bytes, Relaxed);
+        self.note_taken(0);
     }
 
     /// Leaves the arena to its readers: from now on it counts as held by them. Called once, when
@@ -434,7 +461,7 @@ impl Arena {
             CHUNK_BYTES => self.pool.take(),
             smaller => self.pool.allocate(smaller),
         };
-        self.pool.note_taken(&chunk);
+        self.pool.count(chunk.capacity);
         self.current.store(&raw mut *chunk, Release);
         chunks.push(chunk);
     }
@@ -442,7 +469,7 @@ impl Arena {
     fn alloc_large(&self, len: usize) -> *mut u8 {
         let chunk = self.pool.allocate(len);
         let base = chunk.base;
-        self.pool.note_taken(&chunk);
+        self.pool.count(chunk.capacity);
         self.closed_bytes.fetch_add(len, Relaxed);
         self.note_taken(0);
         self.chunks.lock().push(chunk);
@@ -460,6 +487,7 @@ impl Drop for Arena {
         if let Some(cache) = &self.pool.cache {
             cache.take_back(*self.held_bytes.get_mut() as u64);
         }
+        self.pool.in_use_bytes.fetch_sub(self.beside.get_mut().bytes as u64, Relaxed);
         for chunk in self.chunks.get_mut().drain(..) {
             self.pool.in_use_bytes.fetch_sub(chunk.capacity as u64, Relaxed);
             self.pool.give(chunk);

@@ -411,6 +411,11 @@ impl Tree {
         self.arena.leave();
     }
 
+    /// Counts memory that belongs to the entries and lies elsewhere.
+    pub fn count_beside(&self, bytes: usize) {
+        self.arena.count_beside(bytes);
+    }
+
     /// Bytes that the arena took from the memory budget.
     pub fn reserved_bytes(&self) -> usize {
         self.arena.reserved_bytes()

@@ -9,6 +9,7 @@ mod filter;
 mod latch;
 #[cfg(test)]
 pub mod model;
+mod range_deletes;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
@@ -17,17 +18,18 @@ mod weak;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
 use runstone_policy::policy::idle::LEAST_TOMBSTONES;
+use runstone_policy::shape::range_delete::RangeDelete;
 
-use crate::base::key::{Kind, SeqNo, kind_of, pack, range_delete, seek_trailer, seq_of};
-use crate::base::range_deletes::RangeDeletes;
+use crate::base::key::{Kind, SeqNo, pack, seek_trailer, seq_of};
 use crate::base::sync;
 use crate::format::filter::hash;
 use crate::memtable::arena::{Arena, ChunkPool};
 use crate::memtable::btree::{Position, Prepared, Record, RecordRef, Tally, Tree};
 use crate::memtable::filter::PooledFilter;
+use crate::memtable::range_deletes::OwnRangeDeletes;
+use crate::ranges::RangeDeletes;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
 const NODE_KEYS: usize = 64;
@@ -44,7 +46,7 @@ pub struct Memtable {
     filter: Option<PooledFilter>,
     /// The range deletes among its entries; nothing if there are none. Boxed, because most
     /// memtables have none.
-    range_deletes: OnceLock<Box<ArcSwap<RangeDeletes>>>,
+    range_deletes: OnceLock<Box<OwnRangeDeletes>>,
     /// It changes with every write, so it must not share a cache line with the tree's root.
     announced: CachePadded<Announced>,
 }
@@ -125,40 +127,37 @@ impl Memtable {
         self.tree.number(records, UNNUMBERED - first_seq);
     }
 
-    /// Inserts one entry.
+    /// Inserts one entry. Readers hear of a range delete by [`Memtable::note_range_deletes`].
     #[inline]
     pub fn insert(&self, key: &[u8], trailer: u64, value: &[u8]) {
         debug_assert!(seq_of(trailer) <= self.announced.max_seq.load(Relaxed));
         if let Some(filter) = &self.filter {
             filter.add(hash(key));
         }
-        if kind_of(trailer) == Kind::RangeDelete as u8 {
-            self.note_range_delete(key, seq_of(trailer), value);
-        }
         self.tree.insert(key, trailer, value);
     }
 
-    /// Lets readers know of a range delete, which is among the entries too. O(log n).
-    pub fn note_range_delete(&self, start: &[u8], seq: SeqNo, end: &[u8]) {
-        let set = self.range_deletes.get_or_init(Box::default);
-        set.rcu(|old| {
-            let mut new = RangeDeletes::clone(old);
-            new.add(range_delete(start, seq, end));
-            new
-        });
+    /// Lets readers know of range deletes, which are among the entries too. None comes later whose
+    /// number is at most `settled`. O(log n) each, amortised.
+    pub fn note_range_deletes(&self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) {
+        if ranges.is_empty() {
+            return;
+        }
+        let bytes = self.range_deletes.get_or_init(Box::default).add(ranges, settled);
+        self.tree.count_beside(bytes);
     }
 
     /// The range deletes, if there are any.
     #[inline]
     pub fn range_deletes(&self) -> Option<Arc<RangeDeletes>> {
-        self.range_deletes.get().map(|set| set.load_full())
+        self.range_deletes.get().map(|own| own.set())
     }
 
     /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
     /// without range deletes that are newer, else O(log n).
     #[inline(always)]
     pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
-        self.range_deletes.get().is_some_and(|set| set.load().hide(key, entry, seq))
+        self.range_deletes.get().is_some_and(|own| own.hide(key, entry, seq))
     }
 
     /// Does the part of an insert that needs no trailer, see [`Tree::prepare`].

@@ -1,14 +1,37 @@
 //! The range deletes that a walk sees: those of its memtables and of its tables, as of its number.
 //! Walks go from key to key, so the stretch around the last key answers most questions.
 
+use std::sync::Arc;
+
 use crate::base::key::SeqNo;
-use crate::base::range_deletes::{Skyline, Stretch, deletes};
 use crate::catalog::keyspace::View;
+use crate::ranges::{self, RangeDeletes, deletes};
+
+/// Keys under one number: from `start` to `end`, or without a bound on that side.
+#[derive(Debug, Default)]
+pub(crate) struct Stretch {
+    /// The first key.
+    pub(crate) start: Option<Vec<u8>>,
+    /// The least key behind.
+    pub(crate) end: Option<Vec<u8>>,
+    /// The number that deletes what is older; 0 if none does.
+    pub(crate) seq: SeqNo,
+}
+
+impl Stretch {
+    #[inline]
+    fn holds(&self, key: &[u8]) -> bool {
+        self.start.as_ref().is_none_or(|start| **start <= *key)
+            && self.end.as_ref().is_none_or(|end| *key < **end)
+    }
+}
 
 /// The range deletes of a view, as of a number.
 #[derive(Debug, Default)]
 pub(crate) struct Covers {
-    skylines: Vec<Skyline>,
+    /// The newest first: those of a memtable are newer than those of the next.
+    sets: Vec<Arc<RangeDeletes>>,
+    seq: SeqNo,
     /// Around the last key asked about, in all of them.
     stretch: Stretch,
 }
@@ -18,8 +41,7 @@ impl Covers {
         let memtables = view.memtables();
         let sets = memtables.filter_map(|memtable| memtable.range_deletes());
         let sets = sets.chain(view.version.range_deletes.clone());
-        let skylines: Vec<Skyline> = sets.filter_map(|set| set.at(seq).cloned()).collect();
-        let mut covers = Covers { skylines, stretch: Stretch::default() };
+        let mut covers = Covers { sets: sets.collect(), seq, stretch: Stretch::default() };
         covers.search(&[]);
         covers
     }
@@ -27,7 +49,7 @@ impl Covers {
     /// Whether a range delete hides this version of a key.
     #[inline]
     pub(crate) fn hide(&mut self, key: &[u8], seq: SeqNo) -> bool {
-        !self.skylines.is_empty() && deletes(self.around(key).seq, seq)
+        !self.sets.is_empty() && deletes(self.around(key).seq, seq)
     }
 
     /// The stretch around a key.
@@ -39,7 +61,23 @@ impl Covers {
     }
 
     fn search(&mut self, key: &[u8]) {
-        let around = self.skylines.iter().map(|skyline| skyline.stretch(key));
-        self.stretch = around.reduce(Stretch::narrowed).unwrap_or_default();
+        let mut found = ranges::Stretch::default();
+        for set in &self.sets {
+            set.narrow(key, self.seq, &mut found);
+            if found.seq > 0 {
+                break;
+            }
+        }
+        let keep = |into: &mut Option<Vec<u8>>, bound: Option<&[u8]>| match bound {
+            Some(bound) => {
+                let into = into.get_or_insert_default();
+                into.clear();
+                into.extend_from_slice(bound);
+            }
+            None => *into = None,
+        };
+        keep(&mut self.stretch.start, found.start);
+        keep(&mut self.stretch.end, found.end);
+        self.stretch.seq = found.seq;
     }
 }

@@ -18,16 +18,18 @@ use runstone_policy::shape::Table;
 use runstone_storage::{Category, StorageFile};
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack};
+use crate::base::key::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack, range_delete};
 use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::jobs::flush::write_memtable;
 use crate::jobs::install::flush_edit;
 use crate::log::number_in;
 use crate::memtable::Memtable;
+use crate::ranges::RangeDeletes;
 use crate::store::engine::Engine;
 use crate::store::lost_log::{self, LostLog};
 use crate::tree::manifest::{CURRENT, Manifest, manifest_name};
+use crate::tree::version::RangeChange;
 use crate::values::separation::Separated;
 use crate::wal::batch::Batch;
 use crate::wal::recovery::{self, LogStart, Recovered};
@@ -37,7 +39,16 @@ use crate::wal::segments::segment_name;
 const SMALL_LOG_BYTES: u64 = 64 << 10;
 
 /// The tables that recovery wrote, by keyspace.
-type NewTables = BTreeMap<KeyspaceId, Vec<Vec<Arc<Table>>>>;
+type NewTables = BTreeMap<KeyspaceId, Spilled>;
+
+/// What was written of the memtables of a keyspace, the oldest first.
+#[derive(Default)]
+struct Spilled {
+    flushes: Vec<Vec<Arc<Table>>>,
+    range_deletes: RangeDeletes,
+    /// The numbers of those that the tables lack.
+    range_deletes_left: Vec<SeqNo>,
+}
 
 /// Where a replay puts the writes of the log.
 enum Target<'a> {
@@ -113,7 +124,8 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
     // Nothing names these tables yet. On a full disk they would take the room that the next try
     // needs.
     let fresh = fresh.inspect_err(|_| {
-        new_tables.values().flatten().for_each(|tables| inner.catalog.discard(tables));
+        let flushes = new_tables.values().flat_map(|spilled| &spilled.flushes);
+        flushes.for_each(|tables| inner.catalog.discard(tables));
         inner.committer.remove_log();
     })?;
     begin_manifest(inner, fresh, &lost)
@@ -253,6 +265,10 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
             inner.catalog.unflushed.add(keyspace);
         }
         active.insert(operation.key, pack(seq, operation.kind), operation.value);
+        if operation.kind == Kind::RangeDelete {
+            let range = range_delete(operation.key, seq, operation.value);
+            active.note_range_deletes(vec![Arc::new(range)], seq);
+        }
         if let Some(batch) = &mut small {
             batch.push(operation.kind, operation.keyspace, operation.key, operation.value)?;
             let may_repeat = !matches!(operation.kind, Kind::Relocate | Kind::Merge);
@@ -306,7 +322,12 @@ fn spill(
     let flushed =
         write_memtable(&inner.catalog, &inner.visibility, keyspace, memtable, &|| Ok(()))?;
     if !flushed.tables.is_empty() {
-        new_tables.entry(keyspace.id).or_default().push(flushed.tables);
+        let spilled = new_tables.entry(keyspace.id).or_default();
+        spilled.flushes.push(flushed.tables);
+        spilled.range_deletes_left.extend(flushed.range_deletes_left);
+        if let Some(own) = memtable.range_deletes() {
+            spilled.range_deletes.append(&own);
+        }
     }
     // The manifest at the end of recovery describes these values too.
     flushed.separated.into_iter().for_each(Separated::publish);
@@ -332,11 +353,13 @@ fn make_first_manifest(
     mut random: u64,
 ) -> Result<Manifest> {
     let mut manifest = inner.catalog.manifest.lock();
-    for (id, flushes) in new_tables {
+    for (id, spilled) in new_tables {
         let keyspaces = inner.catalog.keyspaces.read();
         let Some(keyspace) = keyspaces.get(id) else { continue };
-        let edit = flush_edit(flushes);
-        let version = inner.catalog.next_version(keyspace, &edit)?;
+        let edit = flush_edit(&spilled.flushes);
+        let (flushed, left) = (Some(&spilled.range_deletes), &*spilled.range_deletes_left);
+        let change = RangeChange { flushed, left };
+        let version = inner.catalog.next_version(keyspace, &edit, change)?;
         keyspace.swap_version(version, 0);
         manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));
     }

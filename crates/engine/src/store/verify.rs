@@ -234,8 +234,8 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
     if entries != meta.entries || tombstones != meta.tombstones {
         return Err(reader.corrupt(0, "number of entries differs from what the manifest recorded"));
     }
-    if *range_deletes != *meta.range_deletes {
-        return Err(reader.corrupt(0, "range deletes differ from what the manifest recorded"));
+    if range_deletes != reader.range_deletes()? {
+        return Err(reader.corrupt(0, "range deletes differ from the list of them"));
     }
     if expiries != meta.expiries {
         return Err(reader.corrupt(0, "expiries differ from what the manifest recorded"));

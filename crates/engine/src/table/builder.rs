@@ -366,7 +366,7 @@ impl TableBuilder {
             filter_bits: properties.filter_bits,
             prefixes: properties.prefixes,
             sketch: properties.sketch,
-            range_deletes: properties.range_deletes.into(),
+            range_deletes: properties.range_deletes.len() as u64,
             expiries: properties.expiries,
         })
     }

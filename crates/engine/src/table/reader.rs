@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use runstone_policy::shape::Table;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::base::codec::{Reader, u32_at, u64_at};
@@ -47,7 +48,10 @@ pub struct TableReader {
     /// Last separator of each partition.
     root: KeyArray,
     slots: Vec<Slot>,
+    /// Without the range deletes.
     properties: Properties,
+    /// Where these lie.
+    properties_at: (u64, u64),
     /// The number of all entries, if those were written without one.
     number: Option<SeqNo>,
     cache: Arc<Cache>,
@@ -130,12 +134,25 @@ impl TableReader {
             let stored = read_exact(&name, &*file, file_len, offset, len)?;
             frame::open(&stored, uid, offset).map_err(|what| Error::corruption(&name, offset, what))
         };
-        let properties = decode_properties(&part(footer.properties)?, &name, footer.properties.0)?;
+        let properties_at = footer.properties;
+        let mut properties = decode_properties(&part(properties_at)?, &name, footer.properties.0)?;
         check_properties(&name, footer.properties.0, &properties, meta)?;
         let (root, slots) = decode_root(&part(footer.root)?, footer.root.0)
             .ok_or_else(|| Error::corruption(&name, footer.root.0, "root does not decode"))?;
         let number = properties.is_numbered_later.then_some(meta.max_seq);
-        Ok(TableReader { name, uid, file, file_len, root, slots, properties, number, cache })
+        properties.range_deletes = Vec::new();
+        Ok(TableReader {
+            name,
+            uid,
+            file,
+            file_len,
+            root,
+            slots,
+            properties,
+            properties_at,
+            number,
+            cache,
+        })
     }
 
     /// Opens a table that no manifest describes, from its own footer and properties, for offline
@@ -176,7 +193,7 @@ impl TableReader {
             filter_bits: found.filter_bits,
             prefixes: found.prefixes,
             sketch: found.sketch,
-            range_deletes: found.range_deletes.into(),
+            range_deletes: found.range_deletes.len() as u64,
             expiries: found.expiries,
         };
         TableReader::open_file(storage, name, &meta, uid, cache)
@@ -187,7 +204,14 @@ impl TableReader {
         self.number.is_none()
     }
 
-    /// Properties of the table.
+    /// The range deletes among the entries, by start. Reads them from the file.
+    pub fn range_deletes(&self) -> Result<Vec<RangeDelete>> {
+        let (offset, len) = self.properties_at;
+        let raw = self.read_frame(offset, len)?;
+        Ok(decode_properties(&raw, &self.name, offset)?.range_deletes)
+    }
+
+    /// Properties of the table, without its range deletes.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -517,6 +541,7 @@ fn check_properties(name: &str, at: u64, found: &Properties, meta: &Table) -> Re
         && *found.max_key == *meta.max_key
         && found.entries == meta.entries
         && found.tombstones == meta.tombstones
+        && found.range_deletes.len() as u64 == meta.range_deletes
         && (found.min_seq, found.max_seq, true) == numbers;
     if same {
         return Ok(());

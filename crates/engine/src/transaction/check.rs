@@ -28,10 +28,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, kind_of, seq_of};
-use crate::base::range_deletes::RangeDeletes;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::memtable::{Memtable, MemtableIter};
+use crate::ranges::RangeDeletes;
 use crate::read::get::Reader;
 use crate::read::source::{RunIter, Source};
 use crate::table::handle::TableHandle;
@@ -273,8 +273,7 @@ impl Look<'_> {
     }
 
     fn are_deleted(&self, deletes: Option<&RangeDeletes>, (low, high): Stretch) -> bool {
-        let skyline = deletes.and_then(|deletes| deletes.at(MAX_SEQ));
-        let newest = skyline.map_or(0, |skyline| skyline.newest(low, high));
+        let newest = deletes.map_or(0, |deletes| deletes.newest_in(low, high));
         newest > self.snapshot.seq() && !seeded!(RangeDeletesNotChecked)
     }
 

@@ -36,9 +36,7 @@ use crate::base::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
 use crate::base::key::KeyspaceId;
-use crate::format::properties::{
-    put_expiries, put_range_deletes, take_expiries, take_range_deletes,
-};
+use crate::format::properties::{put_expiries, take_expiries};
 use crate::tree::pending::{put_plan, put_trims, take_plan, take_trims};
 use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 
@@ -64,12 +62,11 @@ enum Form {
 
 impl Form {
     fn of<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Form {
-        let of_table =
-            |table: &Arc<Table>| match (table.expiries.entries, table.range_deletes.len()) {
-                (0, 0) => Form::Plain,
-                (0, _) => Form::Ranges,
-                _ => Form::Expiring,
-            };
+        let of_table = |table: &Arc<Table>| match (table.expiries.entries, table.range_deletes) {
+            (0, 0) => Form::Plain,
+            (0, _) => Form::Ranges,
+            _ => Form::Expiring,
+        };
         tables.map(of_table).max().unwrap_or(Form::Plain)
     }
 
@@ -313,7 +310,7 @@ fn encode_table(table: &Table, form: Form, out: &mut Vec<u8>) {
     }
     put_bytes(out, table.sketch.as_bytes());
     if form >= Form::Ranges {
-        put_range_deletes(out, &table.range_deletes);
+        put_varint(out, table.range_deletes);
     }
     if form >= Form::Expiring {
         put_expiries(out, &table.expiries);
@@ -472,8 +469,8 @@ fn take_table(reader: &mut Reader<'_>, form: Form) -> Decoded<Table> {
         prefixes: take_list(reader, |reader| Ok(reader.take_bytes()?.into()))?,
         sketch: Sketch::from_bytes(reader.take_bytes()?).ok_or(Truncated)?,
         range_deletes: match form {
-            Form::Plain => Arc::default(),
-            Form::Ranges | Form::Expiring => take_range_deletes(reader)?.into(),
+            Form::Plain => 0,
+            Form::Ranges | Form::Expiring => take_size(reader)?,
         },
         expiries: match form {
             Form::Expiring => take_expiries(reader)?,
@@ -507,7 +504,6 @@ mod tests {
     use runstone_policy::plan::{Compaction, CompactionInput, Cut, Move, Plan};
 
     use super::*;
-    use crate::base::key::range_delete;
 
     fn table(id: u64) -> Arc<Table> {
         Arc::new(Table {
@@ -522,7 +518,7 @@ mod tests {
             filter_bits: 512,
             prefixes: vec![(*b"a").into()],
             sketch: Sketch::of_nothing(),
-            range_deletes: Arc::default(),
+            range_deletes: 0,
             expiries: Expiries::default(),
         })
     }
@@ -597,10 +593,7 @@ mod tests {
 
     /// Changes of tables with range deletes.
     fn changes_of_ranges() -> Vec<Change> {
-        let with_ranges = || {
-            let ranges = [range_delete(b"a", 6, b"b"), range_delete(b"c", 7, b"")];
-            Arc::new(Table { range_deletes: Arc::new(ranges), ..(*table(12)).clone() })
-        };
+        let with_ranges = || Arc::new(Table { range_deletes: 2, ..(*table(12)).clone() });
         let place = Placement { level: 0, slot: RunSlot::New(12), table: with_ranges() };
         let edit = Edit { place: vec![place], ..Edit::default() };
         let tables = vec![with_ranges(), table(13)];

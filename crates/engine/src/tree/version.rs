@@ -5,16 +5,31 @@ use std::sync::Arc;
 use rpds::RedBlackTreeMapSync;
 use runstone_policy::options::Charge;
 use runstone_policy::plan::Heat;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, Shape, Table, TableId};
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{SeqNo, seek_trailer};
-use crate::base::range_deletes::RangeDeletes;
+use crate::cache::{Cache, Reservation};
 use crate::format::block::{Block, Found};
+use crate::ranges::RangeDeletes;
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::level::{OldLevel, ReadLevel};
 use crate::tree::probe::{Lookup, ProbeQueue};
+
+/// How an edit changes the range deletes of a tree.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RangeChange<'a> {
+    /// Those of the memtables that it flushes, or of all tables of a tree that was just found.
+    pub flushed: Option<&'a RangeDeletes>,
+    /// The numbers of those that flushes and compactions dropped.
+    pub left: &'a [SeqNo],
+}
+
+/// Range deletes that left the tables stay in the set until they are more than the rest, and than
+/// this.
+const LEAST_REBUILT: u64 = 1024;
 
 /// An immutable tree.
 #[derive(Debug, Default)]
@@ -26,26 +41,36 @@ pub struct Version {
     /// Shared with the versions before and after, except for changes. Ordered by id, because a
     /// simulation repeats exactly only if it handles tables in a fixed order.
     handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
-    /// The range deletes of all tables, if there are any.
+    /// The range deletes of all tables, if there are any, and some that were in tables before: the
+    /// tables hold nothing that these hide.
     pub range_deletes: Option<Arc<RangeDeletes>>,
+    /// How many of them are in tables.
+    range_delete_count: u64,
+    /// The numbers of those that are not.
+    left: Vec<SeqNo>,
+    /// For the memory of all of them, shared with the versions that have the same set.
+    range_memory: Option<Arc<Reservation>>,
 }
 
 impl Version {
-    /// The version of `shape`. `open` makes handles of tables that `self` lacks. Unchanged levels
+    /// The version of `shape`. `flushed` are the range deletes of the memtable whose tables it adds:
+    /// those that no reader needs may be among them, too. `left` are the numbers of those that were
+    /// not written again. `open` makes handles of tables that `self` lacks. Unchanged levels
     /// and handles are shared, see [`ReadLevel`] for the cost.
     pub fn next(
         &self,
         shape: Shape,
+        RangeChange { flushed, left }: RangeChange<'_>,
         mut open: impl FnMut(&Arc<Table>) -> Arc<TableHandle>,
     ) -> Version {
         let mut handles = self.handles.clone();
-        let mut range_deletes_changed = false;
+        let mut count = self.range_delete_count;
         for table in self.missing_in(&shape) {
             handles.remove_mut(&table.id);
-            range_deletes_changed |= !table.range_deletes.is_empty();
+            count -= table.range_deletes;
         }
         let mut handle = |table: &Arc<Table>| {
-            range_deletes_changed |= !table.range_deletes.is_empty();
+            count += table.range_deletes;
             let handle = match (self.handles.get(&table.id), shape.trims.get(&table.id)) {
                 (Some(known), _) if known.meta().min_key == table.min_key => Arc::clone(known),
                 (Some(known), _) => Arc::new(known.trimmed(Arc::clone(table))),
@@ -64,11 +89,42 @@ impl Version {
         let levels = shape.levels.iter().enumerate();
         let levels =
             levels.map(|(index, level)| ReadLevel::next(old(index), level, &mut handle)).collect();
-        let range_deletes = match range_deletes_changed {
-            true => range_deletes_of(&shape),
-            false => self.range_deletes.clone(),
+        debug_assert_eq!(
+            count,
+            shape.tables().map(|(_, table)| table.range_deletes).sum::<u64>(),
+            "range deletes come and go with their tables"
+        );
+        let mut next = Version {
+            shape,
+            levels,
+            handles,
+            range_deletes: self.range_deletes.clone(),
+            range_delete_count: count,
+            left: self.left.clone(),
+            range_memory: self.range_memory.clone(),
         };
-        Version { shape, levels, handles, range_deletes }
+        next.change_range_deletes(flushed, left);
+        next
+    }
+
+    /// Changes the set of range deletes. O(log n) for those of a flush. A compaction brings no new
+    /// ones. What it drops hides nothing any more, so it may stay in the set for a while.
+    fn change_range_deletes(&mut self, flushed: Option<&RangeDeletes>, left: &[SeqNo]) {
+        if let Some(flushed) = flushed.filter(|set| !set.is_empty()) {
+            let mut set = self.range_deletes.as_deref().cloned().unwrap_or_default();
+            set.append(flushed);
+            self.range_deletes = Some(Arc::new(set));
+        }
+        self.left.extend_from_slice(left);
+        if self.range_delete_count == 0 {
+            (self.range_deletes, self.left) = (None, Vec::new());
+        } else if self.left.len() as u64 > self.range_delete_count + LEAST_REBUILT {
+            self.left.sort_unstable();
+            let stays = |range: &RangeDelete| self.left.binary_search(&range.seq).is_err();
+            let all = self.range_deletes.iter().flat_map(|set| set.iter());
+            let set = RangeDeletes::of(all.filter(stays).map(Arc::new).collect());
+            (self.range_deletes, self.left) = (Some(Arc::new(set)), Vec::new());
+        }
     }
 
     /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
@@ -76,6 +132,16 @@ impl Version {
     #[inline]
     pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.range_deletes.as_ref().is_some_and(|ranges| ranges.hide(key, entry, seq))
+    }
+
+    /// Takes the memory of the range deletes from the budget, if they are not those of the version
+    /// before.
+    pub fn count_memory(&mut self, before: &Version, cache: &Arc<Cache>) {
+        let place = |version: &Version| version.range_deletes.as_ref().map(Arc::as_ptr);
+        if place(self) != place(before) {
+            let set = self.range_deletes.as_ref();
+            self.range_memory = set.map(|set| Arc::new(cache.pin(set.bytes() as u64)));
+        }
     }
 
     /// The tables that another shape lacks or holds elsewhere or in another form.
@@ -158,16 +224,9 @@ impl Version {
 impl Version {
     /// Whether a range delete may hide entries of a table, from those who see it.
     pub fn hides_some_of(&self, table: &Table) -> bool {
-        let skyline = self.range_deletes.as_ref().and_then(|ranges| ranges.at(SeqNo::MAX));
-        skyline.is_some_and(|line| line.over_any(&table.min_key, &table.max_key) > table.min_seq)
+        let over = |set: &Arc<RangeDeletes>| set.over_any(&table.min_key, &table.max_key);
+        self.range_deletes.as_ref().is_some_and(|set| over(set) > table.min_seq)
     }
-}
-
-/// The range deletes of all tables. O(tables + n log n).
-fn range_deletes_of(shape: &Shape) -> Option<Arc<RangeDeletes>> {
-    let all = shape.tables().flat_map(|(_, table)| table.range_deletes.iter());
-    let set = RangeDeletes::of(all.cloned().map(Arc::new).collect());
-    (!set.is_empty()).then(|| Arc::new(set))
 }
 
 #[cfg(test)]
@@ -210,9 +269,11 @@ mod tests {
     }
 
     fn of_levels(context: &Arc<TableContext>, levels: Vec<Level>) -> Version {
-        Version::default().next(Shape { levels, ..Shape::default() }, |table| {
-            Arc::new(TableHandle::new(Arc::clone(context), Arc::clone(table)))
-        })
+        Version::default().next(
+            Shape { levels, ..Shape::default() },
+            RangeChange::default(),
+            |table| Arc::new(TableHandle::new(Arc::clone(context), Arc::clone(table))),
+        )
     }
 
     /// A level 2 of overlapping tables.
@@ -347,8 +408,12 @@ mod tests {
             let edit = random_edit(&version.shape, &mut draw, id);
             let Ok(shape) = version.shape.apply(&edit) else { continue };
             applied += 1;
-            let next = version.next(shape.clone(), open);
-            assert_eq!(sight(&next), sight(&Version::default().next(shape, open)), "{edit:?}");
+            let next = version.next(shape.clone(), RangeChange::default(), open);
+            assert_eq!(
+                sight(&next),
+                sight(&Version::default().next(shape, RangeChange::default(), open)),
+                "{edit:?}"
+            );
             let mut ids: Vec<TableId> = next.handles().map(|handle| handle.meta().id).collect();
             ids.sort_unstable();
             let mut expected: Vec<TableId> = next.shape.tables().map(|(_, t)| t.id).collect();

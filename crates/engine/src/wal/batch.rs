@@ -5,10 +5,15 @@
 //! value     := ... | expiry u64, in milliseconds since 1970, if the kind says that it expires
 //! ```
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use runstone_policy::shape::range_delete::RangeDelete;
+
 use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
 use crate::base::error::{Error, Result};
 use crate::base::expiry::EXPIRY_BYTES;
-use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, range_delete};
 
 /// Writes that happen together or not at all (P3), in order. A batch names keyspaces by id, so it
 /// is valid only for the open store whose handles made it; any other store refuses it.
@@ -19,6 +24,8 @@ pub struct Batch {
     opening: Option<u64>,
     count: u64,
     deletes: u64,
+    /// Those of the deletes that delete a range.
+    range_deletes: u64,
     user_bytes: u64,
 }
 
@@ -73,6 +80,7 @@ impl Batch {
         }
         self.count += 1;
         self.deletes += u64::from(matches!(kind, Kind::Delete | Kind::RangeDelete));
+        self.range_deletes += u64::from(kind == Kind::RangeDelete);
         self.user_bytes += (key.len() + value.len()) as u64;
         Ok(())
     }
@@ -112,6 +120,28 @@ impl Batch {
         self.deletes
     }
 
+    /// Whether it deletes a range.
+    #[inline]
+    pub(crate) fn has_range_deletes(&self) -> bool {
+        self.range_deletes > 0
+    }
+
+    /// Its range deletes by keyspace, of a batch that begins with `first_seq`.
+    pub(crate) fn range_deletes(
+        &self,
+        first_seq: SeqNo,
+    ) -> BTreeMap<KeyspaceId, Vec<Arc<RangeDelete>>> {
+        let mut all: BTreeMap<KeyspaceId, Vec<Arc<RangeDelete>>> = BTreeMap::new();
+        if self.has_range_deletes() {
+            let ranges = (first_seq..).zip(self.operations());
+            for (seq, one) in ranges.filter(|(_, one)| one.kind == Kind::RangeDelete) {
+                let range = Arc::new(range_delete(one.key, seq, one.value));
+                all.entry(one.keyspace).or_default().push(range);
+            }
+        }
+        all
+    }
+
     /// Whether nothing was added.
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -131,7 +161,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.opening = None;
-        (self.count, self.deletes) = (0, 0);
+        (self.count, self.deletes, self.range_deletes) = (0, 0, 0);
         self.user_bytes = 0;
     }
 

@@ -26,7 +26,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
-use crate::base::key::{Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
+use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
 use crate::base::metrics::{Counter, sampled};
 use crate::base::options::Durability;
 use crate::cache::Cache;
@@ -241,7 +241,7 @@ impl Committer {
             {
                 prepared.insert(pack(first_seq, kind));
             }
-            _ => insert(batch, keyspaces, views.as_slice(), first_seq),
+            _ => insert(batch, keyspaces, views.as_slice(), first_seq, self.visibility.now()),
         }
         drop(early_view);
         self.visibility.publisher.publish(first_seq, last_seq);
@@ -338,7 +338,7 @@ impl Committer {
         let keyspaces = std::slice::from_ref(keyspace);
         let (first_seq, views) = self.log_locked(state, &batch, keyspaces)?;
         let last_seq = first_seq + batch.len() - 1;
-        insert(&batch, keyspaces, views.as_slice(), first_seq);
+        insert(&batch, keyspaces, views.as_slice(), first_seq, self.visibility.now());
         self.visibility.publisher.publish(first_seq, last_seq);
         views.as_slice().iter().for_each(|view| self.rotate_if_full(keyspace, view));
         self.note_space(&batch);
@@ -524,16 +524,24 @@ pub(super) fn insert(
     keyspaces: &[Arc<KeyspaceCore>],
     views: &[Guard<Arc<View>>],
     first_seq: SeqNo,
+    visible: SeqNo,
 ) {
+    let find = |id: KeyspaceId| match keyspaces {
+        [_] => 0,
+        _ => keyspaces
+            .iter()
+            .position(|keyspace| keyspace.id == id)
+            .unwrap_or_else(|| unreachable!("they cover every operation of the batch")),
+    };
     for (seq, operation) in (first_seq..).zip(batch.operations()) {
         let trailer = pack(seq, operation.kind);
-        let at = match keyspaces {
-            [_] => 0,
-            _ => keyspaces
-                .iter()
-                .position(|keyspace| keyspace.id == operation.keyspace)
-                .unwrap_or_else(|| unreachable!("they cover every operation of the batch")),
-        };
+        let at = find(operation.keyspace);
         views[at].active.insert(operation.key, trailer, operation.value);
+    }
+    if batch.has_range_deletes() {
+        for (keyspace, ranges) in batch.range_deletes(first_seq) {
+            // A number that is visible has been given and inserted.
+            views[find(keyspace)].active.note_range_deletes(ranges, visible);
+        }
     }
 }

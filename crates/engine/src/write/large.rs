@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::MutexGuard;
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Kind, SeqNo};
+use crate::base::key::{KeyspaceId, MAX_SEQ, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
@@ -83,7 +83,13 @@ impl Committer {
         drop(state);
         reached!(LargeBatchLogged);
         owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
-        note_range_deletes(batch, &owns, first_seq);
+        for (id, ranges) in batch.range_deletes(first_seq) {
+            let own = owns.iter().find(|own| own.keyspace.id == id);
+            // Only this batch is in it.
+            if let Some(own) = own {
+                own.filled.note_range_deletes(ranges, MAX_SEQ);
+            }
+        }
         let last_seq = first_seq + batch.len() - 1;
         self.visibility.publisher.publish(first_seq, last_seq);
         drop(passed_over);
@@ -111,14 +117,5 @@ impl Committer {
         }
         owns.iter_mut().for_each(|own| own.records = own.filled.records());
         owns
-    }
-}
-
-/// Lets readers know of the range deletes of a batch, whose numbers are known now.
-fn note_range_deletes(batch: &Batch, owns: &[Own], first_seq: SeqNo) {
-    let ranges = (first_seq..).zip(batch.operations());
-    for (seq, range) in ranges.filter(|(_, operation)| operation.kind == Kind::RangeDelete) {
-        let own = owns.iter().find(|own| own.keyspace.id == range.keyspace);
-        own.into_iter().for_each(|own| own.filled.note_range_delete(range.key, seq, range.value));
     }
 }

@@ -9,7 +9,7 @@ use runstone_storage::Category;
 
 use crate::base::codec::put_varint;
 use crate::base::error::{Error, Result};
-use crate::base::key::{SeqNo, pack};
+use crate::base::key::{MAX_SEQ, SeqNo, pack};
 use crate::base::metrics::Counter;
 use crate::catalog::ManifestState;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -194,6 +194,8 @@ impl Committer {
             if active.announce(first_seq, batch.len(), batch.deletes(), segment) {
                 self.catalog.unflushed.add(keyspace);
             }
+            let ranges = batch.range_deletes(first_seq).remove(&keyspace.id).unwrap_or_default();
+            active.note_range_deletes(ranges, MAX_SEQ);
             let own = (first_seq..).zip(batch.operations());
             for (seq, operation) in own.filter(|(_, operation)| operation.keyspace == keyspace.id) {
                 active.insert(operation.key, pack(seq, operation.kind), operation.value);

@@ -23,7 +23,6 @@ use crate::prefix::PrefixRule;
 use crate::shape::expiry::Expiries;
 use crate::shape::overlapping::OverlappingTables;
 use crate::shape::plan::Plan;
-use crate::shape::range_delete::RangeDelete;
 use crate::sketch::Sketch;
 
 /// Identifies a table file. Never an ordering key (I6).
@@ -58,8 +57,8 @@ pub struct Table {
     pub prefixes: Vec<Box<[u8]>>,
     /// Sketch of the user keys inside.
     pub sketch: Sketch,
-    /// The range deletes among the entries, by start.
-    pub range_deletes: Arc<[RangeDelete]>,
+    /// How many of the entries are range deletes.
+    pub range_deletes: u64,
     /// The entries that expire.
     pub expiries: Expiries,
 }

@@ -1,9 +1,9 @@
 //! A range tombstone, as metadata of the table that holds it. It acts by its number alone: whatever
 //! is older is deleted, in whichever table it lies. So a table's bounds need not cover the range,
 //! and a table may change its place without regard to it. Only dropping a tombstone depends on what
-//! else the tree holds: see [`crate::drop_guard::range_may_go`].
+//! else the tree holds: see [`crate::drop_guard::RangeGuard`].
 
-use crate::shape::{SeqNo, Table};
+use crate::shape::SeqNo;
 
 /// Deletes the keys of a range in all entries with smaller numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,13 +17,6 @@ pub struct RangeDelete {
 }
 
 impl RangeDelete {
-    /// Whether a table may hold an entry that this deletes.
-    pub fn meets(&self, table: &Table) -> bool {
-        table.min_seq < self.seq
-            && *table.max_key >= *self.start
-            && self.end.as_ref().is_none_or(|end| table.min_key < *end)
-    }
-
     /// Whether this deletes every key between the two, both included.
     pub fn covers(&self, min_key: &[u8], max_key: &[u8]) -> bool {
         *self.start <= *min_key && self.end.as_ref().is_none_or(|end| *max_key < **end)

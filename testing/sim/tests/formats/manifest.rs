@@ -48,7 +48,7 @@ pub struct Table {
     pub filter_bits: u64,
     pub prefixes: Vec<Vec<u8>>,
     pub sketch: Vec<u8>,
-    pub range_deletes: Vec<RangeDelete>,
+    pub range_deletes: u64,
     /// Entries that expire, the first instant and the last.
     pub expiries: (u64, u64, u64),
     /// The smallest key of the file.
@@ -245,7 +245,7 @@ fn take_table(body: &mut Bytes<'_>, tag: u64) -> Table {
         filter_bits: body.varint(),
         prefixes: body.list(|body| body.bytes().to_vec()),
         sketch: body.bytes().to_vec(),
-        range_deletes: if tag >= 10 { body.list(take_range_delete) } else { Vec::new() },
+        range_deletes: if tag >= 10 { body.varint() } else { 0 },
         expiries: if tag >= 12 { take_expiries(body) } else { (0, 0, 0) },
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
 use parking_lot::Mutex;
-use runstone_policy::drop_guard::DropGuard;
+use runstone_policy::drop_guard::{DropGuard, RangeGuard};
 use runstone_policy::partition::CutKey;
 use runstone_policy::partition::slices::Slice;
 use runstone_policy::plan::Compaction;
@@ -21,7 +21,7 @@ use crate::jobs::compaction::Compactor;
 use crate::jobs::cutter::Cutter;
 use crate::jobs::filtering::Filter;
 use crate::jobs::folding::Folding;
-use crate::jobs::liveness::{Liveness, Past, RangeGuard};
+use crate::jobs::liveness::{Liveness, Past};
 use crate::jobs::neighbours::Neighbours;
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::read::source::{RunIter, Source};
@@ -255,7 +255,7 @@ impl Execution<'_> {
         let writes_back = self.keyspace.values.load().all().any(|store| store.writes_back);
         let range_guard = (version.range_deletes.is_some() && !writes_back).then(|| {
             let rewritten = ids.difference(moves).copied().collect();
-            RangeGuard { version: Arc::clone(version), rewritten }
+            RangeGuard::new(&version.shape, &rewritten)
         });
         live.with_range_deletes(version.range_deletes.clone(), range_guard)
     }

@@ -27,6 +27,7 @@ use runstone_policy::shape::{Edit, Shape, Table};
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
+use crate::base::key::SeqNo;
 use crate::base::metrics::Counter;
 use crate::base::options::CompactionInstall;
 use crate::catalog::Catalog;
@@ -100,8 +101,10 @@ impl Compactor {
             self.installer.value_changes(keyspace, done.iter_mut().map(|one| &mut one.written));
         // A handle can outlive its store and keyspace; after those end, its work must not be
         // installed.
+        let left = done.iter().flat_map(|outcome| &outcome.written.range_deletes_left);
+        let left: Vec<SeqNo> = left.copied().collect();
         let installed = self.schedule.check_open().and_then(|()| {
-            self.installer.install(keyspace, values, |shape| {
+            self.installer.install(keyspace, values, &left, |shape| {
                 let mut edit = edit_for(shape, plan, &outputs);
                 note_prefix(keyspace, shape, plan, &mut edit);
                 edit
@@ -378,5 +381,5 @@ fn note_prefix(keyspace: &KeyspaceCore, shape: &Shape, plan: &Plan, edit: &mut E
 fn has_range_deletes(version: &Version, plan: &Plan) -> bool {
     let inputs = plan.compactions.iter().flat_map(Compaction::input_ids);
     let mut inputs = inputs.filter_map(|id| version.handle(id));
-    version.range_deletes.is_some() && inputs.any(|table| !table.meta().range_deletes.is_empty())
+    version.range_deletes.is_some() && inputs.any(|table| table.meta().range_deletes > 0)
 }

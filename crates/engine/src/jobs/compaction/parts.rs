@@ -126,7 +126,7 @@ impl Compactor {
             self.env.check_writable()?;
         }
         let values = self.installer.value_changes(keyspace, done.iter_mut());
-        let edit = self.installer.install(keyspace, values, make)?;
+        let edit = self.installer.install(keyspace, values, &[], make)?;
         // Purges here, because no other job may run before the compaction ends. Each edit names all
         // inputs that are left.
         self.catalog.purge_files(!self.schedule.is_closing());

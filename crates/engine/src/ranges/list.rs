@@ -1,0 +1,110 @@
+//! Range deletes by number, packed: 16 bytes each beside the bytes of their bounds.
+
+use std::sync::Arc;
+
+use runstone_policy::shape::range_delete::RangeDelete;
+
+use crate::base::key::SeqNo;
+
+/// Range deletes in a leaf.
+pub(super) const LEAF: usize = 64;
+
+/// At most [`LEAF`] range deletes.
+#[derive(Debug, Default)]
+pub(super) struct Leaf {
+    /// The start and the end of each, one behind the other. An end of no bytes is no bound.
+    bytes: Box<[u8]>,
+    /// Where each of them ends.
+    ends: Box<[u32]>,
+    seqs: Box<[SeqNo]>,
+}
+
+impl Leaf {
+    pub(super) fn of(ranges: &[Arc<RangeDelete>]) -> Leaf {
+        assert!(ranges.len() <= LEAF, "a leaf is full");
+        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(2 * ranges.len()));
+        for range in ranges {
+            for bound in [&*range.start, range.end.as_deref().unwrap_or_default()] {
+                bytes.extend_from_slice(bound);
+                let Ok(end) = u32::try_from(bytes.len()) else {
+                    unreachable!("keys are far shorter than 2^25 bytes");
+                };
+                ends.push(end);
+            }
+        }
+        let seqs = ranges.iter().map(|range| range.seq).collect();
+        Leaf { bytes: bytes.into(), ends: ends.into(), seqs }
+    }
+
+    #[inline]
+    fn bound(&self, at: usize) -> &[u8] {
+        let from = if at == 0 { 0 } else { self.ends[at - 1] as usize };
+        &self.bytes[from..self.ends[at] as usize]
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.ends) + size_of_val(&*self.seqs)
+    }
+}
+
+/// A bound of a range delete: twice its index in a list, and one more for its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Edge(pub(super) u32);
+
+/// Range deletes by number. All leaves but the last are full.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    leaves: Vec<Arc<Leaf>>,
+    len: usize,
+}
+
+impl List {
+    pub(super) fn push(&mut self, leaf: Arc<Leaf>) {
+        assert!(self.len.is_multiple_of(LEAF), "only the last leaf may have room");
+        self.len += leaf.seqs.len();
+        self.leaves.push(leaf);
+    }
+
+    /// Appends a list behind full leaves.
+    pub(super) fn append(&mut self, other: &List) {
+        other.leaves.iter().for_each(|leaf| self.push(Arc::clone(leaf)));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The number of the range delete at this index.
+    #[inline]
+    pub(super) fn seq(&self, at: usize) -> SeqNo {
+        self.leaves[at / LEAF].seqs[at % LEAF]
+    }
+
+    /// The key of a bound. That of an end without a bound is empty.
+    #[inline]
+    pub(super) fn key(&self, edge: Edge) -> &[u8] {
+        let at = edge.0 as usize;
+        self.leaves[at / (2 * LEAF)].bound(at % (2 * LEAF))
+    }
+
+    /// Start and end of the range delete at this index.
+    #[inline]
+    pub(super) fn bounds(&self, at: usize) -> (&[u8], Option<&[u8]>) {
+        let at = 2 * at as u32;
+        let end = self.key(Edge(at + 1));
+        (self.key(Edge(at)), (!end.is_empty()).then_some(end))
+    }
+
+    /// The index of the first range delete whose number is above `seq`. O(log n).
+    pub(super) fn above(&self, seq: SeqNo) -> usize {
+        let full = self.leaves.partition_point(|leaf| leaf.seqs.last() <= Some(&seq));
+        let inside = self.leaves.get(full);
+        let inside = inside.map_or(0, |leaf| leaf.seqs.partition_point(|one| *one <= seq));
+        (full * LEAF + inside).min(self.len)
+    }
+
+    /// Bytes of the leaves.
+    pub(super) fn leaf_bytes(&self) -> usize {
+        self.leaves.iter().map(|leaf| leaf.bytes()).sum()
+    }
+}
