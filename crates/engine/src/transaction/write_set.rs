@@ -59,8 +59,8 @@ pub(crate) struct KeyspaceWrites {
 #[derive(Debug)]
 enum Undo {
     Key(KeyspaceId, Vec<u8>, Option<Write>),
-    /// All ranges from before, and the writes that the new one took out.
-    Range(KeyspaceId, Ranges, BTreeMap<Vec<u8>, Write>),
+    /// The first key of the range that is there now, and the ranges and writes that it took out.
+    Range(KeyspaceId, Vec<u8>, Ranges, BTreeMap<Vec<u8>, Write>),
 }
 
 impl WriteSet {
@@ -92,8 +92,8 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Deletes the keys from `start` to `end`, or to the last one. It looks at all writes from
-    /// `start` on, and copies all ranges if there is a savepoint.
+    /// Deletes the keys from `start` to `end`, or to the last one. O(log n) for each write and each
+    /// range that this takes out.
     pub(crate) fn delete_range(
         &mut self,
         core: &Arc<KeyspaceCore>,
@@ -101,19 +101,29 @@ impl WriteSet {
         end: Option<Vec<u8>>,
     ) -> Result<()> {
         let notes = !self.savepoints.is_empty();
-        let before = self.in_keyspace(core.id).filter(|_| notes);
-        let before = before.map(|writes| writes.ranges.clone()).unwrap_or_default();
-        let noted: usize = before.iter().map(|(start, end)| bytes_of_range(start, end)).sum();
-        self.check(noted + bytes_of_range(&start, &end))?;
+        let note = if notes { OVERHEAD_BYTES + start.len() } else { 0 };
+        self.check(note + bytes_of_range(&start, &end))?;
         let writes = self.of(core);
-        let mut taken = writes.keys.split_off(&start);
-        let behind = end.as_ref().map_or_else(BTreeMap::new, |end| taken.split_off(end));
-        writes.keys.extend(behind);
-        let (added, replaced) = add_range(&mut writes.ranges, start, end);
-        self.bytes = self.bytes + noted + added - replaced;
-        match notes {
-            true => self.undo.push(Undo::Range(core.id, before, taken)),
-            false => self.bytes -= taken.iter().map(|(key, old)| bytes_of(key, old)).sum::<usize>(),
+        let inside = match &end {
+            Some(end) if *end <= start => return Ok(()),
+            Some(end) => (Bound::Included(&start[..]), Bound::Excluded(&end[..])),
+            None => (Bound::Included(&start[..]), Bound::Unbounded),
+        };
+        let keys: Vec<Vec<u8>> =
+            writes.keys.range::<[u8], _>(inside).map(|(key, _)| key.clone()).collect();
+        let taken: BTreeMap<Vec<u8>, Write> =
+            keys.into_iter().filter_map(|key| writes.keys.remove_entry(&key)).collect();
+        let (first, replaced) = add_range(&mut writes.ranges, start, end);
+        let added = writes.ranges.get(&first).map_or(0, |end| bytes_of_range(&first, end));
+        self.bytes += added;
+        // What savepoints may bring back goes on taking memory.
+        if notes {
+            self.bytes += note;
+            self.undo.push(Undo::Range(core.id, first, replaced, taken));
+        } else {
+            self.bytes -= taken.iter().map(|(key, old)| bytes_of(key, old)).sum::<usize>();
+            self.bytes -=
+                replaced.iter().map(|(low, high)| bytes_of_range(low, high)).sum::<usize>();
         }
         Ok(())
     }
@@ -166,9 +176,10 @@ impl WriteSet {
                         None => _ = writes.keys.remove(&key),
                     }
                 }
-                Undo::Range(id, ranges, taken) => {
+                Undo::Range(id, first, replaced, taken) => {
                     let Some(writes) = self.keyspaces.get_mut(&id) else { continue };
-                    writes.ranges = ranges;
+                    writes.ranges.remove(&first);
+                    writes.ranges.extend(replaced);
                     writes.keys.extend(taken);
                 }
             }
@@ -234,10 +245,14 @@ fn bytes_of_range(start: &[u8], end: &Option<Vec<u8>>) -> usize {
     OVERHEAD_BYTES + start.len() + end.as_ref().map_or(0, Vec::len)
 }
 
-/// Adds a range to disjoint ones, and makes those that it touches part of it. What came to take
-/// memory, and what went.
-fn add_range(ranges: &mut Ranges, mut start: Vec<u8>, mut end: Option<Vec<u8>>) -> (usize, usize) {
-    let mut replaced = 0;
+/// Adds a range to disjoint ones, and makes those that it touches part of it. Returns its first
+/// key, and those that it replaced.
+fn add_range(
+    ranges: &mut Ranges,
+    mut start: Vec<u8>,
+    mut end: Option<Vec<u8>>,
+) -> (Vec<u8>, Ranges) {
+    let mut replaced = Ranges::new();
     loop {
         let last = match &end {
             Some(end) => ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(&end[..]))),
@@ -250,12 +265,11 @@ fn add_range(ranges: &mut Ranges, mut start: Vec<u8>, mut end: Option<Vec<u8>>) 
         }
         let low = low.clone();
         if let Some(high) = ranges.remove(&low) {
-            replaced += bytes_of_range(&low, &high);
-            end = end.zip(high).map(|(one, two)| one.max(two));
+            end = end.zip(high.clone()).map(|(one, two)| one.max(two));
+            replaced.insert(low.clone(), high);
         }
         start = start.min(low);
     }
-    let added = bytes_of_range(&start, &end);
-    ranges.insert(start, end);
-    (added, replaced)
+    ranges.insert(start.clone(), end);
+    (start, replaced)
 }
