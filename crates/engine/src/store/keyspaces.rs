@@ -80,7 +80,9 @@ impl Engine {
             if number_of(&values.current) != number_of(&before) {
                 changes.extend(value_files(keyspace.id, &values));
             }
-            manifest.append(&changes).inspect_err(|_| {
+            let log_start = manifest.log_start;
+            let appended = self.catalog.append_edit(&mut manifest, changes, log_start);
+            appended.inspect_err(|_| {
                 // New values go to the same file as before.
                 before.iter().for_each(|store| store.retire(0, 0));
             })?;
@@ -120,7 +122,8 @@ impl Engine {
         let (name, options) = (state.name, state.options);
         let mut changes = vec![Change::Keyspace { id, name, options }];
         changes.extend(value_files(id, &values));
-        manifest.append(&changes)?;
+        let log_start = manifest.log_start;
+        self.catalog.append_edit(&mut manifest, changes, log_start)?;
         made.values.store(Arc::new(values));
         made.tell_missing_filter(&self.env);
         manifest.next_keyspace += 1;

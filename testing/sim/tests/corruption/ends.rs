@@ -36,19 +36,19 @@ fn options() -> Options {
     }
 }
 
-fn open(disk: &SimStorage) -> Result<Store, Error> {
+pub(super) fn open(disk: &SimStorage) -> Result<Store, Error> {
     Store::open_on(Arc::new(disk.clone()), options())
 }
 
 /// The same with values apart, if the store is new: then a recovery begins with a new manifest.
-fn open_apart(disk: &SimStorage) -> Result<Store, Error> {
+pub(super) fn open_apart(disk: &SimStorage) -> Result<Store, Error> {
     let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
     keyspace.values.placement = ValuePlacement::HashGrouped;
     keyspace.values.separate_at = 16;
     Store::open_on(Arc::new(disk.clone()), Options { keyspace: Some(keyspace), ..options() })
 }
 
-fn put(store: &Store, keyspace: &str, key: &str, sync: bool) {
+pub(super) fn put(store: &Store, keyspace: &str, key: &str, sync: bool) {
     let options = if sync { WriteOptions::sync() } else { WriteOptions::default() };
     let keyspace = store.keyspace(keyspace).expect("is there");
     keyspace.put_with(key, [7; 100], options).expect("writes");
@@ -62,7 +62,7 @@ fn flip(disk: &SimStorage, name: &str, at: usize) {
 
 /// An edit that readers see and no record of the log carries.
 #[derive(Clone, Copy, Debug)]
-enum Edit {
+pub(super) enum Edit {
     Load,
     Ingest,
     Make,
@@ -70,9 +70,10 @@ enum Edit {
     Change,
 }
 
-const EDITS: [Edit; 5] = [Edit::Load, Edit::Ingest, Edit::Make, Edit::Drop, Edit::Change];
+pub(super) const EDITS: [Edit; 5] =
+    [Edit::Load, Edit::Ingest, Edit::Make, Edit::Drop, Edit::Change];
 
-fn edit(store: &Store, edit: Edit) {
+pub(super) fn edit(store: &Store, edit: Edit) {
     let default = store.default_keyspace();
     let shorter = KeyspaceOptions { ttl_seconds: 1 << 30, ..Default::default() };
     match edit {
@@ -157,16 +158,17 @@ fn a_dropped_keyspace_leaves_its_writes_behind() {
     assert_eq!(next.iter().expect("opens").count(), 1, "nothing of the dropped one");
 }
 
-/// A load syncs the log. The last segment was damaged afterwards, and took a synced write while the
-/// load stayed. An edit says how much of the log was durable.
+/// The last segment of the log was damaged, and took a synced write while an edit behind it stayed.
+/// Each edit says how much of the log was durable; one that makes or changes a keyspace did not.
 #[test]
 fn an_edit_tells_of_a_lost_end_of_the_log() {
-    holds_and_finds(Bug::ShortLogsPass, || {
-        for cut in ["header", "record"] {
+    for (kind, cut) in EDITS.into_iter().flat_map(|kind| [(kind, "header"), (kind, "record")]) {
+        holds_and_finds(Bug::ShortLogsPass, || {
             let disk = SimStorage::new(1);
             let store = open(&disk).expect("opens");
+            store.open_keyspace("other", None).expect("makes");
             put(&store, "default", "before", true);
-            edit(&store, Edit::Load);
+            edit(&store, kind);
             let left = disk.process_crash();
             let log = last_of(&left, ".wal");
             let end = used(&left, &log);
@@ -175,10 +177,12 @@ fn an_edit_tells_of_a_lost_end_of_the_log() {
                 _ => zero(&left, &log, 130..end),
             }
             let Err(refused) = open(&left) else { panic!("a synced write is missing") };
-            let Error::Corruption { file, .. } = &refused else { panic!("{cut}: {refused}") };
-            assert_eq!(*file, log, "{cut}: {refused}");
-        }
-    });
+            let Error::Corruption { file, .. } = &refused else {
+                panic!("{kind:?}, {cut}: {refused}");
+            };
+            assert_eq!(*file, log, "{kind:?}, {cut}: {refused}");
+        });
+    }
 }
 
 /// A store that was closed has no log, whatever its last edit says was durable.
