@@ -1,6 +1,7 @@
 //! The random numbers of simulations, and those that the environment gives.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use runstone::storage::random::Random as Stream;
 
@@ -27,6 +28,24 @@ impl Deref for Random {
 impl DerefMut for Random {
     fn deref_mut(&mut self) -> &mut Stream {
         &mut self.0
+    }
+}
+
+/// The seeds of a test, as many as `usual` unless the environment says otherwise:
+/// `RUNSTONE_SEED` is the first, `RUNSTONE_SEEDS` how many.
+pub fn seeds(usual: u64) -> Range<u64> {
+    let first = number("RUNSTONE_SEED", 0);
+    first..first + number("RUNSTONE_SEEDS", usual)
+}
+
+/// Runs a test with each of its seeds. A panic tells the seed.
+pub fn for_seeds(usual: u64, mut run: impl FnMut(u64)) {
+    for seed in seeds(usual) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(seed)));
+        if let Err(panic) = outcome {
+            eprintln!("seed {seed}");
+            resume_unwind(panic);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use runstone::{
     Background, Batch, Keyspace, KeyspaceOptions, Options, Store, ValuePlacement, WriteOptions,
 };
 use runstone_sim::found::panics;
+use runstone_sim::random::{Random, for_seeds};
 
 const KEYS: u64 = 400;
 
@@ -20,7 +21,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-fn options(policy: &str, placement: ValuePlacement, background: Background) -> Options {
+pub(super) fn options(policy: &str, placement: ValuePlacement, background: Background) -> Options {
     let mut keyspace = KeyspaceOptions {
         policy: policy.to_string(),
         write_buffer_bytes: 64 << 10,
@@ -34,7 +35,7 @@ fn options(policy: &str, placement: ValuePlacement, background: Background) -> O
     Options { background, keyspace: Some(keyspace), ..Options::default() }
 }
 
-fn open(storage: &MemoryStorage, options: &Options) -> Store {
+pub(super) fn open(storage: &MemoryStorage, options: &Options) -> Store {
     Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens")
 }
 
@@ -237,7 +238,25 @@ fn a_checkpoint_has_no_load_without_what_came_before() {
 /// is under way. See `features.rs` for the same stepped by hand.
 #[test]
 fn readers_beside_two_loads_see_what_lies_behind_them() {
-    let options = options("leveling", ValuePlacement::Inline, Background::Threads(1));
+    beside_two_loads(options("leveling", ValuePlacement::Inline, Background::Threads(1)), 400, 0);
+}
+
+/// The same under a policy and a placement that the seed chooses, with larger loads.
+#[test]
+fn readers_beside_any_two_loads_see_what_lies_behind_them() {
+    for_seeds(4, |seed| {
+        let mut random = Random::new(seed);
+        let policy = POLICIES[random.below(POLICIES.len() as u64) as usize].name();
+        let placements =
+            [ValuePlacement::Inline, ValuePlacement::HashGrouped, ValuePlacement::Vlog];
+        let placement = placements[random.below(3) as usize];
+        let background = Background::Threads(1 + random.below(2) as usize);
+        beside_two_loads(options(policy, placement, background), 100, random.below(60));
+    });
+}
+
+/// `more`: entries of each load beside those that are checked.
+fn beside_two_loads(options: Options, loads: u64, more: u64) {
     let store = open(&MemoryStorage::new(), &options);
     let keyspace = store.default_keyspace();
     let number = |n: u64| n.to_be_bytes();
@@ -248,8 +267,10 @@ fn readers_beside_two_loads_see_what_lies_behind_them() {
     };
     thread::scope(|scope| {
         scope.spawn(|| {
-            for n in 1..=400 {
-                keyspace.bulk_load([("x", number(n))]).expect("loads");
+            for n in 1..=loads {
+                let others = (0..more).map(|i| (key(i), number(n)));
+                let all = others.chain([(b"x".to_vec(), number(n))]);
+                keyspace.bulk_load(all).expect("loads");
                 keyspace.put("y", number(n)).expect("puts");
             }
             ends.store(true, SeqCst);

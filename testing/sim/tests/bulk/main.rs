@@ -8,6 +8,7 @@ mod features;
 mod ingest;
 mod model;
 mod simulator;
+mod two_loads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

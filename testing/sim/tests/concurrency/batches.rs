@@ -12,7 +12,7 @@ use runstone::{
     Background, Batch, Cursor, Error, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
 };
 use runstone_sim::changes;
-use runstone_sim::random::{Random, number};
+use runstone_sim::random::{Random, for_seeds, number};
 
 const NAMES: [&str; 2] = ["default", "other"];
 const GROUPS: u64 = 12;
@@ -271,9 +271,6 @@ fn live(seed: u64, turns: u64) {
 
 #[test]
 fn groups_are_of_one_batch_for_every_thread() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 6));
     let turns = number("RUNSTONE_STEPS", 400);
-    for seed in from..from + count {
-        live(seed, turns);
-    }
+    for_seeds(6, |seed| live(seed, turns));
 }

@@ -2,6 +2,7 @@
 //! loads. (Listeners: `jobs.rs`.) No call waits for its own callback, and what could is refused by
 //! name.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use runstone::{
     Background, Batch, CompactionFilter, Error, FilterDecision, Keyspace, KeyspaceOptions,
     MergeOperator, Options, Store, TransactionOptions, WriteOptions,
 };
+use runstone_sim::random::{Random, for_seeds};
 
 /// Far more than any call takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,6 +52,9 @@ const CALLS: [(&str, Call); 19] = [
     ("drop_keyspace", |store| store.drop_keyspace("other")),
     ("close", |store| store.clone().close()),
 ];
+
+/// Those of them that would wait for the load whose source calls.
+const REFUSED_IN_SOURCES: [&str; 4] = ["wait_idle", "change options", "drop_keyspace", "close"];
 
 /// What a callback does once, and what came of it.
 #[derive(Default)]
@@ -178,6 +183,90 @@ fn a_callback_waits_for_nobody() {
     }
 }
 
+/// Where a callback is called from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    FilterOrOperatorOfACompaction,
+    OperatorOfARead,
+    Source,
+    OperatorOfAReadOfASource,
+}
+
+const PLACES: [Place; 4] = [
+    Place::FilterOrOperatorOfACompaction,
+    Place::OperatorOfARead,
+    Place::Source,
+    Place::OperatorOfAReadOfASource,
+];
+
+/// A load into `other` whose source makes a call, or a read whose operator makes it.
+fn load_that_calls(store: &Store, call: Option<Call>, told: mpsc::Sender<Result<(), Error>>) {
+    let other = store.open_keyspace("other", None).expect("is there, or is made");
+    let source = (0..3u8).inspect(|n| match (*n, call) {
+        (1, Some(call)) => told.send(call(store)).expect("the test waits"),
+        (1, None) => drop(store.get("based").expect("reads")),
+        _ => {}
+    });
+    assert_eq!(other.bulk_load(source.map(|n| ([n], "loaded"))).expect("loads"), 3);
+}
+
+/// One store, many calls: any of them, from a filter, from an operator of reads or of compactions,
+/// from the source of a load, beside a thread that writes. The seed chooses.
+fn live_with_callbacks(seed: u64) {
+    let mut random = Random::new(seed);
+    let threads = random.below(3) as usize;
+    let background = if threads == 0 { Background::Manual } else { Background::Threads(threads) };
+    let is_filtered = random.one_in(2);
+    let (store, trap) = open(background, is_filtered);
+    let (ends, writer) = (Arc::new(AtomicBool::new(false)), store.clone());
+    let end = Arc::clone(&ends);
+    let written = beside(move || {
+        for n in (0u64..).take_while(|_| !end.load(Relaxed)) {
+            writer.put((n % 500).to_be_bytes(), n.to_be_bytes()).expect("writes");
+        }
+    });
+    let mut expected = b"012".to_vec();
+    for turn in 0..8 {
+        let (what, call) = CALLS[random.below(CALLS.len() as u64) as usize];
+        let place = match is_filtered {
+            true => [PLACES[0], PLACES[2]][random.below(2) as usize],
+            false => PLACES[random.below(4) as usize],
+        };
+        let (told, of_source) = mpsc::channel();
+        let outcome = match place {
+            Place::Source => of_source,
+            _ => trap.arm(call),
+        };
+        store.default_keyspace().merge("based", [b'0' + turn]).expect("merges");
+        expected.push(b'0' + turn);
+        let working = store.clone();
+        let done = beside(move || match place {
+            Place::FilterOrOperatorOfACompaction => working.compact().expect("compacts"),
+            Place::OperatorOfARead => drop(working.get("based").expect("reads")),
+            Place::Source => load_that_calls(&working, Some(call), told),
+            Place::OperatorOfAReadOfASource => load_that_calls(&working, None, told),
+        });
+        let outcome = outcome.recv_timeout(PATIENCE);
+        let outcome = outcome.unwrap_or_else(|_| panic!("{what} in {place:?}, {turn}: hangs"));
+        let is_refused = place != Place::Source || REFUSED_IN_SOURCES.contains(&what);
+        let holds = match is_refused {
+            true => matches!(outcome, Err(Error::InsideCallback)),
+            false => outcome.is_ok(),
+        };
+        assert!(holds, "{what} in {place:?}: {outcome:?}");
+        done.recv_timeout(PATIENCE).expect("goes on");
+        assert_eq!(store.get("based").expect("reads").as_deref(), Some(&expected[..]));
+    }
+    ends.store(true, Relaxed);
+    written.recv_timeout(PATIENCE).expect("goes on");
+    store.close().expect("closes");
+}
+
+#[test]
+fn callbacks_beside_writers_wait_for_nobody() {
+    for_seeds(6, live_with_callbacks);
+}
+
 /// Reads wait for nobody. An operator that read the key which it made recursed until the stack was
 /// full.
 #[test]
@@ -222,7 +311,7 @@ impl Keys for Keyspace {
 #[test]
 fn a_source_of_a_load_does_not_wait_for_itself() {
     for (what, call) in CALLS {
-        let is_refused = ["wait_idle", "change options", "drop_keyspace", "close"].contains(&what);
+        let is_refused = REFUSED_IN_SOURCES.contains(&what);
         let (store, _) = open(Background::Threads(1), false);
         let other = store.keyspace("other").expect("is there");
         let inner = store.clone();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Batch, Durability, Error, Keyspace, Store, WriteOptions};
 use runstone_sim::changes;
-use runstone_sim::random::{Random, number};
+use runstone_sim::random::{Random, for_seeds, number};
 
 /// The last two are dropped and made anew.
 const NAMES: [&str; 4] = ["default", "other", "one", "two"];
@@ -258,12 +258,9 @@ fn live(seed: u64, background: Background, steps: u64) {
 
 #[test]
 fn nobody_waits_for_ever_and_nothing_is_lost() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 6));
     let steps = number("RUNSTONE_STEPS", 300);
-    for seed in from..from + count {
-        for background in [1, 2, 3].map(Background::Threads).into_iter().chain([Background::Manual])
-        {
-            live(seed, background, steps);
-        }
-    }
+    for_seeds(6, |seed| {
+        let threads = [1, 2, 3].map(Background::Threads).into_iter();
+        threads.chain([Background::Manual]).for_each(|kind| live(seed, kind, steps));
+    });
 }

@@ -3,5 +3,6 @@
 mod checksums;
 mod ends;
 mod every_byte;
+mod random_ends;
 mod samples;
 mod synced;

@@ -15,7 +15,7 @@ use runstone::{
 };
 use runstone_sim::clock::WorkloadClock;
 use runstone_sim::oracle::Change;
-use runstone_sim::random::{Random, number};
+use runstone_sim::random::{Random, for_seeds};
 use runstone_sim::{add, changes};
 
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
@@ -572,9 +572,5 @@ fn live(seed: u64) {
 
 #[test]
 fn a_store_outlives_crashes_in_a_row() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 60));
-    for seed in from..from + count {
-        let outcome = std::panic::catch_unwind(|| live(seed));
-        outcome.unwrap_or_else(|_| panic!("seed {seed}"));
-    }
+    for_seeds(60, live);
 }

@@ -7,7 +7,7 @@ use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage, Storage};
 use runstone::{Background, Error, Options, Store};
 use runstone_sim::changes::{Life, Step, generate, options};
 use runstone_sim::oracle::Oracle;
-use runstone_sim::random::{Random, number};
+use runstone_sim::random::{Random, for_seeds, number};
 use runstone_sim::workload::{keyspaces, read_all};
 
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
@@ -43,16 +43,14 @@ fn live(seed: u64, count: usize, background: Background) {
 
 #[test]
 fn options_change_on_the_way() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 40));
     let steps = number("RUNSTONE_STEPS", 600) as usize;
-    (from..from + count).for_each(|seed| live(seed, steps, Background::Manual));
+    for_seeds(40, |seed| live(seed, steps, Background::Manual));
 }
 
 #[test]
 fn options_change_beside_threads() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 10));
     let steps = number("RUNSTONE_STEPS", 600) as usize;
-    (from..from + count).for_each(|seed| live(seed, steps, Background::Threads(2)));
+    for_seeds(10, |seed| live(seed, steps, Background::Threads(2)));
 }
 
 /// The machine goes down at some I/O operation.
@@ -132,17 +130,15 @@ fn run_until_error(
 
 #[test]
 fn options_change_across_crashes() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 6));
     let steps = number("RUNSTONE_STEPS", 150) as usize;
     let every = number("RUNSTONE_EVERY", 40) as usize;
-    (from..from + count).for_each(|seed| crash(seed, steps, every));
+    for_seeds(6, |seed| crash(seed, steps, every));
 }
 
 #[test]
 fn options_change_across_faults() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 6));
     let steps = number("RUNSTONE_STEPS", 150) as usize;
     let every = number("RUNSTONE_EVERY", 40) as usize;
     let kinds = [FaultKind::Eio, FaultKind::NoSpace, FaultKind::FailedSync, FaultKind::ShortWrite];
-    (from..from + count).for_each(|seed| fault(seed, steps, every, &kinds));
+    for_seeds(6, |seed| fault(seed, steps, every, &kinds));
 }

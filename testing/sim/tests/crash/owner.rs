@@ -16,9 +16,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use runstone::{
-    Background, Error, KeyspaceOptions, Options, ReadOptions, SortedWriter, Store,
-    TransactionOptions, ValuePlacement, WriteOptions,
+    Background, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Scan, Snapshot, SortedWriter,
+    Store, Transaction, TransactionOptions, ValuePlacement, WriteOptions,
 };
+use runstone_sim::random::{Random, for_seeds};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 const CHILD: &str = "RUNSTONE_FORK_TEST_STORE";
@@ -111,51 +112,136 @@ fn child_that_forks() {
         std::mem::forget(store);
     }
     close_beside_a_fork(&format!("{path}-closed"));
-    fork_beside_threads(&format!("{path}-busy"));
+    for_seeds(3, |seed| fork_beside_threads(&format!("{path}-busy-{seed}"), seed));
+}
+
+/// What a fork inherits and may drop, each in its turn or not at all.
+struct Held {
+    snapshot: Option<Snapshot>,
+    cursor: Option<Cursor>,
+    scan: Option<Scan>,
+    transaction: Option<Transaction>,
+    writer: Option<SortedWriter>,
+    store: Option<Store>,
+}
+
+impl Held {
+    fn new(random: &mut Random, store: &Store, file: &str, round: u32) -> Held {
+        let keyspace = store.default_keyspace();
+        let mut cursor = keyspace.cursor(ReadOptions::default()).expect("opens");
+        cursor.seek_to_first().expect("reads");
+        let mut scan = keyspace.iter().expect("opens");
+        scan.next().expect("an entry").expect("reads");
+        let kind = [TransactionOptions::pessimistic(), TransactionOptions::default()];
+        let mut transaction = store.begin(kind[random.below(2) as usize]).expect("begins");
+        transaction.put(keyspace, round.to_be_bytes(), "own").expect("locks");
+        let mut writer = SortedWriter::create(file, &KeyspaceOptions::default()).expect("makes");
+        writer.put("a", "1").expect("writes");
+        let mut held = || !random.one_in(4);
+        Held {
+            snapshot: held().then(|| store.snapshot()),
+            cursor: held().then_some(cursor),
+            scan: held().then_some(scan),
+            transaction: held().then_some(transaction),
+            writer: held().then_some(writer),
+            store: held().then(|| store.clone()),
+        }
+    }
+
+    /// What the child does with one of them; `false` if it was not refused.
+    fn end(&mut self, one: u32, uses: bool) -> bool {
+        let refused = |outcome: Result<(), Error>| matches!(outcome, Err(Error::OtherProcess));
+        match one {
+            0 => {
+                let copy = self.snapshot.clone();
+                drop((copy, self.snapshot.take()));
+                true
+            }
+            1 => self.cursor.take().is_none_or(|mut one| !uses || refused(one.seek("a"))),
+            2 => {
+                // What it has read ahead is its own.
+                let told = |one: Scan| one.filter_map(Result::err).all(|error| refused(Err(error)));
+                self.scan.take().is_none_or(|one| !uses || told(one))
+            }
+            3 => {
+                let end = |one: Transaction| match uses {
+                    true => refused(one.commit(WriteOptions::default())),
+                    false => {
+                        one.rollback();
+                        true
+                    }
+                };
+                self.transaction.take().is_none_or(end)
+            }
+            4 => self.writer.take().is_none_or(|mut one| !uses || refused(one.put("b", "2"))),
+            _ => self.store.take().is_none_or(|one| !uses || refused(one.close())),
+        }
+    }
+
+    /// What the parent goes on with.
+    fn go_on(self, store: &Store, file: &str) {
+        if let Some(mut writer) = self.writer {
+            writer.put("b", "2").expect("writes");
+            writer.finish().expect("finishes");
+            assert_eq!(store.default_keyspace().ingest(&[file]).expect("the file is there"), 2);
+            std::fs::remove_file(file).expect("is there");
+        }
+        if let Some(transaction) = self.transaction {
+            transaction.commit(WriteOptions::default()).expect("commits");
+        }
+        assert!(self.cursor.is_none_or(|cursor| cursor.valid()));
+        assert!(self.scan.is_none_or(|mut scan| scan.next().is_some()));
+    }
 }
 
 /// A fork has copies of snapshots, cursors, transactions and writers, and of locks that threads
 /// held which it does not have. Dropping a copy waited for such a lock for ever, and that of a
 /// writer removed the parent's file, whose `finish` then said that all was well.
-fn fork_beside_threads(path: &str) {
-    let store = Store::open(path, options(ValuePlacement::HashGrouped, Background::Threads(1)));
-    let store = store.expect("open");
-    (0..200).for_each(|i| put(&store, i).expect("put"));
+///
+/// The seed chooses the placement, the threads, which objects there are, in which order the child
+/// uses or drops them, and which it leaves.
+fn fork_beside_threads(path: &str, seed: u64) {
+    let mut random = Random::new(seed);
+    let placements = [ValuePlacement::HashGrouped, ValuePlacement::Inline, ValuePlacement::Vlog];
+    let placement = placements[random.below(3) as usize];
+    let threads = Background::Threads(1 + random.below(2) as usize);
+    let options = options(placement, threads);
+    let store = Store::open(path, options.clone()).expect("open");
+    (1_000..1_200).for_each(|i| put(&store, i).expect("put"));
     let ends = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..2u8).map(|one| keep_busy(&store, one, &ends)).collect();
     let file = format!("{path}.sorted");
-    for round in 0..100u32 {
-        let snapshot = store.snapshot();
-        let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
-        cursor.seek_to_first().expect("reads");
-        let mut scan = store.default_keyspace().iter().expect("opens");
-        scan.next().expect("an entry").expect("reads");
-        let mut transaction = store.begin(TransactionOptions::pessimistic()).expect("begins");
-        transaction.put(store.default_keyspace(), round.to_be_bytes(), "own").expect("locks");
-        let mut writer = SortedWriter::create(&file, &KeyspaceOptions::default()).expect("makes");
-        writer.put("a", "1").expect("writes");
+    let mut own = Vec::new();
+    for round in 0..40u32 {
+        let mut held = Held::new(&mut random, &store, &file, round);
+        own.extend(held.transaction.as_ref().map(|_| round));
+        let mut order: Vec<(u32, bool)> = (0..6).map(|one| (one, random.one_in(2))).collect();
+        random.shuffle(&mut order);
+        order.truncate(random.below(7) as usize);
         // SAFETY: O1.
         let child = match unsafe { libc::fork() } {
             0 => {
-                let is_refused = matches!(writer.put("b", "2"), Err(Error::OtherProcess))
-                    && matches!(cursor.seek("a"), Err(Error::OtherProcess));
-                drop((writer, cursor, scan, transaction));
-                drop((snapshot.clone(), snapshot, store.snapshot()));
+                let wrong = order.iter().find(|(one, uses)| !held.end(*one, *uses));
                 // SAFETY: O2.
-                unsafe { libc::_exit(i32::from(!is_refused)) }
+                unsafe { libc::_exit(wrong.map_or(0, |(one, _)| 1 + *one as i32)) }
             }
             child => Pid::from_raw(child).expect("a fork"),
         };
-        assert_eq!(status_of(child), Some(0), "round {round}");
-        writer.put("b", "2").expect("writes");
-        writer.finish().expect("finishes");
-        assert_eq!(store.default_keyspace().ingest(&[&file]).expect("the file is there"), 2);
-        std::fs::remove_file(&file).expect("is there");
-        transaction.rollback();
-        assert!(cursor.valid() && scan.next().is_some());
+        assert_eq!(status_of(child), Some(0), "seed {seed}, round {round}: {order:?}");
+        held.go_on(&store, &file);
     }
     ends.store(true, Relaxed);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    assert!(store.verify().expect("verifies").is_clean());
+    store.close().expect("closes");
+    let store = Store::open(path, options).expect("reopens");
+    let get = |key: u32| store.get(key.to_be_bytes()).expect("reads");
+    assert!((1_000..1_200).all(|i| get(i).as_deref() == Some(&[i as u8; 100][..])), "seed {seed}");
+    for round in 0..40 {
+        let expected = own.contains(&round).then_some(&b"own"[..]);
+        assert_eq!(get(round).as_deref(), expected, "seed {seed}, round {round}");
+    }
+    assert!(store.verify().expect("verifies").is_clean());
     store.close().expect("closes");
 }
 

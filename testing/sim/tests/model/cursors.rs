@@ -12,7 +12,7 @@ use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, Keyspace, MAX_KEY_BYTES, Options, ReadOptions, Snapshot, Store,
 };
-use runstone_sim::random::{Random, number};
+use runstone_sim::random::{Random, for_seeds, number};
 use runstone_sim::workload::options_for;
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -331,13 +331,6 @@ fn live(seed: u64, steps: u64) {
 
 #[test]
 fn cursors_show_what_a_map_holds() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 12));
     let steps = number("RUNSTONE_STEPS", 300);
-    for seed in from..from + count {
-        let run = std::panic::AssertUnwindSafe(|| live(seed, steps));
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("seed {seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    for_seeds(12, |seed| live(seed, steps));
 }

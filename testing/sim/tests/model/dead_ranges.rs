@@ -12,7 +12,7 @@ use runstone::{
     Background, Batch, Cursor, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
 };
 use runstone_sim::found::panics;
-use runstone_sim::random::{Random, number};
+use runstone_sim::random::{Random, for_seeds};
 
 fn open(background: Background) -> Arc<Store> {
     let options = Options { background, ..Options::default() };
@@ -232,8 +232,7 @@ fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
 /// snapshots and through cursors that were opened long ago. A map holds what each must see.
 #[test]
 fn walks_see_what_a_map_says() {
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 40));
-    for seed in from..from + count {
+    for_seeds(40, |seed| {
         let mut random = Random::new(seed);
         let store = open(Background::Manual);
         let keyspace = store.default_keyspace();
@@ -264,7 +263,7 @@ fn walks_see_what_a_map_says() {
                 }
             }
         }
-    }
+    });
 }
 
 type Held = (Snapshot, BTreeMap<Vec<u8>, u64>);

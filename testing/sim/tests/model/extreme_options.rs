@@ -14,7 +14,7 @@ use runstone::{
     Background, CompactionInstall, Error, GcPointers, KeyspaceOptions, Options, Store,
     ValuePlacement, WalMode, WhenFull,
 };
-use runstone_sim::random::{Random, number};
+use runstone_sim::random::{Random, seeds};
 use runstone_sim::workload::with_own_partitioner;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -225,9 +225,8 @@ fn extreme_options_work_or_are_refused() {
     // An absurdly large allocation ends the test.
     let limit = Some(16 << 30);
     setrlimit(Resource::As, Rlimit { current: limit, maximum: limit }).expect("may be lowered");
-    let (from, count) = (number("RUNSTONE_SEED", 0), number("RUNSTONE_SEEDS", 400));
     let (mut refused, mut failed) = (0, Vec::new());
-    for seed in from..from + count {
+    for seed in seeds(400) {
         let mut random = Random::new(seed);
         let options = store_options(&mut random);
         let keyspace = options.keyspace.as_ref().expect("set");
@@ -254,5 +253,6 @@ fn extreme_options_work_or_are_refused() {
         }
     }
     assert!(failed.is_empty(), "seeds {failed:?}");
+    let count = seeds(400).count();
     assert!(refused < count, "{refused} of {count}");
 }

@@ -15,7 +15,7 @@ use runstone::{
 };
 use runstone_sim::found::{holds_and_finds, panics};
 use runstone_sim::oracle::{Change, OPERATOR, Oracle, Write, assert_same};
-use runstone_sim::random::Random;
+use runstone_sim::random::{Random, for_seeds};
 use runstone_sim::workload::{Operation, Run, keyspaces, options_for, read_all};
 
 fn open(storage: &MemoryStorage, options: &Options) -> Result<Store, Error> {
@@ -303,17 +303,10 @@ fn check(policy: &str, seed: u64, steps: usize) {
     assert_same(&found, run.oracle.state(), &format!("{policy}, seed {seed}, in the end"));
 }
 
-/// Seeds from the environment, `RUNSTONE_SEED` and `RUNSTONE_SEEDS`.
-fn seeds(usual: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = number("RUNSTONE_SEED").unwrap_or(0);
-    first..first + number("RUNSTONE_SEEDS").unwrap_or(usual)
-}
-
 #[test]
 fn every_policy_over_unlike_ranges() {
     for policy in POLICIES {
-        seeds(8).for_each(|seed| check(policy.name(), seed, 160));
+        for_seeds(8, |seed| check(policy.name(), seed, 160));
     }
 }
 
