@@ -3,7 +3,7 @@
 //! * [`handles`]: numbers for objects of ours, which tell when they were closed. [`pointers`]:
 //!   these as pointers of C. [`alone`]: objects that one thread at a time may use.
 //! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
-//! * [`options`]: options of a store as TOML.
+//! * [`options`]: options of a store as TOML. [`events`]: events of a store as kinds and fields.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
 //!   cursors of a store or a transaction alike.
 
@@ -11,6 +11,7 @@
 
 pub mod alone;
 pub mod cursors;
+pub mod events;
 pub mod failure;
 pub mod handles;
 pub mod options;

@@ -199,6 +199,17 @@ typedef int32_t (*runstone_filter)(void *context,
                                    runstone_slice value,
                                    runstone_output *output);
 
+// Is told of an event in a store. `kind` says what happened: flushed, compacted, loaded,
+// values_collected, pressure, recovered, and what somebody should look at: log_end_lost (a crash
+// left records of the log that are not used), background_error, merge_failed,
+// compaction_filter_missing. More may come. `json` is an object with kind, warning, message for
+// people, and more of the event. Both are valid until the listener returns. Several threads may
+// call it, in the middle of their work: it should return soon. It may read from its store; other
+// calls are refused with RUNSTONE_INSIDE_CALLBACK.
+typedef void (*runstone_listener)(void *context,
+                                  const char *kind,
+                                  const char *json);
+
 // How a transaction runs. All zero: optimistic, with snapshot isolation.
 typedef struct {
     // Takes locks of the keys that it writes or reads for update, and waits for those of others;
@@ -455,6 +466,13 @@ runstone_status runstone_options_add_compaction_filter(runstone_options *options
                                                        runstone_filter filter,
                                                        void *context,
                                                        runstone_end end);
+
+// Sets who is told of events, in place of who was set before; a null listener: nobody. `end` is as
+// for a merge operator.
+runstone_status runstone_options_set_listener(runstone_options *options,
+                                              runstone_listener listener,
+                                              void *context,
+                                              runstone_end end);
 
 // Takes a snapshot. Close it with runstone_snapshot_close().
 runstone_status runstone_snapshot_create(const runstone_store *store,

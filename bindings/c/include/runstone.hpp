@@ -24,6 +24,9 @@ using Merger = std::function<std::string(std::string_view key, std::optional<std
 using Filter = std::function<runstone_decision(std::uint32_t level, std::string_view key,
                                                std::string_view value, std::string &changed)>;
 
+/// Is told of an event: its kind, and the JSON of all of it.
+using Listener = std::function<void(std::string_view kind, std::string_view json)>;
+
 namespace detail {
 
 inline std::string_view view(runstone_slice slice) {
@@ -64,6 +67,14 @@ extern "C" inline std::int32_t filter(void *context, std::uint32_t level, runsto
     }
 }
 
+extern "C" inline void listen(void *context, const char *kind, const char *json) noexcept {
+    try {
+        (*static_cast<Listener *>(context))(kind, json);
+    } catch (...) {
+        // The store cannot do anything about it.
+    }
+}
+
 template <typename Function> void end(void *context) {
     delete static_cast<Function *>(context);
 }
@@ -84,6 +95,12 @@ inline runstone_status add_compaction_filter(runstone_options *options, const ch
     return runstone_options_add_compaction_filter(options, name, detail::filter,
                                                   new Filter(std::move(filter)),
                                                   detail::end<Filter>);
+}
+
+/// Sets who is told of events. What it throws is dropped.
+inline runstone_status set_listener(runstone_options *options, Listener listener) {
+    return runstone_options_set_listener(options, detail::listen, new Listener(std::move(listener)),
+                                         detail::end<Listener>);
 }
 
 }  // namespace runstone

@@ -1,13 +1,14 @@
-//! Programs of the caller's that the store calls: merge operators and compaction filters.
+//! Programs of the caller's that the store calls: merge operators, compaction filters, listeners.
 //!
 //! A callback of C cannot fail but by what it returns. A C++ exception must not leave it;
 //! `runstone.hpp` catches those.
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_char, c_void};
 use std::fmt;
 use std::ptr;
 
-use runstone::{CompactionFilter, FilterDecision, MergeOperator};
+use runstone::{CompactionFilter, Event, EventListener, FilterDecision, MergeOperator};
+use runstone_boundary::events::Told;
 
 use crate::Result;
 
@@ -91,6 +92,17 @@ pub type runstone_filter = Option<
         output: *mut runstone_output,
     ) -> i32,
 >;
+
+/// Is told of an event in a store. `kind` says what happened: flushed, compacted, loaded,
+/// values_collected, pressure, recovered, and what somebody should look at: log_end_lost (a crash
+/// left records of the log that are not used), background_error, merge_failed,
+/// compaction_filter_missing. More may come. `json` is an object with kind, warning, message for
+/// people, and more of the event. Both are valid until the listener returns. Several threads may
+/// call it, in the middle of their work: it should return soon. It may read from its store; other
+/// calls are refused with RUNSTONE_INSIDE_CALLBACK.
+#[allow(non_camel_case_types)]
+pub type runstone_listener =
+    Option<unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, json: *const c_char)>;
 
 /// Lets a context go.
 #[allow(non_camel_case_types)]
@@ -211,6 +223,29 @@ impl CompactionFilter for FilterCallback {
                 output.bytes.map_or(FilterDecision::Keep, FilterDecision::Change)
             }
             _ => FilterDecision::Keep,
+        }
+    }
+}
+
+pub(crate) struct EventCallback {
+    pub(crate) call: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char),
+    pub(crate) context: Context,
+}
+
+impl fmt::Debug for EventCallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("listener")
+    }
+}
+
+impl EventListener for EventCallback {
+    fn on_event(&self, event: &Event) {
+        let Some(told) = Told::of(event) else { return };
+        // JSON has no zero byte, and no kind has one.
+        let texts = (CString::new(told.kind), CString::new(told.to_json()));
+        if let (Ok(kind), Ok(json)) = texts {
+            // SAFETY: the caller's function; both texts are valid until it returns.
+            unsafe { (self.call)(self.context.pointer, kind.as_ptr(), json.as_ptr()) }
         }
     }
 }

@@ -5,7 +5,7 @@
 //!   what a write survives. [`handles`]: what C holds in place of objects.
 //! * [`options`], [`store`], [`keyspace`]: opening, and what needs no object of its own.
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
-//! * [`callbacks`]: merge operators and compaction filters of the caller's.
+//! * [`callbacks`]: merge operators, compaction filters and listeners of the caller's.
 //!
 //! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: nothing is
 //! behind it in memory. So what was closed is refused, and so is what never was one.

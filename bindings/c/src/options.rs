@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use runstone::{CompactionFilter, MergeOperator, Options};
+use runstone::{CompactionFilter, EventListener, MergeOperator, Options};
 use runstone_boundary::Failure;
 use runstone_boundary::options::of_store;
 
@@ -13,7 +13,8 @@ use runstone_boundary::pointers::Kept;
 
 use crate::bytes::{Place, optional_text, text};
 use crate::callbacks::{
-    Context, FilterCallback, MergeCallback, runstone_end, runstone_filter, runstone_merger,
+    Context, EventCallback, FilterCallback, MergeCallback, runstone_end, runstone_filter,
+    runstone_listener, runstone_merger,
 };
 use crate::handles::runstone_options;
 use crate::status::{answer, runstone_status};
@@ -96,6 +97,30 @@ pub unsafe extern "C" fn runstone_options_add_compaction_filter(
         let filter: Arc<dyn CompactionFilter> = Arc::new(FilterCallback { name, call, context });
         let options = runstone_options::get(options)?;
         options.lock()?.options.compaction_filters.push(filter);
+        Ok(())
+    })
+}
+
+/// Sets who is told of events, in place of who was set before; a null listener: nobody. `end` is as
+/// for a merge operator.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_options_set_listener(
+    options: *mut runstone_options,
+    listener: runstone_listener,
+    context: *mut c_void,
+    end: runstone_end,
+) -> runstone_status {
+    let context = Context::new(context, end);
+    answer(|| {
+        let listener = listener
+            .map(|call| -> Arc<dyn EventListener> { Arc::new(EventCallback { call, context }) });
+        // The end of the one before may call this library.
+        let before = {
+            let options = runstone_options::get(options)?;
+            let mut options = options.lock()?;
+            std::mem::replace(&mut options.options.listener, listener)
+        };
+        drop(before);
         Ok(())
     })
 }

@@ -48,7 +48,12 @@ int main(int argc, char **argv) {
             changed = "grown";
             return RUNSTONE_CHANGE;
         }));
-    CHECK(alive == 3);
+    std::atomic<int> flushed{0};
+    WORKS(runstone::set_listener(options, [counted, &flushed](auto kind, auto) {
+        if (kind == "flushed") flushed++;
+        throw std::runtime_error("nobody hears this");
+    }));
+    CHECK(alive == 4);
     WORKS(runstone_open(argv[1], options, &store));
     WORKS(runstone_options_close(options));
     WORKS(runstone_default_keyspace(store, &keyspace));
@@ -66,6 +71,7 @@ int main(int argc, char **argv) {
     REFUSED(RUNSTONE_MERGE_FAILED, "no std::exception",
             runstone_get(keyspace, nullptr, "odd", 3, &value));
     WORKS(runstone_compact(store));
+    CHECK(flushed > 0);
     CHECK(get(keyspace, "value") == "grown" && get(keyspace, "throws") == "x");
     bool is_there;
     WORKS(runstone_contains(keyspace, "gone", 4, &is_there));

@@ -4,7 +4,7 @@
 //! * [`errors`]: failures as exceptions. [`bytes`]: keys and values in and out.
 //! * [`keyspace`], [`store`]: a store is its default keyspace and more.
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
-//! * [`programs`]: merge operators and compaction filters in Python.
+//! * [`programs`]: merge operators, compaction filters and listeners in Python.
 //!
 //! * [`held`]: what an object of Python holds, and how that ends.
 //!
@@ -41,6 +41,7 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<walk::Walk>()?;
     module.add_class::<walk::Cursor>()?;
     module.add_class::<bytes::View>()?;
+    module.add_class::<programs::Event>()?;
     module.add_function(wrap_pyfunction!(store::open, module)?)?;
     module.add_function(wrap_pyfunction!(store::destroy, module)?)
 }

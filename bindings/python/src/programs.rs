@@ -1,18 +1,21 @@
-//! Merge operators and compaction filters in Python. The store calls them from its own threads too.
+//! Merge operators, compaction filters and listeners in Python. The store calls them from its own
+//! threads too.
 
 use std::cell::Cell;
 use std::fmt;
+use std::sync::Mutex;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
-use runstone::{CompactionFilter, FilterDecision, MergeOperator};
+use pyo3::types::{PyBytes, PyDict, PyList};
+use runstone::{CompactionFilter, EventListener, FilterDecision, MergeOperator};
+use runstone_boundary::events::{Field, Told};
 
 thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the thread runs a merge operator or a filter.
+/// Whether the thread runs a merge operator, a filter or a listener.
 pub fn is_inside() -> bool {
     IS_INSIDE.get()
 }
@@ -109,6 +112,83 @@ impl Filter {
             Ok(true) => Ok(FilterDecision::Keep),
             Ok(false) => Ok(FilterDecision::Remove),
             Err(_) => Err(PyTypeError::new_err("a filter gives a bool or bytes")),
+        }
+    }
+}
+
+/// An event in a store.
+#[pyclass(frozen, module = "runstone")]
+pub struct Event {
+    #[pyo3(get)]
+    kind: &'static str,
+    #[pyo3(get)]
+    warning: bool,
+    #[pyo3(get)]
+    message: String,
+    #[pyo3(get)]
+    fields: Py<PyDict>,
+}
+
+#[pymethods]
+impl Event {
+    fn __repr__(&self) -> String {
+        format!("<runstone.Event {}: {}>", self.kind, self.message)
+    }
+}
+
+impl Event {
+    fn new(py: Python<'_>, told: Told) -> PyResult<Event> {
+        let fields = PyDict::new(py);
+        for (name, field) in told.fields {
+            match field {
+                Field::Number(number) => fields.set_item(name, number)?,
+                Field::Text(text) => fields.set_item(name, text)?,
+                Field::Texts(texts) => fields.set_item(name, texts)?,
+            }
+        }
+        let Told { kind, is_warning: warning, message, .. } = told;
+        Ok(Event { kind, warning, message, fields: fields.unbind() })
+    }
+}
+
+/// `on_event(event)`. What it raises goes to `sys.unraisablehook`.
+pub struct Listener(pub Py<PyAny>);
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a listener in Python")
+    }
+}
+
+impl EventListener for Listener {
+    fn on_event(&self, event: &runstone::Event) {
+        let Some(told) = Told::of(event) else { return };
+        // At the very end there is no Python to tell.
+        Python::try_attach(|py| {
+            let before = IS_INSIDE.replace(true);
+            let outcome = Event::new(py, told).and_then(|event| self.0.call1(py, (event,)));
+            if let Err(error) = outcome {
+                error.write_unraisable(py, Some(self.0.bind(py)));
+            }
+            IS_INSIDE.set(before);
+        });
+    }
+}
+
+/// Keeps the message of a lost end of the log, for a warning where the store was opened.
+#[derive(Debug, Default)]
+pub struct LostLog(Mutex<Option<String>>);
+
+impl LostLog {
+    pub fn take(&self) -> Option<String> {
+        self.0.lock().ok().and_then(|mut message| message.take())
+    }
+}
+
+impl EventListener for LostLog {
+    fn on_event(&self, event: &runstone::Event) {
+        if let (runstone::Event::LogEndLost { .. }, Ok(mut kept)) = (event, self.0.lock()) {
+            *kept = Told::of(event).map(|told| told.message);
         }
     }
 }

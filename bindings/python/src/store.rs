@@ -1,10 +1,13 @@
 //! The store, which is its default keyspace and more.
 
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use runstone::EventListener;
 use runstone_boundary::options::{of_keyspace, of_store};
 use runstone_boundary::{Code, Failure};
 
@@ -12,7 +15,7 @@ use crate::batch::WriteBatch;
 use crate::errors::{outcome, wait};
 use crate::held::Held;
 use crate::keyspace::Keyspace;
-use crate::programs::{Filter, Merger, Program};
+use crate::programs::{Filter, Listener, LostLog, Merger, Program};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 
@@ -23,7 +26,8 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// Opens a store, or makes it. `options` is TOML.
+/// Opens a store, or makes it. `options` is TOML. Without a listener, a lost end of the log is a
+/// warning.
 #[pyfunction]
 pub fn open<'py>(
     py: Python<'py>,
@@ -31,6 +35,7 @@ pub fn open<'py>(
     options: &str,
     merge_operators: &Bound<'py, PyDict>,
     compaction_filters: &Bound<'py, PyDict>,
+    on_event: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, Store>> {
     let mut options = outcome(of_store(options))?;
     for (name, function) in merge_operators.iter() {
@@ -41,10 +46,29 @@ pub fn open<'py>(
         let program = Program::new(name.extract()?, function.unbind());
         options.compaction_filters.push(Arc::new(Filter(program)));
     }
+    let lost = Arc::new(LostLog::default());
+    options.listener = Some(match on_event {
+        Some(function) if !function.is_callable() => {
+            return Err(PyTypeError::new_err("on_event is not callable"));
+        }
+        Some(function) => Arc::new(Listener(function.unbind())),
+        None => Arc::clone(&lost) as Arc<dyn EventListener>,
+    });
     let store = wait(py, || Ok(runstone::Store::open(&path, options)?))?;
+    if let Some(message) = lost.take() {
+        // What it raises is raised by the open, where warnings are errors.
+        let warned = warn(py, &format!("{}: {message}", path.display()));
+        warned.or_else(|error| wait(py, || Ok(store.clone().close()?)).and(Err(error)))?;
+    }
     let keyspace = Keyspace::new(store.default_keyspace().clone(), store.clone());
     let store = Store { store: Held::new(store), path };
     Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(store))
+}
+
+/// Warns the caller of `runstone.open`.
+fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
+    let message = CString::new(message)?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 2)
 }
 
 /// Removes the files of a store.

@@ -1,5 +1,7 @@
 //! Stores: opening, closing, and what concerns a store as a whole.
 
+use std::sync::Arc;
+
 use jni::EnvUnowned;
 use jni::objects::{JClass, JObject, JString};
 use jni::sys::jlong;
@@ -7,6 +9,7 @@ use runstone::Store;
 use runstone_boundary::{Handles, options};
 
 use crate::calls::{call, handle, string, text};
+use crate::events::Listener;
 
 /// Open stores.
 pub static STORES: Handles<Store> = Handles::new(1, "store");
@@ -25,10 +28,12 @@ extern "system" fn Java_org_runstone_Native_open<'l>(
     _: JClass<'l>,
     path: JString<'l>,
     options: JString<'l>,
+    events: JObject<'l>,
 ) -> jlong {
     call(env, |env| {
         let path = text(env, &path, "path")?;
-        let options = options::of_store(&text(env, &options, "options")?)?;
+        let mut options = options::of_store(&text(env, &options, "options")?)?;
+        options.listener = Some(Arc::new(Listener::new(env, &events)?));
         let store = Store::open(path, options)?;
         Ok(STORES.keep(store)?.get() as jlong)
     })

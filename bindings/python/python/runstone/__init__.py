@@ -30,6 +30,7 @@ from ._runstone import (
     Cursor,
     Deadlock,
     Error,
+    Event,
     ForeignFiles,
     InsideCallback,
     Internal,
@@ -63,6 +64,7 @@ __all__ = [
     "Cursor",
     "Deadlock",
     "Error",
+    "Event",
     "ForeignFiles",
     "InUse",
     "InsideCallback",
@@ -95,6 +97,7 @@ MutableMapping.register(Keyspace)
 
 Merger = Callable[[bytes, Optional[bytes], "list[bytes]"], bytes]
 Filter = Callable[[int, bytes, bytes], Union[bool, bytes]]
+Listener = Callable[[Event], object]
 
 # Stores that are open. Their threads may call Python, so they end before the interpreter does.
 _open: "weakref.WeakSet[Store]" = weakref.WeakSet()
@@ -115,6 +118,7 @@ def open(
     *,
     merge_operators: Optional[Mapping[str, Merger]] = None,
     compaction_filters: Optional[Mapping[str, Filter]] = None,
+    on_event: Optional[Listener] = None,
     **options: Any,
 ) -> Store:
     """Opens the store in a directory, or makes it there.
@@ -126,12 +130,18 @@ def open(
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
     first; it gives the new value. A compaction filter is a function of a level, a key and a value;
     it gives True to keep the entry, False to remove it, or another value.
+
+    ``on_event`` is called with an `Event` when the store has flushed, compacted and so on, in the
+    middle of that, by any thread: it should return soon, and may only read from the store. What it
+    raises goes to ``sys.unraisablehook``. Without it, records of the log that a crash left and that
+    cannot be used are a RuntimeWarning.
     """
     store = _runstone.open(
         os.fspath(path),
         to_toml(options),
         dict(merge_operators or {}),
         dict(compaction_filters or {}),
+        on_event,
     )
     _open.add(store)
     return store

@@ -89,6 +89,24 @@ class Cursor(_Closing):
     @property
     def value(self) -> Optional[bytes]: ...
 
+class Event:
+    """What happened in a store.
+
+    The kinds are flushed, compacted, loaded, values_collected, pressure, recovered, and with a
+    warning log_end_lost, background_error, merge_failed, compaction_filter_missing.
+    """
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def warning(self) -> bool:
+        """Whether somebody should look at it."""
+    @property
+    def message(self) -> str: ...
+    @property
+    def fields(self) -> Dict[str, Union[int, str, List[str]]]:
+        """More of it, such as `records` and `kept` of log_end_lost."""
+
 class Snapshot(_Closing):
     """A view of all keyspaces that later writes do not change."""
 
@@ -304,6 +322,7 @@ def open(
     options: str,
     merge_operators: Dict[str, Callable[..., Any]],
     compaction_filters: Dict[str, Callable[..., Any]],
+    on_event: Optional[Callable[[Event], object]],
 ) -> Store: ...
 def destroy(path: Union[str, os.PathLike[str]]) -> None:
     """Removes the files of a store."""

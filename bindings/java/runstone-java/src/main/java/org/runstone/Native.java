@@ -11,7 +11,7 @@ final class Native {
 
     static native String version();
 
-    static native long open(String path, String options);
+    static native long open(String path, String options, Events events);
 
     static native void closeStore(long store);
 

@@ -7,6 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.function.Consumer;
 
 /**
  * An open store. Its methods may be called from any number of threads.
@@ -44,12 +45,28 @@ public final class Store extends Handle {
      *     an option is unknown, and so on; its code tells which
      */
     public static Store open(Path path, String options) {
+        return opened(path, options, null);
+    }
+
+    /**
+     * Opens the store in a directory, or makes it there, and tells of its events.
+     *
+     * <p>Any thread of the store calls the listener, in the middle of its work: it should return
+     * soon, and may only read from the store; other calls are refused with the code
+     * {@code INSIDE_CALLBACK}. What it throws is logged. Without a listener, events go to
+     * {@link System.Logger} {@code org.runstone}, as warnings those that somebody should look at.
+     */
+    public static Store open(Path path, String options, Consumer<StoreEvent> onEvent) {
+        return opened(path, options, Objects.requireNonNull(onEvent, "onEvent"));
+    }
+
+    private static Store opened(Path path, String options, Consumer<StoreEvent> onEvent) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
         // Not when the class of native methods is loaded: who then fails, fails with an error of
         // the JVM that names neither file nor version.
         Library.load();
-        return new Store(Native.open(directory, options));
+        return new Store(Native.open(directory, options, new Events(directory, onEvent)));
     }
 
     /** The keyspace that every store has. */
