@@ -132,6 +132,10 @@ impl Runner {
         // A checkpoint limits flushes to those of its moment, and the next ones would pass it.
         let _no_checkpoint = (!seeded!(LoadsBesideCheckpoints)).then(|| checkpoint.lock());
         held.freeze();
+        if !seeded!(LoadsOutrunTheLog) {
+            // What was written so far is synced here, while nobody waits for the load's number.
+            self.committer.sync_all()?;
+        }
         let number = self.committer.number_load(keyspace)?;
         let seq = number.seq();
         if seeded!(LoadsPublishedFirst) {

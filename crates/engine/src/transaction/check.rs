@@ -95,6 +95,7 @@ impl<'a> Check<'a> {
             part.keys.extend(read.keys.iter().map(Vec::as_slice));
             part.spans.extend(read.spans.iter().map(|span| (&span.low[..], span.high.as_deref())));
         }
+        parts.values_mut().for_each(|part| join(&mut part.spans));
         let locks = Locks::new(locks, usize::MAX, std::time::Duration::ZERO);
         let (parts, checked) = (parts.into_values().collect(), snapshot.seq());
         Check { reader, snapshot, parts, checked, rounds: 0, locks, writes }
@@ -108,15 +109,16 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         for writes in self.writes.all() {
-            for key in writes.keys.keys() {
-                if !self.locks.try_acquire(&writes.core, key) {
-                    return conflict(&writes.core, key);
-                }
-            }
+            // The ranges first: there are no locks of this transaction in them yet.
             for (start, end) in &writes.ranges {
                 let held = self.locks.try_acquire_range(&writes.core, start, end.as_deref());
                 if let Some(key) = held {
                     return conflict(&writes.core, &key);
+                }
+            }
+            for key in writes.keys.keys() {
+                if !self.locks.try_acquire(&writes.core, key) {
+                    return conflict(&writes.core, key);
                 }
             }
         }
@@ -194,6 +196,19 @@ impl<'a> Part<'a> {
         let new = || Part { core, keys: Vec::new(), spans: Vec::new(), view: None };
         parts.entry(core.id).or_insert_with(new)
     }
+}
+
+/// Makes one stretch of those that meet, so that no entry is looked at twice: a program may scan the
+/// same keys as often as it likes. O(n log n).
+fn join(stretches: &mut Vec<Stretch<'_>>) {
+    stretches.sort();
+    stretches.dedup_by(|next, last| {
+        let meets = last.1.is_none_or(|high| next.0 <= high);
+        if meets {
+            last.1 = last.1.zip(next.1).map(|(one, two)| one.max(two));
+        }
+        meets
+    });
 }
 
 /// A look at what was written since a snapshot, and after what was checked.
@@ -319,4 +334,25 @@ fn source_of(table: &Arc<TableHandle>) -> Source {
 
 fn conflict<T>(core: &KeyspaceCore, key: &[u8]) -> Result<T> {
     Err(Error::Conflict { keyspace: core.name.clone(), key: key.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_that_meet_become_one() {
+        let joined = |mut stretches: Vec<Stretch<'static>>| {
+            join(&mut stretches);
+            stretches
+        };
+        let once: Stretch = (b"b", Some(b"d"));
+        assert_eq!(joined(vec![once; 1_000]), [once]);
+        let (low, high): (Stretch, Stretch) = ((b"a", Some(b"b")), (b"e", None));
+        let inside: Stretch = (b"c", Some(b"cc"));
+        let all: Stretch = (b"a", Some(b"d"));
+        assert_eq!(joined(vec![high, inside, once, low]), [all, high]);
+        assert_eq!(joined(vec![(b"f", Some(b"g")), high, (b"e", Some(b"ee"))]), [high]);
+        assert_eq!(joined(vec![low, inside]), [low, inside], "a gap stays");
+    }
 }

@@ -14,7 +14,7 @@
 //! Lock order: a shard, then the notes; the ranges are apart. Waiters are not queued: whoever comes
 //! first gets the lock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
@@ -46,7 +46,8 @@ pub(crate) struct LockTable {
 
 #[derive(Debug, Default)]
 struct Shard {
-    locks: Mutex<HashMap<Name, Lock>>,
+    /// In order, because commits ask for those of a range.
+    locks: Mutex<BTreeMap<Name, Lock>>,
     released: Condvar,
 }
 
@@ -194,7 +195,7 @@ impl Locks {
     }
 
     /// Keeps newcomers from the locks of a range until this is dropped. Returns a key inside that
-    /// somebody holds, if there is one. O(locks).
+    /// somebody holds, if there is one. O(log n), and O(own locks inside).
     pub(crate) fn try_acquire_range(
         &mut self,
         core: &KeyspaceCore,
@@ -207,9 +208,10 @@ impl Locks {
         self.has_ranges = true;
         self.table.shards.iter().find_map(|shard| {
             let locks = shard.locks.lock();
-            let held = locks.iter().find(|(name, lock)| {
-                lock.holder != self.id && range.covers(name) && !seeded!(LocksIgnoredByRanges)
-            });
+            let from = [&range.id.to_le_bytes()[..], &range.start].concat();
+            let inside = locks.range(from..).take_while(|(name, _)| range.covers(name));
+            let mut others = inside.filter(|(_, lock)| lock.holder != self.id);
+            let held = others.next().filter(|_| !seeded!(LocksIgnoredByRanges));
             held.map(|(name, _)| name[core.id.to_le_bytes().len()..].to_vec())
         })
     }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
-use runstone::storage::MemoryStorage;
+use runstone::storage::{MemoryStorage, SimStorage};
 use runstone::{
     Background, Error, Event, EventListener, Expiry, Keyspace, KeyspaceOptions, Options,
     ReadOptions, Snapshot, Store, Transaction, TransactionOptions, WriteOptions,
@@ -144,6 +144,29 @@ fn a_load_lies_above_what_came_before() {
             assert_eq!(all(store.default_keyspace(), None), wanted);
         });
     });
+}
+
+/// Writers with later numbers wait for a load's number to be published, so what was written before
+/// it is durable by then: a power loss at that moment takes nothing of it.
+#[test]
+fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
+    let disk = SimStorage::new(1);
+    let opened = |disk: &SimStorage| {
+        let options = Options { background: Background::Manual, ..Options::default() };
+        Store::open_on(Arc::new(disk.clone()), options).expect("opens")
+    };
+    let store = opened(&disk);
+    let other = store.open_keyspace("other", None).expect("makes");
+    (0..100u32).for_each(|i| other.put(i.to_be_bytes(), "not synced").expect("puts"));
+    let left = Rc::new(RefCell::new(None));
+    let (taking, cut) = (Rc::clone(&left), disk.clone());
+    seeded::step_in(Waypoint::LoadNumbered, move || {
+        *taking.borrow_mut() = Some(cut.power_cut(7).0);
+    });
+    store.default_keyspace().bulk_load(numbered(0..10)).expect_err("the power is off");
+    let store = opened(&left.take().expect("it was there"));
+    let other = store.keyspace("other").expect("is there");
+    assert_eq!(other.iter().expect("opens").count(), 100);
 }
 
 /// A snapshot from between a load's number and its edit shows the same before and after the edit
