@@ -396,7 +396,8 @@ impl Cursor {
         }
         let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
         let (keyspace, view, key) = (&self.keyspace, &self.view, self.key());
-        self.reader.fold_expiry_ms(keyspace, view, key, self.seq, now_ms).map(Expiry::of)
+        let (reader, access) = (&self.reader, self.access);
+        reader.fold_expiry_ms(keyspace, view, key, self.seq, now_ms, access).map(Expiry::of)
     }
 
     /// The value that the merge's current entry holds.
@@ -893,7 +894,8 @@ impl Cursor {
             let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
             let (keyspace, view) = (&self.keyspace, &self.view);
             // A walk over many keys with many operands would write as many: only gets do.
-            let value = match self.reader.fold(keyspace, view, key, self.seq, now_ms)? {
+            let (seq, access) = (self.seq, self.access);
+            let value = match self.reader.fold(keyspace, view, key, seq, now_ms, access)? {
                 Got::Value(value) => value,
                 Got::Folded(many) => Some(many.value),
                 // A compaction has folded the operands since the view was loaded, and the record of

@@ -1,7 +1,9 @@
 //! The value of a key whose newest visible version is an operand: the operands down to the first
-//! version that is none, applied to that. It looks a version at a time, newest first, and stops at
-//! the base, so it costs as much as there are operands that no flush or compaction has folded. A
-//! get that applied many says so, and the store writes its result (`store/write_back.rs`).
+//! version that is none, applied to that. Gets and cursors take them in one walk, newest first,
+//! through the memtables and then the tables (`tree/versions.rs`), and stop at the base. So a read
+//! costs as much as there are operands that no flush or compaction has folded, and it holds them
+//! all, because the operator gets them at once. A get that applied many says so, and the store
+//! writes its result (`store/write_back.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,11 +13,11 @@ use crate::base::expiry::{expiry_of, split};
 use crate::base::key::{Kind, MAX_SEQ, SeqNo, kind_of, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::keyspace::{KeyspaceCore, View};
-use crate::format::filter;
 use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::get::{Got, Many, Reader};
-use crate::table::reader::ProbeStats;
+use crate::table::iterator::Access;
+use crate::tree::versions::VersionWalk;
 use crate::values::Value;
 
 /// More operands than a get should apply twice. What they make is written once for so many of them,
@@ -57,8 +59,10 @@ struct Chain<'a> {
     seq: SeqNo,
     /// The time by which bases have expired.
     now_ms: u64,
+    /// How blocks are read.
+    access: Access,
     /// Newest first.
-    operands: Vec<Vec<u8>>,
+    operands: Vec<Value>,
     /// The number of the newest.
     newest: SeqNo,
     /// When the base expires, and the value changes by itself.
@@ -82,25 +86,40 @@ impl Chain<'_> {
             let mut iter = MemtableIter::new(Arc::clone(memtable));
             iter.seek(self.key, seek_trailer(self.seq));
             while let Some(record) = iter.record().filter(|record| record.key() == self.key) {
-                match self.take(record.trailer(), record.value())? {
+                let pin = || Value::in_memtable(memtable, record);
+                match self.take(record.trailer(), record.value(), pin)? {
                     Link::Operand => iter.next(),
                     end => return Ok(end),
                 }
             }
         }
-        let (hash, mut at) = (filter::hash(self.key), self.seq);
-        // Those of the get are of its first hit.
-        let mut stats = ProbeStats::default();
-        while let Some((found, block)) = self.view.version.get(self.key, hash, at, &mut stats)? {
-            match self.take(found.trailer, block.slice(found.value_at, found.value_len))? {
-                Link::Operand => at = seq_of(found.trailer) - 1,
-                end => return Ok(end),
-            }
-        }
-        Ok(Link::Base(None))
+        self.walk_tables()
     }
 
-    fn take(&mut self, trailer: u64, bytes: &[u8]) -> Result<Link> {
+    fn walk_tables(&mut self) -> Result<Link> {
+        let mut end = Link::Base(None);
+        let mut walk = VersionWalk::new(self.key, self.seq, self.access);
+        let (view, metrics) = (self.view, &self.reader.env.metrics);
+        let walked = walk.run(&view.version, &mut |cursor| {
+            let (block, at, len) = cursor.pin();
+            let pin = || Value::in_block(block, at, len);
+            match self.take(cursor.trailer(), cursor.value(), pin)? {
+                Link::Operand => Ok(true),
+                link => {
+                    end = link;
+                    Ok(false)
+                }
+            }
+        });
+        metrics.add_all(&[
+            (Counter::blocks_searched, walk.stats().blocks),
+            (Counter::blocks_read, walk.stats().block_reads),
+        ]);
+        walked.map(|()| end)
+    }
+
+    /// Takes the next older version. `pin` gives its value.
+    fn take(&mut self, trailer: u64, bytes: &[u8], pin: impl FnOnce() -> Value) -> Result<Link> {
         if self.view.hides(self.key, seq_of(trailer), self.seq) {
             return Ok(Link::Base(None));
         }
@@ -112,10 +131,10 @@ impl Chain<'_> {
         match Kind::from_u8(kind_of(trailer)) {
             Some(Kind::Merge) => {
                 self.newest = self.newest.max(seq_of(trailer));
-                self.operands.push(bytes.to_vec());
+                self.operands.push(pin());
                 Ok(Link::Operand)
             }
-            Some(Kind::Put) => Ok(Link::Base(Some(Value::owned(bytes)))),
+            Some(Kind::Put) => Ok(Link::Base(Some(pin()))),
             Some(Kind::ExpiringPut) => Ok(Link::Base(Some(Value::owned(split(bytes).0)))),
             Some(Kind::Delete) if seeded!(OperandsReadOverDeletes) => Ok(Link::Operand),
             Some(Kind::Delete | Kind::RangeDelete) => Ok(Link::Base(None)),
@@ -131,7 +150,7 @@ impl Chain<'_> {
     }
 
     fn value(self, base: Option<&[u8]>) -> Result<Got> {
-        let operands: Vec<&[u8]> = self.operands.iter().rev().map(Vec::as_slice).collect();
+        let operands: Vec<&[u8]> = self.operands.iter().rev().map(|operand| &**operand).collect();
         self.reader.env.metrics.add(Counter::operands_read, operands.len() as u64);
         let value = self.keyspace.merging.load().full(self.key, base, &operands)?;
         let (value, newest) = (Value::owned(value), self.newest);
@@ -153,8 +172,9 @@ impl Reader {
         key: &[u8],
         seq: SeqNo,
         now_ms: u64,
+        access: Access,
     ) -> Result<Got> {
-        let mut chain = self.chain(keyspace, view, key, seq, now_ms);
+        let mut chain = self.chain(keyspace, view, key, seq, now_ms, access);
         match chain.walk()? {
             Link::Base(base) => chain.value(base.as_deref()),
             Link::Operand => chain.value(None),
@@ -170,8 +190,9 @@ impl Reader {
         key: &[u8],
         seq: SeqNo,
         now_ms: u64,
+        access: Access,
     ) -> Result<Option<u64>> {
-        let mut chain = self.chain(keyspace, view, key, seq, now_ms);
+        let mut chain = self.chain(keyspace, view, key, seq, now_ms, access);
         chain.walk()?;
         Ok(chain.expiry_ms)
     }
@@ -183,8 +204,9 @@ impl Reader {
         key: &'a [u8],
         seq: SeqNo,
         now_ms: u64,
+        access: Access,
     ) -> Chain<'a> {
-        let (operands, newest, expiry_ms) = (Vec::new(), 0, None);
-        Chain { reader: self, keyspace, view, key, seq, now_ms, operands, newest, expiry_ms }
+        let (reader, operands, newest, expiry_ms) = (self, Vec::new(), 0, None);
+        Chain { reader, keyspace, view, key, seq, now_ms, access, operands, newest, expiry_ms }
     }
 }

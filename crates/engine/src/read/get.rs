@@ -286,7 +286,8 @@ impl Reader {
                 return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
             }
             if kind_of(trailer) == Kind::Merge as u8 {
-                return self.fold(keyspace, view, key, seq, self.env.watch.now_ms());
+                let (now_ms, access) = (self.env.watch.now_ms(), Access::Cached { fill: true });
+                return self.fold(keyspace, view, key, seq, now_ms, access);
             }
             return match is_pointer(trailer) {
                 true => self.pointed::<FETCH>(keyspace, key, trailer, value),
@@ -308,7 +309,10 @@ impl Reader {
                 let pointer = block.slice(found.value_at, found.value_len);
                 self.pointed::<FETCH>(keyspace, key, found.trailer, pointer)
             }
-            Some(Kind::Merge) => self.fold(keyspace, view, key, seq, self.env.watch.now_ms()),
+            Some(Kind::Merge) => {
+                let (now_ms, access) = (self.env.watch.now_ms(), Access::Cached { fill: true });
+                self.fold(keyspace, view, key, seq, now_ms, access)
+            }
             Some(Kind::ExpiringPut) => {
                 let entry = block.slice(found.value_at, found.value_len);
                 let value = self.unexpired(entry).map(|value| value.len() as u32);

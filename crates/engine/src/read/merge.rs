@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 use crate::base::error::Result;
 use crate::base::key::{HeadRule, SeqNo, compare};
-use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::read::source::Source;
 use crate::table::iterator::TableIter;
 use crate::values::Value;
@@ -95,11 +95,17 @@ impl MergeIter {
     /// first one at or after the internal key, or all versions if those that are left come before.
     /// The merge may stay where it is.
     pub fn skip_versions(&mut self, key: &[u8], trailer: u64) -> Result<()> {
+        // The index of a table finds the block behind all versions only by the next key.
+        let behind = (trailer == AFTER_ALL_VERSIONS && !self.reverse).then(|| [key, &[0]].concat());
         for i in 0..self.sources.len() {
             let source = &mut self.sources[i];
             let on_key = source.current().filter(|(found, _)| *found == key);
             let Some((_, at)) = on_key else { continue };
             match (self.reverse, at.cmp(&trailer)) {
+                (false, Ordering::Greater) if let Some(behind) = &behind => {
+                    source.approach(behind)?;
+                    source.finish_seek(behind, BEFORE_ALL_VERSIONS)?;
+                }
                 (false, Ordering::Greater) | (true, Ordering::Less) => {
                     source.approach(key)?;
                     source.finish_seek(key, trailer)?;

@@ -90,6 +90,11 @@ impl TableIter {
         self.cursor.as_ref().is_some_and(BlockCursor::valid)
     }
 
+    /// The blocks that it went to through the cache.
+    pub fn stats(&self) -> &ProbeStats {
+        &self.stats
+    }
+
     /// The cursor on the current entry.
     #[inline]
     pub fn cursor(&self) -> Option<&BlockCursor> {
@@ -297,6 +302,7 @@ impl TableIter {
         let block = match self.access {
             Access::Cached { fill } => {
                 let reads = self.stats.block_reads;
+                self.stats.blocks += 1;
                 let block = self.table.block(&partition, self.block, fill, &mut self.stats)?;
                 if self.stats.block_reads > reads {
                     self.hint(&partition);

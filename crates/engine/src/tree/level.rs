@@ -335,6 +335,11 @@ impl IntervalIndex {
         }
     }
 
+    /// Smallest and largest sequence number of a table of a cover.
+    pub(super) fn seqs_of(&self, at: u32) -> (SeqNo, SeqNo) {
+        self.seqs[at as usize]
+    }
+
     /// Rule I3: visit tables by `max_seq` descending, skip those that begin after the snapshot,
     /// keep the newest hit, and stop when the next table cannot hold a newer one.
     pub(super) fn get(

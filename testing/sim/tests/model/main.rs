@@ -9,6 +9,7 @@ mod expiry;
 mod extreme_options;
 mod handles;
 mod merge_operators;
+mod operand_chains;
 mod operations;
 mod range_deletes;
 mod range_scenarios;

@@ -1,0 +1,244 @@
+//! Long chains of operands on one key: what each way to read or fold them costs, by counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use runstone::storage::SimStorage;
+use runstone::{
+    Background, Keyspace, KeyspaceOptions, MergeOperator, Options, ReadOptions, Store,
+    TransactionOptions,
+};
+
+/// Bytes of an operand: some thirty in a block.
+const OPERAND_BYTES: usize = 100;
+
+/// Counts: each operand is the number that follows on the one before it. No operand stands for two.
+#[derive(Debug, Default)]
+struct Relay {
+    /// Operands that it was given.
+    given: AtomicU64,
+}
+
+impl Relay {
+    fn number(bytes: &[u8]) -> u64 {
+        u64::from_le_bytes(bytes[..8].try_into().expect("a number"))
+    }
+
+    fn operand(number: u64) -> [u8; OPERAND_BYTES] {
+        let mut operand = [b'.'; OPERAND_BYTES];
+        operand[..8].copy_from_slice(&number.to_le_bytes());
+        operand
+    }
+}
+
+impl MergeOperator for Relay {
+    fn name(&self) -> &str {
+        "relay"
+    }
+
+    fn full_merge(
+        &self,
+        _key: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<u8>, String> {
+        self.given.fetch_add(operands.len() as u64, Relaxed);
+        let mut last = base.map_or(0, Relay::number);
+        for operand in operands {
+            let next = Relay::number(operand);
+            if next != last + 1 {
+                return Err(format!("{next} follows on {last}"));
+            }
+            last = next;
+        }
+        Ok(last.to_le_bytes().to_vec())
+    }
+}
+
+/// Where the operands lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Memtable,
+    OneTable,
+    ManyTables,
+}
+
+/// A store with a chain of operands on key `m`, between two other keys.
+struct Scene {
+    storage: SimStorage,
+    store: Store,
+    relay: Arc<Relay>,
+    count: u64,
+}
+
+impl Scene {
+    fn new(place: Place, count: u64) -> Scene {
+        let mut keyspace = KeyspaceOptions { merge_operator: "relay".into(), ..Default::default() };
+        keyspace.write_buffer_bytes = 64 << 20;
+        let relay = Arc::new(Relay::default());
+        let options = Options {
+            background: Background::Manual,
+            keyspace: Some(keyspace),
+            merge_operators: vec![Arc::clone(&relay) as Arc<dyn MergeOperator>],
+            ..Options::default()
+        };
+        let storage = SimStorage::new(1);
+        let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
+        let mut store = open();
+        for key in ["a", "m", "z"] {
+            store.put(key, 0_u64.to_le_bytes()).expect("puts");
+        }
+        store.compact().expect("compacts");
+        let parts = match place {
+            Place::Memtable | Place::OneTable => 1,
+            Place::ManyTables => 8,
+        };
+        for number in 1..=count {
+            let keyspace = store.default_keyspace();
+            keyspace.merge("m", Relay::operand(number)).expect("merges");
+            let is_part = number % count.div_ceil(parts) == 0 || number == count;
+            if is_part && place != Place::Memtable {
+                store.flush().expect("flushes");
+            }
+        }
+        if place != Place::Memtable {
+            // What a flush wrote is not in the cache of another open.
+            store.close().expect("closes");
+            store = open();
+        }
+        Scene { storage, store, relay, count }
+    }
+
+    fn keyspace(&self) -> &Keyspace {
+        self.store.default_keyspace()
+    }
+
+    /// What a read does: operands and blocks that it went through, operands that the operator got,
+    /// hidden entries passed, and reads of files.
+    fn cost(&self, read: impl FnOnce(&Scene)) -> u64 {
+        let before = (self.store.metrics().counters, self.relay.given.load(Relaxed));
+        let reads = self.storage.reads();
+        read(self);
+        let counters = self.store.metrics().counters.since(&before.0);
+        let given = self.relay.given.load(Relaxed) - before.1;
+        assert!(given == 0 || given == self.count, "the operator gets each operand once: {given}");
+        counters.operands_read
+            + counters.blocks_searched
+            + counters.hidden_passed
+            + given
+            + (self.storage.reads() - reads)
+    }
+}
+
+/// A way to read the chain.
+type Read = fn(&Scene);
+
+fn is_last(scene: &Scene, value: &[u8]) {
+    assert_eq!(Relay::number(value), scene.count);
+}
+
+fn by_snapshot(scene: &Scene) {
+    let snapshot = scene.store.snapshot();
+    is_last(scene, &scene.keyspace().get_at("m", &snapshot).expect("reads").expect("is there"));
+}
+
+fn by_cursor_up(scene: &Scene) {
+    let options = ReadOptions::default().fill_cache(false);
+    let mut cursor = scene.keyspace().cursor(options).expect("opens");
+    cursor.seek_to_first().expect("seeks");
+    cursor.next().expect("steps");
+    is_last(scene, cursor.value());
+    cursor.next().expect("steps");
+    assert_eq!(cursor.key(), b"z");
+}
+
+fn by_cursor_down(scene: &Scene) {
+    let options = ReadOptions::default().fill_cache(false);
+    let mut cursor = scene.keyspace().cursor(options).expect("opens");
+    cursor.seek("z").expect("seeks");
+    cursor.prev().expect("steps");
+    is_last(scene, cursor.value());
+    cursor.prev().expect("steps");
+    assert_eq!(cursor.key(), b"a");
+}
+
+fn by_transaction(scene: &Scene) {
+    let transaction = scene.store.begin(TransactionOptions::default()).expect("begins");
+    let mut cursor = transaction.cursor(scene.keyspace(), ReadOptions::default()).expect("opens");
+    cursor.seek("b").expect("seeks");
+    is_last(scene, cursor.value());
+    cursor.next().expect("steps");
+    assert_eq!(cursor.key(), b"z");
+}
+
+/// The last of the reads, because it writes the value back.
+fn by_get(scene: &Scene) {
+    is_last(scene, &scene.keyspace().get("m").expect("reads").expect("is there"));
+}
+
+/// A read of 16,000 operands in a table took seconds: the look-up of each began at the first block
+/// of their key. Each operand now costs the same in a chain of any length, wherever it lies and
+/// however it is read.
+#[test]
+fn an_operand_costs_the_same_in_a_chain_of_any_length() {
+    let reads: [(&str, Read); 5] = [
+        ("snapshot", by_snapshot),
+        ("cursor up", by_cursor_up),
+        ("cursor down", by_cursor_down),
+        ("transaction", by_transaction),
+        ("get", by_get),
+    ];
+    for place in [Place::Memtable, Place::OneTable, Place::ManyTables] {
+        let mut costs: Vec<(u64, Vec<u64>)> = Vec::new();
+        for count in [10, 1_000, 100_000] {
+            let scene = Scene::new(place, count);
+            costs.push((count, reads.iter().map(|(_, read)| scene.cost(read)).collect()));
+        }
+        for pair in costs.windows(2) {
+            let [(few, less), (many, more)] = pair else { continue };
+            for ((name, _), (less, more)) in reads.iter().zip(less.iter().zip(more)) {
+                let place = format!("{place:?}, by {name}: {few} cost {less}, {many} cost {more}");
+                assert!(more * few <= 2 * less * many, "{place}");
+                assert!(more >= many, "{place}: they are counted");
+            }
+        }
+    }
+}
+
+/// Steps off a chain do not walk through it.
+#[test]
+fn a_step_off_a_chain_costs_the_same_at_any_length() {
+    for place in [Place::OneTable, Place::ManyTables] {
+        for count in [10, 1_000, 100_000] {
+            let scene = Scene::new(place, count);
+            let options = ReadOptions::default().fill_cache(false);
+            let mut cursor = scene.keyspace().cursor(options).expect("opens");
+            cursor.seek("m").expect("seeks");
+            let before = scene.storage.reads();
+            cursor.next().expect("steps");
+            assert_eq!(cursor.key(), b"z");
+            let reads = scene.storage.reads() - before;
+            assert!(reads < 50, "{place:?}: {reads} reads of files for {count} operands");
+        }
+    }
+}
+
+/// A compaction gives the operator each operand once.
+#[test]
+fn a_compaction_folds_a_chain_at_once() {
+    for place in [Place::OneTable, Place::ManyTables] {
+        for count in [10, 1_000, 100_000] {
+            let scene = Scene::new(place, count);
+            scene.store.compact().expect("compacts");
+            let counters = scene.store.metrics().counters;
+            let given = scene.relay.given.load(Relaxed);
+            assert_eq!((counters.operands_folded, given), (count, count), "{place:?}");
+            by_get(&scene);
+            assert_eq!(entries(&scene.store), 3, "{place:?}: {count} are folded");
+        }
+    }
+}
+
+fn entries(store: &Store) -> u64 {
+    store.default_keyspace().shape().tables().map(|(_, table)| table.entries).sum()
+}
