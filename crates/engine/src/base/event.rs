@@ -98,6 +98,24 @@ pub enum Event {
         /// What it said the first time.
         error: Error,
     },
+    /// A flush or a part of a compaction met more operands of a key than it may hold, and left them
+    /// unfolded. Reads apply them all. A put or a get of the key ends that, and so does a
+    /// compaction with a larger memory budget.
+    OperandsPassed {
+        /// Keyspace name.
+        keyspace: String,
+        /// How often: once for a key, and once more for each snapshot between its operands.
+        times: u64,
+        /// The key that this happened to first.
+        key: Vec<u8>,
+        /// Operands that were left.
+        operands: u64,
+        /// Their bytes.
+        bytes: u64,
+        /// The memory that those of one key may take: an eighth of the memory budget, and at most
+        /// 64 MiB.
+        limit_bytes: u64,
+    },
     /// The end of the log was not used at the open: something before it was gone. It had not been
     /// synced, so after a power loss that is as it must be. Otherwise the disk changed a bit.
     LogEndLost {

@@ -118,7 +118,7 @@ counters! {
     filter_negatives,
     /// Blocks read in vain after a filter passed the key.
     filter_false_positives,
-    /// Data blocks searched by gets.
+    /// Data blocks searched by gets, and by gets and iterators for operands.
     blocks_searched,
     /// Data blocks that gets and scans read from files.
     blocks_read,
@@ -156,6 +156,8 @@ counters! {
     entries_expired,
     /// Operands that flushes and compactions folded into values or into fewer operands.
     operands_folded,
+    /// Operands that flushes and compactions left unfolded because a key had too many to hold.
+    operands_passed,
     /// Operands that gets and iterators applied because no flush or compaction had folded them.
     operands_read,
     /// Values that gets wrote back because they had applied many operands.

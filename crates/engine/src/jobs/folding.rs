@@ -4,6 +4,10 @@
 //! 1. a value, if their base is among the inputs, or if there is none anywhere;
 //! 2. one operand, if the base lies elsewhere and the operator can say that in one operand;
 //! 3. themselves otherwise, and whenever the operator fails or is not registered: nothing is lost.
+//!
+//! The operator gets all operands at once, so they are held until their base is met. What is held
+//! has a limit. Operands beyond it become one operand before their base is met, if that makes them
+//! small. Otherwise they pass as they are.
 
 use std::sync::Arc;
 
@@ -22,7 +26,14 @@ pub(crate) struct Folding {
     pub(crate) keyspace: Arc<str>,
     pub(crate) merging: Arc<Merging>,
     pub(crate) values: Arc<ValueFiles>,
+    /// The memory that the operands of a chain may take.
+    pub(crate) limit_bytes: u64,
 }
+
+/// The most that is held of one chain, and the part of the memory budget that it may take. A job
+/// holds one chain in each of its threads.
+const MOST_HELD_BYTES: u64 = 64 << 20;
+const HELD_FRACTION: u64 = 8;
 
 /// A version, owned.
 pub(super) type Version = (u64, Vec<u8>);
@@ -32,6 +43,27 @@ pub(super) type Version = (u64, Vec<u8>);
 pub(super) struct Chain {
     pub(super) key: Vec<u8>,
     pub(super) operands: Vec<Version>,
+    /// Whether there were too many to hold. Then none is held, and more of them pass as they come.
+    pub(super) passes: bool,
+    /// The memory that `operands` take.
+    bytes: u64,
+}
+
+impl Chain {
+    pub(super) fn new(key: &[u8]) -> Chain {
+        Chain { key: key.to_vec(), operands: Vec::new(), passes: false, bytes: 0 }
+    }
+
+    /// Holds the next older operand.
+    pub(super) fn push(&mut self, trailer: u64, operand: &[u8]) {
+        self.operands.push((trailer, operand.to_vec()));
+        self.bytes += bytes_of(operand.len());
+    }
+}
+
+/// The memory that an operand takes.
+fn bytes_of(operand_bytes: usize) -> u64 {
+    (operand_bytes + size_of::<Version>()) as u64
 }
 
 /// What lies below a chain.
@@ -58,20 +90,44 @@ pub(super) struct Folded {
 
 impl Folding {
     /// `None` if the keyspace has no merge operator.
-    pub(super) fn of(keyspace: &KeyspaceCore) -> Option<Folding> {
+    pub(super) fn of(keyspace: &KeyspaceCore, memory_budget_bytes: u64) -> Option<Folding> {
         let merging = keyspace.merging.load_full();
         merging.is_used().then(|| Folding {
             keyspace: keyspace.name.as_str().into(),
             merging,
             values: keyspace.values.load_full(),
+            limit_bytes: MOST_HELD_BYTES.min(memory_budget_bytes / HELD_FRACTION),
         })
     }
 
+    /// Makes room in a chain that holds more than it may, and returns what has to pass unfolded.
+    /// One operand takes the place of all, if it takes at most half of the room: so the operator
+    /// gets each byte of the operands twice at most. Afterwards the chain is within its limit.
+    pub(super) fn relieve(&self, chain: &mut Chain) -> Vec<Version> {
+        if chain.bytes <= self.limit_bytes {
+            return Vec::new();
+        }
+        let seq = chain.operands.first().map_or(0, |(trailer, _)| seq_of(*trailer));
+        let one = self.partial(&chain.key, &oldest_first(&chain.operands));
+        let is_small = |(_, one): &(Kind, Vec<u8>)| bytes_of(one.len()) <= self.limit_bytes / 2;
+        let held = std::mem::take(&mut chain.operands);
+        chain.bytes = 0;
+        match one.filter(is_small) {
+            Some((kind, one)) => {
+                chain.push(pack(seq, kind), &one);
+                Vec::new()
+            }
+            None => {
+                chain.passes = true;
+                held
+            }
+        }
+    }
+
     pub(super) fn fold(&self, chain: Chain, below: Below) -> Result<Folded> {
-        let Chain { key, operands } = chain;
+        let Chain { key, operands, .. } = chain;
         let seq = operands.first().map_or(0, |(trailer, _)| seq_of(*trailer));
-        let oldest_first: Vec<&[u8]> =
-            operands.iter().rev().map(|(_, operand)| operand.as_slice()).collect();
+        let oldest_first = oldest_first(&operands);
         let mut failed = None;
         let mut full = |base: Option<&[u8]>| {
             let merged = self.merging.full(&key, base, &oldest_first);
@@ -123,4 +179,8 @@ impl Folding {
             false => Ok(Some(Value::owned(bytes))),
         }
     }
+}
+
+fn oldest_first(operands: &[Version]) -> Vec<&[u8]> {
+    operands.iter().rev().map(|(_, operand)| operand.as_slice()).collect()
 }

@@ -1,6 +1,7 @@
 //! Writes the tables of a flush or a compaction: merges the sources, leaves out the versions that
 //! no reader can see, and ends a table where the cutter says.
 
+use std::mem;
 use std::sync::Arc;
 
 use runstone_policy::shape::Table;
@@ -135,20 +136,19 @@ pub(crate) fn write_streams(
         expired: 0,
         folded: 0,
         failed: None,
+        passed: Passed::default(),
         last_place: None,
         chain: None,
     };
     let outcome = writing.run(MergeIter::new(sources), range, cancelled);
-    let Writing { output, live, copier, open, mut written, expired, folded, failed, .. } = writing;
-    if let Some(((times, error), folding)) = failed.zip(output.folding.as_ref()) {
-        let keyspace = folding.keyspace.to_string();
-        catalog.env.emit(|| Event::MergeFailed { keyspace, times, error });
-    }
+    writing.tell_of_operands();
+    let Writing { output, live, copier, open, mut written, expired, folded, passed, .. } = writing;
     catalog.env.metrics.add_all(&[
         (Counter::blocks_copied, copier.blocks),
         (Counter::block_bytes_copied, copier.bytes),
         (Counter::entries_expired, expired),
         (Counter::operands_folded, folded),
+        (Counter::operands_passed, passed.operands),
         (
             Counter::entries_removed_by_filters,
             output.filter.as_ref().map_or(0, |filter| filter.removed),
@@ -176,6 +176,17 @@ pub(crate) fn write_streams(
     }
 }
 
+/// The operands that passed unfolded.
+#[derive(Debug, Default)]
+struct Passed {
+    /// Of how many chains they are.
+    times: u64,
+    /// The key of the first of those.
+    key: Vec<u8>,
+    operands: u64,
+    bytes: u64,
+}
+
 /// The state of one write of tables.
 struct Writing<'a> {
     output: Output<'a>,
@@ -191,6 +202,8 @@ struct Writing<'a> {
     folded: u64,
     /// How often the merge operator failed, and why for the first time.
     failed: Option<(u64, Error)>,
+    /// The operands that were too many to hold.
+    passed: Passed,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
     /// The operands of the key that have met no base yet.
@@ -287,15 +300,14 @@ impl Writing<'_> {
     fn settle(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<()> {
         let is_apart = is_pointer(trailer);
         let place = if is_apart { Pointer::place_of_entry(value) } else { None };
-        let newer = std::mem::replace(&mut self.last_place, place);
+        let newer = mem::replace(&mut self.last_place, place);
         if self.chain.is_some() {
             if self.link(key, trailer, value, fate)? {
                 return Ok(());
             }
         } else if fate.stays && self.begins_chain(trailer) {
-            let operands = vec![(trailer, value.to_vec())];
-            self.chain = Some(Chain { key: key.to_vec(), operands });
-            return Ok(());
+            self.chain = Some(Chain::new(key));
+            return self.hold(trailer, value);
         }
         if !fate.stays {
             self.written.dropped += 1;
@@ -344,7 +356,7 @@ impl Writing<'_> {
                 }
             },
         };
-        let place = std::mem::replace(&mut self.last_place, newest);
+        let place = mem::replace(&mut self.last_place, newest);
         if is_pointer(trailer) {
             self.written.filtered.push(record_of(key, value)?);
             if !is_behind(newest, place) {
@@ -381,7 +393,7 @@ impl Writing<'_> {
                 return Ok(true);
             }
             Some(Link::Operand) => {
-                self.chain.iter_mut().for_each(|chain| chain.operands.push(version()));
+                self.hold(trailer, value)?;
                 return Ok(true);
             }
             Some(Link::Base) => self.end_chain(Below::Base(version()))?,
@@ -396,7 +408,8 @@ impl Writing<'_> {
             None => {
                 self.end_chain(Below::Unknown)?;
                 if fate.stays && self.begins_chain(trailer) {
-                    self.chain = Some(Chain { key: key.to_vec(), operands: vec![version()] });
+                    self.chain = Some(Chain::new(key));
+                    self.hold(trailer, value)?;
                     return Ok(true);
                 }
                 return Ok(false);
@@ -405,9 +418,57 @@ impl Writing<'_> {
         Ok(true)
     }
 
+    /// Adds an operand to the chain, which keeps its limit.
+    fn hold(&mut self, trailer: u64, operand: &[u8]) -> Result<()> {
+        let Some((mut chain, folding)) = self.chain.take().zip(self.output.folding.as_ref()) else {
+            return Ok(());
+        };
+        let passed = if chain.passes {
+            vec![(trailer, operand.to_vec())]
+        } else {
+            chain.push(trailer, operand);
+            let had = chain.operands.len();
+            let passed = folding.relieve(&mut chain);
+            let gone = (had - chain.operands.len() - passed.len()) as u64;
+            self.folded += gone;
+            self.written.dropped += gone;
+            if chain.passes {
+                self.passed.times += 1;
+                if self.passed.times == 1 {
+                    self.passed.key.clone_from(&chain.key);
+                }
+            }
+            passed
+        };
+        for (trailer, operand) in passed {
+            self.passed.operands += 1;
+            self.passed.bytes += operand.len() as u64;
+            self.add(&chain.key, trailer, &operand)?;
+        }
+        self.chain = Some(chain);
+        Ok(())
+    }
+
+    /// Tells the listener of operands that were not folded.
+    fn tell_of_operands(&mut self) {
+        let Some(folding) = &self.output.folding else { return };
+        let (env, keyspace) = (&self.output.catalog.env, folding.keyspace.to_string());
+        let limit_bytes = folding.limit_bytes;
+        if let Some((times, error)) = self.failed.take() {
+            env.emit(|| Event::MergeFailed { keyspace: keyspace.clone(), times, error });
+        }
+        let Passed { times, operands, bytes, .. } = self.passed;
+        if times > 0 {
+            let key = mem::take(&mut self.passed.key);
+            let told =
+                || Event::OperandsPassed { keyspace, times, key, operands, bytes, limit_bytes };
+            env.emit(told);
+        }
+    }
+
     /// Ends the chain, if there is one, with the last version of its key.
     fn end_chain_of_key(&mut self) -> Result<()> {
-        let Some(Chain { key, operands }) = &self.chain else { return Ok(()) };
+        let Some(Chain { key, operands, .. }) = &self.chain else { return Ok(()) };
         let oldest = operands.last().map_or(0, |(trailer, _)| seq_of(*trailer));
         let below = if self.live.is_lowest(key, oldest) { Below::Nothing } else { Below::Unknown };
         self.end_chain(below)
@@ -418,6 +479,14 @@ impl Writing<'_> {
         let Some((chain, folding)) = self.chain.take().zip(self.output.folding.clone()) else {
             return Ok(());
         };
+        if chain.passes {
+            return match below {
+                Below::Base((trailer, value)) | Below::Delete((trailer, value)) => {
+                    self.add(&chain.key, trailer, &value).map(drop)
+                }
+                Below::Nothing | Below::Unknown => Ok(()),
+            };
+        }
         let key = chain.key.clone();
         let operands = chain.operands.len();
         let had = operands + usize::from(matches!(below, Below::Base(_)));

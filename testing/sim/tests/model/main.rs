@@ -8,6 +8,7 @@ mod estimates;
 mod expiry;
 mod extreme_options;
 mod handles;
+mod held_operands;
 mod merge_operators;
 mod operand_chains;
 mod operations;
