@@ -64,7 +64,8 @@ pub trait MergeOperator: Debug + Send + Sync {
     fn name(&self) -> &str;
 
     /// The value after `operands`, which come oldest first, on top of `base`. An error is the
-    /// reader's; the operands stay.
+    /// reader's; the operands stay. All operands of a read or a compaction come at once, so that
+    /// each need not cost the length of the value.
     fn full_merge(
         &self,
         key: &[u8],

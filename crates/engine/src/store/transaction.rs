@@ -253,6 +253,8 @@ impl Transaction {
     /// # }
     /// ```
     ///
+    /// Each call makes the value anew, and so costs its length.
+    ///
     /// # Errors
     /// As [`Keyspace::merge`], [`Transaction::get`] and [`Transaction::put`].
     pub fn merge(
