@@ -30,7 +30,7 @@ for suite in model bulk crash concurrency corruption; do
     cp "$(sed 's/.*"executable":"\([^"]*\)".*/\1/' <<< "$line")" "$bin/$suite"
 done
 declare -A seeds
-tell() { for name in "${!seeds[@]}"; do echo "$name: ${seeds[$name]} seeds"; done; }
+tell() { for test in "${!seeds[@]}"; do echo "$test: ${seeds[$test]} seeds"; done; }
 seed=$first
 ends=$((SECONDS + 60 * minutes))
 while ((SECONDS < ends)); do
