@@ -195,6 +195,11 @@ impl KeyspaceCore {
         self.process.is_current()
     }
 
+    /// The process that opened the store.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
     /// Refuses a keyspace whose store has closed, or was opened before a fork.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {

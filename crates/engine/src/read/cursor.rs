@@ -9,6 +9,8 @@ use std::mem;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, OnceLock};
 
+use runstone_storage::fork::Process;
+
 use crate::base::error::{Error, Result, unsupported_kind};
 use crate::base::expiry::{EXPIRY_BYTES, Expiry, expires, expiry_of, split};
 use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
@@ -228,6 +230,8 @@ pub struct Cursor {
     saved_value: Option<Value>,
     /// Why the current entry has no value; without an entry, why steps fail.
     failed: Option<Box<Error>>,
+    /// The one that opened the store. Here, because each step asks.
+    process: Process,
     /// The trailer of the saved entry, and when it expires.
     saved_expiry: (u64, Option<u64>),
     /// The time by which entries have expired, from the first one that can on.
@@ -290,6 +294,7 @@ impl Cursor {
             saved_key: Vec::new(),
             saved_value: None,
             failed: None,
+            process: keyspace.process(),
             saved_expiry: (0, None),
             now_ms: OnceLock::new(),
             reader: Arc::clone(reader),
@@ -324,8 +329,9 @@ impl Cursor {
     }
 
     /// Whether this process opened the store, and is no fork of the one that did.
+    #[inline]
     pub(crate) fn is_at_home(&self) -> bool {
-        self.keyspace.is_at_home()
+        self.process.is_current()
     }
 
     /// Frees nothing of what it shares: in a fork that would wait for locks which threads of the
@@ -913,15 +919,20 @@ impl Cursor {
     #[inline]
     fn leave(&mut self) -> Result<Position> {
         self.steps += 1;
-        if self.failed.is_some() {
+        if self.failed.is_some() || !self.is_at_home() {
             self.leave_failed()?;
         }
         Ok(mem::replace(&mut self.place, Position::Nowhere))
     }
 
-    /// Leaves an entry without a value. Where there is no entry, the error holds.
+    /// Leaves an entry without a value. Where there is no entry, the error holds. A fork has no
+    /// step: it could wait for a lock that a thread of the other process held.
     #[cold]
     fn leave_failed(&mut self) -> Result<()> {
+        if !self.is_at_home() {
+            self.place = Position::Nowhere;
+            return Err(Error::OtherProcess);
+        }
         match self.failed.take() {
             Some(error) if self.place == Position::Nowhere => Err(*error),
             _ => Ok(()),
@@ -1203,7 +1214,10 @@ impl Scan {
     }
 
     fn advance(&mut self, is_upward: bool) -> Option<Result<Entry>> {
-        let open = || Cursor::open(&self.reader, &self.keyspace, self.options.clone());
+        let open = || match self.keyspace.is_at_home() {
+            true => Cursor::open(&self.reader, &self.keyspace, self.options.clone()),
+            false => Err(Error::OtherProcess),
+        };
         self.ends.advance(is_upward, open)
     }
 }

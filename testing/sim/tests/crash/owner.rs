@@ -131,7 +131,9 @@ impl Held {
         let mut cursor = keyspace.cursor(ReadOptions::default()).expect("opens");
         cursor.seek_to_first().expect("reads");
         let mut scan = keyspace.iter().expect("opens");
-        scan.next().expect("an entry").expect("reads");
+        if random.one_in(2) {
+            scan.next().expect("an entry").expect("reads");
+        }
         let kind = [TransactionOptions::pessimistic(), TransactionOptions::default()];
         let mut transaction = store.begin(kind[random.below(2) as usize]).expect("begins");
         transaction.put(keyspace, round.to_be_bytes(), "own").expect("locks");
@@ -157,11 +159,17 @@ impl Held {
                 drop((copy, self.snapshot.take()));
                 true
             }
-            1 => self.cursor.take().is_none_or(|mut one| !uses || refused(one.seek("a"))),
+            1 => {
+                let told = |one: &mut Cursor| {
+                    refused(one.next()) && refused(one.prev()) && refused(one.seek("a"))
+                };
+                self.cursor.take().is_none_or(|mut one| !uses || told(&mut one))
+            }
             2 => {
-                // What it has read ahead is its own.
-                let told = |one: Scan| one.filter_map(Result::err).all(|error| refused(Err(error)));
-                self.scan.take().is_none_or(|one| !uses || told(one))
+                let told = |one: &mut Scan| {
+                    one.next().is_some_and(|next| refused(next.map(drop))) && one.next().is_none()
+                };
+                self.scan.take().is_none_or(|mut one| !uses || told(&mut one))
             }
             3 => {
                 let end = |one: Transaction| match uses {
