@@ -6,11 +6,11 @@
 //!
 //! 1. A [`skyline`] is the largest number over each key, in arrays. It can be neither changed nor
 //!    taken apart, so it cannot serve readers that see fewer range deletes.
-//! 2. So a set keeps its range deletes by number, in blocks of 64, of 16 x 64, of 16 x 16 x 64: each
-//!    with a skyline, and the blocks that it was made of. Whatever a reader may see is a handful of
-//!    whole blocks and less than 64 single ones. The newest of these that covers the key decides.
-//!    To add one costs O(log n) comparisons and bytes, amortised. A persistent map of steps in their
-//!    place took 3.5 KB for each.
+//! 2. So a set keeps its range deletes by number, in blocks of 64, of 16 x 64, and so on: each
+//!    with a skyline, and the blocks that it was made of. What a reader sees is a handful of whole
+//!    blocks and less than 64 single ones. The newest of these that covers the key decides. To add
+//!    one costs O(log n) comparisons and bytes, amortised. A persistent map of steps in their place
+//!    took 3.5 KB for each.
 //! 3. Most readers see all of a set. When they asked often enough to pay for it, one skyline over
 //!    the whole set answers them.
 
@@ -233,6 +233,10 @@ impl RangeDeletes {
         self.whole = OnceLock::new();
         self.len += ranges.len();
         for range in ranges {
+            debug_assert!(
+                self.blocks.last().is_none_or(|block| block.skyline.last_seq() < range.seq),
+                "what is settled is complete"
+            );
             self.loose_bytes += bytes_of(&range);
             if self.waiting.last().is_some_and(|other| other.seq > range.seq) {
                 let newer = std::mem::take(&mut self.fresh);

@@ -1,3 +1,5 @@
+//! Sets of range deletes, beside a look at each of them.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -162,10 +164,12 @@ proptest! {
         }
         for (at, one) in all.iter().enumerate() {
             let covered = |seq: SeqNo| {
-                let newer: Vec<&RangeDelete> = all[at + 1..].iter().filter(|r| r.seq <= seq).collect();
+                let newer = all[at + 1..].iter().filter(|range| range.seq <= seq);
+                let newer: Vec<&RangeDelete> = newer.collect();
                 let last = one.end.as_ref().map_or(30, |end| end[0]);
                 // Bounds have one byte, so these keys lie in each step.
-                (one.start[0]..last).all(|key| expected(newer.iter().copied(), &[key], seq).is_some())
+                let is_covered = |key: u8| expected(newer.iter().copied(), &[key], seq).is_some();
+                (one.start[0]..last).all(is_covered)
             };
             prop_assert_eq!(set.hides_range(one, SeqNo::MAX, true), covered(SeqNo::MAX));
             let seq = one.seq + 300;

@@ -198,8 +198,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Makes one stretch of those that meet, so that no entry is looked at twice: a program may scan the
-/// same keys as often as it likes. O(n log n).
+/// Makes one stretch of those that meet, so that no entry is looked at twice: a program may scan
+/// the same keys as often as it likes. O(n log n).
 fn join(stretches: &mut Vec<Stretch<'_>>) {
     stretches.sort();
     stretches.dedup_by(|next, last| {

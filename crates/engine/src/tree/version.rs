@@ -21,7 +21,8 @@ use crate::tree::probe::{Lookup, ProbeQueue};
 /// How an edit changes the range deletes of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RangeChange<'a> {
-    /// Those of the memtables that it flushes, or of all tables of a tree that was just found.
+    /// Those of the memtables that it flushes, or of all tables of a tree that was just found. Some
+    /// that no reader needs may be among them, too.
     pub flushed: Option<&'a RangeDeletes>,
     /// The numbers of those that flushes and compactions dropped.
     pub left: &'a [SeqNo],
@@ -53,9 +54,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version of `shape`. `flushed` are the range deletes of the memtable whose tables it adds:
-    /// those that no reader needs may be among them, too. `left` are the numbers of those that were
-    /// not written again. `open` makes handles of tables that `self` lacks. Unchanged levels
+    /// The version of `shape`. `open` makes handles of tables that `self` lacks. Unchanged levels
     /// and handles are shared, see [`ReadLevel`] for the cost.
     pub fn next(
         &self,
