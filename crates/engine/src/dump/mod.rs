@@ -62,9 +62,9 @@ fn entry(expires: bool, bytes: &[u8]) -> String {
 }
 
 /// What lies in a table besides puts and deletes; nothing in most.
-fn features(properties: &Properties) -> String {
+fn features(properties: &Properties, ranges: usize) -> String {
     let mut out = String::new();
-    let (ranges, expiries) = (properties.range_deletes.len(), properties.expiries);
+    let expiries = properties.expiries;
     // Writing to a string cannot fail.
     if ranges > 0 {
         let _ = writeln!(out, "range deletes {ranges}");
@@ -90,7 +90,7 @@ fn dump_table(storage: &dyn Storage, id: u64, entries: bool) -> Result<String> {
         "entries {} tombstones {} seq {}..{} user bytes {} blocks {} filter bits {}",
         p.entries, p.tombstones, p.min_seq, p.max_seq, p.user_bytes, p.block_count, p.filter_bits
     );
-    out.push_str(&features(p));
+    out.push_str(&features(p, reader.range_deletes()?.len()));
     for i in 0..reader.partition_count() {
         let partition = reader.partition(i)?;
         let _ = writeln!(
