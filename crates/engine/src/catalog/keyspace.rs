@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use runstone_policy::prefix::Prefixer;
-use runstone_storage::fork::Process;
-
 use runstone_policy::shape::{Shape, Table};
+use runstone_storage::fork::Process;
 
 use crate::base::compaction_filter::Filtering;
 use crate::base::env::Env;

@@ -307,7 +307,7 @@ impl RangeDeletes {
         }
     }
 
-    /// The smallest number; the largest there is if there are none.
+    /// The smallest number; [`SeqNo::MAX`] if there are none.
     fn first_seq(&self) -> SeqNo {
         match self.blocks.first() {
             Some(block) => block.skyline.first_seq(),
@@ -471,9 +471,10 @@ impl RangeDeletes {
         most
     }
 
-    /// Whether newer ones cover all of a range delete, as a reader at `seq` sees them. `is_last`:
-    /// whether that reader sees all of the set. If not, they may cover it and this does not tell:
-    /// one of the pieces of the set must. O(log n); O(n) for the first call with `is_last`.
+    /// Whether newer range deletes cover all of this one, for a reader at `seq`. If that reader
+    /// sees the whole set (`is_last`), the answer is exact: O(n) at the first call, then O(log n).
+    /// If not, one piece of the set must cover it alone, so a range delete may stay that could go:
+    /// O(log n).
     pub fn hides_range(&self, range: &RangeDelete, seq: SeqNo, is_last: bool) -> bool {
         let is_hidden = |over| over > range.seq || seeded!(RangeTombstonesHideThemselves);
         if range.end.as_ref().is_some_and(|end| **end <= *range.start) {
