@@ -116,10 +116,11 @@ pub unsafe extern "C" fn runstone_verify(
             Some(damage) => Err(Failure::new(
                 runstone_boundary::Code::Corruption,
                 format!(
-                    "{} pieces of damage, the first in {}: {}; restore it from a checkpoint",
+                    "{} pieces of damage, the first in {}: {}; {}",
                     found.damage.len(),
                     damage.file,
-                    damage.what
+                    damage.what,
+                    runstone::Error::corruption(damage.file.as_str(), 0, "").hint()
                 ),
             )),
         }

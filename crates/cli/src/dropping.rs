@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal, stdin};
 
-use runstone::Store;
+use runstone::{DEFAULT_KEYSPACE, Store};
 
 use crate::failure::{Exit, Failure, Result};
 use crate::keyspaces;
@@ -26,9 +26,15 @@ impl Dropping {
         let name = &self.name;
         keyspaces::refuse_reserved(name)?;
         let keyspace = keyspaces::find(store, name)?;
+        if name == DEFAULT_KEYSPACE {
+            // The store says why, before the user is asked.
+            return Ok(store.drop_keyspace(name)?);
+        }
         if !self.yes {
             if !stdin().is_terminal() {
-                let what = format!("keyspace {name} is dropped with all its entries");
+                let what = format!(
+                    "keyspace {name} would be dropped with all its entries; nothing was done"
+                );
                 return Err(Failure::usage(what, "pass --yes if that is meant"));
             }
             let shape = keyspace.shape();

@@ -107,6 +107,12 @@ impl Failure {
             io::ErrorKind::PermissionDenied => "check the owner and mode",
             io::ErrorKind::AlreadyExists => "choose another name, or pass --force",
             io::ErrorKind::OutOfMemory => "free some memory, or unpack it by another program",
+            io::ErrorKind::IsADirectory => "name a file",
+            io::ErrorKind::ReadOnlyFilesystem => "write to another place",
+            io::ErrorKind::InvalidData => {
+                "the file is cut short or damaged: get it again, or unpack what can be by its own \
+                 program and use that"
+            }
             _ => "check the device",
         });
         Failure::new(Exit::Io, format!("cannot {action}: {why}")).at(path.display()).hint(hint)
@@ -181,9 +187,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let mut failure = Failure::new(exit_of(&error), &error).hint(error.hint());
         failure.place = error.place();
-        if is_missing_file(&error) {
-            let hint = "the file is missing: restore it from a checkpoint";
-            return failure.hint(hint);
+        if matches!(&error, Error::Storage(cause) if cause.is_out_of_files()) {
+            return failure.hint("raise the limit of open files (`ulimit -n`), and run it again");
         }
         failure
     }

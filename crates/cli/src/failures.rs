@@ -17,16 +17,19 @@ pub struct Failures {
     count: u64,
     /// The first ones, for machines.
     first: Vec<Value>,
+    /// Whether damage was among the reasons.
+    has_damage: bool,
 }
 
 impl Failures {
     pub fn new(encoding: Encoding, is_json: bool) -> Failures {
-        Failures { encoding, is_json, count: 0, first: Vec::new() }
+        Failures { encoding, is_json, count: 0, first: Vec::new(), has_damage: false }
     }
 
     /// Counts one, and tells people of it.
     pub fn add(&mut self, failed: &Failed<'_>) {
         self.count += 1;
+        self.has_damage |= failed.is_damage();
         if self.first.len() == MOST_TOLD {
             return;
         }
@@ -46,7 +49,10 @@ impl Failures {
 
     /// The failure at the end of a walk that passed some. `outcome` says what they were: left out.
     pub fn failure(&self, outcome: &str) -> Option<Failure> {
-        let hint = "`runstone get` of one says what to do; `runstone verify` names all damage";
+        let hint = match self.has_damage {
+            true => "`runstone get` of one says what to do; `runstone verify` names all damage",
+            false => "`runstone get` of one says what to do",
+        };
         let what = match self.count {
             0 => return None,
             1 => format!("1 key was {outcome}: its value cannot be made or read"),

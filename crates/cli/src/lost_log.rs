@@ -27,10 +27,10 @@ struct Teller {
 impl EventListener for Teller {
     fn on_event(&self, event: &Event) {
         let Event::LogEndLost { records, kept } = event else { return };
-        let records = plural(*records, "record");
+        let (told, verb) = (plural(*records, "record"), if *records == 1 { "is" } else { "are" });
         let where_to = match &kept[..] {
             [] if self.is_read_only => {
-                "; an open for writing keeps them as lost-NNNNNN.wal".to_string()
+                "; an open for writing keeps the file as lost-NNNNNN.wal".to_string()
             }
             [] => String::new(),
             [one] => format!("; kept as {one}, which `runstone dump` reads"),
@@ -39,8 +39,8 @@ impl EventListener for Teller {
             }
         };
         note(format!(
-            "{records} at the end of the log are not used: something before them is gone, as \
-             after a power loss{where_to}"
+            "{told} at the end of the log {verb} not used: something before is gone, as after a \
+             power loss{where_to}"
         ));
     }
 }

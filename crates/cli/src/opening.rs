@@ -241,8 +241,17 @@ impl Location {
                     }
                     std::io::ErrorKind::NotADirectory if is_device => "check the path".to_string(),
                     std::io::ErrorKind::NotADirectory => "a store is a directory".to_string(),
-                    std::io::ErrorKind::PermissionDenied if !may_make => {
-                        "check the owner and mode of the directory and its files".to_string()
+                    std::io::ErrorKind::PermissionDenied
+                    | std::io::ErrorKind::ReadOnlyFilesystem
+                        if !may_make =>
+                    {
+                        "make the directory and its files writable, or readable to get, scan, \
+                         export or `shell --read-only`, which need no more"
+                            .to_string()
+                    }
+                    std::io::ErrorKind::PermissionDenied
+                    | std::io::ErrorKind::ReadOnlyFilesystem => {
+                        "choose a directory that can be written".to_string()
                     }
                     _ => error.hint(),
                 };
@@ -299,11 +308,22 @@ pub fn given_options(make: &MakeArguments) -> Result<Option<KeyspaceOptions>> {
     make.options.as_deref().map(options_in).transpose()
 }
 
-/// The options in a TOML file.
+/// The options in a TOML file; the defaults of those that it does not name.
 pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
+    options_over(&KeyspaceOptions::default(), path)
+}
+
+/// The options in a TOML file, and of those that it does not name what they were.
+pub fn options_over(old: &KeyspaceOptions, path: &Path) -> Result<KeyspaceOptions> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::file(path, "read the options", &error))?;
-    let options = KeyspaceOptions::from_toml(&text);
+    let options = old.with_toml(&text).and_then(|options| {
+        // The command registers none, and a misspelt one could never be changed.
+        if options.merge_operator != old.merge_operator {
+            options.check_built_in_operator()?;
+        }
+        Ok(options)
+    });
     options.map_err(|error| Failure::from(error).at(path.display()))
 }
 

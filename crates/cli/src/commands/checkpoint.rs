@@ -13,7 +13,8 @@ use crate::output::{Output, duration, note, rounded};
 /// Copy the store into a new directory, by hard links where possible
 ///
 /// The names and lengths of the files and the manifest are checked. The contents of tables are not
-/// read, so that a copy of damage has the damage: see --verify.
+/// read, so that a copy of damage has the damage: see --verify. A hard link shares its file: what
+/// the disk damages later is damaged in both. A copy on another disk is safe from that.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

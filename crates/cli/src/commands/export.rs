@@ -31,8 +31,9 @@ pub struct Args {
     store: PathBuf,
     /// A directory (key -> path) or a file; `-` is standard output. A file that ends in .gz or
     /// .zst is compressed. Where the store is damaged, TARGET.partial holds what can be read (a
-    /// directory as it is), and the missing keys are told. Only an export that is killed (-9)
-    /// leaves a file TARGET.partial-PID, which nothing reads: remove it.
+    /// directory as it is), and the missing keys are told; if that name is taken, it is
+    /// TARGET.partial-PID. An export that is killed (-9) leaves a file of such a name too, which
+    /// holds what was written until then.
     target: PathBuf,
     /// How the target is written; without it, its name tells.
     #[arg(long, value_enum)]
@@ -100,7 +101,7 @@ impl Args {
         }
         match tally.refusals.total() {
             0 => Ok(Exit::Ok),
-            _ => Err(tally.refusals.failure().at(self.target.display())),
+            _ => Err(tally.refusals.failure(&self.columns).at(self.target.display())),
         }
     }
 
@@ -215,9 +216,8 @@ impl Args {
             }));
         }
         for missing in missing {
-            let from = show(&missing.from).map_or("the first".into(), |key| format!("{key:?}"));
-            let to =
-                show(&missing.before).map_or("the last".into(), |key| format!("before {key:?}"));
+            let from = show(&missing.from).unwrap_or("the first".into());
+            let to = show(&missing.before).map_or("the last".into(), |key| format!("before {key}"));
             note(format!("missing: keys from {from} to {to}: {}", missing.what));
         }
         let records = plural(tally.records, "record");
@@ -259,6 +259,8 @@ struct Refusals {
     keys: u64,
     values: u64,
     expiries: u64,
+    /// Files that would lie in the store.
+    in_store: u64,
 }
 
 impl Refusals {
@@ -273,6 +275,10 @@ impl Refusals {
                 self.values += 1;
                 what
             }
+            Refused::InStore => {
+                self.in_store += 1;
+                "its file would lie in the store".to_string()
+            }
             Refused::Expiry => {
                 self.expiries += 1;
                 "it expires, and a file does not".to_string()
@@ -281,10 +287,10 @@ impl Refusals {
     }
 
     fn total(&self) -> u64 {
-        self.keys + self.values + self.expiries
+        self.keys + self.values + self.expiries + self.in_store
     }
 
-    fn failure(&self) -> Failure {
+    fn failure(&self, columns: &[String]) -> Failure {
         let told = [
             (self.keys, "has a key that cannot be a file", "have keys that cannot be files"),
             (
@@ -293,14 +299,21 @@ impl Refusals {
                 "have values that are no JSON objects",
             ),
             (self.expiries, "expires", "expire"),
+            (self.in_store, "has a key in the store", "have keys in the store"),
         ];
         let told = told.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
             format!("{} {}", plural(count, "entry"), if count == 1 { one } else { many })
         });
-        let hint = match self.expiries {
-            0 => "export them with --format jsonl",
-            _ => "export them with --format jsonl, or add --drop-expiry",
-        };
-        Failure::new(Exit::Different, told.collect::<Vec<_>>().join("; ")).hint(hint)
+        let mut ways = vec!["export them into a new file NAME.jsonl"];
+        if !columns.is_empty() {
+            ways = vec!["leave out --columns", "use a new file NAME.jsonl without --columns"];
+        }
+        if self.in_store > 0 {
+            ways.insert(0, "name a directory outside of the store");
+        }
+        if self.expiries > 0 {
+            ways.push("add --drop-expiry");
+        }
+        Failure::new(Exit::Different, told.collect::<Vec<_>>().join("; ")).hint(ways.join(", or "))
     }
 }

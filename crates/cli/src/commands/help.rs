@@ -193,7 +193,9 @@ fn print_options(output: &Output) -> Result<Exit> {
     let rows: Vec<Vec<String>> = OPTIONS.iter().map(row).collect();
     output.line("Options of a keyspace, as a TOML file for --options:\n")?;
     output.bytes(columns(&["option", "default", "what it means"], &rows).as_bytes())?;
-    output.line("\nAn option that the file does not name takes its default.")?;
+    output.line(
+        "\nAn option that the file does not name takes its default; with\n`reshape`, it stays.",
+    )?;
     Ok(Exit::Ok)
 }
 

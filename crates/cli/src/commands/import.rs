@@ -127,8 +127,9 @@ impl Args {
         // A name that no keyspace may have is refused before anything is written.
         parts.iter().skip(1).try_for_each(|part| target.turn_to(&part.keyspace, &wish))?;
         let mut progress = Progress { position: source.position(), ..Progress::default() };
+        // One that stored nothing left nothing to go on from, and the source may be corrected.
         if !self.restart
-            && let Some(left) = target.left()?
+            && let Some(left) = target.left()?.filter(|left| left.records > 0)
         {
             match source.resume(&left.position)? {
                 true => progress = left,
@@ -363,7 +364,7 @@ impl Import<'_> {
             ),
             (count, Some(first)) => (
                 format!("{} and no others: nothing was stored", plural(count, "malformed record")),
-                format!("the first: {first}; see --format, --key and --value"),
+                format!("see what is wrong with the first, and --format, --key, --value: {first}"),
             ),
         };
         Err(Failure::new(Exit::Different, what).hint(hint))

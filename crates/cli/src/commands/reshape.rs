@@ -30,7 +30,7 @@ pub struct Args {
     /// All options of a preset; `runstone presets` lists them.
     #[arg(long, value_name = "NAME", conflicts_with = "policy")]
     preset: Option<String>,
-    /// All options, from a TOML file.
+    /// The options that a TOML file names; the others stay.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "preset"])]
     options: Option<PathBuf>,
     #[command(flatten)]
@@ -85,7 +85,7 @@ impl Args {
         let new = match (&self.policy, &self.preset, &self.options) {
             (Some(policy), ..) => KeyspaceOptions { policy: policy.clone(), ..old.clone() },
             (_, Some(preset), _) => KeyspaceOptions::preset(preset)?,
-            (.., Some(path)) => opening::options_in(path)?,
+            (.., Some(path)) => opening::options_over(old, path)?,
             _ => {
                 let hint = "name a --policy, a --preset or a file of --options";
                 return Err(Failure::usage("nothing to change", hint));

@@ -70,6 +70,7 @@ impl Entries for KeyspaceEntries<'_> {
 
     fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {
         keyspaces::refuse_reserved(self.keyspace.name())?;
+        self.keyspace.options().check_built_in_operator()?;
         let operator = self.keyspace.options().merge_operator.clone();
         let operand = match operator.starts_with("add-") {
             true => number(&operator, operand)?,

@@ -45,6 +45,9 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
         count => format!(", {count} more in the log"),
     };
     text.push_str(&format!("{tables}, {entries}{in_log}, {bytes} read: {verdict}\n"));
+    for hint in hints(damage) {
+        text.push_str(&format!("  hint: {hint}\n"));
+    }
     let json = json!({
         "clean": damage.is_empty(),
         "opens": opens,
@@ -57,6 +60,21 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
         "damage": damage,
     });
     Verified { is_clean: damage.is_empty(), figures: Figures { text, json } }
+}
+
+/// What helps, once for each kind of file.
+fn hints(damage: &[Damage]) -> Vec<String> {
+    let mut hints: Vec<String> = Vec::new();
+    for found in damage {
+        let hint = match found.what.contains("one of two copies") {
+            true => "nothing is lost: the other copy serves".to_string(),
+            false => Error::corruption(found.file.as_str(), 0, "").hint(),
+        };
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    hints
 }
 
 /// The damage of a store that does not open: what kept it from opening, then what each file says.

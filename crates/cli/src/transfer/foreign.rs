@@ -39,7 +39,10 @@ pub fn refuse_directory(source: &Path) -> Result<()> {
     } else if current[..len].split(|byte| *byte == b' ').next().is_some_and(is_own_manifest) {
         (
             "the directory is a store of Runstone",
-            format!("export its entries, or `runstone checkpoint {}` to copy it", source.display()),
+            format!(
+                "export its entries, or `runstone checkpoint {} TARGET` to copy it",
+                source.display()
+            ),
         )
     } else {
         return Ok(());

@@ -179,7 +179,8 @@ impl<'de> Visitor<'de> for Collect {
 /// The message names the line of the file; the parser saw one line only, so its number says
 /// nothing.
 fn what(error: &serde_json::Error) -> String {
-    error.to_string().replace(" at line 1 column ", " at column ")
+    let what = error.to_string().replace(" at line 1 column ", " at column ");
+    format!("the line is no JSON: {what}")
 }
 
 fn trim(line: &[u8]) -> String {

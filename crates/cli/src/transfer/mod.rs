@@ -15,7 +15,7 @@ pub mod sorted;
 pub mod source;
 pub mod tsv;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -94,7 +94,8 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
     if path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/") {
         return Ok(Format::Dir);
     }
-    let inner = packing::named(path).map_or(path.into(), |_| path.with_extension(""));
+    let whole = without_partial(path);
+    let inner = packing::named(&whole).map_or(whole.clone(), |_| whole.with_extension(""));
     let extension = inner.extension().map(|extension| extension.to_ascii_lowercase());
     match extension.as_ref().and_then(|extension| extension.to_str()) {
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
@@ -105,5 +106,31 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
             let what = "the format cannot be told from the name";
             Err(Failure::usage(what, hint).at(path.display()))
         }
+    }
+}
+
+/// The name that a file would have had, had all of the store been readable: see `sink.rs`.
+fn without_partial(path: &Path) -> PathBuf {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let number = extension.strip_prefix("partial-").unwrap_or("0");
+    let is_partial = extension == "partial" || extension.starts_with("partial-");
+    match is_partial && number.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => path.with_extension(""),
+        false => path.to_path_buf(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_by_names() {
+        let told = |name: &str| format_of(None, Path::new(name)).ok();
+        assert_eq!(told("x.csv.partial"), Some(Format::Csv));
+        assert_eq!(told("x.jsonl.gz.partial-12"), Some(Format::Jsonl));
+        assert_eq!(told("x.tsv.zst"), Some(Format::Tsv));
+        assert_eq!(told("x.csv.partial-of"), None);
+        assert_eq!(told("x.partial"), None);
     }
 }

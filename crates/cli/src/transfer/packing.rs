@@ -52,7 +52,19 @@ impl Packing {
                 Box::new(Frames { decoder, window_bytes })
             }
         };
-        Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, reader)))
+        Ok(Box::new(BufReader::with_capacity(BUFFER_BYTES, Packed(reader))))
+    }
+}
+
+/// Says of an error of the packed bytes themselves, not of the device, that they are no good.
+struct Packed(Box<dyn Read>);
+
+impl Read for Packed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer).map_err(|error| match (error.raw_os_error(), error.kind()) {
+            (Some(_), _) | (_, io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted) => error,
+            _ => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+        })
     }
 }
 

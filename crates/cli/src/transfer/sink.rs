@@ -30,6 +30,8 @@ pub enum Refused {
     Key(String),
     Value(String),
     Expiry,
+    /// Its file would lie in the store.
+    InStore,
 }
 
 /// How entries are written.
@@ -184,10 +186,7 @@ struct NewFile {
 impl NewFile {
     fn open(path: &Path, force: bool, store: &[PathBuf]) -> Result<NewFile> {
         let found = path.canonicalize().ok();
-        if found.as_ref().is_some_and(|found| is_in(found, store)) {
-            let what = "the target is a file of the store";
-            return Err(Failure::usage(what, "choose another place").at(path.display()));
-        }
+        refuse_in(path, store)?;
         // A rename would put a file in the place of a device or a pipe.
         if found.is_some_and(|found| !found.is_file()) {
             let hint = "name a new file; `-` is standard output";
@@ -290,6 +289,19 @@ impl Drop for NewFile {
     }
 }
 
+/// Refuses a target that is or would be a file of the store: it removes what is not its own.
+fn refuse_in(path: &Path, store: &[PathBuf]) -> Result<()> {
+    let here = Path::new(".");
+    let places = path.ancestors().map(|at| if at.as_os_str().is_empty() { here } else { at });
+    // Of a target that is not there yet, what exists above it tells.
+    let found = places.filter_map(|place| place.canonicalize().ok()).next();
+    match found.is_some_and(|found| is_in(&found, store)) {
+        true => Err(Failure::usage("the target lies in the store", "choose another place")
+            .at(path.display())),
+        false => Ok(()),
+    }
+}
+
 /// Whether a path without links is one of these, or below.
 fn is_in(path: &Path, places: &[PathBuf]) -> bool {
     places.iter().any(|place| path.starts_with(place))
@@ -314,6 +326,7 @@ struct DirectorySink {
 
 impl DirectorySink {
     fn open(path: &Path, force: bool, store: Vec<PathBuf>) -> Result<DirectorySink> {
+        refuse_in(path, &store)?;
         let is_occupied = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -375,7 +388,7 @@ impl Sink for DirectorySink {
         };
         let path = self.root.join(relative);
         if is_in(&path, &self.store) {
-            return Ok(Err(Refused::Key("the path lies in the store".into())));
+            return Ok(Err(Refused::InStore));
         }
         match self.write(relative, entry.value) {
             Ok(()) => Ok(Ok(())),

@@ -343,7 +343,11 @@ impl FileSource {
             }
             known.iter().position(|known| known == name).ok_or_else(|| {
                 let what = format!("the header has no field {name:?}");
-                let hint = format!("it has: {}; pass --key and --value", known.join(", "));
+                let how = match known.iter().any(|known| known.contains('\t')) {
+                    true => "pass --format tsv if tabs part its fields, else --key and --value",
+                    false => "pass --key and --value",
+                };
+                let hint = format!("it has: {}; {how}", known.join(", "));
                 Failure::usage(what, hint).at(&place)
             })
         };

@@ -5,6 +5,7 @@ mod damage;
 mod databases;
 mod devices;
 mod errors;
+mod hints;
 mod lost_log;
 mod models;
 mod points;

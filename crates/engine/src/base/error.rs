@@ -185,25 +185,8 @@ impl Error {
     /// What the user can do about it.
     pub fn hint(&self) -> String {
         match self {
-            Error::Storage(error) if error.is_out_of_files() => {
-                "raise the limit of open files (`ulimit -n`), or lower max_open_files so that the \
-                 rest of the process has enough; the store then goes on by itself"
-                    .into()
-            }
-            Error::Storage(error) if error.operation == Operation::Lock => {
-                "see that no other process has the store open, then reopen it".into()
-            }
-            Error::Storage(error) => match error.kind() {
-                std::io::ErrorKind::PermissionDenied => {
-                    "check the owner and mode of the directory, or open it read-only".into()
-                }
-                std::io::ErrorKind::ReadOnlyFilesystem => "open the store read-only".into(),
-                std::io::ErrorKind::NotFound => "check the path".into(),
-                _ => "check the device, then reopen the store".into(),
-            },
-            Error::Corruption { .. } => {
-                "restore this file from a checkpoint; `runstone verify` lists all damage".into()
-            }
+            Error::Storage(error) => storage_hint(error),
+            Error::Corruption { file, .. } => damage_hint(file).into(),
             Error::InvalidArgument { hint, .. } => hint.clone(),
             Error::NotAStore { .. } => "check the path, or create the store first".into(),
             Error::OtherDatabase { path } => format!(
@@ -212,26 +195,22 @@ impl Error {
             ),
             Error::ForeignFiles { .. } => "choose an empty or new directory".into(),
             Error::NewerFormat { .. } => "use a newer release of runstone".into(),
-            Error::InUse { .. } => "close the other process, or use a checkpoint".into(),
+            Error::InUse { .. } => {
+                "close the other process first; while it runs, only it can make a checkpoint \
+                 (`Store::checkpoint`), which others can read"
+                    .into()
+            }
             Error::OtherProcess => "open the store after the fork, in one of the processes".into(),
             Error::ReadOnly => "open the store for writing".into(),
-            Error::NoSpace { full, .. } if *full != Full::Space => {
-                format!("{}; writes then work again by themselves", full.hint())
+            Error::NoSpace { full, path, .. } => {
+                format!("{}, then try again: no reopen is needed", space_hint(*full, path))
             }
-            Error::NoSpace { path, .. } if path.ends_with(".wal") => {
-                "free some space, 8 MiB or more for a segment of the log; writes then work again \
-                 by themselves"
-                    .into()
-            }
-            Error::NoSpace { path, .. } if path.starts_with(VALUES_OF) => {
-                "let snapshots go, or raise values.capacity_bytes or values.reserve; \
-                 writes then work again by themselves"
-                    .into()
-            }
-            Error::NoSpace { .. } => "free some space; writes then work again by themselves".into(),
             Error::Stopped { cause } => format!("fix the cause and reopen: {}", cause.hint()),
             Error::UnknownKeyspace { .. } => "create it, or list the keyspaces".into(),
-            Error::MergeFailed { .. } => "put or delete the key: that ends its operands".into(),
+            Error::MergeFailed { .. } => {
+                "delete the key, or put a value that the operator takes: that ends its operands"
+                    .into()
+            }
             Error::Foreign { engine, .. } => format!("see the documentation of {engine}"),
             Error::Conflict { .. } => "begin the transaction again, and repeat its work".into(),
             Error::LockTimeout { .. } => {
@@ -280,6 +259,74 @@ impl Error {
             _ => false,
         }
     }
+}
+
+/// What helps against a failure of the file system.
+fn storage_hint(error: &runstone_storage::Error) -> String {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
+    if error.is_not_found() && is_of_store(&error.path) {
+        return format!("the file is missing: {}", damage_hint(&error.path));
+    }
+    let hint = match error.kind() {
+        _ if error.is_out_of_files() => {
+            "raise the limit of open files (`ulimit -n`), or lower Options::max_open_files so that \
+             the rest of the process has enough; then try again"
+        }
+        _ if error.operation == Operation::Lock => {
+            "see that no other process has the store open, then reopen it"
+        }
+        PermissionDenied => {
+            "check owner and mode of the directory and its files; a store that is there can be \
+             opened read-only"
+        }
+        ReadOnlyFilesystem => {
+            "choose a directory that can be written; a store that is there can be opened read-only"
+        }
+        NotFound => "check the path",
+        _ => "check the device, then reopen the store",
+    };
+    hint.to_string()
+}
+
+/// What makes room where a write found none.
+fn space_hint(full: Full, path: &str) -> &'static str {
+    match full {
+        Full::Space if path.ends_with(".wal") => {
+            "free some space, 8 MiB or more for a segment of the log"
+        }
+        Full::Space if path.starts_with(VALUES_OF) => {
+            "let snapshots go, or raise values.capacity_bytes or values.reserve"
+        }
+        Full::Space => "free some space",
+        _ => full.hint(),
+    }
+}
+
+/// What helps against damage in a file. A checkpoint on the same disk shares tables and value
+/// files, so it has their damage too; manifest and log fit no other moment of the store.
+fn damage_hint(file: &str) -> &'static str {
+    match extension(file) {
+        Some("manifest" | "wal") => WHOLE_COPY,
+        _ if file.ends_with("CURRENT") => WHOLE_COPY,
+        _ => {
+            "restore this file from a copy on another disk (a checkpoint on this one shares it); \
+             without a copy, `runstone export STORE FILE` saves what can be read, to be imported \
+             into a new store; `runstone verify` lists all damage"
+        }
+    }
+}
+
+const WHOLE_COPY: &str = "use a checkpoint or another copy as a whole, in place of this directory: \
+    single files of it do not fit here; keep this one aside, `runstone dump` shows what its log \
+    and its tables hold";
+
+fn extension(file: &str) -> Option<&str> {
+    std::path::Path::new(file).extension().and_then(|extension| extension.to_str())
+}
+
+/// Whether a file of this name belongs to a store and is never missing.
+fn is_of_store(file: &str) -> bool {
+    matches!(extension(file), Some("table" | "values" | "manifest" | "wal"))
 }
 
 /// Why the storage of a closed store refuses what comes late.

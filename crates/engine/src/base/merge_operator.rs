@@ -8,6 +8,7 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use runstone_policy::registry::{nearest, suggest};
 use serde_json::Value as Json;
 
 use crate::base::callback::{Inside, InsideMerge};
@@ -267,6 +268,18 @@ impl MergeOperator for JsonMergePatch {
 /// The names of the built-in operators, for people.
 pub const BUILT_IN: &str = "add-i64, add-u64, min, max, append(SEPARATOR), json-merge-patch";
 
+/// Refuses an operator that is not built in, for programs that register none.
+pub(crate) fn check_built_in(name: &str) -> Result<()> {
+    if name.is_empty() || built_in(name).is_some() {
+        return Ok(());
+    }
+    let known: Vec<&str> = BUILT_IN.split(", ").collect();
+    Err(Error::invalid(
+        format!("no built-in merge operator is named {name:?}{}", suggest(&nearest(name, &known))),
+        format!("built in are: {BUILT_IN}; a program that registers it can use it"),
+    ))
+}
+
 /// The built-in operator of a name.
 fn built_in(name: &str) -> Option<Arc<dyn MergeOperator>> {
     let separator = name.strip_prefix("append(").and_then(|rest| rest.strip_suffix(')'));
@@ -309,7 +322,11 @@ impl Merging {
         if !self.is_used() {
             return Err(Error::invalid(
                 format!("keyspace {keyspace:?} has no merge operator"),
-                format!("set its option merge_operator to one of: {BUILT_IN}; or to your own"),
+                format!(
+                    "set its option merge_operator (in a program by Store::open_keyspace, else \
+                     by `runstone reshape STORE --options FILE`) to one of: {BUILT_IN}; or to one \
+                     of your own"
+                ),
             ));
         }
         let _inside = Inside::of(self.opening);

@@ -23,7 +23,7 @@ use crate::base::clock::{Clock, SystemClock};
 use crate::base::compaction_filter::CompactionFilter;
 use crate::base::error::{Error, Result};
 use crate::base::event::EventListener;
-use crate::base::merge_operator::MergeOperator;
+use crate::base::merge_operator::{MergeOperator, check_built_in};
 use crate::base::value_options::{ValueOptions, ValuePlacement, check_range};
 
 /// What an acknowledged write survives.
@@ -584,23 +584,19 @@ impl KeyspaceOptions {
     /// Reads TOML. An unknown name is refused with the known ones, and a former name with the
     /// present one.
     pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
-        let options: KeyspaceOptions =
-            toml::from_str(&with_present_names(text)).map_err(|error| {
-                let message = error.to_string();
-                let is_old = |(old, _): &&(&str, &str)| message.contains(&format!("field `{old}`"));
-                match RENAMED.iter().find(is_old) {
-                    Some((old, new)) => Error::invalid(
-                        format!("option {old} is called {new}"),
-                        "write the new name",
-                    ),
-                    None => Error::invalid(
-                        format!("options do not parse: {}", message.trim()),
-                        "`runstone help options` lists every option with its default",
-                    ),
-                }
-            })?;
+        let options = parse(text)?;
         options.check()?;
         Ok(options)
+    }
+
+    /// These options, with those that TOML names in place of the own ones.
+    pub fn with_toml(&self, text: &str) -> Result<KeyspaceOptions> {
+        // By itself first: errors then show the lines that the user wrote.
+        parse(text)?;
+        let table = |text: &str| text.parse::<toml::Table>().map_err(|error| unparsed(&error));
+        let mut all = table(&self.to_toml())?;
+        overlay(&mut all, table(&with_present_names(text))?);
+        KeyspaceOptions::from_toml(&all.to_string())
     }
 
     /// The options as TOML.
@@ -699,6 +695,12 @@ impl KeyspaceOptions {
         Ok(())
     }
 
+    /// Refuses a merge operator that is not built in, for programs that register none. Without its
+    /// operator, operands are stored unchecked, and the values of their keys cannot be made.
+    pub fn check_built_in_operator(&self) -> Result<()> {
+        check_built_in(&self.merge_operator)
+    }
+
     /// Refuses another merge operator than the one that operands in the tree are for.
     pub(crate) fn check_same_operator(&self, stored: &KeyspaceOptions) -> Result<()> {
         let (old, new) = (&stored.merge_operator, &self.merge_operator);
@@ -720,7 +722,11 @@ impl KeyspaceOptions {
             return Ok(None);
         }
         self.prefix.parse().map(Some).map_err(|error: PrefixError| {
-            Error::invalid(format!("option prefix: {error}"), "or write auto")
+            Error::invalid(
+                format!("option prefix: {error}"),
+                "write fixed(8), delimiter(/) or auto; custom(NAME) is for a program that passes \
+                 the rule in Options::prefix_extractors",
+            )
         })
     }
 
@@ -740,6 +746,37 @@ impl KeyspaceOptions {
         };
         let (allocation, budget) = (self.filter_allocation, self.filter_bits_per_key_x10);
         filters::millibits_per_key(shape, &targets, allocation, budget, level)
+    }
+}
+
+/// Reads TOML, without a look at what goes together.
+fn parse(text: &str) -> Result<KeyspaceOptions> {
+    toml::from_str(&with_present_names(text)).map_err(|error| unparsed(&error))
+}
+
+fn unparsed(error: &toml::de::Error) -> Error {
+    let message = error.to_string();
+    let is_old = |(old, _): &&(&str, &str)| message.contains(&format!("field `{old}`"));
+    match RENAMED.iter().find(is_old) {
+        Some((old, new)) => {
+            Error::invalid(format!("option {old} is called {new}"), "write the new name")
+        }
+        None => Error::invalid(
+            format!("options do not parse: {}", message.trim()),
+            "`runstone help options` lists every option with its default",
+        ),
+    }
+}
+
+/// Puts the values of a table over another's, section by section.
+fn overlay(below: &mut toml::Table, above: toml::Table) {
+    for (name, value) in above {
+        match (below.get_mut(&name), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),
+            (_, value) => {
+                below.insert(name, value);
+            }
+        }
     }
 }
 

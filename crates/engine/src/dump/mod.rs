@@ -161,10 +161,15 @@ fn dump_log(
                 let _ = writeln!(out, "record at {offset}, {} bytes", bytes.len());
                 out.push_str(&describe(&bytes));
             }
-            Next::End { offset } => {
-                let _ = writeln!(out, "end at {offset}");
-                return Ok(out);
-            }
+            Next::End { offset } => match reader.pass_gap(offset)? {
+                Some(next) => {
+                    let _ = writeln!(out, "gap from {offset} to {next}: a record is damaged");
+                }
+                None => {
+                    let _ = writeln!(out, "end at {offset}");
+                    return Ok(out);
+                }
+            },
         }
     }
 }

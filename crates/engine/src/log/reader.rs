@@ -99,12 +99,40 @@ impl LogReader {
     /// cannot be trusted, so every byte behind it is tried; frames that are all zeros from some
     /// point on are skipped. O(bytes behind `offset`), only ever run where something is missing.
     pub fn scan_after(&mut self, offset: u64, mut found: impl FnMut(u64, &[u8])) -> LogResult<()> {
-        let mut at = offset + 1;
+        self.search(offset + 1, |at, bytes| {
+            found(at, bytes);
+            false
+        })
+    }
+
+    /// Goes on behind a bad fragment at `offset`, at the next valid one that starts a record;
+    /// returns where that is. For people who look at what a damaged log still holds: a store never
+    /// reads on behind a gap. O(bytes up to there).
+    pub fn pass_gap(&mut self, offset: u64) -> LogResult<Option<u64>> {
+        let mut next = None;
+        self.search(offset + 1, |at, _| {
+            next = Some(at);
+            true
+        })?;
+        if let Some(at) = next {
+            self.position = at;
+        }
+        Ok(next)
+    }
+
+    /// Tries every byte from `at` on; ends where `is_enough` says so of a fragment that starts a
+    /// record.
+    fn search(
+        &mut self,
+        mut at: u64,
+        mut is_enough: impl FnMut(u64, &[u8]) -> bool,
+    ) -> LogResult<()> {
         while at < self.file_len {
             match self.fragment(at)? {
                 Some(fragment) => {
-                    if matches!(fragment.kind, FULL | FIRST) {
-                        found(at, &self.frame[fragment.start..fragment.end]);
+                    let bytes = &self.frame[fragment.start..fragment.end];
+                    if matches!(fragment.kind, FULL | FIRST) && is_enough(at, bytes) {
+                        return Ok(());
                     }
                     at = self.frame_at + fragment.end as u64;
                 }
@@ -218,6 +246,10 @@ mod tests {
             reader.scan_after(stop, |offset, _| later.push(offset)).expect("memory");
             assert!(later.iter().all(|offset| *offset >= *end));
             assert!(!later.is_empty(), "record {i}: later ones are found");
+            assert_eq!(reader.pass_gap(stop).expect("memory"), later.first().copied());
+            let next = reader.next().expect("memory");
+            let wanted = Next::Record { offset: later[0], bytes: records()[i + 1].clone() };
+            assert_eq!(next, wanted, "record {i}: it goes on with the next whole one");
             file.write_at(end - 1, &byte).expect("memory");
         }
     }

@@ -152,7 +152,7 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
     }
     if later > 0 && durable >= expected {
         let what =
-            format!("record {expected} is damaged or missing, and {later} valid ones follow it");
+            format!("record {expected} is damaged or missing; valid ones that follow it: {later}");
         return Err(damaged(number, offset, what));
     }
     (recovered.torn, recovered.lost_records) = (later > 0, lost);
