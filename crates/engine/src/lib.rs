@@ -91,6 +91,7 @@ pub mod dump;
 mod format;
 mod jobs;
 mod log;
+mod memory;
 mod memtable;
 mod ranges;
 mod read;

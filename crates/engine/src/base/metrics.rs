@@ -28,8 +28,10 @@ pub struct MemoryUse {
     /// Flushed memtables that live on because values, cursors or views of users borrow from them.
     /// They come on top of the budget.
     pub held_bytes: u64,
-    /// Blocks and partitions in the cache.
+    /// Blocks, partitions and values in the cache.
     pub cache_bytes: u64,
+    /// Memory that is mapped for blocks and values, in the cache or held by readers.
+    pub mapped_bytes: u64,
 }
 
 /// What is counted.
@@ -411,6 +413,7 @@ impl MetricsSnapshot {
             ("memory_budget_bytes", "Memory budget.", self.memory.budget_bytes),
             ("memtable_bytes", "Reserved by memtables and log.", self.memory.memtable_bytes),
             ("held_bytes", "Flushed memtables that readers hold.", self.memory.held_bytes),
+            ("mapped_bytes", "Mapped for blocks and values.", self.memory.mapped_bytes),
             (
                 "pinned_bytes",
                 "Pinned index, filters, and range deletes of tables.",

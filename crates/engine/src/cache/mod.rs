@@ -17,16 +17,18 @@ use quick_cache::Weighter;
 
 use self::doorkeeper::Doorkeeper;
 use crate::base::metrics::MemoryUse;
-use crate::format::allocated_bytes;
 use crate::format::block::Block;
 use crate::format::index::Partition;
 use crate::format::record::Footer;
+use crate::memory::slabs::{Buffer, Slabs, Tag};
 
-/// Map, list and reference-count bytes of one cached object (measured: 151 B by its author).
-const ENTRY_OVERHEAD_BYTES: u64 = 151;
-/// The allocator gets this fraction of the cache's share, for size classes, partly free pages and
-/// buffers of compactions. Measured: without it, a 576 MiB budget peaks at 660 MiB resident.
-const ALLOCATOR_FRACTION: u64 = 10;
+/// Bytes in front of an object that is shared: its two counts.
+const COUNTS_BYTES: usize = 16;
+/// Slots of slabs that are free for a moment, and buffers of compactions, get this fraction of the
+/// cache's share.
+const FREE_FRACTION: u64 = 32;
+/// So many sparse slabs are emptied at once when slabs take more than the cache's share.
+const MOST_EMPTIED: usize = 4;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
 /// The cache has about a shard for this many bytes of the budget: a power of two within these
@@ -69,6 +71,13 @@ pub struct CacheKey {
     pub offset: u64,
 }
 
+impl CacheKey {
+    /// What its bytes in a slab are known by.
+    fn tag(self) -> Tag {
+        [self.uid, self.offset]
+    }
+}
+
 /// A cached object.
 #[derive(Clone, Debug)]
 pub enum Cached {
@@ -79,7 +88,7 @@ pub enum Cached {
     /// The places of the records in a collected segment of a value file.
     Footer(Arc<Footer>),
     /// A record of a value file.
-    Value(Arc<Vec<u8>>),
+    Value(Arc<Buffer>),
 }
 
 #[derive(Clone, Debug)]
@@ -87,13 +96,13 @@ struct Weight;
 
 impl Weighter<CacheKey, Cached> for Weight {
     fn weight(&self, _key: &CacheKey, value: &Cached) -> u64 {
-        ENTRY_OVERHEAD_BYTES
-            + match value {
-                Cached::Block(block) => block.size_bytes() as u64,
-                Cached::Partition(partition) => partition.size_bytes() as u64,
-                Cached::Footer(footer) => footer.size_bytes() as u64,
-                Cached::Value(record) => allocated_bytes(record.capacity()) as u64,
-            }
+        let bytes = match value {
+            Cached::Block(block) => block.size_bytes(),
+            Cached::Partition(partition) => partition.size_bytes(),
+            Cached::Footer(footer) => footer.size_bytes(),
+            Cached::Value(record) => record.taken_bytes() + size_of::<Buffer>(),
+        };
+        (bytes + COUNTS_BYTES) as u64
     }
 }
 
@@ -120,6 +129,7 @@ type Map = quick_cache::sync::Cache<CacheKey, Cached, Weight, BuildHasherDefault
 #[derive(Debug)]
 pub struct Cache {
     budget_bytes: u64,
+    slabs: Arc<Slabs>,
     map: Map,
     /// Counts turns: a turn ends when a fraction of the capacity was added. Never 0.
     turn: AtomicU32,
@@ -137,12 +147,18 @@ pub struct Cache {
     memtables_grew: AtomicBool,
     /// Capacity last given to the map.
     capacity_bytes: Mutex<u64>,
+    /// What memtables and partitions leave of the budget; slabs may take it.
+    share_bytes: AtomicU64,
+    /// Memory of the map without what it holds, as of the begin of the turn.
+    map_bytes: AtomicU64,
+    /// The free bytes of slabs when all that can be emptied were; 0 if some can.
+    tried_at_bytes: AtomicU64,
 }
 
 impl Cache {
     /// A cache under a budget.
     pub fn new(budget_bytes: u64) -> Cache {
-        let capacity_bytes = budget_bytes - budget_bytes / ALLOCATOR_FRACTION;
+        let capacity_bytes = budget_bytes - budget_bytes / FREE_FRACTION;
         let options = quick_cache::OptionsBuilder::new()
             .estimated_items_capacity((budget_bytes / 4096).clamp(64, 1 << 24) as usize)
             .weight_capacity(capacity_bytes)
@@ -151,8 +167,10 @@ impl Cache {
             .expect("both capacities are set");
         let lifecycle = quick_cache::sync::DefaultLifecycle::default();
         let map = Map::with_options(options, Weight, BuildHasherDefault::default(), lifecycle);
+        let map_bytes = map.memory_used().total() as u64;
         Cache {
             budget_bytes,
+            slabs: Slabs::new(budget_bytes),
             map,
             turn: AtomicU32::new(1),
             turn_bytes: CachePadded::default(),
@@ -163,6 +181,9 @@ impl Cache {
             held_bytes: AtomicU64::new(0),
             memtables_grew: AtomicBool::new(false),
             capacity_bytes: Mutex::new(capacity_bytes),
+            share_bytes: AtomicU64::new(budget_bytes),
+            map_bytes: AtomicU64::new(map_bytes),
+            tried_at_bytes: AtomicU64::new(0),
         }
     }
 
@@ -176,12 +197,44 @@ impl Cache {
     pub fn insert(&self, key: CacheKey, value: Cached) {
         let bytes = Weight.weight(&key, &value);
         self.map.insert(key, value);
+        self.empty_sparse();
         let whole = self.map.capacity() / TURN_FRACTION;
         let before = self.turn_bytes.fetch_add(bytes, Relaxed);
         if before < whole && before + bytes >= whole {
             self.turn_bytes.store(0, Relaxed);
             let next = self.turn.load(Relaxed).wrapping_add(1).max(1);
             self.turn.store(next, Relaxed);
+            self.map_bytes.store(self.map.memory_used().total() as u64, Relaxed);
+            self.adjust();
+        }
+    }
+
+    /// Memory for an object that the cache will hold under this key, as it was left by another.
+    pub fn take(&self, len: usize, key: CacheKey) -> Option<Buffer> {
+        self.slabs.take(len, key.tag())
+    }
+
+    /// Empties sparse slabs while slabs take more than the cache's share: what is cached changed
+    /// its sizes, and the slots of the former ones are of no use.
+    fn empty_sparse(&self) {
+        for _ in 0..MOST_EMPTIED {
+            let mapped = self.slabs.mapped_bytes();
+            let share = self.share_bytes.load(Relaxed);
+            // What else is mapped above the share is held by readers.
+            let free = self.slabs.free_bytes();
+            let tried_at = self.tried_at_bytes.load(Relaxed);
+            if free < tried_at {
+                self.tried_at_bytes.store(free, Relaxed);
+            }
+            let has_tried = free < tried_at + self.slabs.slab_bytes();
+            if mapped <= share || free <= mapped / FREE_FRACTION || has_tried {
+                return;
+            }
+            let sparse = self.slabs.sparse();
+            self.tried_at_bytes.store(if sparse.is_empty() { free } else { 0 }, Relaxed);
+            for [uid, offset] in sparse {
+                self.map.remove(&CacheKey { uid, offset });
+            }
         }
     }
 
@@ -202,16 +255,18 @@ impl Cache {
 
     /// Adds a record of a value file, if it was read recently before. A record that would push out
     /// many others stays out.
-    pub fn admit_value(&self, key: CacheKey, record: &Arc<Vec<u8>>) {
-        let bytes = record.capacity() as u64 + ENTRY_OVERHEAD_BYTES;
+    pub fn admit_value(&self, key: CacheKey, record: &[u8]) {
+        let bytes = self.slabs.taken_bytes(record.len()) as u64;
         if bytes > self.map.shard_capacity() / VALUE_FRACTION {
             return;
         }
         let mut hasher = KeyHasher::default();
         key.hash(&mut hasher);
         let reads = self.budget_bytes / LATELY_FRACTION / bytes;
-        if self.doorkeeper.knows(hasher.finish(), reads as usize) {
-            self.insert(key, Cached::Value(Arc::clone(record)));
+        if self.doorkeeper.knows(hasher.finish(), reads as usize)
+            && let Some(copy) = self.slabs.copy(record, key.tag())
+        {
+            self.insert(key, Cached::Value(Arc::new(copy)));
         }
     }
 
@@ -221,13 +276,14 @@ impl Cache {
     /// memtables grow, and be scattered over pages that stay (measured: 286 MiB resident of a
     /// budget of 202, without it 235).
     pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
-        let wanted = allocated_bytes(raw.len()) as u64 + ENTRY_OVERHEAD_BYTES;
+        let wanted = self.slabs.taken_bytes(raw.len()) as u64;
         let room = self.budget_bytes / ROOM_DENOMINATOR * ROOM_NUMERATOR;
         let others = self.memtable_peak_bytes.load(Relaxed) + self.pinned_bytes.load(Relaxed);
         if self.map.weight() + wanted > room.min(self.capacity_beside(others)) {
             return;
         }
-        if let Ok(block) = Block::parse(raw.to_vec()) {
+        let Some(copy) = self.slabs.copy(raw, key.tag()) else { return };
+        if let Ok(block) = Block::parse(copy) {
             self.insert(key, Cached::Block(Arc::new(block)));
         }
     }
@@ -301,19 +357,28 @@ impl Cache {
         let mut capacity = self.capacity_bytes.lock();
         if wanted.abs_diff(*capacity) >= ADJUST_STEP_BYTES.min(self.budget_bytes / 64) {
             *capacity = wanted;
+            self.share_bytes.store(self.share_beside(others), Relaxed);
             self.map.set_capacity(wanted);
         }
     }
 
     /// The capacity of the map while memtables and partitions take `others` bytes.
     fn capacity_beside(&self, others: u64) -> u64 {
-        let floor = self.budget_bytes / CACHE_FLOOR_FRACTION;
-        let left = self.budget_bytes.saturating_sub(others).max(floor);
-        left - left / ALLOCATOR_FRACTION
+        let left = self.share_beside(others);
+        left - left / FREE_FRACTION
     }
 
-    /// Forgets the peak when writers pause: it tells nothing about the next memtables.
-    pub fn forget_memtable_peak(&self) {
+    /// What `others` bytes of memtables and partitions leave of the budget, without what the map
+    /// itself takes.
+    fn share_beside(&self, others: u64) -> u64 {
+        let floor = self.budget_bytes / CACHE_FLOOR_FRACTION;
+        let others = others + self.map_bytes.load(Relaxed);
+        self.budget_bytes.saturating_sub(others).max(floor)
+    }
+
+    /// Writers pause: the peak tells nothing about the next memtables, and empty slabs go.
+    pub fn rest(&self) {
+        self.slabs.trim();
         self.memtable_peak_bytes.store(self.memtable_bytes.load(Relaxed), Relaxed);
     }
 
@@ -325,6 +390,7 @@ impl Cache {
             pinned_bytes: self.pinned_bytes.load(Relaxed),
             held_bytes: self.held_bytes.load(Relaxed),
             cache_bytes: self.map.weight(),
+            mapped_bytes: self.slabs.mapped_bytes(),
         }
     }
 }
@@ -391,15 +457,6 @@ mod tests {
         assert!((300..600).contains(&heard), "{heard} times, of 200,000 uses");
     }
 
-    #[test]
-    fn sizes_of_an_allocator_are_four_for_each_doubling() {
-        for (asked, given) in [(0, 0), (1, 16), (100, 112), (2049, 2560), (3100, 3584)] {
-            assert_eq!(allocated_bytes(asked), given, "{asked}");
-        }
-        let exact = [3072, 3584, 4096, 1 << 20];
-        assert!(exact.into_iter().all(|bytes| allocated_bytes(bytes) == bytes));
-    }
-
     /// Memtables freed room for a moment, blocks filled it, and they left when the memtables grew.
     #[test]
     fn what_was_just_written_leaves_the_room_that_memtables_take_again() {
@@ -411,8 +468,8 @@ mod tests {
             cache.usage().cache_bytes >> 20
         };
         drop(cache.reserve(40 << 20));
-        assert!((20..=21).contains(&fill(1)), "nine tenths of the other 24");
-        cache.forget_memtable_peak();
+        assert!((22..=23).contains(&fill(1)), "most of the other 24");
+        cache.rest();
         assert!((39..=40).contains(&fill(2)), "five eighths of all");
     }
 

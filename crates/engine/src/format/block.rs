@@ -23,6 +23,7 @@ use crate::base::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
 use crate::base::key::{common_prefix_len, compare, head, kind_of, seq_of};
 use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::format::resident::Home;
+use crate::memory::slabs::Buffer;
 
 const FOOTER_BYTES: usize = 16;
 /// Memory that the builder keeps from block to block.
@@ -172,7 +173,7 @@ fn restart_key(bytes: &[u8], at: usize) -> Option<(u64, &[u8])> {
 
 /// A block in memory, checked at its seams; entries are checked as they are read.
 pub struct Block {
-    bytes: Box<[u8]>,
+    bytes: Buffer,
     entries_end: usize,
     restart_count: usize,
     bucket_count: u16,
@@ -212,7 +213,8 @@ pub struct Found {
 
 impl Block {
     /// Checks the footer and the arrays. O(1).
-    pub fn parse(bytes: Vec<u8>) -> Result<Block, BadBlock> {
+    pub fn parse(bytes: impl Into<Buffer>) -> Result<Block, BadBlock> {
+        let bytes = bytes.into();
         let footer_at = bytes.len().checked_sub(FOOTER_BYTES).ok_or("shorter than its footer")?;
         let base_seq = u64_at(&bytes, footer_at).unwrap_or(u64::MAX);
         let restart_count = u32_at(&bytes, footer_at + 8).unwrap_or(0) as usize;
@@ -229,7 +231,7 @@ impl Block {
             return Err("no entries");
         }
         Ok(Block {
-            bytes: bytes.into_boxed_slice(),
+            bytes,
             entries_end,
             restart_count,
             bucket_count,
@@ -274,7 +276,7 @@ impl Block {
 
     /// Memory that the block takes.
     pub fn size_bytes(&self) -> usize {
-        crate::format::allocated_bytes(self.bytes.len()) + size_of::<Block>()
+        self.bytes.taken_bytes() + size_of::<Block>()
     }
 
     /// The bytes of a value that [`Block::get`] or a cursor located.

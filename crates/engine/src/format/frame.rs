@@ -10,6 +10,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::ops::DerefMut;
 use std::thread::LocalKey;
 
 use zstd::bulk::{Compressor, Decompressor};
@@ -130,6 +131,17 @@ fn compress(raw: &[u8], compression: Compression, out: &mut Vec<u8>) -> Option<u
 
 /// Checks a stored block and gives its raw bytes.
 pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'static str> {
+    open_in(stored, file_uid, offset, zeroed)
+}
+
+/// The same in memory that the caller brings, of the length that it is asked for.
+pub fn open_in<B: DerefMut<Target = [u8]>>(
+    stored: &[u8],
+    file_uid: u64,
+    offset: u64,
+    memory: impl FnOnce(usize) -> Option<B>,
+) -> Result<B, &'static str> {
+    let memory = |len| memory(len).ok_or("not enough memory for the block");
     let body_and_kind =
         stored.len().checked_sub(CHECKSUM_BYTES).ok_or("block shorter than its trailer")?;
     let sum = u32_at(stored, body_and_kind).ok_or("block shorter than its trailer")?;
@@ -139,10 +151,14 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
     }
     let (kind, body) = covered.split_last().ok_or("block shorter than its trailer")?;
     match kind {
-        0 => Ok(body.to_vec()),
+        0 => {
+            let mut raw = memory(body.len())?;
+            raw.copy_from_slice(body);
+            Ok(raw)
+        }
         1 => {
             let (raw_len, packed) = raw_len(body, LZ4_MAX_RATIO)?;
-            let mut raw = zeroed(raw_len)?;
+            let mut raw = memory(raw_len)?;
             match lz4_flex::block::decompress_into(packed, &mut raw) {
                 Ok(written) if written == raw_len => Ok(raw),
                 _ => Err("lz4 block does not decode"),
@@ -150,7 +166,7 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
         }
         2 => {
             let (raw_len, packed) = raw_len(body, ZSTD_MAX_RATIO)?;
-            let mut raw = zeroed(raw_len)?;
+            let mut raw = memory(raw_len)?;
             let written = with_kept(&DECOMPRESSOR, Decompressor::new, |context| {
                 context.decompress_to_buffer(packed, &mut raw[..])
             });
@@ -173,11 +189,12 @@ fn raw_len(body: &[u8], max_ratio: u64) -> Result<(usize, &[u8]), &'static str> 
     Ok((len as usize, packed))
 }
 
-fn zeroed(len: usize) -> Result<Vec<u8>, &'static str> {
+/// Memory of the heap, if there is any.
+pub fn zeroed(len: usize) -> Option<Vec<u8>> {
     let mut raw = Vec::new();
-    raw.try_reserve_exact(len).map_err(|_| "not enough memory for the block")?;
+    raw.try_reserve_exact(len).ok()?;
     raw.resize(len, 0);
-    Ok(raw)
+    Some(raw)
 }
 
 #[cfg(test)]

@@ -14,10 +14,3 @@ pub mod index;
 pub mod properties;
 pub(crate) mod record;
 pub mod resident;
-
-/// The bytes that an allocator reserves for a request. Usual allocators have four sizes for each
-/// doubling: a block of three values of 1,000 bytes takes 3,584 bytes, not 3,100.
-pub(crate) fn allocated_bytes(bytes: usize) -> usize {
-    let step = (bytes.next_power_of_two() / 8).max(16);
-    bytes.next_multiple_of(step)
-}

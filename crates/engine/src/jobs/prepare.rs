@@ -129,7 +129,7 @@ impl Preparer {
         }
         self.catalog.pool.trim();
         self.committer.trim_log();
-        self.catalog.tables.cache.forget_memtable_peak();
+        self.catalog.tables.cache.rest();
     }
 
     /// Runs a job and releases its claim, even if the job panics: the thread may be a user's, which

@@ -5,7 +5,7 @@
 //! search.
 
 use std::cell::Cell;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, OnceLock};
 
 use runstone_policy::shape::Table;
@@ -21,6 +21,7 @@ use crate::format::block::{Block, Found};
 use crate::format::frame;
 use crate::format::index::{KeyArray, Partition};
 use crate::format::properties::{BadProperties, Properties};
+use crate::memory::slabs::Buffer;
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
 
 /// Frames of at most this size are read into a buffer that the thread keeps.
@@ -207,7 +208,7 @@ impl TableReader {
     /// The range deletes among the entries, by start. Reads them from the file.
     pub fn range_deletes(&self) -> Result<Vec<RangeDelete>> {
         let (offset, len) = self.properties_at;
-        let raw = self.read_frame(offset, len)?;
+        let raw = self.read_frame(offset, len, frame::zeroed)?;
         Ok(decode_properties(&raw, &self.name, offset)?.range_deletes)
     }
 
@@ -256,7 +257,7 @@ impl TableReader {
         if let Some(Cached::Partition(partition)) = self.cache.get(key) {
             return Ok(PartitionRef::Shared(partition));
         }
-        let raw = self.read_frame(slot.offset, slot.len)?;
+        let raw = self.read_frame(slot.offset, slot.len, frame::zeroed)?;
         let partition = Partition::decode(&raw, self.file_len)
             .ok_or_else(|| self.corrupt(slot.offset, "partition does not decode"))?;
         let partition = Arc::new(partition);
@@ -374,7 +375,8 @@ impl TableReader {
             Some(block) => block,
             None => {
                 stats.block_reads += 1;
-                Arc::new(self.parse_block(offset, self.read_frame(offset, len)?)?)
+                let memory = |len| self.cache.take(len, key);
+                Arc::new(self.parse_block(offset, self.read_frame(offset, len, memory)?)?)
             }
         };
         if fill {
@@ -390,7 +392,7 @@ impl TableReader {
         self.parse_block(offset, raw)
     }
 
-    fn parse_block(&self, offset: u64, raw: Vec<u8>) -> Result<Block> {
+    fn parse_block(&self, offset: u64, raw: impl Into<Buffer>) -> Result<Block> {
         let block = Block::parse(raw).and_then(|block| match self.number {
             Some(number) => block.numbered(number),
             None => Ok(block),
@@ -398,9 +400,15 @@ impl TableReader {
         block.map_err(|what| self.corrupt(offset, what))
     }
 
-    fn read_frame(&self, offset: u64, len: u64) -> Result<Vec<u8>> {
+    fn read_frame<B: DerefMut<Target = [u8]>>(
+        &self,
+        offset: u64,
+        len: u64,
+        memory: impl FnOnce(usize) -> Option<B>,
+    ) -> Result<B> {
         let open = |stored: &[u8]| {
-            frame::open(stored, self.uid, offset).map_err(|what| self.corrupt(offset, what))
+            let opened = frame::open_in(stored, self.uid, offset, memory);
+            opened.map_err(|what| self.corrupt(offset, what))
         };
         // Frames of usual sizes use a buffer of the thread, which need not be cleared or freed.
         if len > SCRATCH_BYTES {

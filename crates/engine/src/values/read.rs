@@ -49,7 +49,7 @@ impl ValueFile {
         if !is_it && !seeded!(ValuesCachedByPlace) {
             return None;
         }
-        Some(Value::of_record(bytes, HEADER_BYTES + wanted.key.len()))
+        Some(Value::of_cached(bytes, HEADER_BYTES + wanted.key.len()))
     }
 
     /// Like `read`, but without a look at the cache. `spare` lends its memory.
@@ -79,7 +79,7 @@ impl ValueFile {
         access: Access,
     ) -> Value {
         if access == (Access::Cached { fill: true }) {
-            self.cache.admit_value(self.name(&wanted.pointer), &bytes);
+            self.cache.admit_value(self.name(&wanted.pointer), &bytes[..]);
         }
         Value::of_record(bytes, HEADER_BYTES + wanted.key.len())
     }

@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::format::block::Block;
+use crate::memory::slabs::Buffer;
 use crate::memtable::Memtable;
 use crate::memtable::btree::{Record, RecordRef};
 
@@ -35,9 +36,14 @@ enum Repr {
         memtable: Arc<Memtable>,
         record: RecordRef,
     },
-    /// The end of a record of a value file. The cache may hold the same record.
+    /// The end of a record of a value file.
     Record {
         bytes: Arc<Vec<u8>>,
+        at: u32,
+    },
+    /// The same, of a record that the cache holds. It keeps the record's slot, not its slab.
+    Cached {
+        bytes: Arc<Buffer>,
         at: u32,
     },
 }
@@ -70,6 +76,14 @@ impl Value {
         Value(Repr::Record { bytes, at: at as u32 })
     }
 
+    /// The same of a cached record.
+    pub(crate) fn of_cached(bytes: Arc<Buffer>, at: usize) -> Value {
+        match bytes.len() - at {
+            0..=COPIED_BYTES => Value::owned(&bytes[at..]),
+            _ => Value(Repr::Cached { bytes, at: at as u32 }),
+        }
+    }
+
     /// The whole record, if the value was made by `of_record`.
     pub(crate) fn into_record(self) -> Option<Arc<Vec<u8>>> {
         match self.0 {
@@ -98,6 +112,7 @@ impl Deref for Value {
             Repr::Owned(bytes) => bytes,
             Repr::Block { block, at, len } => block.slice(*at, *len),
             Repr::Record { bytes, at } => &bytes[*at as usize..],
+            Repr::Cached { bytes, at } => &bytes[*at as usize..],
             Repr::Memtable { memtable, record } => record.get(memtable.tree()).value(),
         }
     }

@@ -1,0 +1,5 @@
+//! Memory that counts against a store's budget to the byte.
+//!
+//! * [`slabs`]: what the cache holds, in mapped slabs of one slot size each.
+
+pub mod slabs;
