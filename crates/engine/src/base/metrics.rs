@@ -23,6 +23,8 @@ pub struct MemoryUse {
     pub budget_bytes: u64,
     /// Reserved by memtables and log segments.
     pub memtable_bytes: u64,
+    /// The most of these since writers last paused for a while, or since the open.
+    pub memtable_peak_bytes: u64,
     /// Index and filter partitions held outside of the cache.
     pub pinned_bytes: u64,
     /// Flushed memtables that live on because values, cursors or views of users borrow from them.

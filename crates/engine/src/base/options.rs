@@ -92,7 +92,7 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Open for reading only: nothing on disk changes, and the log is replayed into memory.
     pub read_only: bool,
-    /// Bound on memtables, log segments, block cache, index and filters together.
+    /// Bound on memtables, log segments, block cache, index and filters together; 1 MiB or more.
     pub memory_budget_bytes: u64,
     /// Threads for flushes and compactions. With at least 2, a long compaction does not delay
     /// flushes.
@@ -261,18 +261,7 @@ impl Options {
             most("background threads", threads as u64, MAX_THREADS)?;
         }
         let Some(keyspace) = &self.keyspace else { return Ok(()) };
-        keyspace.check()?;
-        least("memory_budget_bytes", self.memory_budget_bytes, keyspace.write_buffer_bytes * 2)
-            .map_err(|_| {
-                Error::invalid(
-                    format!(
-                        "memory_budget_bytes is {}, but two write buffers alone take {}",
-                        self.memory_budget_bytes,
-                        keyspace.write_buffer_bytes * 2
-                    ),
-                    "raise memory_budget_bytes or lower write_buffer_bytes",
-                )
-            })
+        keyspace.check()
     }
 }
 
@@ -334,7 +323,8 @@ pub struct KeyspaceOptions {
     pub policy: String,
     /// Numbers of the compaction policy.
     pub shape: PolicyOptions,
-    /// A memtable is flushed when it takes this much memory.
+    /// A memtable is flushed when it takes this much memory, or half of the memory budget if that
+    /// is less.
     #[serde(with = "runstone_policy::units::size")]
     pub write_buffer_bytes: u64,
     /// Memtables that may wait for their flush before writers are held up.

@@ -187,6 +187,12 @@ impl Cache {
         }
     }
 
+    /// The size at which a memtable is full. A second one fills while it is flushed, so both
+    /// together have room in the budget, however large the keyspace wants them.
+    pub fn memtable_bytes(&self, write_buffer_bytes: u64) -> u64 {
+        write_buffer_bytes.min(self.budget_bytes / 2)
+    }
+
     /// Looks up an object.
     #[inline]
     pub fn get(&self, key: CacheKey) -> Option<Cached> {
@@ -387,6 +393,7 @@ impl Cache {
         MemoryUse {
             budget_bytes: self.budget_bytes,
             memtable_bytes: self.memtable_bytes.load(Relaxed),
+            memtable_peak_bytes: self.memtable_peak_bytes.load(Relaxed),
             pinned_bytes: self.pinned_bytes.load(Relaxed),
             held_bytes: self.held_bytes.load(Relaxed),
             cache_bytes: self.map.weight(),

@@ -136,7 +136,8 @@ impl KeyspaceCore {
             Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
         });
         version.count_memory(&Version::default(), &tables.cache);
-        let active = Memtable::new(pool, options.write_buffer_bytes as usize);
+        let limit_bytes = tables.cache.memtable_bytes(options.write_buffer_bytes);
+        let active = Memtable::new(pool, limit_bytes as usize);
         let mut values = ValueFiles::default();
         for layout in &state.values {
             let store = Arc::new(ValueFile::open(tables, layout.clone())?);

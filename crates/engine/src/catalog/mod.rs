@@ -107,7 +107,7 @@ impl Catalog {
         options: &KeyspaceOptions,
         before: Option<&Memtable>,
     ) -> Memtable {
-        let limit_bytes = options.write_buffer_bytes as usize;
+        let limit_bytes = self.tables.cache.memtable_bytes(options.write_buffer_bytes) as usize;
         match before.is_some_and(|before| before.allocated_bytes() >= limit_bytes / 2) {
             true => Memtable::filtered(&self.pool, limit_bytes),
             false => Memtable::new(&self.pool, limit_bytes),

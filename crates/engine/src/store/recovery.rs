@@ -34,6 +34,7 @@ use crate::values::separation::Separated;
 use crate::wal::batch::Batch;
 use crate::wal::recovery::{self, LogStart, Recovered};
 use crate::wal::segments::segment_name;
+use crate::write::pressure::buffer_limits;
 
 /// A log with more unflushed key and value bytes than this goes to tables.
 const SMALL_LOG_BYTES: u64 = 64 << 10;
@@ -248,6 +249,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let mut segments: Vec<(u64, SeqNo)> = Vec::new();
     let next_keyspace = inner.catalog.manifest.lock().found_next_keyspace;
     let mut small = Some(Batch::new());
+    let (most_bytes, _) = buffer_limits(&inner.env.options);
     let recovered = recovery::replay(&*inner.env.storage, start, |segment, seq, operation| {
         if segments.last().is_none_or(|(last, _)| *last != segment) {
             segments.push((segment, seq));
@@ -277,6 +279,9 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
         inner.visibility.publisher.set_visible(seq);
         match &mut target {
             Target::Tables(tables) if active.is_full() => spill(inner, keyspace, &active, tables),
+            Target::Tables(tables) if inner.catalog.pool.in_use_bytes() > most_bytes => {
+                spill_largest(inner, tables)
+            }
             Target::Memory if active.is_full() => {
                 inner.committer.rotate_if_active(keyspace, &active);
                 Ok(())
@@ -307,6 +312,17 @@ fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Re
         segment_name(segment)
     );
     Err(Error::corruption("manifest", 0, what))
+}
+
+/// Makes room in the memory budget: many memtables, none of which is full, may exceed it together.
+/// O(keyspaces) once for each part of the budget that fills.
+fn spill_largest(inner: &Engine, new_tables: &mut NewTables) -> Result<()> {
+    let keyspaces = inner.catalog.unflushed.all();
+    let active = |keyspace: &Arc<KeyspaceCore>| Arc::clone(&keyspace.view.load().active);
+    match keyspaces.iter().max_by_key(|keyspace| active(keyspace).reserved_bytes()) {
+        Some(largest) => spill(inner, largest, &active(largest), new_tables),
+        None => Ok(()),
+    }
 }
 
 /// Writes a recovered memtable to tables and puts an empty one in its place.

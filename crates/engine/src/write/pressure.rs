@@ -24,6 +24,7 @@ use crate::base::metrics::Counter;
 use crate::base::options::{KeyspaceOptions, MAPPED_SEGMENTS, Options, WalMode};
 use crate::base::throttle::Pressure;
 use crate::base::value_options::WhenFull;
+use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::memtable::Memtable;
@@ -60,7 +61,7 @@ fn fraction(value: u64, slowdown: u64, stop: u64) -> u32 {
     (taken * 1000 / (way + 1)).min(1000) as u32
 }
 
-fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
+fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
     let level_0 = view.version.shape.level(0).runs().len() as u64;
     let (slow, stop) = (u64::from(options.l0_slowdown_runs), u64::from(options.l0_stop_runs));
     let runs = if level_0 >= stop { 1000 } else { fraction(level_0, slow, stop) };
@@ -72,7 +73,7 @@ fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
         }
     };
     let all = [
-        (memtable_permille(view, options), "memtables wait for their flush"),
+        (memtable_permille(view, options, cache), "memtables wait for their flush"),
         (runs, "level 0 has too many runs"),
         (debt, "compaction debt"),
     ];
@@ -83,13 +84,13 @@ fn measure(view: &View, options: &KeyspaceOptions) -> Pressure {
 /// The pressure of one keyspace's memtables. One that waits is the normal course of a flush. When
 /// the last one allowed waits, writers slow down as the active memtable fills, so that they are
 /// slow by the time they must stop.
-fn memtable_permille(view: &View, options: &KeyspaceOptions) -> u32 {
+fn memtable_permille(view: &View, options: &KeyspaceOptions, cache: &Cache) -> u32 {
     let waiting = view.immutable.len() as u64;
     match waiting.cmp(&u64::from(options.max_immutable_memtables)) {
         Ordering::Greater => 1000,
         Ordering::Equal => {
             let filled = view.active.allocated_bytes() as u64 * 1000;
-            (filled / options.write_buffer_bytes.max(1)).clamp(1, 999) as u32
+            (filled / cache.memtable_bytes(options.write_buffer_bytes).max(1)).clamp(1, 999) as u32
         }
         Ordering::Less => 0,
     }
@@ -123,7 +124,7 @@ struct Candidate {
 /// The two limits on memtable memory: half and three quarters of the budget, less the mapped
 /// segments of the log. At the first, memtables are flushed early and writers slow down; at the
 /// second, writers stop.
-fn buffer_limits(options: &Options) -> (u64, u64) {
+pub(crate) fn buffer_limits(options: &Options) -> (u64, u64) {
     let budget = options.memory_budget_bytes;
     let log = match options.wal_mode {
         WalMode::Mapped => options.log_segment_bytes() * MAPPED_SEGMENTS,
@@ -184,7 +185,8 @@ impl BackPressure {
         if !self.catalog.keyspaces.read().contains_key(&keyspace.id) {
             return Pressure::NONE;
         }
-        let pressure = measure(&keyspace.view.load(), &keyspace.options.load());
+        let pressure =
+            measure(&keyspace.view.load(), &keyspace.options.load(), &self.catalog.tables.cache);
         pressure.max(self.reserve_pressure(keyspace))
     }
 
@@ -340,7 +342,11 @@ impl BackPressure {
         buffers.used_bytes += taken.saturating_sub(buffers.measured_at_bytes);
         let mut fullest = buffers.permille(&self.env.options);
         for (keyspace, _) in self.pressed.lock().values() {
-            let own = memtable_permille(&keyspace.view.load(), &keyspace.options.load());
+            let own = memtable_permille(
+                &keyspace.view.load(),
+                &keyspace.options.load(),
+                &self.catalog.tables.cache,
+            );
             fullest = fullest.max(own);
         }
         fullest.min(999)
