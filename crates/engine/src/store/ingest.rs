@@ -32,11 +32,14 @@ use crate::table::reader::TableReader;
 /// Holds a few partitions of a file that is read from one end to the other.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// A file to ingest.
-struct Source {
+/// A file to ingest. It is open while it is looked at and while it is read, so that any number of
+/// files needs one at a time.
+struct Source<'a> {
     /// How errors name it.
     shown: String,
-    reader: Arc<TableReader>,
+    open: Box<dyn Fn() -> Result<TableReader> + 'a>,
+    first_key: Vec<u8>,
+    last_key: Vec<u8>,
 }
 
 impl Keyspace {
@@ -55,13 +58,18 @@ impl Keyspace {
     /// If a file cannot be read, is damaged, is not a file of sorted entries or of a newer format,
     /// or if two files overlap. The message names the file. Else those of [`Keyspace::bulk_load`].
     pub fn ingest<P: AsRef<Path>>(&self, files: &[P]) -> Result<u64> {
-        let open = |path: &P| {
-            let path = path.as_ref();
-            let (directory, name) = directory_and_name(path)?;
-            let storage = PosixStorage::open(directory, Open::ReadOnly)?;
-            Source::open(&storage, name, path.display().to_string())
+        let cache = Arc::new(Cache::new(CACHE_BYTES));
+        let look = |path: &P| {
+            let (path, cache) = (path.as_ref().to_path_buf(), Arc::clone(&cache));
+            let shown = path.display().to_string();
+            let open = move || {
+                let (directory, name) = directory_and_name(&path)?;
+                let storage = PosixStorage::open(directory, Open::ReadOnly)?;
+                TableReader::inspect_file(&storage, name, 0, Arc::clone(&cache))
+            };
+            Source::look(shown, Box::new(open))
         };
-        self.ingest_all(files.iter().map(open).collect::<Result<_>>()?)
+        self.ingest_all(files.iter().map(look).collect::<Result<_>>()?)
     }
 
     /// Stores what files of a [`crate::SortedWriter`] on a storage hold, as [`Keyspace::ingest`]
@@ -70,17 +78,22 @@ impl Keyspace {
     /// # Errors
     /// Those of [`Keyspace::ingest`].
     pub fn ingest_from(&self, storage: &dyn Storage, names: &[&str]) -> Result<u64> {
-        let open = |name: &&str| Source::open(storage, name, name.to_string());
-        self.ingest_all(names.iter().map(open).collect::<Result<_>>()?)
+        let cache = Arc::new(Cache::new(CACHE_BYTES));
+        let look = |name: &&str| {
+            let (shown, name, cache) = (name.to_string(), name.to_string(), Arc::clone(&cache));
+            let open = move || TableReader::inspect_file(storage, &name, 0, Arc::clone(&cache));
+            Source::look(shown, Box::new(open))
+        };
+        self.ingest_all(names.iter().map(look).collect::<Result<_>>()?)
     }
 
-    fn ingest_all(&self, mut sources: Vec<Source>) -> Result<u64> {
+    fn ingest_all(&self, mut sources: Vec<Source<'_>>) -> Result<u64> {
         self.inner.check_open()?;
-        sources.sort_by(|one, two| one.first_key().cmp(two.first_key()));
+        sources.sort_by(|one, two| one.first_key.cmp(&two.first_key));
         for pair in sources.windows(2) {
-            if pair[1].first_key() <= pair[0].last_key() {
+            if pair[1].first_key <= pair[0].last_key {
                 let (one, two) = (&pair[0].shown, &pair[1].shown);
-                let key = pair[1].first_key().escape_ascii();
+                let key = pair[1].first_key.escape_ascii();
                 return Err(Error::invalid(
                     format!("{one} and {two} overlap at key \"{key}\", and neither is newer"),
                     "ingest them one after the other, the newer one last",
@@ -95,16 +108,15 @@ impl Keyspace {
     }
 }
 
-impl Source {
-    fn open(storage: &dyn Storage, name: &str, shown: String) -> Result<Source> {
-        let cache = Arc::new(Cache::new(CACHE_BYTES));
-        let opened = TableReader::inspect_file(storage, name, 0, cache);
-        let reader = opened.map_err(|error| named(&shown, error))?;
+impl<'a> Source<'a> {
+    fn look(shown: String, open: Box<dyn Fn() -> Result<TableReader> + 'a>) -> Result<Source<'a>> {
+        let reader = open().map_err(|error| named(&shown, error))?;
         let usable = [Kind::Put, Kind::Delete, Kind::ExpiringPut];
         let usable = usable.iter().fold(0, |all, kind| all | 1 << *kind as u8);
         let properties = reader.properties();
         if properties.is_numbered_later && properties.kinds & !usable == 0 {
-            return Ok(Source { shown, reader: Arc::new(reader) });
+            let (first_key, last_key) = (properties.min_key.clone(), properties.max_key.clone());
+            return Ok(Source { shown, open, first_key, last_key });
         }
         Err(Error::invalid(
             format!("{shown} is a table of a store, not a file of sorted entries"),
@@ -112,35 +124,29 @@ impl Source {
         ))
     }
 
-    fn first_key(&self) -> &[u8] {
-        &self.reader.properties().min_key
-    }
-
-    fn last_key(&self) -> &[u8] {
-        &self.reader.properties().max_key
-    }
-
+    /// The load refuses a key that does not ascend, so a file that was replaced meanwhile is told.
     fn add_to(&self, load: &mut Load<'_>) -> Result<()> {
-        let mut iter = TableIter::new(Arc::clone(&self.reader), Access::Sequential);
+        let reader = Arc::new((self.open)().map_err(|error| named(&self.shown, error))?);
+        let mut iter = TableIter::new(Arc::clone(&reader), Access::Sequential);
         let mut entries = 0;
         iter.seek_to_first().map_err(|error| named(&self.shown, error))?;
         while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
             let added = match Kind::from_u8(kind_of(cursor.trailer())) {
                 Some(Kind::ExpiringPut) if cursor.value().len() < EXPIRY_BYTES => {
-                    Err(self.reader.corrupt(0, "an entry that expires has no instant"))
+                    Err(reader.corrupt(0, "an entry that expires has no instant"))
                 }
                 Some(kind @ (Kind::Put | Kind::Delete | Kind::ExpiringPut)) => {
                     load.add(kind, cursor.key(), cursor.value())
                 }
-                _ => Err(self.reader.corrupt(0, "an entry is neither a put nor a delete")),
+                _ => Err(reader.corrupt(0, "an entry is neither a put nor a delete")),
             };
             added.and_then(|()| iter.next()).map_err(|error| named(&self.shown, error))?;
             entries += 1;
         }
-        if entries == self.reader.properties().entries {
+        if entries == reader.properties().entries {
             return Ok(());
         }
-        Err(named(&self.shown, self.reader.corrupt(0, "it does not hold all of its entries")))
+        Err(named(&self.shown, reader.corrupt(0, "it does not hold all of its entries")))
     }
 }
 

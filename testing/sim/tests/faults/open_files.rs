@@ -4,8 +4,10 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use runstone::storage::SimStorage;
-use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
+use runstone::storage::{SimStorage, Storage};
+use runstone::{
+    Background, Error, KeyspaceOptions, Options, ReadOptions, SortedWriter, Store, ValuePlacement,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Keys of one round; each round is flushed to a table of its own.
@@ -177,4 +179,26 @@ fn a_process_may_open_a_hundred_files() {
         .expect("spawn");
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Eleven hundred files were open at once, which few processes may have.
+#[test]
+fn an_ingest_has_one_of_its_files_open_at_a_time() {
+    let (disk, files) = (SimStorage::new(4), SimStorage::new(5));
+    let store = Store::open_on(Arc::new(disk), options(ValuePlacement::Inline)).expect("open");
+    let names: Vec<String> = (0..200).map(|number| format!("{number:03}.sorted")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let shared: Arc<dyn Storage> = Arc::new(files.clone());
+        let writer = SortedWriter::create_on(shared, name, &KeyspaceOptions::default());
+        let mut writer = writer.expect("a file");
+        for i in 0..KEYS {
+            writer.put(format!("{number:03}-{i:03}"), value(number as u32, i)).expect("an entry");
+        }
+        writer.finish().expect("it ends");
+    }
+    files.set_most_handles(Some(files.handle_count() + 2));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let ingested = store.default_keyspace().ingest_from(&files, &names).expect("an ingest");
+    assert_eq!(ingested, 200 * u64::from(KEYS));
+    check_by_scan(&store, 200);
 }
