@@ -63,6 +63,8 @@ pub enum Bug {
     DeadRangesProvedByNumber,
     /// Walks jump over a dead range whatever they were to see.
     DeadRangesForAllSnapshots,
+    /// Walks jump over a dead range whose entries expire after the walk's clock.
+    DeadRangesIgnoreClocks,
     /// A cursor that seeks behind the versions of a key passes those that its snapshot sees.
     VersionsSkippedForAllSnapshots,
     /// A get whose record was collected reports the key absent instead of looking again.

@@ -1,7 +1,7 @@
-//! Dead ranges: stretches of keys all of whose entries are hidden, because they are tombstones or
-//! versions of deleted keys. Walks jump over them, in both directions. A queue or a stack deletes
-//! its keys where the next walk begins, so without ranges each key taken would cost more than the
-//! one before, until a compaction runs.
+//! Dead ranges: stretches of keys all of whose entries are hidden, because they are tombstones,
+//! versions of deleted keys, or have expired. Walks jump over them, in both directions. A queue or
+//! a stack deletes its keys where the next walk begins, so without ranges each key taken would cost
+//! more than the one before, until a compaction runs.
 //!
 //! Up to 64 ranges are known per keyspace, in memory only. Each is safe on its own:
 //!
@@ -18,6 +18,8 @@
 //!    the proofs could not has narrowed the range.
 //! 4. If a walk could not prove all that it passed, the watch begins again, over all keys. The
 //!    proved part stays proved, since it was watched all the time. The next walk proves the rest.
+//! 5. *Expiry.* A range knows when the last of the expired entries inside has expired. A walk whose
+//!    clock stands before that does not jump, because the entry is there for it.
 //!
 //! A dead range reaches from the first hidden key to the last, not to the next visible one. So a
 //! key that a queue takes in at its end lies outside. A put into a keyspace without ranges costs
@@ -60,6 +62,9 @@ pub(crate) struct Walk {
     low: Vec<u8>,
     high: Vec<u8>,
     entries: u64,
+    /// When the last of the expired ones among them expired, in milliseconds since 1970; 0 if none
+    /// did. Means nothing before the first entry.
+    expired_ms: u64,
     /// Entries to pass until the walk looks for a dead range again.
     patience: u64,
 }
@@ -78,27 +83,30 @@ impl Walk {
         self.entries == 0
     }
 
-    /// Passes a hidden entry upward. Returns whether it is time to look for a dead range.
-    pub fn pass_up(&mut self, key: &[u8]) -> bool {
+    /// Passes a hidden entry upward; `expired_ms` is when it expired, or 0. Returns whether it is
+    /// time to look for a dead range.
+    pub fn pass_up(&mut self, key: &[u8], expired_ms: u64) -> bool {
         if self.entries == 0 {
             put(&mut self.low, key);
             self.high.clear();
         }
-        self.count(1)
+        self.count(1, expired_ms)
     }
 
-    /// Passes a key downward, with all its entries. Returns whether it is time to look for a dead
-    /// range.
-    pub fn pass_down(&mut self, key: &[u8], entries: u64) -> bool {
+    /// Passes a key downward, with all its entries; `expired_ms` is when the visible one expired,
+    /// or 0. Returns whether it is time to look for a dead range.
+    pub fn pass_down(&mut self, key: &[u8], entries: u64, expired_ms: u64) -> bool {
         if self.entries == 0 {
             put(&mut self.high, key);
             self.high.push(0);
         }
         put(&mut self.low, key);
-        self.count(entries)
+        self.count(entries, expired_ms)
     }
 
-    fn count(&mut self, entries: u64) -> bool {
+    fn count(&mut self, entries: u64, expired_ms: u64) -> bool {
+        self.expired_ms =
+            if self.is_empty() { expired_ms } else { self.expired_ms.max(expired_ms) };
         self.entries += entries;
         let is_time = self.patience == 0;
         self.patience = if is_time { LEAST_ENTRIES } else { self.patience.saturating_sub(entries) };
@@ -108,12 +116,14 @@ impl Walk {
     /// Jumps over a dead range to its end, where another range may begin.
     pub fn jump_up(&mut self, range: &DeadRange) {
         put(&mut self.high, &range.high);
+        self.expired_ms = self.expired_ms.max(range.expired_ms);
         self.patience = 0;
     }
 
     /// Jumps over a dead range to its beginning.
     pub fn jump_down(&mut self, range: &DeadRange) {
         put(&mut self.low, &range.low);
+        self.expired_ms = self.expired_ms.max(range.expired_ms);
         self.patience = 0;
     }
 
@@ -151,6 +161,8 @@ pub(crate) struct DeadRange {
     pub high: Vec<u8>,
     /// The largest number of its proofs.
     seq: SeqNo,
+    /// When the last expired entry inside expired, in milliseconds since 1970; 0 without one.
+    expired_ms: u64,
     /// Hidden entries that walks met inside, roughly. The range with the fewest makes room for
     /// another.
     entries: u64,
@@ -166,17 +178,23 @@ impl DeadRange {
     fn watch(walk: &Walk, now: SeqNo) -> DeadRange {
         let (low, high) = (walk.low.clone(), walk.low.clone());
         let (from, to, entries) = (Vec::new(), None, walk.entries);
-        DeadRange { low, high, seq: 0, entries, from, to, since: now }
+        DeadRange { low, high, seq: 0, expired_ms: 0, entries, from, to, since: now }
     }
 
     fn is_empty(&self) -> bool {
         self.low >= self.high
     }
 
-    /// Whether a walk that is at the key may jump.
-    fn covers(&self, key: &[u8], sees: &Sees) -> bool {
+    /// Whether a walk that is at the key may jump. Its clock is asked only if something inside
+    /// expired.
+    fn covers(&self, key: &[u8], sees: &Sees, now_ms: &impl Fn() -> u64) -> bool {
         let is_late = *sees.start() >= self.seq || seeded!(DeadRangesForAllSnapshots);
-        is_late && self.low.as_slice() <= key && key < self.high.as_slice()
+        is_late
+            && self.low.as_slice() <= key
+            && key < self.high.as_slice()
+            && (self.expired_ms == 0
+                || self.expired_ms <= now_ms()
+                || seeded!(DeadRangesIgnoreClocks))
     }
 
     fn watches(&self, key: &[u8]) -> bool {
@@ -226,11 +244,13 @@ impl DeadRange {
             put(&mut range.low, low);
             put(&mut range.high, high);
             (range.entries, range.seq) = (walk.entries, *sees.end());
+            range.expired_ms = walk.expired_ms;
         } else if low < high && self.touches(low, high) && (low < &*self.low || &*self.high < high)
         {
             put(&mut range.low, low.min(&self.low));
             put(&mut range.high, high.max(&self.high));
             (range.entries, range.seq) = (self.entries + walk.entries, self.seq.max(*sees.end()));
+            range.expired_ms = self.expired_ms.max(walk.expired_ms);
         }
         if low != walk.low || high != walk.high {
             (range.from, range.to, range.since) = (Vec::new(), None, now);
@@ -254,15 +274,21 @@ pub(crate) struct DeadRanges {
 }
 
 impl DeadRanges {
-    /// The range that a walk at this key may jump over.
-    pub fn over(&self, key: &[u8], sees: &Sees) -> Option<Arc<DeadRange>> {
+    /// The range that a walk at this key may jump over; `now_ms` is the walk's clock.
+    pub fn over(
+        &self,
+        key: &[u8],
+        sees: &Sees,
+        now_ms: impl Fn() -> u64,
+    ) -> Option<Arc<DeadRange>> {
         if !self.are_there.load(Acquire) {
             return None;
         }
         let ranges = self.ranges.load();
         let known = ranges.as_deref()?.iter().enumerate();
-        let covers =
-            |range: &Option<Arc<DeadRange>>| range.as_ref().is_some_and(|g| g.covers(key, sees));
+        let covers = |range: &Option<Arc<DeadRange>>| {
+            range.as_ref().is_some_and(|range| range.covers(key, sees, &now_ms))
+        };
         let (at, range) = known.into_iter().find(|(_, range)| covers(range))?;
         self.used.fetch_or(1 << at, Relaxed);
         range.clone()

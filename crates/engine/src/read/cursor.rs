@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result, unsupported_kind};
 use crate::base::expiry::{EXPIRY_BYTES, Expiry, expires, expiry_of, split};
 use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
-use crate::catalog::dead_ranges::{Sees, Walk};
+use crate::catalog::dead_ranges::{DeadRange, Sees, Walk};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::format::record::Pointer;
@@ -713,12 +713,12 @@ impl Cursor {
                     continue;
                 }
                 if is_past {
-                    self.pass_past(1);
-                    self.merge.step()?;
+                    let expired_ms = split(self.merge.value()).1;
+                    self.pass_up(false, true, expired_ms)?;
                     continue;
                 }
             }
-            self.pass_up(is_spent, skipping)?;
+            self.pass_up(is_spent, skipping, 0)?;
         }
         self.end_walk(true);
         Ok(false)
@@ -733,7 +733,7 @@ impl Cursor {
         self.hidden_passed += u64::from(moved);
         // What was skipped lies between the keys that the walk passes.
         if moved {
-            self.walk.pass_up(&self.saved_key);
+            self.walk.pass_up(&self.saved_key, 0);
         }
         Ok(moved)
     }
@@ -749,25 +749,24 @@ impl Cursor {
         Ok(())
     }
 
-    /// Passes entries of a key that has expired. A cursor that began earlier may see it, so no dead
-    /// range reaches over it.
-    #[inline(never)]
-    fn pass_past(&mut self, entries: u64) {
-        self.hidden_passed += entries;
-        self.walk.clear();
+    /// The dead range that the cursor may jump over from this key.
+    fn range_over(&self, key: &[u8]) -> Option<Arc<DeadRange>> {
+        let now_ms = || *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
+        self.keyspace.dead_ranges.over(key, &self.sees, now_ms)
     }
 
     /// Steps past a hidden entry, or jumps over the dead range or the versions of a key that it is
-    /// among. Not inlined, so that walks without hidden entries stay fast.
+    /// among. `expired_ms` is when the entry expired, or 0. Not inlined, so that walks without
+    /// hidden entries stay fast.
     #[inline(never)]
-    fn pass_up(&mut self, is_spent: bool, skipping: bool) -> Result<()> {
+    fn pass_up(&mut self, is_spent: bool, skipping: bool, expired_ms: u64) -> Result<()> {
         self.hidden_passed += 1;
         let Some((key, _)) = self.merge.current() else { return Ok(()) };
         // Versions of a key that was shown belong to no dead range.
         let is_inside = !is_spent || !self.walk.is_empty();
         if is_inside
-            && self.walk.pass_up(key)
-            && let Some(range) = self.keyspace.dead_ranges.over(key, &self.sees)
+            && self.walk.pass_up(key, expired_ms)
+            && let Some(range) = self.range_over(key)
         {
             self.walk.jump_up(&range);
             return self.merge.seek(&range.high, BEFORE_ALL_VERSIONS);
@@ -782,14 +781,14 @@ impl Cursor {
         self.merge.step()
     }
 
-    /// Passes `saved_key` with its hidden entries. If the next key lies in a dead range, jumps over
-    /// the range.
+    /// Passes `saved_key` with its hidden entries; `expired_ms` is when the deciding one expired,
+    /// or 0. If the next key lies in a dead range, jumps over the range.
     #[inline(never)]
-    fn pass_down(&mut self, entries: u64) -> Result<()> {
+    fn pass_down(&mut self, entries: u64, expired_ms: u64) -> Result<()> {
         self.hidden_passed += entries;
-        if self.walk.pass_down(&self.saved_key, entries)
+        if self.walk.pass_down(&self.saved_key, entries, expired_ms)
             && let Some((key, _)) = self.merge.current()
-            && let Some(range) = self.keyspace.dead_ranges.over(key, &self.sees)
+            && let Some(range) = self.range_over(key)
         {
             self.walk.jump_down(&range);
             return self.merge.seek_before(&range.low, BEFORE_ALL_VERSIONS);
@@ -815,7 +814,8 @@ impl Cursor {
         // An older version's value may be collected already, so only the deciding one is fetched.
         let mut pointer: Option<(u64, Vec<u8>)> = None;
         let mut deciding = false;
-        let mut has_expired = false;
+        // When the deciding version expired; 0 if it did not.
+        let mut expired_ms = 0;
         // Counts entries of `saved_key`.
         let mut entries = 0;
         self.walk.clear();
@@ -829,10 +829,7 @@ impl Cursor {
                         break;
                     }
                     deciding = false;
-                    match mem::take(&mut has_expired) {
-                        true => self.pass_past(mem::take(&mut entries)),
-                        false => self.pass_down(mem::take(&mut entries))?,
-                    }
+                    self.pass_down(mem::take(&mut entries), mem::take(&mut expired_ms))?;
                     self.skip_covered_down()?;
                     continue;
                 }
@@ -842,12 +839,12 @@ impl Cursor {
                     deciding = true;
                 }
                 pointer = None;
-                has_expired = false;
+                expired_ms = 0;
                 self.saved_value = match Kind::from_u8(kind_of(trailer)) {
                     Some(Kind::Delete | Kind::RangeDelete) => None,
                     Some(_) if self.covers.hide(key, seq_of(trailer)) => None,
                     Some(_) if is_past(&self.now_ms, &self.reader, trailer, &self.merge) => {
-                        has_expired = true;
+                        expired_ms = split(self.merge.value()).1;
                         None
                     }
                     Some(Kind::Put | Kind::ExpiringPut) => Some(self.pin_inline_value()),

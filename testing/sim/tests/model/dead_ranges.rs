@@ -4,15 +4,44 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, Batch, Cursor, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
+    Background, Batch, Clock, Cursor, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
 };
+use runstone_sim::clock::LASTING;
 use runstone_sim::found::panics;
 use runstone_sim::random::{Random, for_seeds};
+
+/// A clock that tests set, in milliseconds.
+#[derive(Debug, Default)]
+struct TestClock(AtomicU64);
+
+impl Clock for TestClock {
+    fn unix_millis(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A store whose clock stands at 1000.
+fn open_with_clock() -> (Arc<Store>, Arc<TestClock>) {
+    let clock = Arc::new(TestClock::default());
+    clock.0.store(1000, Relaxed);
+    let options = Options {
+        background: Background::Manual,
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        ..Options::default()
+    };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    (Arc::new(store), clock)
+}
+
+fn put_for(keyspace: &Keyspace, key: &[u8], millis: u64) {
+    keyspace.put_with_ttl(key, "v", Duration::from_millis(millis)).expect("puts");
+}
 
 fn open(background: Background) -> Arc<Store> {
     let options = Options { background, ..Options::default() };
@@ -228,76 +257,224 @@ fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
     assert_eq!(first(keyspace, b"b", b"\xff", None), Some(b"m".to_vec()));
 }
 
-/// Stretches of keys are deleted and partly put again. Meanwhile walks start anywhere, under
-/// snapshots and through cursors that were opened long ago. A map holds what each must see.
+/// A walk passed all that had expired, and so did each later one.
 #[test]
-fn walks_see_what_a_map_says() {
-    for_seeds(40, |seed| {
-        let mut random = Random::new(seed);
-        let store = open(Background::Manual);
-        let keyspace = store.default_keyspace();
-        let mut now: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-        let mut held: Vec<(Snapshot, BTreeMap<Vec<u8>, u64>)> = Vec::new();
-        for step in 0..400 {
-            let at = random.below(400);
-            match random.below(12) {
-                0..3 => (at..at + random.below(60)).for_each(|number| {
-                    keyspace.put(key("", number), step.to_string()).expect("puts");
-                    now.insert(key("", number), step);
-                }),
-                3..6 => (at..at + random.below(200)).for_each(|number| {
-                    keyspace.delete(key("", number)).expect("deletes");
-                    now.remove(&key("", number));
-                }),
-                6 => held.push((store.snapshot(), now.clone())),
-                7 if !held.is_empty() => {
-                    drop(held.swap_remove(random.below(held.len() as u64) as usize))
-                }
-                8 if random.one_in(6) => store.flush().expect("flushes"),
-                9 if random.one_in(6) => store.compact().expect("compacts"),
-                _ => {
-                    let from = key("", at);
-                    let end = key("", at + random.below(400));
-                    let old = held.get(random.below(held.len() as u64 * 2 + 1) as usize);
-                    check(keyspace, (&from, &end), old, &now);
-                }
+fn walks_jump_over_what_has_expired() {
+    for (end, name) in [(first as End, "upward"), (last as End, "downward")] {
+        for (is_flushed, count) in
+            [10, 1_000, 100_000].map(|count| [(false, count), (true, count)]).concat()
+        {
+            let (store, clock) = open_with_clock();
+            let keyspace = store.default_keyspace();
+            (0..count).for_each(|number| put_for(keyspace, &key("k", number), 1 + number));
+            if is_flushed {
+                store.flush().expect("flushes");
             }
+            clock.0.store(2000 + count, Relaxed);
+            let passed = || store.metrics().counters.hidden_passed;
+            let walk = || assert_eq!(end(keyspace, b"", b"\xff", None), None);
+            (0..3).for_each(|_| walk());
+            let at_first = passed();
+            let most = 3 * count + 10;
+            assert!(at_first >= count && at_first <= most, "{name} {count}: {at_first} at first");
+            (0..10).for_each(|_| walk());
+            let later = passed() - at_first;
+            assert!(later <= 50, "{name} {count}: {later} in ten walks");
+            // What is put there is seen.
+            put_for(keyspace, &key("k", 5), 1000);
+            assert_eq!(end(keyspace, b"", b"\xff", None), Some(key("k", 5)));
         }
-    });
+    }
 }
 
-type Held = (Snapshot, BTreeMap<Vec<u8>, u64>);
+/// A cursor saw entries that expired since. They are there for it until it ends.
+#[test]
+fn a_cursor_from_before_the_expiry_does_not_jump() {
+    let check = || {
+        let (store, clock) = open_with_clock();
+        let keyspace = store.default_keyspace();
+        (0..100).for_each(|number| put_for(keyspace, &key("k", number), 1000 + number));
+        let mut early = cursor(keyspace, b"", b"\xff", None);
+        early.seek_to_first().expect("seeks");
+        assert_eq!(early.key(), key("k", 0), "its clock stands");
+        clock.0.store(2050, Relaxed);
+        let mut later = cursor(keyspace, b"", b"\xff", None);
+        later.seek_to_first().expect("seeks");
+        assert_eq!(later.key(), key("k", 51));
+        clock.0.store(5000, Relaxed);
+        for _ in 0..3 {
+            assert_eq!(first(keyspace, b"", b"\xff", None), None);
+            assert_eq!(last(keyspace, b"", b"\xff", None), None);
+        }
+        for (cursor, lowest) in [(&mut early, 0), (&mut later, 51)] {
+            cursor.seek_to_last().expect("seeks");
+            assert_eq!(cursor.key(), key("k", 99));
+            cursor.seek_to_first().expect("seeks");
+            assert_eq!(cursor.key(), key("k", lowest));
+        }
+        // The store's time does not go back with the clock.
+        clock.0.store(1500, Relaxed);
+        assert_eq!(first(keyspace, b"", b"\xff", None), None);
+        early.seek_to_first().expect("seeks");
+        assert_eq!(early.key(), key("k", 0));
+    };
+    check();
+    let bug = Bug::DeadRangesIgnoreClocks;
+    assert!(panics(|| seeded::with(bug, check)), "{bug:?} is not found");
+}
 
-fn check(
-    keyspace: &Keyspace,
-    (from, end): (&[u8], &[u8]),
-    old: Option<&Held>,
-    now: &BTreeMap<Vec<u8>, u64>,
-) {
-    let wanted = old.map_or(now, |(_, then)| then);
-    let mut cursor = cursor(keyspace, from, end, old.map(|(snapshot, _)| snapshot));
-    let inside = wanted.iter().filter(|(key, _)| from <= &key[..] && &key[..] < end);
-    let inside: Vec<_> = inside.collect();
-    let is_at = |cursor: &Cursor, (key, step): (&Vec<u8>, &u64)| {
+/// Stretches of keys are deleted, expire and are partly put again. Meanwhile walks start anywhere,
+/// under snapshots and through cursors that were opened long ago, and the clock goes on and back. A
+/// map holds what each must see.
+#[test]
+fn walks_see_what_a_map_says() {
+    for_seeds(40, |seed| Life::new(seed).run());
+}
+
+/// The random test finds that a range is taken for dead before all in it has expired.
+#[test]
+fn random_walks_find_ranges_that_ignore_clocks() {
+    let bug = Bug::DeadRangesIgnoreClocks;
+    let is_found = |seed| panics(|| seeded::with(bug, || Life::new(seed).run()));
+    assert!((0..40).any(is_found), "{bug:?} is not found");
+}
+
+/// The step that put each key, and when the entry expires.
+type Entries = BTreeMap<Vec<u8>, (u64, u64)>;
+
+/// An entry of this key never expires. A cursor that begins with it has its time from there on.
+const TIMEKEEPER: &[u8] = b"!";
+
+/// A store beside a map of what it holds.
+struct Life {
+    random: Random,
+    store: Arc<Store>,
+    clock: Arc<TestClock>,
+    /// The latest time that the store saw.
+    now_ms: u64,
+    now: Entries,
+    held: Vec<(Snapshot, Entries)>,
+    /// Cursors, what was there when they began, and when that was.
+    cursors: Vec<(Cursor, Entries, u64)>,
+}
+
+impl Life {
+    fn new(seed: u64) -> Life {
+        let (store, clock) = open_with_clock();
+        store.default_keyspace().put_with_ttl(TIMEKEEPER, "0", LASTING).expect("puts");
+        let now = BTreeMap::from([(TIMEKEEPER.to_vec(), (0, u64::MAX))]);
+        let (held, cursors) = (Vec::new(), Vec::new());
+        Life { random: Random::new(seed), store, clock, now_ms: 1000, now, held, cursors }
+    }
+
+    fn run(mut self) {
+        (0..400).for_each(|step| self.step(step));
+    }
+
+    fn step(&mut self, step: u64) {
+        let store = Arc::clone(&self.store);
+        let keyspace = store.default_keyspace();
+        let at = self.random.below(400);
+        // Half of the time nobody writes: only then do old cursors see what proofs saw.
+        let writes = if (step / 20).is_multiple_of(2) { 0 } else { 11 };
+        match writes + self.random.below(17 - writes) {
+            0..2 => (at..at + self.random.below(60)).for_each(|number| {
+                keyspace.put(key("", number), step.to_string()).expect("puts");
+                self.now.insert(key("", number), (step, u64::MAX));
+            }),
+            2..5 => (at..at + self.random.below(100)).for_each(|number| {
+                let ttl = 1 + self.random.below(40);
+                let (value, ttl_ms) = (step.to_string(), Duration::from_millis(ttl));
+                keyspace.put_with_ttl(key("", number), value, ttl_ms).expect("puts");
+                self.now.insert(key("", number), (step, self.now_ms + ttl));
+            }),
+            5..7 => {
+                let every = 1 + self.random.below(3) as usize;
+                (at..at + self.random.below(200)).step_by(every).for_each(|number| {
+                    keyspace.delete(key("", number)).expect("deletes");
+                    self.now.remove(&key("", number));
+                });
+            }
+            7 => self.held.push((store.snapshot(), self.now.clone())),
+            8 if !self.held.is_empty() => {
+                let at = self.random.below(self.held.len() as u64);
+                drop(self.held.swap_remove(at as usize));
+            }
+            9 if self.random.one_in(6) => store.flush().expect("flushes"),
+            10 if self.random.one_in(6) => store.compact().expect("compacts"),
+            11 => self.turn_the_clock(),
+            12 => self.hold_a_cursor(at),
+            13 if !self.cursors.is_empty() => {
+                let at = self.random.below(self.cursors.len() as u64) as usize;
+                let (mut cursor, entries, then_ms) = self.cursors.swap_remove(at);
+                check(&mut cursor, &visible(&entries, then_ms));
+                if !self.random.one_in(4) {
+                    self.cursors.push((cursor, entries, then_ms));
+                }
+            }
+            _ => self.walk(at),
+        }
+    }
+
+    /// Moves the clock, back too, and lets the store see it.
+    fn turn_the_clock(&mut self) {
+        let now_ms = self.now_ms + self.random.below(60) - 20;
+        self.clock.0.store(now_ms, Relaxed);
+        self.now_ms = self.now_ms.max(now_ms);
+        assert!(first(self.store.default_keyspace(), b"", b"~", None).is_some());
+    }
+
+    /// A cursor whose time stands from now on.
+    fn hold_a_cursor(&mut self, at: u64) {
+        let end = key("", at + self.random.below(400));
+        let snapshot = self.random.one_in(2).then(|| self.store.snapshot());
+        let mut cursor = cursor(self.store.default_keyspace(), b"", &end, snapshot.as_ref());
+        cursor.seek_to_first().expect("seeks");
+        let mut entries = self.now.clone();
+        entries.split_off(&end);
+        self.cursors.push((cursor, entries, self.now_ms));
+    }
+
+    fn walk(&mut self, at: u64) {
+        let (from, end) = (key("", at), key("", at + self.random.below(400)));
+        let old = self.held.get(self.random.below(self.held.len() as u64 * 2 + 1) as usize);
+        let entries = old.map_or(&self.now, |(_, then)| then);
+        let wanted = visible(entries, self.now_ms);
+        let inside = |(key, _): &(Vec<u8>, u64)| (&from..&end).contains(&key);
+        let wanted: Vec<_> = wanted.into_iter().filter(inside).collect();
+        let snapshot = old.map(|(snapshot, _)| snapshot);
+        let mut cursor = cursor(self.store.default_keyspace(), &from, &end, snapshot);
+        check(&mut cursor, &wanted);
+    }
+}
+
+/// Keys and values of what has not expired.
+fn visible(entries: &Entries, now_ms: u64) -> Vec<(Vec<u8>, u64)> {
+    let lasting = entries.iter().filter(|(_, (_, expiry_ms))| *expiry_ms > now_ms);
+    lasting.map(|(key, (step, _))| (key.clone(), *step)).collect()
+}
+
+fn check(cursor: &mut Cursor, inside: &[(Vec<u8>, u64)]) {
+    let is_at = |cursor: &Cursor, (key, step): &(Vec<u8>, u64)| {
         assert!(cursor.valid(), "{} is missing", key.escape_ascii());
         assert_eq!((cursor.key(), cursor.value()), (&key[..], step.to_string().as_bytes()));
     };
     cursor.seek_to_first().expect("seeks");
-    for entry in &inside {
-        is_at(&cursor, *entry);
+    for entry in inside {
+        is_at(cursor, entry);
         cursor.next().expect("steps");
     }
     assert!(!cursor.valid(), "{} is too much", cursor.key().escape_ascii());
     cursor.seek_to_last().expect("seeks");
     for (at, entry) in inside.iter().enumerate().rev() {
-        is_at(&cursor, *entry);
+        is_at(cursor, entry);
         // Walks there and back, to cover a change of direction.
         if at % 16 == 7 {
             cursor.next().expect("steps");
-            is_at_or_behind(&cursor, inside.get(at + 1).map(|(key, _)| &key[..]));
-            if cursor.valid() { cursor.prev() } else { cursor.seek_for_prev(entry.0) }
+            is_at_or_behind(cursor, inside.get(at + 1).map(|(key, _)| &key[..]));
+            if cursor.valid() { cursor.prev() } else { cursor.seek_for_prev(&entry.0) }
                 .expect("steps");
-            is_at(&cursor, *entry);
+            is_at(cursor, entry);
         }
         cursor.prev().expect("steps");
     }
