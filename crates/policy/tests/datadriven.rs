@@ -568,7 +568,7 @@ fn parse_table(word: &str) -> Result<Table, String> {
     let mut expiries = Expiries::default();
     if let Some((first, last)) = times.split_once('-') {
         let time = |text: &str| text.parse().map_err(|_| bad());
-        expiries = Expiries { entries: bytes / 100, first_ms: time(first)?, last_ms: time(last)? };
+        expiries = Expiries::even(bytes / 100, time(first)?, time(last)?);
     }
     Ok(Table {
         id: id.parse().map_err(|_| bad())?,

@@ -64,7 +64,7 @@ fn entry(expires: bool, bytes: &[u8]) -> String {
 /// What lies in a table besides puts and deletes; nothing in most.
 fn features(properties: &Properties, ranges: usize) -> String {
     let mut out = String::new();
-    let expiries = properties.expiries;
+    let expiries = &properties.expiries;
     // Writing to a string cannot fail.
     if ranges > 0 {
         let _ = writeln!(out, "range deletes {ranges}");

@@ -9,11 +9,15 @@
 //! 12 has no bytes: all entries are stored under number 0, and the manifest says which they have.
 //!
 //! ```text
-//! expiries (tag 129)    := entries varint | first u64 | last u64, in milliseconds since 1970
+//! expiries (tag 129)    := first u64 | count | (milliseconds varint | entries varint)*
 //! range deletes (tag 9) := count | (start bytes | end bytes, empty if there is none | seq varint)*
 //! ```
+//!
+//! Of expiries, `first` is when the first entry expires, in milliseconds since 1970. Each step says
+//! how many expire by an instant, which it gives as its distance from the step before, and the
+//! first step as its distance from `first`.
 
-use runstone_policy::shape::expiry::Expiries;
+use runstone_policy::shape::expiry::{Expiries, ExpiryStep};
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::sketch::Sketch;
 
@@ -200,25 +204,35 @@ pub fn take_range_deletes(reader: &mut Reader<'_>) -> Decoded<Vec<RangeDelete>> 
 
 /// Appends expiries, as the manifest stores them too.
 pub fn put_expiries(out: &mut Vec<u8>, expiries: &Expiries) {
-    put_varint(out, expiries.entries);
     out.extend_from_slice(&expiries.first_ms.to_le_bytes());
-    out.extend_from_slice(&expiries.last_ms.to_le_bytes());
+    put_varint(out, expiries.steps().len() as u64);
+    let mut before_ms = expiries.first_ms;
+    for step in expiries.steps() {
+        put_varint(out, step.at_ms - before_ms);
+        put_varint(out, step.entries);
+        before_ms = step.at_ms;
+    }
 }
 
-/// Reads what [`put_expiries`] wrote. Instants without entries, or in the wrong order, are damage.
+/// Reads what [`put_expiries`] wrote. Too many steps, steps without entries, instants that repeat
+/// and sums beyond 64 bits are damage.
 pub fn take_expiries(reader: &mut Reader<'_>) -> Decoded<Expiries> {
-    let entries = take_size(reader)?;
-    let expiries = Expiries { entries, first_ms: reader.take_u64()?, last_ms: reader.take_u64()? };
-    let is_sound = match entries {
-        0 => expiries == Expiries::default(),
-        _ => expiries.first_ms <= expiries.last_ms,
-    };
-    if is_sound { Ok(expiries) } else { Err(Truncated) }
+    let first_ms = reader.take_u64()?;
+    let mut at_ms = first_ms;
+    let steps = take_list(reader, |reader| {
+        at_ms = at_ms.checked_add(reader.take_varint()?).ok_or(Truncated)?;
+        Ok(ExpiryStep { at_ms, entries: take_size(reader)? })
+    })?;
+    Expiries::of(first_ms, steps).ok_or(Truncated)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn steps(of: &[(u64, u64)]) -> Vec<ExpiryStep> {
+        of.iter().map(|&(at_ms, entries)| ExpiryStep { at_ms, entries }).collect()
+    }
 
     #[test]
     fn round_trip_and_unknown_tags() {
@@ -236,7 +250,7 @@ mod tests {
             prefixes: vec![(*b"a").into(), (*b"z").into()],
             sketch: Sketch::of_nothing(),
             range_deletes: vec![range_delete(b"a", 8, b"k"), range_delete(b"b", 9, b"")],
-            expiries: Expiries { entries: 2, first_ms: 5, last_ms: u64::MAX },
+            expiries: Expiries::of(5, steps(&[(7, 2), (u64::MAX, 1)])).expect("sound"),
             is_numbered_later: true,
         };
         let mut bytes = Vec::new();
@@ -251,10 +265,15 @@ mod tests {
         put_bytes(&mut newer, b"");
         assert_eq!(Properties::decode(&newer), Err(BadProperties::Newer));
         assert_eq!(Properties::decode(&[]), Err(BadProperties::Malformed));
-        for (entries, first_ms, last_ms) in [(0, 0, 5), (0, 5, 5), (2, 6, 5)] {
-            let mut bytes = Vec::new();
-            put_expiries(&mut bytes, &Expiries { entries, first_ms, last_ms });
-            assert!(take_expiries(&mut Reader::new(&bytes)).is_err());
+        // Instants without entries, one twice, one beyond the clock, too many, and none.
+        let many = [[1, 1]; 17].concat();
+        let bad: [(u64, &[u64]); 5] =
+            [(5, &[1, 0]), (5, &[1, 1, 0, 1]), (u64::MAX, &[1, 1]), (5, &many), (5, &[])];
+        for (first_ms, numbers) in bad {
+            let mut bytes = first_ms.to_le_bytes().to_vec();
+            put_varint(&mut bytes, numbers.len() as u64 / 2);
+            numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
+            assert!(take_expiries(&mut Reader::new(&bytes)).is_err(), "{first_ms} {numbers:?}");
         }
     }
 }

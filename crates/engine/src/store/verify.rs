@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runstone_policy::shape::Table;
-use runstone_policy::shape::expiry::Expiries;
+use runstone_policy::shape::expiry::{Expiries, MOST_STEPS};
 use runstone_storage::Category;
 use serde::Serialize;
 
@@ -200,7 +200,7 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
     iter.seek_to_first()?;
     let mut last: Option<(Vec<u8>, u64)> = None;
     let (mut entries, mut tombstones, mut range_deletes) = (0, 0, Vec::new());
-    let mut expiries = Expiries::default();
+    let mut expiries = SeenExpiries::default();
     while let Some(cursor) = iter.cursor().filter(|cursor| cursor.valid()) {
         let (key, trailer) = (cursor.key(), cursor.trailer());
         let bad = |what: &str| {
@@ -223,7 +223,7 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
         entries += 1;
         tombstones += u64::from(is_delete(trailer));
         if let Some(at_ms) = expiry_of(trailer, cursor.value()) {
-            expiries.add(at_ms);
+            expiries.add(&meta.expiries, at_ms);
         }
         if kind_of(trailer) == Kind::RangeDelete as u8 {
             range_deletes.push(range_delete(key, seq_of(trailer), cursor.value()));
@@ -237,8 +237,39 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
     if range_deletes != reader.range_deletes()? {
         return Err(reader.corrupt(0, "range deletes differ from the list of them"));
     }
-    if expiries != meta.expiries {
+    if !expiries.agree_with(&meta.expiries) {
         return Err(reader.corrupt(0, "expiries differ from what the manifest recorded"));
     }
     Ok(entries)
+}
+
+/// The entries of a table that expire, by the steps that the manifest recorded.
+#[derive(Default)]
+struct SeenExpiries {
+    /// Those that expire by a step and after the one before.
+    by_step: [u64; MOST_STEPS],
+    entries: u64,
+    first_ms: Option<u64>,
+}
+
+impl SeenExpiries {
+    fn add(&mut self, recorded: &Expiries, at_ms: u64) {
+        self.first_ms = Some(self.first_ms.map_or(at_ms, |first_ms| first_ms.min(at_ms)));
+        self.entries += 1;
+        let step = recorded.steps().partition_point(|step| step.at_ms < at_ms);
+        if let Some(count) = self.by_step.get_mut(step).filter(|_| at_ms <= recorded.last_ms) {
+            *count += 1;
+        }
+    }
+
+    /// Whether all entries are recorded, and none of them as past before it expires.
+    fn agree_with(&self, recorded: &Expiries) -> bool {
+        let (mut seen, mut wanted) = (0, 0);
+        let is_early = recorded.steps().iter().zip(self.by_step).any(|(step, count)| {
+            (seen, wanted) = (seen + count, wanted + step.entries);
+            seen < wanted
+        });
+        let ends = (self.entries, self.first_ms.unwrap_or_default());
+        !is_early && seen == self.entries && ends == (recorded.entries, recorded.first_ms)
+    }
 }

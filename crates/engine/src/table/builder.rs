@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use runstone_policy::prefix::{MAX_TABLE_PREFIXES, Prefixer};
+use runstone_policy::shape::expiry::ExpiryCounts;
 use runstone_policy::shape::{Shape, Table};
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, StorageFile};
@@ -86,6 +87,7 @@ pub struct TableBuilder {
     root_keys: Vec<Vec<u8>>,
     root_ranges: Vec<(u64, u64)>,
     properties: Properties,
+    expiries: ExpiryCounts,
     raw: Vec<u8>,
     /// Sealed bytes not yet handed to the file; they start at `written_bytes`.
     out: Vec<u8>,
@@ -137,6 +139,7 @@ impl TableBuilder {
                 is_numbered_later: layout.is_numbered_later,
                 ..Properties::default()
             },
+            expiries: ExpiryCounts::default(),
             layout,
             raw: Vec::new(),
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
@@ -219,7 +222,7 @@ impl TableBuilder {
         properties.kinds |= 1 << (kind & 63);
         properties.tombstones += u64::from(is_delete(trailer));
         if let Some(at_ms) = expiry_of(trailer, value) {
-            properties.expiries.add(at_ms);
+            self.expiries.add(at_ms);
         }
         if kind == Kind::RangeDelete as u8 {
             properties.range_deletes.push(range_delete(key, seq_of(trailer), value));
@@ -345,6 +348,7 @@ impl TableBuilder {
         }
         let root = self.seal(Compression::Lz4)?;
         self.raw.clear();
+        self.properties.expiries = std::mem::take(&mut self.expiries).finish();
         self.properties.encode(&mut self.raw);
         let properties = self.seal(Compression::None)?;
         self.put_footer(root, properties);

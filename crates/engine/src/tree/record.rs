@@ -607,7 +607,7 @@ mod tests {
 
     /// Changes of tables with entries that expire.
     fn changes_of_expiries() -> Vec<Change> {
-        let expiries = Expiries { entries: 3, first_ms: 1 << 40, last_ms: u64::MAX };
+        let expiries = Expiries::even(3, 1 << 40, u64::MAX);
         let table = Arc::new(Table { expiries, ..(*table(14)).clone() });
         let place = Placement { level: 0, slot: RunSlot::New(14), table: Arc::clone(&table) };
         let edit = Edit { place: vec![place], ..Edit::default() };

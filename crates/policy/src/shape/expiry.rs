@@ -1,6 +1,9 @@
 //! Which entries of a table expire, as metadata of the table. A policy sees no clock: it is shown a
 //! tree in which entries that are past count as tombstones ([`Shape::at`]), since that is what a
 //! compaction makes of them.
+//!
+//! A table tells of at most [`MOST_STEPS`] instants, and how many of its entries are past at each.
+//! So a few entries that live long do not hide that the others are gone.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,8 +11,11 @@ use std::sync::Arc;
 use crate::shape::overlapping::OverlappingTables;
 use crate::shape::{Level, Run, SeqNo, Shape, Table};
 
+/// The most steps of a table.
+pub const MOST_STEPS: usize = 16;
+
 /// The entries of a table that expire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expiries {
     /// How many there are.
     pub entries: u64,
@@ -17,28 +23,155 @@ pub struct Expiries {
     pub first_ms: u64,
     /// When the last one expires, in milliseconds since 1970; 0 if there is none.
     pub last_ms: u64,
+    /// Instants in ascending order, the last one of them `last_ms`.
+    steps: Box<[ExpiryStep]>,
+}
+
+/// Entries of which all are past at an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpiryStep {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// How many there are, without those of earlier steps.
+    pub entries: u64,
 }
 
 impl Expiries {
-    /// Adds an entry.
-    pub fn add(&mut self, at_ms: u64) {
-        self.first_ms = if self.entries == 0 { at_ms } else { self.first_ms.min(at_ms) };
-        self.last_ms = self.last_ms.max(at_ms);
-        self.entries += 1;
+    /// Expiries of these steps; `None` if they are too many or out of order, or begin before the
+    /// first entry expires, or if one has no entries.
+    pub fn of(first_ms: u64, steps: Vec<ExpiryStep>) -> Option<Expiries> {
+        let is_ascending = steps.windows(2).all(|pair| pair[0].at_ms < pair[1].at_ms);
+        let are_full = steps.iter().all(|step| step.entries > 0);
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+            return (first_ms == 0).then(Expiries::default);
+        };
+        let entries = steps.iter().try_fold(0u64, |sum, step| sum.checked_add(step.entries))?;
+        let is_sound = first_ms <= first.at_ms && is_ascending && are_full;
+        let last_ms = last.at_ms;
+        let steps = steps.into_boxed_slice();
+        (is_sound && steps.len() <= MOST_STEPS).then_some(Expiries {
+            entries,
+            first_ms,
+            last_ms,
+            steps,
+        })
     }
 
-    /// About how many are past at `now_ms`, as if they were spread evenly: none before the first,
-    /// all from the last on.
+    /// Expiries spread evenly from the first to the last.
+    pub fn even(entries: u64, first_ms: u64, last_ms: u64) -> Expiries {
+        let step = ExpiryStep { at_ms: last_ms, entries };
+        Expiries::of(first_ms, vec![step]).unwrap_or_default()
+    }
+
+    /// Instants in ascending order.
+    pub fn steps(&self) -> &[ExpiryStep] {
+        &self.steps
+    }
+
+    /// How many are past at `now_ms` for sure.
+    pub fn surely_past(&self, now_ms: u64) -> u64 {
+        self.steps.iter().take_while(|step| step.at_ms <= now_ms).map(|step| step.entries).sum()
+    }
+
+    /// About how many are past at `now_ms`, as if those of a step were spread evenly since the step
+    /// before: none before the first, all from the last on.
     pub fn past(&self, now_ms: u64) -> u64 {
-        if self.entries == 0 || now_ms < self.first_ms {
+        if now_ms < self.first_ms {
             return 0;
         }
-        if now_ms >= self.last_ms {
-            return self.entries;
+        let mut before_ms = self.first_ms;
+        let mut past = 0;
+        for step in &self.steps {
+            if step.at_ms <= now_ms {
+                past += step.entries;
+                before_ms = step.at_ms;
+                continue;
+            }
+            let gone = u128::from(now_ms - before_ms);
+            let share = u128::from(step.entries) * gone / u128::from(step.at_ms - before_ms);
+            return past + u64::try_from(share).unwrap_or(step.entries);
         }
-        let (gone, all) = (now_ms - self.first_ms, self.last_ms - self.first_ms);
-        let past = u128::from(self.entries) * u128::from(gone) / u128::from(all);
-        u64::try_from(past).unwrap_or(self.entries)
+        past
+    }
+
+    /// The earliest instant at which so many are past for sure.
+    fn when_past(&self, entries: u64) -> Option<u64> {
+        let mut past = 0;
+        let is_enough = |step: &&ExpiryStep| {
+            past += step.entries;
+            past >= entries
+        };
+        self.steps.iter().find(is_enough).map(|step| step.at_ms)
+    }
+}
+
+/// Counts entries that expire, one after the other, in little memory.
+///
+/// 1. An entry becomes a step of its own, behind the others.
+/// 2. When there are [`MOST_COUNTED`] steps, they are put in order, and a step is joined to the
+///    next if that makes its entries seem to last no longer than `patience` together. Patience
+///    grows until few steps are left.
+///
+/// An entry is never counted at a step before it expires. O(log [`MOST_COUNTED`]) an entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExpiryCounts {
+    entries: u64,
+    first_ms: u64,
+    steps: Vec<ExpiryStep>,
+    /// Milliseconds times entries.
+    patience: u64,
+}
+
+/// Steps that are counted until some are joined.
+const MOST_COUNTED: usize = 256;
+
+/// Steps that may be left then. More than a table has in the end, so that an early join decides
+/// less.
+const MOST_JOINED: usize = 64;
+
+impl ExpiryCounts {
+    /// Adds an entry.
+    pub fn add(&mut self, at_ms: u64) {
+        self.add_all(ExpiryStep { at_ms, entries: 1 });
+    }
+
+    /// Adds entries that expire by an instant.
+    pub fn add_all(&mut self, step: ExpiryStep) {
+        let ExpiryStep { at_ms, entries } = step;
+        self.first_ms = if self.entries == 0 { at_ms } else { self.first_ms.min(at_ms) };
+        self.entries += entries;
+        match self.steps.last_mut() {
+            Some(last) if last.at_ms == at_ms => last.entries += entries,
+            _ => self.steps.push(step),
+        }
+        if self.steps.len() >= MOST_COUNTED {
+            self.join(MOST_JOINED);
+        }
+    }
+
+    /// The expiries of all entries.
+    pub fn finish(mut self) -> Expiries {
+        self.join(MOST_STEPS);
+        Expiries::of(self.first_ms, self.steps).unwrap_or_default()
+    }
+
+    /// Joins steps until so many are left. The last one stays.
+    fn join(&mut self, most: usize) {
+        self.steps.sort_unstable_by_key(|step| step.at_ms);
+        loop {
+            let patience = self.patience;
+            self.steps.dedup_by(|next, step| {
+                let is_close = step.entries.saturating_mul(next.at_ms - step.at_ms) <= patience;
+                if is_close {
+                    *step = ExpiryStep { at_ms: next.at_ms, entries: step.entries + next.entries };
+                }
+                is_close
+            });
+            if self.steps.len() <= most {
+                return;
+            }
+            self.patience = self.patience.saturating_add(self.patience / 2 + 1);
+        }
     }
 }
 
@@ -47,16 +180,29 @@ impl Table {
     pub fn is_past(&self, now_ms: u64) -> bool {
         self.expiries.entries == self.entries && self.expiries.last_ms <= now_ms
     }
+
+    /// The next instant after `now_ms` at which a quarter or a half of the entries is dead, or the
+    /// last one that expires is past: then a policy may find something to do.
+    fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
+        let dead = |share: u64| {
+            let missing = self.entries.div_ceil(share).saturating_sub(self.tombstones);
+            self.expiries.when_past(missing)
+        };
+        let last_ms = Some(self.expiries.last_ms);
+        [dead(4), dead(2), last_ms].into_iter().flatten().filter(|at_ms| *at_ms > now_ms).min()
+    }
 }
 
 impl Shape {
-    /// The tree as a policy sees it at `now_ms`: entries that are past count as tombstones, but not
-    /// in tables that a snapshot may see: a compaction would keep them there. O(tables), and a copy
-    /// of the tree if any is past.
+    /// The tree as a policy sees it at `now_ms`: entries that are past for sure count as
+    /// tombstones, but not in tables that a snapshot may see: a compaction would keep them there.
+    /// With an estimate instead, a compaction could leave all that it was begun for. O(tables), and
+    /// a copy of the tree if any is past.
     pub fn at(&self, now_ms: u64, newest_snapshot: SeqNo) -> Cow<'_, Shape> {
         let past = |table: &Table| match table.min_seq > newest_snapshot {
             true => {
-                table.expiries.past(now_ms).min(table.entries - table.tombstones.min(table.entries))
+                let puts = table.entries - table.tombstones.min(table.entries);
+                table.expiries.surely_past(now_ms).min(puts)
             }
             false => 0,
         };
@@ -77,10 +223,10 @@ impl Shape {
         Cow::Owned(Shape { levels: self.levels.iter().map(level).collect(), ..self.clone() })
     }
 
-    /// The next instant after `now_ms` at which the last entry of some table expires. O(tables).
+    /// The next instant after `now_ms` at which a policy may find something to do, because entries
+    /// of some table expire. At most three of each table. O(tables).
     pub fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
-        let last = self.tables().map(|(_, table)| table.expiries.last_ms);
-        last.filter(|last| *last > now_ms).min()
+        self.tables().filter_map(|(_, table)| table.next_expiry_ms(now_ms)).min()
     }
 }
 
@@ -88,9 +234,15 @@ impl Shape {
 mod tests {
     use super::*;
 
+    fn counted(instants: impl Iterator<Item = u64>) -> Expiries {
+        let mut counts = ExpiryCounts::default();
+        instants.for_each(|at_ms| counts.add(at_ms));
+        counts.finish()
+    }
+
     #[test]
     fn past_entries_are_tombstones_unless_a_snapshot_sees_the_table() {
-        let expiries = Expiries { entries: 4, first_ms: 10, last_ms: 20 };
+        let expiries = counted([10, 10, 20, 20].into_iter());
         let table = Table { entries: 5, min_seq: 7, expiries, ..Table::default() };
         let run = Run { id: 1, last_flush: 0, tables: vec![Arc::new(table)] };
         let shape = Shape { levels: vec![Level::Runs(vec![run])], ..Shape::default() };
@@ -98,17 +250,67 @@ mod tests {
             let seen = shape.at(now_ms, newest_snapshot);
             seen.tables().map(|(_, table)| table.tombstones).sum::<u64>()
         };
+        assert_eq!(shape.tables().map(|(_, table)| table.expiries.past(9)).sum::<u64>(), 0);
         assert_eq!([tombstones(9, 0), tombstones(15, 0), tombstones(20, 6)], [0, 2, 4]);
         assert_eq!(tombstones(20, 7), 0, "a compaction would keep them");
+        let next = [0, 9, 10, 15, 20].map(|now_ms| shape.next_expiry_ms(now_ms));
+        assert_eq!(next, [Some(10), Some(10), Some(20), Some(20), None]);
     }
 
     #[test]
     fn the_number_of_past_entries_grows_evenly() {
-        let mut expiries = Expiries::default();
-        assert_eq!(expiries.past(u64::MAX), 0);
-        (0..11).for_each(|i| expiries.add(1000 + 10 * i));
-        assert_eq!((expiries.entries, expiries.first_ms, expiries.last_ms), (11, 1000, 1100));
+        let expiries = Expiries::even(11, 1000, 1100);
+        assert_eq!(Expiries::default().past(u64::MAX), 0);
         let past = [999, 1000, 1050, 1099, 1100, 5000].map(|now| expiries.past(now));
         assert_eq!(past, [0, 0, 5, 10, 11, 11]);
+    }
+
+    /// Whatever the order, an eighth of all entries is the most by which the steps are wrong, and
+    /// they never count an entry that is not past.
+    #[test]
+    fn few_steps_tell_how_many_are_past() {
+        const COUNT: u64 = 100_000;
+        let spread = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let shapes: [(&str, &dyn Fn(u64) -> u64); 5] = [
+            ("ascending", &|i| 1_000 + i),
+            ("descending", &|i| 1_000_000 - i),
+            ("in no order", &|i| 1_000 + spread(i) % 3_600_000),
+            ("a few live long", &|i| if i % 300 == 0 { 1 << 42 } else { spread(i) % 3_600_000 }),
+            ("two in three at once", &|i| if i % 3 == 0 { spread(i) % 1_000_000 } else { 500 }),
+        ];
+        for (name, at_ms) in shapes {
+            let expiries = counted((0..COUNT).map(at_ms));
+            assert!(expiries.steps().len() <= MOST_STEPS);
+            let mut all: Vec<u64> = (0..COUNT).map(at_ms).collect();
+            all.sort_unstable();
+            let ends = (expiries.entries, expiries.first_ms, expiries.last_ms);
+            assert_eq!(ends, (COUNT, all[0], all[COUNT as usize - 1]), "{name}");
+            for i in (0..COUNT as usize).step_by(777) {
+                let truth = all.partition_point(|at_ms| *at_ms <= all[i]) as u64;
+                let (surely, about) = (expiries.surely_past(all[i]), expiries.past(all[i]));
+                assert!(surely <= truth && truth - surely <= COUNT / 4, "{name} {i}: {surely}");
+                assert!(about.abs_diff(truth) <= COUNT / 8, "{name} {i}: {about} for {truth}");
+            }
+        }
+        let all_time = counted((0..COUNT).map(|i| 1 << (spread(i) % 64)));
+        assert_eq!((all_time.entries, all_time.last_ms), (COUNT, 1 << 63));
+        let few = counted((0..300_000).map(|i| if i % 300 == 0 { 1 << 42 } else { 5_000 + i }));
+        assert_eq!(few.surely_past(310_000), 299_000, "those that live long hide nothing");
+    }
+
+    #[test]
+    fn steps_that_cannot_be_are_refused() {
+        let step = |at_ms, entries| ExpiryStep { at_ms, entries };
+        assert!(Expiries::of(5, vec![step(5, 1), step(6, 2)]).is_some());
+        assert!(Expiries::of(0, Vec::new()).is_some());
+        let bad = [
+            Expiries::of(1, Vec::new()),
+            Expiries::of(6, vec![step(5, 1)]),
+            Expiries::of(5, vec![step(6, 1), step(6, 1)]),
+            Expiries::of(5, vec![step(6, 0)]),
+            Expiries::of(5, vec![step(6, u64::MAX), step(7, 1)]),
+            Expiries::of(0, (1..18).map(|at_ms| step(at_ms, 1)).collect()),
+        ];
+        assert!(bad.iter().all(Option::is_none), "{bad:?}");
     }
 }

@@ -5,14 +5,14 @@
 //! unread. A compaction drops what is past, and tombstones, where no table
 //! outside of it and none below its output covers its keys; elsewhere a past entry becomes a
 //! tombstone, which counts as large as an entry here. What is left is taken to be spread evenly
-//! over the keys and over the time between its first and last instant.
+//! over the keys, and each output to have its share of every instant.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Simulator, mul_div};
 use crate::policy::expired_plan;
-use crate::shape::expiry::Expiries;
+use crate::shape::expiry::{Expiries, ExpiryCounts, ExpiryStep};
 use crate::shape::plan::{Busy, Compaction, Plan};
 use crate::shape::{Table, TableId};
 
@@ -22,7 +22,7 @@ pub(super) struct Left {
     pub(super) spreads: Vec<(u64, u64, u64)>,
     entries: u64,
     tombstones: u64,
-    expiries: Expiries,
+    expiries: ExpiryCounts,
 }
 
 impl Simulator<'_> {
@@ -36,7 +36,7 @@ impl Simulator<'_> {
     pub(super) fn new_expiries(&self, entries: u64) -> Expiries {
         self.ttl_flushes.map_or(Expiries::default(), |ttl| {
             let at = self.flush_count + ttl;
-            Expiries { entries, first_ms: at, last_ms: at }
+            Expiries::even(entries, at, at)
         })
     }
 
@@ -68,10 +68,10 @@ impl Simulator<'_> {
     /// What is left of the inputs of a compaction.
     pub(super) fn left_of(&self, compaction: &Compaction, inputs: &[Arc<Table>]) -> Left {
         let is_lowest = self.ttl_flushes.is_some() && self.is_lowest(compaction, inputs);
-        let mut left =
-            Left { spreads: Vec::new(), entries: 0, tombstones: 0, expiries: Expiries::default() };
+        let expiries = ExpiryCounts::default();
+        let mut left = Left { spreads: Vec::new(), entries: 0, tombstones: 0, expiries };
         for table in inputs {
-            let past = self.ttl_flushes.map_or(0, |_| table.expiries.past(self.flush_count));
+            let past = table.expiries.surely_past(self.flush_count);
             let tombstones = table.tombstones + past;
             let gone = if is_lowest { tombstones } else { 0 };
             let pieces = self.pieces_of(table, table.entries.saturating_sub(gone));
@@ -79,7 +79,7 @@ impl Simulator<'_> {
             left.spreads.extend(pieces);
             left.entries += entries;
             left.tombstones += (tombstones - gone).min(entries);
-            left.add_expiries(table.expiries, past, self.flush_count);
+            left.add_expiries(&table.expiries, self.flush_count);
         }
         left
     }
@@ -100,25 +100,25 @@ impl Simulator<'_> {
 }
 
 impl Left {
-    fn add_expiries(&mut self, of_table: Expiries, past: u64, now: u64) {
-        let entries = of_table.entries - past;
-        if entries == 0 {
-            return;
-        }
-        let first_ms = if past > 0 { of_table.first_ms.max(now) } else { of_table.first_ms };
-        let all = &mut self.expiries;
-        all.first_ms = if all.entries == 0 { first_ms } else { all.first_ms.min(first_ms) };
-        all.last_ms = all.last_ms.max(of_table.last_ms);
-        all.entries += entries;
+    fn add_expiries(&mut self, of_table: &Expiries, now: u64) {
+        let lasting = of_table.steps().iter().filter(|step| step.at_ms > now);
+        lasting.for_each(|step| self.expiries.add_all(*step));
     }
 
     /// Gives an output its share of what expires and of the tombstones.
     pub(super) fn share_with(&self, table: &mut Table) {
         let share = |all: u64| mul_div(all, table.entries, self.entries).min(table.entries);
-        let (tombstones, entries) = (share(self.tombstones), share(self.expiries.entries));
-        table.tombstones = tombstones;
-        if entries > 0 {
-            table.expiries = Expiries { entries, ..self.expiries };
-        }
+        table.tombstones = share(self.tombstones);
+        let mut all = 0;
+        let steps = self.expiries.clone().finish();
+        let part = |step: &ExpiryStep| {
+            let before = share(all);
+            all += step.entries;
+            ExpiryStep { at_ms: step.at_ms, entries: share(all) - before }
+        };
+        let parts: Vec<_> =
+            steps.steps().iter().map(part).filter(|step| step.entries > 0).collect();
+        let first_ms = parts.first().map_or(0, |step| step.at_ms.min(steps.first_ms));
+        table.expiries = Expiries::of(first_ms, parts).unwrap_or_default();
     }
 }

@@ -49,8 +49,7 @@ pub struct Table {
     pub prefixes: Vec<Vec<u8>>,
     pub sketch: Vec<u8>,
     pub range_deletes: u64,
-    /// Entries that expire, the first instant and the last.
-    pub expiries: (u64, u64, u64),
+    pub expiries: Expiries,
     /// The smallest key of the file.
     pub file_min_key: Vec<u8>,
 }
@@ -246,13 +245,27 @@ fn take_table(body: &mut Bytes<'_>, tag: u64) -> Table {
         prefixes: body.list(|body| body.bytes().to_vec()),
         sketch: body.bytes().to_vec(),
         range_deletes: if tag >= 10 { body.varint() } else { 0 },
-        expiries: if tag >= 12 { take_expiries(body) } else { (0, 0, 0) },
+        expiries: if tag >= 12 { take_expiries(body) } else { Expiries::default() },
     }
 }
 
-/// How many entries expire, when the first one does and when the last.
-pub fn take_expiries(body: &mut Bytes<'_>) -> (u64, u64, u64) {
-    (body.varint(), body.u64(), body.u64())
+/// When the first entry expires, and how many expire by which instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expiries {
+    pub first_ms: u64,
+    pub steps: Vec<(u64, u64)>,
+}
+
+pub fn take_expiries(body: &mut Bytes<'_>) -> Expiries {
+    let first_ms = body.u64();
+    let mut at_ms = first_ms;
+    let distances = body.list(|body| (body.varint(), body.varint()));
+    let step = |(distance, entries)| {
+        at_ms += distance;
+        (at_ms, entries)
+    };
+    let steps = distances.into_iter().map(step).collect();
+    Expiries { first_ms, steps }
 }
 
 /// Whether there is one.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::bytes::{Bytes, PHI, at, common_prefix, head, low32, xxh3, xxh3_seeded};
-use super::manifest::{Table, take_expiries, take_range_delete};
+use super::manifest::{Expiries, Table, take_expiries, take_range_delete};
 
 /// One entry of a table.
 #[derive(Clone, Debug)]
@@ -287,13 +287,7 @@ fn check_properties(
                 assert_eq!(found.len() as u64, table.range_deletes);
                 assert!(ranges.eq(found));
             }
-            129 => {
-                let of_entry = |entry: &Entry| at(&entry.value, entry.value.len() as u64 - 8).u64();
-                let all = entries.iter().filter(|entry| matches!(entry.kind, 6 | 7)).map(of_entry);
-                let (first, last) = (all.clone().min().expect("one"), all.clone().max());
-                let expected = (all.count() as u64, first, last.expect("one"));
-                assert_eq!((take_expiries(&mut of), table.expiries), (expected, expected));
-            }
+            129 => check_expiries(&take_expiries(&mut of), table, entries),
             12 => assert!(value.is_empty() && entries.iter().all(|entry| entry.seq == 0)),
             128 => assert!(value == table.sketch && value == sketch(entries)),
             _ => panic!("property {tag}"),
@@ -301,10 +295,28 @@ fn check_properties(
     }
     assert_eq!(tags.contains(&4), !table.prefixes.is_empty());
     assert_eq!(tags.contains(&9), table.range_deletes > 0);
-    assert_eq!(tags.contains(&129), table.expiries.0 > 0);
+    assert_eq!(tags.contains(&129), !table.expiries.steps.is_empty());
     assert_eq!(tags.contains(&12), entries[0].seq == 0);
     assert!([1, 2, 3, 5, 128].iter().all(|tag| tags.contains(tag)));
     tags.contains(&12)
+}
+
+/// Steps tell how many entries are past, and of none before it is.
+fn check_expiries(expiries: &Expiries, table: &Table, entries: &[Entry]) {
+    let of_entry = |entry: &Entry| at(&entry.value, entry.value.len() as u64 - 8).u64();
+    let all = entries.iter().filter(|entry| matches!(entry.kind, 6 | 7)).map(of_entry);
+    let all: Vec<u64> = all.collect();
+    assert_eq!(expiries, &table.expiries);
+    assert!((1..=16).contains(&expiries.steps.len()));
+    assert_eq!(Some(&expiries.first_ms), all.iter().min());
+    assert_eq!(expiries.steps.last().map(|(at_ms, _)| at_ms), all.iter().max());
+    let mut sum = 0;
+    for (at_ms, count) in &expiries.steps {
+        sum += count;
+        let past = all.iter().filter(|at| *at <= at_ms).count() as u64;
+        assert!(*count > 0 && past >= sum);
+    }
+    assert_eq!(sum, all.len() as u64);
 }
 
 /// HyperLogLog registers of the user keys.
