@@ -1,5 +1,5 @@
-//! What workers do in a store to which nobody writes: they flush memtables full of deletes, and
-//! compact what deletes and overwrites left behind.
+//! What workers do in a store to which nobody writes: they flush memtables full of deletes and of
+//! what has expired, and compact what these and overwrites left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,6 +15,7 @@ use crate::base::key::SeqNo;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::liveness::Past;
 use crate::jobs::runner::{Job, Runner};
+use crate::memtable::Memtable;
 use crate::schedule::{Claims, Litter};
 
 /// How long a worker has seen no write.
@@ -43,7 +44,16 @@ impl Runner {
         if !claims.running.is_empty() || !self.preparer.may_start(claims) {
             return None;
         }
-        let is_littered = |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.is_littered();
+        let awaits_count =
+            |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.awaits_count();
+        if let Some(keyspace) = self.catalog.unflushed.find_from(0, awaits_count) {
+            let active = Arc::clone(&keyspace.view.load().active);
+            MutexGuard::unlocked(claims, || Memtable::count_expiries(&active));
+            return None;
+        }
+        let now_ms = self.env.watch.now_ms();
+        let is_littered =
+            |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.is_littered(now_ms);
         if let Some(keyspace) = self.catalog.unflushed.find_from(0, is_littered) {
             let active = Arc::clone(&keyspace.view.load().active);
             MutexGuard::unlocked(claims, || self.committer.rotate_if_active(&keyspace, &active));
@@ -66,14 +76,15 @@ impl Runner {
             if let Some(plan) = self.unread_drops(keyspace, &version, &Busy::default(), past) {
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
-            let sum = |of: fn(&Table) -> u64| version.shape.tables().map(|(_, t)| of(t)).sum();
+            // Entries that expire while the store is idle make another litter of the same tables.
+            let shape = version.shape.at(past.now_ms, past.newest_snapshot);
+            let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
             let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
             let litter = Litter { entries, tombstones, oldest_seq };
             if claims.tidied.get(&id) == Some(&litter) {
                 continue;
             }
             let options = keyspace.options.load();
-            let shape = version.shape.at(past.now_ms, past.newest_snapshot);
             let (busy, least) = (Busy::default(), LEAST_TOMBSTONES);
             let plan = options
                 .compaction_policy()

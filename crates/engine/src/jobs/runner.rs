@@ -311,7 +311,7 @@ impl Runner {
             .or_else(|| expired_plan(&version.shape, busy, now_ms, newest_snapshot))
     }
 
-    /// Looks again at trees in which the last entry of a table has expired since.
+    /// Looks again at trees of which much has expired since.
     fn stir_expired(&self, claims: &mut Claims) {
         if claims.expiries.is_empty() {
             return;

@@ -19,9 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 use runstone_policy::policy::idle::LEAST_TOMBSTONES;
+use runstone_policy::shape::expiry::{Expiries, ExpiryCounts};
 use runstone_policy::shape::range_delete::RangeDelete;
 
+use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, SeqNo, pack, seek_trailer, seq_of};
 use crate::base::sync;
 use crate::format::filter::hash;
@@ -47,8 +50,17 @@ pub struct Memtable {
     /// The range deletes among its entries; nothing if there are none. Boxed, because most
     /// memtables have none.
     range_deletes: OnceLock<Box<OwnRangeDeletes>>,
+    /// The entries that expire, see [`Memtable::count_expiries`].
+    expiries: Mutex<CountedExpiries>,
     /// It changes with every write, so it must not share a cache line with the tree's root.
     announced: CachePadded<Announced>,
+}
+
+/// The entries that expire, as they were when the memtable held nothing newer than `seq`.
+#[derive(Debug, Default)]
+struct CountedExpiries {
+    seq: SeqNo,
+    expiries: Expiries,
 }
 
 /// The entries that the memtable will hold once its writers are done. Changes only under the commit
@@ -73,6 +85,7 @@ impl Memtable {
             tree: Tree::new(Arena::new(Arc::clone(pool), limit_bytes)),
             filter: None,
             range_deletes: OnceLock::new(),
+            expiries: Mutex::default(),
             announced: CachePadded::new(Announced {
                 min_seq: AtomicU64::new(u64::MAX),
                 max_seq: AtomicU64::new(0),
@@ -199,10 +212,49 @@ impl Memtable {
         self.announced.first_segment.load(Relaxed) == u64::MAX
     }
 
-    /// Whether so many of its entries are deletes that scans gain by a flush.
-    pub fn is_littered(&self) -> bool {
-        let deletes = self.announced.deletes.load(Relaxed);
-        deletes >= LEAST_TOMBSTONES && deletes * 4 >= self.announced.entries.load(Relaxed)
+    /// How many entries it holds, see [`Memtable::announce`].
+    pub fn entries(&self) -> u64 {
+        self.announced.entries.load(Relaxed)
+    }
+
+    /// How many of them are deletes.
+    pub fn deletes(&self) -> u64 {
+        self.announced.deletes.load(Relaxed)
+    }
+
+    /// How many of its entries are past for sure; `None` if those that expire are not counted.
+    pub fn past(&self, now_ms: u64) -> Option<u64> {
+        let counted = self.expiries.lock();
+        (counted.seq >= self.max_seq()).then(|| counted.expiries.surely_past(now_ms))
+    }
+
+    /// Whether so many of its entries are deletes, or have expired, that scans gain by a flush.
+    /// Only expired entries that were counted are known.
+    pub fn is_littered(&self, now_ms: u64) -> bool {
+        let past = self.expiries.lock().expiries.surely_past(now_ms);
+        let hidden = self.deletes() + past;
+        hidden >= LEAST_TOMBSTONES && hidden * 4 >= self.entries()
+    }
+
+    /// Whether it holds entries that were not counted, and enough of them to matter.
+    pub fn awaits_count(&self) -> bool {
+        self.entries() >= LEAST_TOMBSTONES && self.expiries.lock().seq < self.max_seq()
+    }
+
+    /// Counts the entries that expire, in a walk over all of it. For a store to which nobody
+    /// writes: a count at each write would cost more than the walk.
+    pub fn count_expiries(memtable: &Arc<Memtable>) {
+        let seq = memtable.max_seq();
+        let mut counts = ExpiryCounts::default();
+        let mut iter = MemtableIter::new(Arc::clone(memtable));
+        iter.seek_to_first();
+        while let Some(record) = iter.record() {
+            if let Some(at_ms) = expiry_of(record.trailer(), record.value()) {
+                counts.add(at_ms);
+            }
+            iter.next();
+        }
+        *memtable.expiries.lock() = CountedExpiries { seq, expiries: counts.finish() };
     }
 
     /// Whether it is time to replace the memtable.

@@ -68,7 +68,8 @@ pub(crate) struct Claims {
     /// Keyspaces in which an idle store may have something to compact: their tree changed since
     /// there was nothing.
     pub(crate) untidy: BTreeSet<KeyspaceId>,
-    /// When the last entry of some table of a settled keyspace expires, in milliseconds since 1970.
+    /// When so much of a table of a settled keyspace expires that its policy looks again, in
+    /// milliseconds since 1970.
     pub(crate) expiries: BTreeSet<(u64, KeyspaceId)>,
     /// What each keyspace held when the idle store last compacted some of it. If it still holds as
     /// much, snapshots keep it there.

@@ -1,10 +1,11 @@
 //! What an idle store compacts: the tombstones that scans pass, and the space of deleted data.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runstone::storage::MemoryStorage;
-use runstone::{Background, KeyspaceOptions, Options, ReadOptions, Store};
+use runstone::{Background, Clock, KeyspaceOptions, Options, ReadOptions, Store};
 
 const KEYS: u32 = 20_000;
 
@@ -114,4 +115,72 @@ fn an_idle_store_waits_for_snapshots() {
     assert_eq!(compactions(), before, "what a snapshot keeps is compacted again and again");
     drop(snapshot);
     wait_for(&store, |store| litter(store) == (0, 0));
+}
+
+/// A clock that tests set, in seconds.
+#[derive(Debug, Default)]
+struct TestClock(AtomicU64);
+
+impl Clock for TestClock {
+    fn unix_millis(&self) -> u64 {
+        self.0.load(Relaxed) * 1000
+    }
+}
+
+/// Entries of tables, and hidden entries that a walk to the first key passes.
+fn held_and_passed(store: &Store) -> (u64, u64) {
+    let held = store.default_keyspace().shape().tables().map(|(_, table)| table.entries).sum();
+    let hidden = || store.metrics().counters.hidden_passed;
+    let before = hidden();
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek_to_first().expect("seeks");
+    assert!(cursor.valid());
+    drop(cursor);
+    (held, hidden() - before)
+}
+
+/// Most entries expire, some live long, and nobody writes. Tables kept what had expired until the
+/// last of their entries did, and a memtable kept it for ever.
+#[test]
+fn an_idle_store_ends_what_has_expired() {
+    const LIVING: u64 = 100;
+    for (is_flushed, lasts) in [(false, 0), (true, 0), (true, 1 << 30)] {
+        let clock = Arc::new(TestClock::default());
+        let keyspace = KeyspaceOptions { write_buffer_bytes: 16 << 20, ..Default::default() };
+        let options = Options {
+            background: Background::Threads(2),
+            idle_after: Some(Duration::from_millis(1)),
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+        let put = |key: u32, seconds: u64| {
+            let key = key.to_be_bytes();
+            match seconds {
+                0 => store.put(key, [7; 20]),
+                _ => store.default_keyspace().put_with_ttl(
+                    key,
+                    [7; 20],
+                    Duration::from_secs(seconds),
+                ),
+            }
+            .expect("puts");
+        };
+        (0..KEYS).for_each(|key| put(key, 1 + u64::from(key % 3600)));
+        (0..LIVING as u32).for_each(|key| put(KEYS / LIVING as u32 * key + 50, lasts));
+        if is_flushed {
+            store.flush().expect("flushes");
+        }
+        store.wait_idle().expect("is idle");
+        clock.0.store(4000, Relaxed);
+        let start = Instant::now();
+        while held_and_passed(&store).0 != LIVING {
+            let found = held_and_passed(&store);
+            assert!(start.elapsed() < Duration::from_secs(60), "{is_flushed} {lasts}: {found:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(held_and_passed(&store), (LIVING, 0));
+        assert_eq!(store.default_keyspace().iter().expect("scans").count() as u64, LIVING);
+    }
 }
