@@ -459,6 +459,24 @@ impl Tree {
         root.tally_between(Some(target(from)), to.map(target))
     }
 
+    /// The key at about this place among all, in parts of `whole`. O(log n), and as good as nodes
+    /// are evenly full.
+    pub fn key_at(&self, place: u128, whole: u128) -> Option<Vec<u8>> {
+        // SAFETY: the root is null or never freed (obligation 1).
+        let mut node = unsafe { self.root.load(Acquire).as_ref() }?;
+        let mut place = place.min(whole.saturating_sub(1));
+        loop {
+            let slots = node.count() as u128 + u128::from(!node.is_leaf());
+            let (at, rest) = (place * slots / whole, place * slots % whole);
+            if node.is_leaf() {
+                // SAFETY: obligation 2.
+                let record = unsafe { node.keys.get(at as usize)?.load(Acquire).as_ref() };
+                return record.map(|record| record.key().to_vec());
+            }
+            (node, place) = (node.child(at as usize), rest);
+        }
+    }
+
     /// Lowers the numbers of all entries, so that their order stays. Readers may look meanwhile if
     /// to all of them the old numbers and the new ones are in the future, and so invisible. Nobody
     /// inserts any more.

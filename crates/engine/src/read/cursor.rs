@@ -1137,7 +1137,7 @@ fn gone<T>(key: &[u8]) -> Result<T> {
 }
 
 /// One stream per memtable and per run, newest first; one per chain of an overlapping level.
-fn sources(view: &View, access: Access) -> Vec<Source> {
+pub(crate) fn sources(view: &View, access: Access) -> Vec<Source> {
     let memtables = view.memtables();
     let mut sources: Vec<Source> =
         memtables.filter(|memtable| !memtable.is_empty()).map(Source::memtable).collect();

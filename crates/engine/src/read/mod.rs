@@ -5,6 +5,7 @@
 //! - [`ends`]: a standard iterator, by a cursor for each end.
 //! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value under operands.
 //! - [`merge`]: the k-way merge; [`source`]: one sorted stream per memtable and run.
+//! - [`sample`]: how many of some entries readers see.
 
 mod covers;
 pub mod cursor;
@@ -12,4 +13,5 @@ pub(crate) mod ends;
 pub(crate) mod fold;
 pub(crate) mod get;
 pub mod merge;
+pub(crate) mod sample;
 pub mod source;

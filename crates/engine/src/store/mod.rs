@@ -23,6 +23,7 @@ mod ingest;
 mod keyspace;
 mod keyspaces;
 pub mod kv;
+mod live_count;
 mod lost_log;
 mod metrics;
 mod open;

@@ -112,14 +112,6 @@ impl Keyspace {
         Ok(sum)
     }
 
-    /// About how many entries a range holds, see [`Keyspace::estimate`].
-    ///
-    /// # Errors
-    /// If the range ends before it starts.
-    pub fn approximate_count<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
-        Ok(self.estimate(range)?.entries)
-    }
-
     /// About how many bytes a range takes, see [`Keyspace::estimate`].
     ///
     /// # Errors
@@ -134,7 +126,7 @@ impl Keyspace {
 const COUNTED: usize = 256;
 
 /// About how much of a range a memtable holds.
-fn tally_of(memtable: &Arc<Memtable>, from: &[u8], to: Option<&[u8]>) -> Tally {
+pub(super) fn tally_of(memtable: &Arc<Memtable>, from: &[u8], to: Option<&[u8]>) -> Tally {
     let mut iter = MemtableIter::new(Arc::clone(memtable));
     iter.seek(from, u64::MAX);
     let mut tally = Tally::default();
@@ -158,13 +150,23 @@ fn records_bytes(usage: &ValueUsage) -> u64 {
 }
 
 /// Shares of a table are given in parts of this.
-const WHOLE: u128 = 1 << 32;
+pub(super) const WHOLE: u128 = 1 << 32;
 
 /// The share of a table's blocks that lie in a range.
 fn share_of(table: &TableHandle, from: &[u8], to: Option<&[u8]>) -> Result<u128> {
+    let (start, end) = places_of(table, from, to)?;
+    Ok(end.saturating_sub(start))
+}
+
+/// Where a range begins and ends among a table's blocks, in parts of [`WHOLE`].
+pub(super) fn places_of(
+    table: &TableHandle,
+    from: &[u8],
+    to: Option<&[u8]>,
+) -> Result<(u128, u128)> {
     let meta = table.meta();
     if to.is_some_and(|to| to <= &*meta.min_key || to <= from) || *from > *meta.max_key {
-        return Ok(0);
+        return Ok((0, 0));
     }
     let place = |key: &[u8]| -> Result<u128> {
         let (offset, end) = table.reader()?.place_of(key)?;
@@ -175,5 +177,5 @@ fn share_of(table: &TableHandle, from: &[u8], to: Option<&[u8]>) -> Result<u128>
         Some(to) if *to <= *meta.max_key => place(to)?,
         _ => WHOLE,
     };
-    Ok(end.saturating_sub(start))
+    Ok((start, end))
 }

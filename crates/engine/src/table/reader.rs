@@ -242,6 +242,23 @@ impl TableReader {
         Ok((partition.block_range(block).map_or(end, |(offset, _)| offset), end))
     }
 
+    /// A key at about this place among the data blocks, in 2^32nds of them all. Reads at most a
+    /// partition.
+    pub fn key_at(&self, place: u128) -> Result<Option<Vec<u8>>> {
+        let end = self.slots.last().map_or(self.file_len, |slot| slot.offset);
+        let offset = (u128::from(end) * place >> 32) as u64;
+        // A partition follows its blocks.
+        let part = self.slots.partition_point(|slot| slot.offset <= offset);
+        if part >= self.slots.len() {
+            return Ok(None);
+        }
+        let partition = self.partition(part)?;
+        let begins_before =
+            |block: &usize| partition.block_range(*block).is_some_and(|(start, _)| start <= offset);
+        let block = (0..partition.block_count()).rev().find(begins_before);
+        Ok(block.map(|block| partition.separators.key(block)))
+    }
+
     /// Loads (or finds) a partition.
     #[inline]
     pub fn partition(&self, i: usize) -> Result<PartitionRef<'_>> {

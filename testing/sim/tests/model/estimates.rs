@@ -1,10 +1,12 @@
 //! Estimates of ranges are near what a scan counts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, Keyspace, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement,
+    Background, Clock, Keyspace, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement,
 };
 
 const KEYS: u64 = 20_000;
@@ -108,4 +110,117 @@ fn memtables_are_not_walked() {
         let few = keyspace.approximate_count(key(70)..key(90)).expect("estimates");
         assert_eq!(few, 20, "small ranges are counted");
     }
+}
+
+/// A clock that tests set, in seconds.
+#[derive(Debug, Default)]
+struct TestClock(AtomicU64);
+
+impl Clock for TestClock {
+    fn unix_millis(&self) -> u64 {
+        self.0.load(Relaxed) * 1000
+    }
+}
+
+/// Where entries are when they are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Memtable,
+    /// Puts in tables, what hides them in the memtable.
+    Both,
+    /// Puts in some tables, what hides them in others.
+    Tables,
+    /// All in one run.
+    Compacted,
+}
+
+/// Fills a store, hides some of it, and compares the counts of ranges with what a scan counts.
+fn check_counts(what: &str, fill: impl Fn(&Keyspace), hide: impl Fn(&Keyspace, &TestClock)) {
+    for place in [Place::Memtable, Place::Both, Place::Tables, Place::Compacted] {
+        let clock = Arc::new(TestClock::default());
+        let mut keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 20, ..Default::default() };
+        keyspace.shape.table_bytes = 256 << 10;
+        let options = Options {
+            background: Background::Manual,
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            keyspace: Some(keyspace),
+            ..Options::default()
+        };
+        let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+        let keyspace = store.default_keyspace();
+        fill(keyspace);
+        if place != Place::Memtable {
+            store.flush().expect("flushes");
+        }
+        hide(keyspace, &clock);
+        match place {
+            Place::Tables => store.flush().expect("flushes"),
+            Place::Compacted => store.compact().expect("compacts"),
+            Place::Memtable | Place::Both => {}
+        }
+        for (from, to) in [(0, KEYS), (0, 10_000), (5_000, 15_000), (16_000, 20_000)] {
+            let range = || key(from)..key(to);
+            let truth = keyspace.range(range()).expect("scans").count() as u64;
+            let count = keyspace.approximate_count(range()).expect("estimates");
+            let is_near = truth <= 2 * count && count <= 2 * truth;
+            assert!(is_near, "{what}, {place:?}, {from}..{to}: {count} for {truth}");
+        }
+        let truth = keyspace.iter().expect("scans").count() as u64;
+        let count = keyspace.approximate_count::<&str>(..).expect("estimates");
+        assert!(truth <= 2 * count && count <= 2 * truth, "{what}, {place:?}: {count} for {truth}");
+    }
+}
+
+fn put_all(keyspace: &Keyspace) {
+    (0..KEYS).for_each(|number| {
+        let number = number * 7919 % KEYS;
+        keyspace.put(key(number), [7; 50]).expect("puts");
+    });
+}
+
+/// Deletes and what they hide counted as entries: of 50,000 keys it said 250,000.
+#[test]
+fn deletes_are_not_counted() {
+    let delete = |keyspace: &Keyspace, is_gone: &dyn Fn(u64) -> bool| {
+        let gone = (0..KEYS).filter(|number| is_gone(*number));
+        gone.for_each(|number| keyspace.delete(key(number)).expect("deletes"));
+    };
+    check_counts("scattered", put_all, |keyspace, _| delete(keyspace, &|n| n % 5 > 0));
+    check_counts("most", put_all, |keyspace, _| delete(keyspace, &|n| n % 50 > 0));
+    check_counts("together", put_all, |keyspace, _| delete(keyspace, &|n| n % 5_000 < 4_000));
+    let few = |keyspace: &Keyspace| {
+        (0..KEYS).step_by(4).for_each(|number| keyspace.put(key(number), [7; 50]).expect("puts"));
+    };
+    check_counts("what was not there", few, |keyspace, _| delete(keyspace, &|n| n % 4 > 0));
+}
+
+#[test]
+fn what_range_deletes_hide_is_not_counted() {
+    check_counts("many ranges", put_all, |keyspace, _| {
+        for from in (0..KEYS).step_by(100) {
+            keyspace.delete_range(key(from)..key(from + 80)).expect("deletes");
+        }
+    });
+    check_counts("wide ranges", put_all, |keyspace, _| {
+        for from in (0..KEYS).step_by(5_000) {
+            keyspace.delete_range(key(from)..key(from + 4_000)).expect("deletes");
+        }
+    });
+}
+
+#[test]
+fn what_has_expired_is_not_counted() {
+    let put = |keyspace: &Keyspace, ttl: &dyn Fn(u64) -> u64| {
+        for number in (0..KEYS).map(|number| number * 7919 % KEYS) {
+            let ttl = Duration::from_secs(ttl(number));
+            keyspace.put_with_ttl(key(number), [7; 50], ttl).expect("puts");
+        }
+    };
+    let late = |_: &Keyspace, clock: &TestClock| clock.0.store(4_000, Relaxed);
+    let long = 1 << 30;
+    let scattered = |n: u64| if n.is_multiple_of(20) { long } else { 1 + n % 3_600 };
+    check_counts("scattered", |keyspace| put(keyspace, &scattered), late);
+    let together = |n: u64| if n % 5_000 < 4_000 { 1 + n % 3_600 } else { long };
+    check_counts("together", |keyspace| put(keyspace, &together), late);
+    check_counts("evenly", |keyspace| put(keyspace, &|n| 1 + n * 7919 % 5_000), late);
 }

@@ -1,0 +1,86 @@
+//! Looks at stretches of a keyspace to tell how many of its entries readers see. A walk of a cursor
+//! would not do: it jumps over what is hidden and does not count it.
+
+use std::ops::AddAssign;
+
+use crate::base::error::Result;
+use crate::base::expiry::expiry_of;
+use crate::base::key::{MAX_SEQ, is_delete, seq_of};
+use crate::catalog::keyspace::View;
+use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::read::covers::Covers;
+use crate::read::cursor::sources;
+use crate::read::merge::MergeIter;
+use crate::table::iterator::Access;
+
+/// What the entries of a stretch are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    /// All of them.
+    pub(crate) entries: u64,
+    /// Deletes and range deletes.
+    pub(crate) tombstones: u64,
+    /// Those that have expired and that nothing newer hides.
+    pub(crate) past: u64,
+    /// Those that a newer version, a delete or a range delete hides.
+    pub(crate) hidden: u64,
+}
+
+impl Stretch {
+    /// Entries that readers see.
+    pub(crate) fn live(&self) -> u64 {
+        self.entries - self.tombstones - self.past - self.hidden
+    }
+}
+
+impl AddAssign for Stretch {
+    fn add_assign(&mut self, other: Stretch) {
+        self.entries += other.entries;
+        self.tombstones += other.tombstones;
+        self.past += other.past;
+        self.hidden += other.hidden;
+    }
+}
+
+/// Counts entries of a view, as a reader of now sees them.
+pub(crate) struct Sampler {
+    merge: MergeIter,
+    covers: Covers,
+    now_ms: u64,
+}
+
+impl Sampler {
+    pub(crate) fn new(view: &View, now_ms: u64) -> Sampler {
+        let merge = MergeIter::new(sources(view, Access::Cached { fill: true }));
+        Sampler { merge, covers: Covers::of(view, MAX_SEQ), now_ms }
+    }
+
+    /// Counts from one key on and before another, at most so many entries, and the other versions
+    /// of the last one's key up to as many again.
+    pub(crate) fn count(&mut self, from: &[u8], to: Option<&[u8]>, most: u64) -> Result<Stretch> {
+        let mut found = Stretch::default();
+        let mut last: Option<Vec<u8>> = None;
+        self.merge.seek(from, BEFORE_ALL_VERSIONS)?;
+        while let Some((key, trailer)) = self.merge.current() {
+            let is_older = last.as_deref() == Some(key);
+            let is_enough = found.entries >= most && (!is_older || found.entries >= 2 * most);
+            if is_enough || to.is_some_and(|to| key >= to) {
+                break;
+            }
+            found.entries += 1;
+            let value = self.merge.value();
+            if is_delete(trailer) {
+                found.tombstones += 1;
+            } else if is_older || self.covers.hide(key, seq_of(trailer)) {
+                found.hidden += 1;
+            } else if expiry_of(trailer, value).is_some_and(|at_ms| at_ms <= self.now_ms) {
+                found.past += 1;
+            }
+            if !is_older {
+                last = Some(key.to_vec());
+            }
+            self.merge.step()?;
+        }
+        Ok(found)
+    }
+}

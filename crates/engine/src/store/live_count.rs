@@ -1,0 +1,275 @@
+//! About how many entries of a range readers see.
+//!
+//! 1. Metadata tell how many entries there are, and about how many of them are deletes or have
+//!    expired. If there can be none of these, that is the answer.
+//! 2. Few entries are counted one by one.
+//! 3. Otherwise up to [`STRETCHES`] stretches, evenly apart among all entries, are looked at. They
+//!    tell two things: which share of all entries readers see, and how many entries are hidden for
+//!    each delete. Either gives an answer. The first errs where what is seen lies together, the
+//!    second where deletes differ in what they hide. That one is taken which fits the single
+//!    stretches better.
+//!
+//! Seeks at most as often as there are stretches. Of a table it reads at most two index partitions
+//! for the range, and in each run at most three for a stretch.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use crate::base::error::Result;
+use crate::catalog::keyspace::View;
+use crate::memtable::{Memtable, MemtableIter};
+use crate::read::sample::{Sampler, Stretch};
+use crate::store::keyspace::{Keyspace, range_of};
+use crate::store::queries::{WHOLE, places_of, tally_of};
+
+/// The most stretches that are looked at.
+const STRETCHES: u64 = 64;
+
+/// Entries of a stretch.
+const STRETCH_ENTRIES: u64 = 128;
+
+/// So many entries are counted one by one.
+const COUNTED: u64 = STRETCHES * STRETCH_ENTRIES;
+
+impl Keyspace {
+    /// About how many entries of a range readers see: without what was deleted, replaced or has
+    /// expired. A few thousand are counted. Of more, the error is at most the blocks at the ends of
+    /// the range if nothing was deleted and nothing has expired; what newer versions replace counts
+    /// then, too. Otherwise it looks at a few thousand entries in up to 64 places, and as a rule
+    /// comes within a factor of two. O(tables), and 64 seeks.
+    ///
+    /// # Errors
+    /// If the range ends before it starts.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let keyspace = store.default_keyspace();
+    /// (0..100u8).try_for_each(|key| keyspace.put([key], "value"))?;
+    /// (0..90u8).try_for_each(|key| keyspace.delete([key]))?;
+    /// assert_eq!(keyspace.approximate_count::<&[u8]>(..)?, 10);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn approximate_count<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        self.inner.check_readable()?;
+        let Some((from, to)) = range_of(&range)? else { return Ok(0) };
+        let to = (!to.is_empty()).then_some(to);
+        let (view, to) = (self.inner.view.load_full(), to.as_deref());
+        let now_ms = self.store.env.watch.now_ms();
+        let parts = parts_of(&view, &from, to, now_ms)?;
+        let known = Known::of(&view, &parts);
+        if !known.may_hide {
+            return Ok(known.entries);
+        }
+        let mut sampler = Sampler::new(&view, now_ms);
+        if known.entries <= COUNTED {
+            let found = sampler.count(&from, to, 2 * COUNTED)?;
+            if found.entries < 2 * COUNTED {
+                return Ok(found.live());
+            }
+        }
+        let mut starts = starts_of(&parts, known.entries)?;
+        starts.retain(|key| *from < **key && to.is_none_or(|to| **key < *to));
+        starts.push(from);
+        starts.sort_unstable();
+        starts.dedup();
+        let mut stretches = Vec::with_capacity(starts.len());
+        // What readers see if each stretch is like the keys behind it, up to the next one.
+        let mut by_share = 0;
+        for (at, start) in starts.iter().enumerate() {
+            let end = starts.get(at + 1).map(Vec::as_slice).or(to);
+            let found = sampler.count(start, end, STRETCH_ENTRIES)?;
+            stretches.push(found);
+            let counts = parts.iter().map(|part| (part.between)(start, end));
+            let all = match found.entries < STRETCH_ENTRIES {
+                true => found.entries,
+                false => counts.sum::<Result<u64>>()?,
+            };
+            by_share += ratio(all, found.live(), found.entries);
+        }
+        Ok(known.live(&stretches, by_share))
+    }
+}
+
+/// What a table or memtable holds of a range, by its metadata.
+struct Part<'a> {
+    /// Where the range begins and ends among all that it holds, in parts of [`WHOLE`].
+    places: (u128, u128),
+    entries: u64,
+    tombstones: u64,
+    /// Entries that have expired; `None` if nobody knows.
+    past: Option<u64>,
+    may_hide: bool,
+    /// Finds a key at a place.
+    key_at: Box<dyn Fn(u128) -> Result<Option<Vec<u8>>> + 'a>,
+    /// Estimates the entries from one key on and before another.
+    between: Between<'a>,
+}
+
+type Between<'a> = Box<dyn Fn(&[u8], Option<&[u8]>) -> Result<u64> + 'a>;
+
+fn parts_of<'a>(
+    view: &'a View,
+    from: &[u8],
+    to: Option<&[u8]>,
+    now_ms: u64,
+) -> Result<Vec<Part<'a>>> {
+    let mut parts = Vec::new();
+    for table in view.version.handles() {
+        let (places, meta) = (places_of(table, from, to)?, table.meta());
+        let share = places.1.saturating_sub(places.0);
+        if share > 0 {
+            let of = |count: u64| (u128::from(count) * share / WHOLE) as u64;
+            let past = meta.expiries.past(now_ms);
+            parts.push(Part {
+                places,
+                entries: of(meta.entries),
+                tombstones: of(meta.tombstones),
+                past: Some(of(past)),
+                may_hide: meta.tombstones + past > 0,
+                key_at: Box::new(|place| table.reader()?.key_at(place)),
+                between: Box::new(move |from, to| {
+                    let (start, end) = places_of(table, from, to)?;
+                    Ok((u128::from(meta.entries) * end.saturating_sub(start) / WHOLE) as u64)
+                }),
+            });
+        }
+    }
+    parts.extend(view.memtables().filter_map(|memtable| of_memtable(memtable, from, to, now_ms)));
+    Ok(parts)
+}
+
+/// `None` if the memtable holds nothing of the range.
+fn of_memtable<'a>(
+    memtable: &'a Arc<Memtable>,
+    from: &[u8],
+    to: Option<&[u8]>,
+    now_ms: u64,
+) -> Option<Part<'a>> {
+    let about = tally_of(memtable, from, to).entries;
+    if about == 0 {
+        return None;
+    }
+    let all = memtable.tally(&[], None).entries.max(1);
+    let place = |key: &[u8]| {
+        let before = memtable.tally(&[], Some(key)).entries.min(all);
+        u128::from(before) * WHOLE / u128::from(all)
+    };
+    let mut last = MemtableIter::new(Arc::clone(memtable));
+    last.seek_to_last();
+    let is_last = |to: &&[u8]| last.record().is_some_and(|record| record.key() >= *to);
+    let places = (place(from), to.filter(is_last).map_or(WHOLE, place));
+    let of = |count: u64| {
+        let share = places.1.saturating_sub(places.0);
+        (u128::from(count) * share / WHOLE) as u64
+    };
+    // It knows exactly how many it holds, but for batches that write to several keyspaces.
+    let all = memtable.entries();
+    let is_exact = places == (0, WHOLE) && all.abs_diff(about) <= all / 4;
+    let entries = if is_exact { all } else { about };
+    Some(Part {
+        places,
+        entries,
+        tombstones: of(memtable.deletes()).min(entries),
+        past: memtable.past(now_ms).map(of),
+        may_hide: true,
+        key_at: Box::new(|place| Ok(memtable.tree().key_at(place, WHOLE))),
+        between: Box::new(|from, to| Ok(memtable.tally(from, to).entries)),
+    })
+}
+
+/// Keys evenly apart among all entries. O(parts), and an index partition for each key.
+fn starts_of(parts: &[Part<'_>], entries: u64) -> Result<Vec<Vec<u8>>> {
+    let mut keys = Vec::new();
+    let (mut before, mut at) = (0, 0);
+    for part in parts {
+        let own = u128::from(part.entries);
+        // The middle of a stretch, counted in halves.
+        let middle = |at: u64| (2 * u128::from(at) + 1) * u128::from(entries);
+        while at < STRETCHES && middle(at) < (before + own) * 2 * u128::from(STRETCHES) {
+            let inside = middle(at) - before * 2 * u128::from(STRETCHES);
+            let share = part.places.1 - part.places.0;
+            let place = part.places.0 + share * inside / (own * 2 * u128::from(STRETCHES));
+            keys.extend((part.key_at)(place)?);
+            at += 1;
+        }
+        before += own;
+    }
+    Ok(keys)
+}
+
+/// What metadata tell of a range.
+#[derive(Default)]
+struct Known {
+    entries: u64,
+    tombstones: u64,
+    past: u64,
+    /// Whether `past` holds all that have expired.
+    is_past_known: bool,
+    /// Whether all tables and memtables lie inside, and nothing deletes ranges. Otherwise the
+    /// deletes and what expires may lie outside, and a delete may hide any number.
+    is_whole: bool,
+    /// Whether readers may see less than all.
+    may_hide: bool,
+}
+
+impl Known {
+    fn of(view: &View, parts: &[Part<'_>]) -> Known {
+        let in_memtables = view.memtables().any(|memtable| memtable.range_deletes().is_some());
+        let may_hide = in_memtables || view.version.range_deletes.is_some();
+        let is_whole = !may_hide;
+        let mut known = Known { is_past_known: true, is_whole, may_hide, ..Known::default() };
+        for part in parts {
+            known.entries += part.entries;
+            known.tombstones += part.tombstones;
+            known.past += part.past.unwrap_or(0);
+            known.is_past_known &= part.past.is_some();
+            known.is_whole &= part.places == (0, WHOLE);
+            known.may_hide |= part.may_hide;
+        }
+        known
+    }
+
+    /// Entries that readers see, if these stretches are like the rest. Their shares make it
+    /// `by_share`.
+    fn live(&self, stretches: &[Stretch], by_share: u64) -> u64 {
+        let mut sum = Stretch::default();
+        stretches.iter().for_each(|stretch| sum += *stretch);
+        if !self.is_whole || !self.is_past_known && sum.past > 0 {
+            return by_share;
+        }
+        let (hidden, misfit) = match sum.tombstones {
+            0 => (
+                ratio(self.entries, sum.hidden, sum.entries),
+                misfit(stretches, |one| (one.hidden, one.entries)),
+            ),
+            deletes => (
+                ratio(self.tombstones, sum.hidden, deletes),
+                misfit(stretches, |one| (one.hidden, one.tombstones)),
+            ),
+        };
+        let seen = self.entries.saturating_sub(self.tombstones + self.past);
+        if misfit <= self::misfit(stretches, |one| (one.live(), one.entries)) {
+            return seen.saturating_sub(hidden);
+        }
+        by_share.min(seen)
+    }
+}
+
+/// `all * part / whole`; 0 of nothing.
+fn ratio(all: u64, part: u64, whole: u64) -> u64 {
+    (u128::from(all) * u128::from(part)).checked_div(whole.into()).unwrap_or(0) as u64
+}
+
+/// How far the stretches are from having the same ratio of one count to another.
+fn misfit(stretches: &[Stretch], of: impl Fn(&Stretch) -> (u64, u64)) -> u64 {
+    let (mut counts, mut wholes) = (0, 0);
+    stretches.iter().map(&of).for_each(|(count, whole)| {
+        counts += count;
+        wholes += whole;
+    });
+    let distance = |(count, whole): (u64, u64)| count.abs_diff(ratio(counts, whole, wholes));
+    stretches.iter().map(&of).map(distance).sum()
+}
