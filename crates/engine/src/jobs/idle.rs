@@ -44,11 +44,16 @@ impl Runner {
         if !claims.running.is_empty() || !self.preparer.may_start(claims) {
             return None;
         }
-        let awaits_count =
-            |keyspace: &&Arc<KeyspaceCore>| keyspace.view.load().active.awaits_count();
-        if let Some(keyspace) = self.catalog.unflushed.find_from(0, awaits_count) {
-            let active = Arc::clone(&keyspace.view.load().active);
-            MutexGuard::unlocked(claims, || Memtable::count_expiries(&active));
+        let mut uncounted = Vec::new();
+        self.catalog.unflushed.for_each(|keyspace| {
+            let view = keyspace.view.load();
+            if view.active.awaits_count() {
+                uncounted.push(Arc::clone(&view.active));
+            }
+        });
+        if !uncounted.is_empty() {
+            // Writers must not wait for it.
+            MutexGuard::unlocked(claims, || uncounted.iter().for_each(Memtable::count_expiries));
             return None;
         }
         let now_ms = self.env.watch.now_ms();

@@ -459,9 +459,9 @@ impl Tree {
         root.tally_between(Some(target(from)), to.map(target))
     }
 
-    /// The key at about this place among all, in parts of `whole`. O(log n), and as good as nodes
+    /// The entry at about this place among all, in parts of `whole`. O(log n), and as good as nodes
     /// are evenly full.
-    pub fn key_at(&self, place: u128, whole: u128) -> Option<Vec<u8>> {
+    pub fn record_at(&self, place: u128, whole: u128) -> Option<&Record> {
         // SAFETY: the root is null or never freed (obligation 1).
         let mut node = unsafe { self.root.load(Acquire).as_ref() }?;
         let mut place = place.min(whole.saturating_sub(1));
@@ -470,8 +470,7 @@ impl Tree {
             let (at, rest) = (place * slots / whole, place * slots % whole);
             if node.is_leaf() {
                 // SAFETY: obligation 2.
-                let record = unsafe { node.keys.get(at as usize)?.load(Acquire).as_ref() };
-                return record.map(|record| record.key().to_vec());
+                return unsafe { node.keys.get(at as usize)?.load(Acquire).as_ref() };
             }
             (node, place) = (node.child(at as usize), rest);
         }

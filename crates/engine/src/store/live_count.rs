@@ -16,6 +16,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::base::error::Result;
+use crate::base::expiry::expiry_of;
 use crate::catalog::keyspace::View;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::sample::{Sampler, Stretch};
@@ -102,6 +103,8 @@ struct Part<'a> {
     /// Entries that have expired; `None` if nobody knows.
     past: Option<u64>,
     may_hide: bool,
+    /// Whether all of it lies inside, and the numbers are no estimates.
+    is_exact: bool,
     /// Finds a key at a place.
     key_at: Box<dyn Fn(u128) -> Result<Option<Vec<u8>>> + 'a>,
     /// Estimates the entries from one key on and before another.
@@ -129,6 +132,7 @@ fn parts_of<'a>(
                 tombstones: of(meta.tombstones),
                 past: Some(of(past)),
                 may_hide: meta.tombstones + past > 0,
+                is_exact: places == (0, WHOLE),
                 key_at: Box::new(|place| table.reader()?.key_at(place)),
                 between: Box::new(move |from, to| {
                     let (start, end) = places_of(table, from, to)?;
@@ -174,10 +178,20 @@ fn of_memtable<'a>(
         entries,
         tombstones: of(memtable.deletes()).min(entries),
         past: memtable.past(now_ms).map(of),
-        may_hide: true,
-        key_at: Box::new(|place| Ok(memtable.tree().key_at(place, WHOLE))),
+        may_hide: memtable.deletes() > 0 || has_past(memtable, now_ms),
+        is_exact,
+        key_at: Box::new(|place| {
+            Ok(memtable.tree().record_at(place, WHOLE).map(|record| record.key().to_vec()))
+        }),
         between: Box::new(|from, to| Ok(memtable.tally(from, to).entries)),
     })
+}
+
+/// Whether some of a memtable has expired, by a few of its entries.
+fn has_past(memtable: &Memtable, now_ms: u64) -> bool {
+    let places = (0..u128::from(STRETCHES)).map(|at| at * WHOLE / u128::from(STRETCHES));
+    let mut records = places.filter_map(|place| memtable.tree().record_at(place, WHOLE));
+    records.any(|one| expiry_of(one.trailer(), one.value()).is_some_and(|at_ms| at_ms <= now_ms))
 }
 
 /// Keys evenly apart among all entries. O(parts), and an index partition for each key.
@@ -226,7 +240,7 @@ impl Known {
             known.tombstones += part.tombstones;
             known.past += part.past.unwrap_or(0);
             known.is_past_known &= part.past.is_some();
-            known.is_whole &= part.places == (0, WHOLE);
+            known.is_whole &= part.is_exact;
             known.may_hide |= part.may_hide;
         }
         known

@@ -246,7 +246,7 @@ impl TableReader {
     /// partition.
     pub fn key_at(&self, place: u128) -> Result<Option<Vec<u8>>> {
         let end = self.slots.last().map_or(self.file_len, |slot| slot.offset);
-        let offset = (u128::from(end) * place >> 32) as u64;
+        let offset = ((u128::from(end) * place) >> 32) as u64;
         // A partition follows its blocks.
         let part = self.slots.partition_point(|slot| slot.offset <= offset);
         if part >= self.slots.len() {
