@@ -1,5 +1,6 @@
 #!/bin/sh
-# What building RocksDB needs: a C++ compiler and libclang for its bindings. Run as root.
+# What run.sh needs beside Rust and a C compiler: Maven for RocksDB's library, libclang for its
+# bindings. Debian and Ubuntu; run as root.
 set -eu
 apt-get update
-apt-get install -y clang libclang-dev
+apt-get install -y maven unzip libclang-dev
