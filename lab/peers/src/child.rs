@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,9 +16,11 @@ use runstone_workloads::{BenchSpec, Latency, NoProgress};
 
 use crate::Result;
 use crate::data::{Data, SEED};
+use crate::disk::allocated_bytes;
 use crate::model;
 use crate::peers::{self, Peer, WrittenFrom};
 use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
+use crate::scenarios;
 
 const COMPARED_EVERY: u64 = 64;
 /// Stolen time is read once in this many puts, and after each that is the longest so far.
@@ -31,9 +32,10 @@ const SPACE_LOOKS: u64 = 200;
 
 /// Does what the plan says; the answer is a line of JSON.
 pub fn run(plan: &Plan) -> Result<String> {
-    Ok(match plan.task {
+    Ok(match &plan.task {
         Task::Measure => serde_json::to_string(&measure(plan)?)?,
         Task::Open => serde_json::to_string(&open(plan)?)?,
+        Task::Scenario(name) => serde_json::to_string(&scenarios::run(name, plan)?)?,
     })
 }
 
@@ -316,19 +318,4 @@ fn scans(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
         }
     }
     Ok(setup.scans as f64 / start.elapsed().as_secs_f64())
-}
-
-/// Blocks of all files below `path`, as `du` counts them.
-fn allocated_bytes(path: &Path) -> Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(path)? {
-        let entry = entry?;
-        bytes += match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => allocated_bytes(&entry.path())?,
-            Ok(metadata) => metadata.blocks() * 512,
-            // Removed by the store meanwhile.
-            Err(_) => 0,
-        };
-    }
-    Ok(bytes)
 }

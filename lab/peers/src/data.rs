@@ -15,9 +15,13 @@ pub struct Data {
 
 impl Data {
     pub fn new(setup: &Setup) -> Data {
-        let values = ValueGenerator::new(&mut Rng::new(SEED), 0.5, setup.value_bytes);
-        let keys = KeyCodec::new(KEY_BYTES, KeyFormat::Hashed);
-        Data { keys, values, value_bytes: setup.value_bytes }
+        Data::of_sizes(KEY_BYTES, setup.value_bytes)
+    }
+
+    pub fn of_sizes(key_bytes: usize, value_bytes: usize) -> Data {
+        let values = ValueGenerator::new(&mut Rng::new(SEED), 0.5, value_bytes);
+        let keys = KeyCodec::new(key_bytes, KeyFormat::Hashed);
+        Data { keys, values, value_bytes }
     }
 
     pub fn value(&self, number: u64) -> &[u8] {

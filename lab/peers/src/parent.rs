@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::allocator::Runner;
 use crate::goals::{self, Judged};
 use crate::plan::{Measured, Median, Opened, Plan, Setup, Task};
 
@@ -30,24 +31,21 @@ pub struct Comparison {
 
 /// Runs all rounds in directories below `base` that do not survive.
 pub fn compare(
-    engines: &[String],
+    runners: &[Runner],
     rounds: usize,
     setup: &Setup,
     base: &Path,
 ) -> Result<Comparison> {
-    let root = base.join(format!("peers-{}", std::process::id()));
-    fs::create_dir_all(base)?;
-    fs::create_dir(&root)?;
-    let runs = all_rounds(engines, rounds, setup, &root);
-    fs::remove_dir_all(&root)?;
-    let by_engine = runs?;
-    let of =
-        |name: &String| Ok(Median { name: name.clone(), measured: medians(&by_engine[name])? });
-    let medians = engines.iter().map(of).collect::<Result<Vec<Median>>>()?;
+    let by_label = in_directory(base, |root| all_rounds(runners, rounds, setup, root))?;
+    let of = |runner: &Runner| {
+        let measured = medians(&by_label[&runner.label])?;
+        Ok(Median { name: runner.label.clone(), measured })
+    };
+    let medians = runners.iter().map(of).collect::<Result<Vec<Median>>>()?;
     let goals = goals::judge(&medians, setup);
     let runs = (0..rounds)
-        .flat_map(|round| engines.iter().map(move |engine| (round, engine)))
-        .map(|(round, engine)| by_engine[engine][round].clone())
+        .flat_map(|round| runners.iter().map(move |runner| (round, runner)))
+        .map(|(round, runner)| by_label[&runner.label][round].clone())
         .collect();
     Ok(Comparison {
         setup: setup.clone(),
@@ -58,17 +56,27 @@ pub fn compare(
     })
 }
 
+/// Calls with a new directory below `base`, and removes it.
+pub fn in_directory<T>(base: &Path, call: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    let root = base.join(format!("peers-{}", std::process::id()));
+    fs::create_dir_all(base)?;
+    fs::create_dir(&root)?;
+    let result = call(&root);
+    fs::remove_dir_all(&root)?;
+    result
+}
+
 fn all_rounds(
-    engines: &[String],
+    runners: &[Runner],
     rounds: usize,
     setup: &Setup,
     root: &Path,
 ) -> Result<BTreeMap<String, Vec<Measured>>> {
     let mut runs: BTreeMap<String, Vec<Measured>> = BTreeMap::new();
     for round in 1..=rounds {
-        for engine in engines {
-            eprint!("round {round} of {rounds}: {engine:<18}");
-            let measured = one_run(engine, setup, &root.join(engine))?;
+        for runner in runners {
+            eprint!("round {round} of {rounds}: {:<18}", runner.label);
+            let measured = one_run(runner, setup, &root.join(&runner.label))?;
             eprintln!(
                 " load {:.0}/s, hit {:.0}/s, miss {:.0}/s, scan {:.0}/s",
                 measured.loads_per_second,
@@ -76,34 +84,39 @@ fn all_rounds(
                 measured.misses_per_second,
                 measured.scans_per_second
             );
-            runs.entry(engine.clone()).or_default().push(measured);
+            runs.entry(runner.label.clone()).or_default().push(measured);
         }
     }
     Ok(runs)
 }
 
-fn one_run(engine: &str, setup: &Setup, path: &Path) -> Result<Measured> {
+fn one_run(runner: &Runner, setup: &Setup, path: &Path) -> Result<Measured> {
     fs::create_dir(path)?;
-    let plan =
-        |task| Plan { engine: engine.into(), task, path: path.to_path_buf(), setup: setup.clone() };
-    let mut measured: Measured = child(&plan(Task::Measure))?;
+    let mut measured: Measured = child(runner, Task::Measure, path, setup)?;
     if setup.reopen {
-        measured.open = Some(child::<Opened>(&plan(Task::Open))?);
+        measured.open = Some(child::<Opened>(runner, Task::Open, path, setup)?);
     }
     fs::remove_dir_all(path)?;
     Ok(measured)
 }
 
-/// Runs this program again as a child; its last word is a line of JSON.
-fn child<T: DeserializeOwned>(plan: &Plan) -> Result<T> {
-    let output = Command::new(std::env::current_exe()?)
+/// Runs a program of ours as a child; its last word is a line of JSON.
+pub fn child<T: DeserializeOwned>(
+    runner: &Runner,
+    task: Task,
+    path: &Path,
+    setup: &Setup,
+) -> Result<T> {
+    let (engine, path) = (runner.engine.clone(), path.to_path_buf());
+    let plan = Plan { engine, task, path, setup: setup.clone() };
+    let output = Command::new(runner.program()?)
         .arg("--child")
-        .arg(serde_json::to_string(plan)?)
+        .arg(serde_json::to_string(&plan)?)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;
     if !output.status.success() {
-        return Err(format!("the run of {} ended with {}", plan.engine, output.status).into());
+        return Err(format!("the run of {} ended with {}", runner.label, output.status).into());
     }
     let text = String::from_utf8(output.stdout)?;
     let line = text.lines().last().ok_or("a run ended without a word")?;

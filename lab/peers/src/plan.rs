@@ -73,6 +73,9 @@ pub struct Setup {
     /// Close the store, reopen it in another process, and time that.
     #[arg(long = "open")]
     pub reopen: bool,
+    /// Sizes of the scenarios: at 0.1 they take a tenth of the time and the disk.
+    #[arg(long, default_value_t = 1.0)]
+    pub scale: f64,
     /// Compaction policy of Runstone.
     #[arg(long = "policy")]
     pub runstone_policy: Option<String>,
@@ -103,12 +106,14 @@ impl Setup {
 }
 
 /// What a child does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
     /// Load and read.
     Measure,
     /// Open what is there and get one key.
     Open,
+    /// One of [`crate::scenarios::SCENARIOS`].
+    Scenario(String),
 }
 
 /// The order to a child.

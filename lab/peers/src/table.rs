@@ -148,7 +148,7 @@ fn goal_row(goal: &Judged) -> Vec<String> {
 }
 
 /// Columns as wide as their widest cell: the first to the left, the others to the right.
-fn align(rows: Vec<Vec<String>>) -> String {
+pub fn align(rows: Vec<Vec<String>>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| -> usize {
         rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0)

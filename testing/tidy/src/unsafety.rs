@@ -3,12 +3,14 @@
 use crate::files::{Files, rust};
 
 /// The only modules with unsafe code.
-pub const MODULES: [&str; 10] = [
+pub const MODULES: [&str; 12] = [
     "bindings/java/native/src/bytes.rs",
     "crates/engine/src/memory/slabs.rs",
     "crates/engine/src/memtable/arena.rs",
     "crates/engine/src/memtable/btree.rs",
     "crates/engine/src/base/prefetch.rs",
+    "lab/peers/src/peers/leveldb.rs",
+    "lab/peers/src/peers/lmdb.rs",
     "testing/sim/tests/crash/owner.rs",
     "testing/sim/tests/crash/power_cut.rs",
     "crates/storage/src/fork.rs",

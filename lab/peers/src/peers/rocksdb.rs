@@ -2,7 +2,9 @@
 //! and filters where it keeps them by default, which is outside of the cache.
 
 use std::path::Path;
+use std::time::SystemTime;
 
+use rocksdb::compaction_filter::Decision as CompactionDecision;
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompactionStyle, DBCompressionType, MergeOperands,
     OptimisticTransactionDB, Options, Transaction, TransactionDB, TransactionDBOptions,
@@ -13,6 +15,7 @@ use runstone::{Durability, Error, Result, Value};
 
 use super::PutInto;
 use crate::counters::{self, Counters, Way};
+use crate::extras::{self, Appending, ByReader, Expiring};
 use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 const NAME: &str = "RocksDB";
@@ -131,6 +134,42 @@ fn add_in<D>(transaction: Transaction<'_, D>, key: &[u8], by: u64) -> Result<()>
     transaction.commit().map_err(error)
 }
 
+/// Operands behind one another. Two of them without a base stay apart.
+pub fn open_appending(path: &Path, setup: &Setup) -> Result<Box<dyn Appending>> {
+    let mut options = options(setup);
+    let never = |_: &[u8], _: Option<&[u8]>, _: &MergeOperands| None;
+    options.set_merge_operator("append", append, never);
+    Ok(Box::new(open_store(path, &options)?))
+}
+
+fn append(_: &[u8], base: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    let all: Vec<&[u8]> = base.into_iter().chain(operands).collect();
+    Some(all.concat())
+}
+
+impl Appending for RocksDb {
+    fn store(&self) -> &dyn KvStore {
+        self
+    }
+
+    fn append(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.db.merge(key, operand).map_err(error)
+    }
+}
+
+/// Its own time to live hides nothing from readers. Here they pass what has expired, and a filter
+/// drops it in compactions.
+pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
+    let mut options = options(setup);
+    options.set_compaction_filter("expiry", |_: u32, _: &[u8], entry: &[u8]| {
+        match extras::has_expired(entry, SystemTime::now()) {
+            true => CompactionDecision::Remove,
+            false => CompactionDecision::Keep,
+        }
+    });
+    Ok(Box::new(ByReader(open_with(path, &options)?)))
+}
+
 /// Values as they are, as Runstone's value files keep them.
 fn blob_options(setup: &Setup) -> Options {
     let mut options = options(setup);
@@ -141,10 +180,14 @@ fn blob_options(setup: &Setup) -> Options {
 }
 
 fn open_with(path: &Path, options: &Options) -> Result<Box<dyn KvStore>> {
+    Ok(Box::new(open_store(path, options)?))
+}
+
+fn open_store(path: &Path, options: &Options) -> Result<RocksDb> {
     let db = DB::open(options, path).map_err(error)?;
     let mut sync = WriteOptions::default();
     sync.set_sync(true);
-    Ok(Box::new(RocksDb { db, sync, buffered: WriteOptions::default() }))
+    Ok(RocksDb { db, sync, buffered: WriteOptions::default() })
 }
 
 fn options(setup: &Setup) -> Options {

@@ -2,14 +2,18 @@
 //! keep index, filters and further memtables beside the cache.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use runstone::kv::KvStore;
 use runstone::{
-    Background, Keyspace, KeyspaceOptions, Options, Result, Store, TransactionOptions, WriteOptions,
+    Background, Batch, Expiry, Keyspace, KeyspaceOptions, MergeOperator, Options, Result, Store,
+    TransactionOptions, WriteOptions,
 };
 
 use super::PutInto;
 use crate::counters::{self, Counters, Way};
+use crate::extras::{Appending, Expiring};
 use crate::plan::{SEPARATE_AT_BYTES, Setup};
 
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
@@ -107,16 +111,79 @@ impl Counters for Counting {
     }
 }
 
+/// Operands behind one another. Two of them without a base stay apart.
+#[derive(Debug)]
+struct Append;
+
+impl MergeOperator for Append {
+    fn name(&self) -> &str {
+        "append-apart"
+    }
+
+    fn full_merge(
+        &self,
+        _: &[u8],
+        base: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> std::result::Result<Vec<u8>, String> {
+        let all: Vec<&[u8]> = base.into_iter().chain(operands.iter().copied()).collect();
+        Ok(all.concat())
+    }
+}
+
+pub fn open_appending(path: &Path, setup: &Setup) -> Result<Box<dyn Appending>> {
+    let keyspace = KeyspaceOptions {
+        write_buffer_bytes: setup.memtable_bytes,
+        merge_operator: Append.name().into(),
+        ..KeyspaceOptions::default()
+    };
+    let options =
+        Options { merge_operators: vec![Arc::new(Append)], ..store_options(setup, keyspace) };
+    Ok(Box::new(Store::open(path, options)?))
+}
+
+impl Appending for Store {
+    fn store(&self) -> &dyn KvStore {
+        self
+    }
+
+    fn append(&self, key: &[u8], operand: &[u8]) -> Result<()> {
+        self.default_keyspace().merge(key, operand)
+    }
+}
+
+/// By its own expiry.
+pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
+    let keyspace =
+        KeyspaceOptions { write_buffer_bytes: setup.memtable_bytes, ..KeyspaceOptions::default() };
+    Ok(Box::new(open_store(path, setup, keyspace)?))
+}
+
+impl Expiring for Store {
+    fn store(&self) -> &dyn KvStore {
+        self
+    }
+
+    fn put_until(&self, key: &[u8], value: &[u8], end: SystemTime) -> Result<()> {
+        let mut batch = Batch::new();
+        batch.put_with_expiry(self.default_keyspace(), key, value, Expiry::At(end))?;
+        self.write(&batch, WriteOptions::default())
+    }
+}
+
 fn open_with(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<Box<dyn KvStore>> {
     Ok(Box::new(open_store(path, setup, keyspace)?))
 }
 
 fn open_store(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<Store> {
-    let options = Options {
+    Store::open(path, store_options(setup, keyspace))
+}
+
+fn store_options(setup: &Setup, keyspace: KeyspaceOptions) -> Options {
+    Options {
         memory_budget_bytes: setup.budget_bytes(),
         background: Background::Threads(setup.background_threads),
         keyspace: Some(keyspace),
         ..Options::default()
-    };
-    Store::open(path, options)
+    }
 }

@@ -1,0 +1,7 @@
+//! `peers-glibc`: the same program with the allocator of the C library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    runstone_peers::main()
+}

@@ -1,0 +1,116 @@
+//! Rounds of scenarios: every store runs once in each, A B C A B C; then medians by name.
+
+use std::fs;
+use std::path::Path;
+
+use runstone_workloads::median;
+use serde::Serialize;
+
+use super::{Figures, Scenario};
+use crate::Result;
+use crate::allocator::Runner;
+use crate::parent::{child, in_directory};
+use crate::plan::{Setup, Task};
+use crate::table::align;
+
+/// Everything measured.
+#[derive(Debug, Serialize)]
+pub struct Compared {
+    pub setup: Setup,
+    pub rounds: usize,
+    pub scenarios: Vec<Outcome>,
+}
+
+/// One scenario.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    pub name: &'static str,
+    /// In the order of the command line.
+    pub stores: Vec<StoreOutcome>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct StoreOutcome {
+    pub store: String,
+    pub medians: Figures,
+    pub rounds: Vec<Figures>,
+}
+
+/// Runs all rounds of each scenario in directories below `base` that do not survive.
+pub fn compare(
+    scenarios: &[&'static Scenario],
+    runners: &[Runner],
+    rounds: usize,
+    setup: &Setup,
+    base: &Path,
+) -> Result<Compared> {
+    let outcome = |root: &Path, scenario: &&'static Scenario| {
+        let mut stores: Vec<StoreOutcome> = runners.iter().map(StoreOutcome::new).collect();
+        for round in 1..=rounds {
+            for (runner, store) in runners.iter().zip(&mut stores) {
+                eprintln!("{}, round {round} of {rounds}: {}", scenario.name, runner.label);
+                let path = root.join("run");
+                fs::create_dir(&path)?;
+                let task = Task::Scenario(scenario.name.into());
+                store.rounds.push(child(runner, task, &path, setup)?);
+                fs::remove_dir_all(&path)?;
+            }
+        }
+        stores.iter_mut().for_each(|store| store.medians = medians(&store.rounds));
+        Ok(Outcome { name: scenario.name, stores })
+    };
+    let run_all = |root: &Path| scenarios.iter().map(|one| outcome(root, one)).collect();
+    let scenarios = in_directory(base, run_all)?;
+    Ok(Compared { setup: setup.clone(), rounds, scenarios })
+}
+
+impl StoreOutcome {
+    fn new(runner: &Runner) -> StoreOutcome {
+        StoreOutcome {
+            store: runner.label.clone(),
+            medians: Figures::default(),
+            rounds: Vec::new(),
+        }
+    }
+}
+
+/// The figures of all rounds have the same names in the same order.
+fn medians(rounds: &[Figures]) -> Figures {
+    let mut medians = rounds[0].clone();
+    for (at, figure) in medians.0.iter_mut().enumerate() {
+        figure.value = median(rounds.iter().map(|round| round.0[at].value).collect());
+    }
+    medians
+}
+
+/// A table for each scenario: a line for each figure, a column for each store.
+pub fn render(compared: &Compared) -> String {
+    let mut text = String::new();
+    for outcome in &compared.scenarios {
+        let head = outcome.stores.iter().map(|store| store.store.clone());
+        let mut rows: Vec<Vec<String>> =
+            vec![std::iter::once(outcome.name.to_string()).chain(head).collect()];
+        let names = outcome.stores.iter().map(|store| &store.medians.0).max_by_key(|all| all.len());
+        for figure in names.into_iter().flatten() {
+            let cell = |store: &StoreOutcome| {
+                let same = store.medians.0.iter().find(|other| other.name == figure.name);
+                same.map_or(String::new(), |same| in_short(same.value))
+            };
+            let cells = outcome.stores.iter().map(cell);
+            rows.push(std::iter::once(figure.name.clone()).chain(cells).collect());
+        }
+        text.push_str(&align(rows));
+        text.push('\n');
+    }
+    text
+}
+
+/// Three digits, or all before the point.
+fn in_short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
