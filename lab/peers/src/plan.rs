@@ -228,3 +228,11 @@ pub struct Median {
     pub name: String,
     pub measured: Measured,
 }
+
+/// The setup of a command line, for tests.
+#[cfg(test)]
+#[derive(clap::Parser)]
+pub struct Flags {
+    #[command(flatten)]
+    pub setup: Setup,
+}

@@ -13,13 +13,8 @@ use crate::extras::ByReader;
 
 /// Every setting at its default, and little memory.
 fn setup() -> Setup {
-    #[derive(clap::Parser)]
-    struct Flags {
-        #[command(flatten)]
-        setup: Setup,
-    }
     let flags = ["peers", "--cache-mib", "64", "--memtable-mib", "16", "--keyspaces", "20"];
-    <Flags as clap::Parser>::parse_from(flags).setup
+    <crate::plan::Flags as clap::Parser>::parse_from(flags).setup
 }
 
 /// Runs `check` on every peer, each in a directory of its own that does not survive.

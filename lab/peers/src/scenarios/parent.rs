@@ -114,3 +114,34 @@ fn in_short(value: f64) -> String {
         _ => format!("{value:.3}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(values: &[(&str, f64)]) -> Figures {
+        let mut figures = Figures::default();
+        values.iter().for_each(|(name, value)| figures.add(*name, *value));
+        figures
+    }
+
+    #[test]
+    fn each_figure_has_a_median() {
+        let rounds = [[1.0, 9.0], [5.0, 7.0], [3.0, 8.0]];
+        let rounds = rounds.map(|[one, other]| figures(&[("one", one), ("other", other)]));
+        let found: Vec<f64> = medians(&rounds).0.iter().map(|figure| figure.value).collect();
+        assert_eq!(found, [3.0, 8.0]);
+    }
+
+    #[test]
+    fn what_a_store_lacks_is_left_empty() {
+        let store =
+            |name: &str, medians| StoreOutcome { store: name.into(), medians, rounds: Vec::new() };
+        let stores =
+            vec![store("none", figures(&[])), store("some", figures(&[("put/s", 1234.0)]))];
+        let scenarios = vec![Outcome { name: "load", stores }];
+        let flags = <crate::plan::Flags as clap::Parser>::parse_from(["peers"]);
+        let text = render(&Compared { setup: flags.setup, rounds: 1, scenarios });
+        assert_eq!(text, "load   none  some\nput/s        1234\n\n");
+    }
+}

@@ -7,13 +7,8 @@ use crate::peers::PEERS;
 use crate::plan::Task;
 
 fn setup() -> Setup {
-    #[derive(clap::Parser)]
-    struct Flags {
-        #[command(flatten)]
-        setup: Setup,
-    }
     let flags = ["peers", "--scale", "0.0005", "--cache-mib", "32", "--memtable-mib", "4"];
-    <Flags as clap::Parser>::parse_from(flags).setup
+    <crate::plan::Flags as clap::Parser>::parse_from(flags).setup
 }
 
 fn names(scenario: &Scenario, peer: &Peer) -> Vec<String> {
