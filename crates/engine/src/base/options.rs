@@ -864,12 +864,6 @@ mod tests {
         assert!(refused("policy = 'tierin'").contains("did you mean tiering"));
         assert!(refused("prefix = 'fixed(0)'").contains("between 1 and 64"));
         assert!(refused("prefix = 'first eight'").contains("fixed(8)"));
-        let tight = Options {
-            memory_budget_bytes: 64 << 20,
-            keyspace: Some(KeyspaceOptions::default()),
-            ..Options::default()
-        };
-        assert!(tight.check().expect_err("two buffers do not fit").to_string().contains("budget"));
         assert!(refused(&format!("[shape]\nbase_bytes = {}", 1u64 << 61)).contains("at most"));
         assert!(refused(&format!("debt_slowdown_bytes = {}", 1u64 << 61)).contains("allowed are"));
         let beyond = |options: Options| options.check().expect_err("beyond sense").to_string();
