@@ -182,6 +182,11 @@ fn trouble(event: &Event) -> Option<Told> {
             let kept = Field::Texts(kept.clone());
             told!("log_end_lost", true, message; records: *records, kept: kept)
         }
+        Event::BudgetAboveLimit { budget_bytes: budget, limit_bytes: limit } => told!(
+            "budget_above_limit", true,
+            format!("the memory budget is {budget} bytes, and the control group allows {limit}");
+            budget_bytes: *budget, limit_bytes: *limit
+        ),
         Event::BackgroundError { error } => {
             told!("background_error", true, text(error); error: &text(error))
         }

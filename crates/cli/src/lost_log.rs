@@ -1,14 +1,14 @@
 //! The end of a log that an open did not use: who opened the store is told, and what is kept of it
-//! has names of its own.
+//! has names of its own. Told likewise: a memory budget above what the system allows.
 
 use std::sync::Arc;
 
 use runstone::{Event, EventListener, Options};
 
 use crate::layout::plural;
-use crate::output::note;
+use crate::output::{amount, note};
 
-/// The options, with a listener that tells on standard error of such an end.
+/// The options, with a listener that tells of both on standard error.
 pub fn telling(options: Options) -> Options {
     let teller = Teller { is_read_only: options.read_only };
     Options { listener: Some(Arc::new(teller)), ..options }
@@ -26,6 +26,13 @@ struct Teller {
 
 impl EventListener for Teller {
     fn on_event(&self, event: &Event) {
+        if let Event::BudgetAboveLimit { budget_bytes, limit_bytes } = event {
+            let (budget, limit) = (amount(*budget_bytes), amount(*limit_bytes));
+            return note(format!(
+                "the memory budget is {budget}, and the control group of this process allows \
+                 {limit}: it may be killed (see --memory-budget)"
+            ));
+        }
         let Event::LogEndLost { records, kept } = event else { return };
         let (told, verb) = (plural(*records, "record"), if *records == 1 { "is" } else { "are" });
         let where_to = match &kept[..] {

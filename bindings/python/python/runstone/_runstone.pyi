@@ -93,7 +93,8 @@ class Event:
     """What happened in a store.
 
     The kinds are flushed, compacted, loaded, values_collected, pressure, recovered, and with a
-    warning log_end_lost, background_error, merge_failed, compaction_filter_missing.
+    warning log_end_lost, background_error, merge_failed, compaction_filter_missing,
+    budget_above_limit.
     """
 
     @property

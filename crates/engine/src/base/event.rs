@@ -125,6 +125,14 @@ pub enum Event {
         /// opened for reading, or if they are too large.
         kept: Vec<String>,
     },
+    /// The control group of the process allows less memory than the budget: the system may kill the
+    /// process before the budget is used. Told at the open.
+    BudgetAboveLimit {
+        /// [`crate::Options::memory_budget_bytes`].
+        budget_bytes: u64,
+        /// What the group, or one above it, allows.
+        limit_bytes: u64,
+    },
     /// A background job failed.
     BackgroundError {
         /// The error of the job.

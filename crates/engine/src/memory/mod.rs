@@ -1,5 +1,7 @@
 //! Memory that counts against a store's budget to the byte.
 //!
 //! * [`slabs`]: what the cache holds, in mapped slabs of one slot size each.
+//! * [`limit`]: what the system allows at most.
 
+pub mod limit;
 pub mod slabs;

@@ -26,6 +26,7 @@ use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::base::codec::NUMBER_LIMIT;
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
+use crate::base::event::Event;
 use crate::base::key::{KeyspaceId, NO_KEYSPACE};
 use crate::base::options::{Background, KeyspaceOptions, Options};
 use crate::base::random;
@@ -35,6 +36,7 @@ use crate::catalog::settle::settle_placement;
 use crate::catalog::{Catalog, ManifestState};
 use crate::jobs::runner;
 use crate::log::number_in;
+use crate::memory::limit::limit_bytes;
 use crate::memtable::arena::ChunkPool;
 use crate::schedule::CORES;
 use crate::store::engine::Engine;
@@ -215,6 +217,15 @@ fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Warns of a budget that the system does not allow.
+fn tell_limit(env: &Env, limit_bytes: Option<u64>) {
+    let budget_bytes = env.options.memory_budget_bytes;
+    if let Some(limit_bytes) = limit_bytes.filter(|limit| *limit < budget_bytes) {
+        tracing::warn!(budget_bytes, limit_bytes, "the control group allows less than the budget");
+        env.emit(|| Event::BudgetAboveLimit { budget_bytes, limit_bytes });
+    }
+}
+
 fn assemble(
     storage: Arc<dyn Storage>,
     options: Options,
@@ -226,6 +237,7 @@ fn assemble(
     let env = Env::new(options, Arc::clone(&storage), Arc::new(AtomicU64::new(next_file)));
     let env = Arc::new(env);
     let options = &env.options;
+    tell_limit(&env, limit_bytes());
     let cache = Arc::new(Cache::new(options.memory_budget_bytes));
     let pool_bytes = POOL_BYTES.min(options.memory_budget_bytes / POOL_FRACTION) as usize;
     let pool = ChunkPool::new(pool_bytes, Some(Arc::clone(&cache)), Arc::clone(&env.bell));
@@ -329,7 +341,11 @@ fn finish(inner: Arc<Engine>) -> Result<Store> {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
+    use runstone_storage::MemoryStorage;
+
     use super::*;
+    use crate::base::event::EventListener;
 
     #[test]
     fn a_manifest_that_leaves_no_keyspace_id_is_refused() {
@@ -341,5 +357,28 @@ mod tests {
         assert!(matches!(add(0), Ok(1)));
         assert!(matches!(add(u32::MAX - 2), Ok(id) if id == u32::MAX - 1));
         assert!(add(u32::MAX - 1).is_err_and(|error| error.is_corruption()));
+    }
+
+    #[derive(Debug, Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl EventListener for Told {
+        fn on_event(&self, event: &Event) {
+            self.0.lock().push(format!("{event:?}"));
+        }
+    }
+
+    #[test]
+    fn a_limit_below_the_budget_is_told() {
+        let told = Arc::new(Told::default());
+        let listener = Some(Arc::clone(&told) as Arc<dyn EventListener>);
+        let options = Options { memory_budget_bytes: 8 << 20, listener, ..Options::default() };
+        let next_file = Arc::new(AtomicU64::new(1));
+        let env = Env::new(options, Arc::new(MemoryStorage::new()), next_file);
+        for limit in [None, Some(8 << 20), Some(4 << 20)] {
+            tell_limit(&env, limit);
+        }
+        let wanted = "BudgetAboveLimit { budget_bytes: 8388608, limit_bytes: 4194304 }";
+        assert_eq!(*told.0.lock(), [wanted]);
     }
 }

@@ -13,8 +13,8 @@ import java.util.Map;
  * @param kind what programs act on: {@code flushed}, {@code compacted}, {@code loaded},
  *     {@code values_collected}, {@code pressure}, {@code recovered}, and as warnings
  *     {@code log_end_lost} (a crash left records of the log that are not used),
- *     {@code background_error}, {@code merge_failed} and {@code compaction_filter_missing}; more
- *     may come
+ *     {@code background_error}, {@code merge_failed}, {@code budget_above_limit} and
+ *     {@code compaction_filter_missing}; more may come
  * @param isWarning whether somebody should look at it
  * @param message what happened, for people
  * @param fields more of it: each a {@link Long}, a {@link String} or a list of these; durations are
