@@ -1,5 +1,6 @@
 //! What workers do in a store to which nobody writes: they flush memtables full of deletes and of
-//! what has expired, and compact what these and overwrites left behind.
+//! what has expired, compact what these and overwrites left behind, and collect the garbage of
+//! value files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -71,6 +72,7 @@ impl Runner {
             let Some(keyspace) = keyspace else {
                 claims.untidy.remove(&id);
                 claims.tidied.remove(&id);
+                claims.collected.remove(&id);
                 continue;
             };
             if claims.exclusive.contains(&id) {
@@ -86,23 +88,41 @@ impl Runner {
             let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
             let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
             let litter = Litter { entries, tombstones, oldest_seq };
-            if claims.tidied.get(&id) == Some(&litter) {
-                continue;
-            }
+            let is_same = claims.tidied.get(&id) == Some(&litter);
             let options = keyspace.options.load();
             let (busy, least) = (Busy::default(), LEAST_TOMBSTONES);
             let plan = options
                 .compaction_policy()
                 .ok()
+                .filter(|_| !is_same)
                 .and_then(|policy| idle_plan(policy, &shape, &busy, &options.shape, least));
-            let Some(plan) = plan else {
+            if let Some(plan) = plan {
+                claims.tidied.insert(id, litter);
+                drop(shape);
+                return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
+            }
+            // Compactions come first: they tell which values are dead.
+            if self.is_worth_collecting(claims, keyspace) {
+                return Some(Job::Collect(Arc::clone(keyspace)));
+            }
+            if !is_same {
                 claims.untidy.remove(&id);
-                continue;
-            };
-            claims.tidied.insert(id, litter);
-            drop(shape);
-            return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
+            }
         }
         None
+    }
+
+    /// Whether a hash group holds garbage that an idle store collects, and the last collection for
+    /// that reason changed something. Collections of the other placements write to the tree, which
+    /// an idle store does not.
+    fn is_worth_collecting(&self, claims: &mut Claims, keyspace: &KeyspaceCore) -> bool {
+        let values = keyspace.values.load();
+        let Some(store) = values.current.as_ref().filter(|store| store.may_collect()) else {
+            return false;
+        };
+        let Some(garbage_bytes) = store.idle_garbage(&self.visibility.readers()) else {
+            return false;
+        };
+        claims.collected.insert(keyspace.id, garbage_bytes) != Some(garbage_bytes)
     }
 }

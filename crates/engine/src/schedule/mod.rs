@@ -68,6 +68,8 @@ pub(crate) struct Claims {
     /// Keyspaces in which an idle store may have something to compact: their tree changed since
     /// there was nothing.
     pub(crate) untidy: BTreeSet<KeyspaceId>,
+    /// The garbage of value files, by keyspace, when an idle store last collected some.
+    pub(crate) collected: BTreeMap<KeyspaceId, u64>,
     /// When so much of a table of a settled keyspace expires that its policy looks again, in
     /// milliseconds since 1970.
     pub(crate) expiries: BTreeSet<(u64, KeyspaceId)>,

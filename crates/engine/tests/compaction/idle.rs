@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use runstone::storage::MemoryStorage;
-use runstone::{Background, Clock, KeyspaceOptions, Options, ReadOptions, Store};
+use runstone::{Background, Clock, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
 
 const KEYS: u32 = 20_000;
 
@@ -183,4 +183,31 @@ fn an_idle_store_ends_what_has_expired() {
         assert_eq!(held_and_passed(&store), (LIVING, 0));
         assert_eq!(store.default_keyspace().iter().expect("scans").count() as u64, LIVING);
     }
+}
+
+/// Values of deleted keys took their space until somebody collected: 56 MB for nothing live.
+#[test]
+fn an_idle_store_gives_back_the_space_of_deleted_values() {
+    let storage = MemoryStorage::new();
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.values.placement = ValuePlacement::HashGrouped;
+    keyspace.values.separate_at = 50;
+    keyspace.values.groups = 4;
+    let store = open_with(&storage, keyspace, Some(Duration::from_millis(1)));
+    (0..KEYS).for_each(|key| store.put(key.to_be_bytes(), [7; 500]).expect("puts"));
+    store.flush().expect("flushes");
+    let used = |store: &Store| {
+        let usage = store.default_keyspace().value_usage();
+        usage.iter().map(|file| file.used_slots * file.slot_bytes).sum::<u64>()
+    };
+    let full = used(&store);
+    assert!(full > u64::from(KEYS) * 500, "{full}");
+    let gone = (0..KEYS).filter(|key| key % 100 > 0);
+    gone.for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
+    // A slot of each group stays, and the garbage in it.
+    wait_for(&store, |store| used(store) <= full / 4);
+    for key in (0..KEYS).step_by(100) {
+        assert!(store.get(key.to_be_bytes()).expect("reads").is_some_and(|v| *v == [7; 500]));
+    }
+    assert!(store.verify().expect("verifies").is_clean());
 }

@@ -34,6 +34,10 @@ use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
 use crate::visibility::snapshot::Readers;
 
+/// An idle store collects groups while a fourth of what the file holds is garbage: so much would be
+/// copied for each byte that is freed at most three times.
+const IDLE_GARBAGE_FRACTION: u64 = 4;
+
 /// A group whose present segments get no more appends.
 #[derive(Debug)]
 pub(crate) struct ClosedGroup {
@@ -56,6 +60,23 @@ impl ValueFile {
         state.reclaim();
         state.pool.used() > self.limit_slots(&state, options)
             && self.choose(&state, readers).is_some()
+    }
+
+    /// The garbage of hash groups, if it is worth a collection in a store to which nobody writes:
+    /// a quarter of what the file holds, in a group that can free a slot.
+    pub(crate) fn idle_garbage(&self, readers: &Readers) -> Option<u64> {
+        if self.retired_at() != 0 || self.placement == ValuePlacement::Vlog || self.writes_back {
+            return None;
+        }
+        let mut state = self.state.lock();
+        state.reclaim();
+        let groups = (0..).zip(&state.layout.groups);
+        let garbage = groups
+            .map(|(i, group)| group.garbage_bytes().saturating_sub(state.pinned_bytes(i, readers)));
+        let garbage: u64 = garbage.sum();
+        let held = state.pool.used() * self.slot_bytes;
+        (garbage * IDLE_GARBAGE_FRACTION >= held && self.choose(&state, readers).is_some())
+            .then_some(garbage)
     }
 
     /// Slots that these bytes take, less the room in the open segments.
