@@ -93,6 +93,9 @@ fn all_rounds(
 fn one_run(runner: &Runner, setup: &Setup, path: &Path) -> Result<Measured> {
     fs::create_dir(path)?;
     let mut measured: Measured = child(runner, Task::Measure, path, setup)?;
+    if let Some((_, allocator)) = runner.label.split_once('@') {
+        measured.engine = format!("{}@{allocator}", measured.engine);
+    }
     if setup.reopen {
         measured.open = Some(child::<Opened>(runner, Task::Open, path, setup)?);
     }
