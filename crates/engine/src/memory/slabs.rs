@@ -148,7 +148,7 @@ pub struct Buffer {
 enum Home {
     Heap,
     Slot { slabs: Arc<Slabs>, class: u32, slab: u32, slot: u16 },
-    Mapped { slabs: Arc<Slabs>, _region: Region },
+    Mapped { slabs: Arc<Slabs>, region: Region },
 }
 
 // SAFETY: a buffer is the only one of its bytes (obligations 2 and 4), like a boxed slice.
@@ -217,9 +217,9 @@ impl Slabs {
         if len > self.slab_bytes / LARGE_PART {
             let region = Region::map(len.next_multiple_of(PAGE_BYTES))?;
             self.mapped_bytes.fetch_add(region.bytes as u64, Relaxed);
-            let home = Home::Mapped { slabs: Arc::clone(self), _region: region };
-            let Home::Mapped { _region: region, .. } = &home else { return None };
-            return Some(Buffer { at: region.at(0, len), len, home });
+            let at = region.at(0, len);
+            let home = Home::Mapped { slabs: Arc::clone(self), region };
+            return Some(Buffer { at, len, home });
         }
         let (number, slot_bytes) = class_of(len);
         let mut class = self.classes[number].lock();
@@ -359,7 +359,7 @@ impl Buffer {
             // Usual allocators have sizes like these.
             Home::Heap => class_of(self.len).1,
             Home::Slot { class, .. } => slot_bytes_of(*class as usize),
-            Home::Mapped { _region: region, .. } => region.bytes,
+            Home::Mapped { region, .. } => region.bytes,
         }
     }
 }
@@ -413,7 +413,7 @@ impl Drop for Buffer {
             }
             Home::Slot { slabs, class, slab, slot } => slabs.give(*class, *slab, *slot),
             // The region is dropped behind this.
-            Home::Mapped { slabs, _region: region } => {
+            Home::Mapped { slabs, region } => {
                 slabs.mapped_bytes.fetch_sub(region.bytes as u64, Relaxed);
             }
         }

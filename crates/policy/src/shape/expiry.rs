@@ -108,11 +108,11 @@ impl Expiries {
 /// Counts entries that expire, one after the other, in little memory.
 ///
 /// 1. An entry becomes a step of its own, behind the others.
-/// 2. When there are [`MOST_COUNTED`] steps, they are put in order, and a step is joined to the
+/// 2. When there are `MOST_COUNTED` steps, they are put in order, and a step is joined to the
 ///    next if that makes its entries seem to last no longer than `patience` together. Patience
 ///    grows until few steps are left.
 ///
-/// An entry is never counted at a step before it expires. O(log [`MOST_COUNTED`]) an entry.
+/// An entry is never counted at a step before it expires. O(log `MOST_COUNTED`) an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryCounts {
     entries: u64,
