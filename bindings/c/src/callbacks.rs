@@ -95,7 +95,7 @@ pub type runstone_filter = Option<
 
 /// Is told of an event in a store. `kind` says what happened: flushed, compacted, loaded,
 /// values_collected, pressure, recovered, and what somebody should look at: log_end_lost (a crash
-/// left records of the log that are not used), background_error, merge_failed,
+/// left records of the log that are not used), background_error, merge_failed, budget_above_limit,
 /// compaction_filter_missing. More may come. `json` is an object with kind, warning, message for
 /// people, and more of the event. Both are valid until the listener returns. Several threads may
 /// call it, in the middle of their work: it should return soon. It may read from its store; other
