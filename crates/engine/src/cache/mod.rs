@@ -215,7 +215,8 @@ impl Cache {
         }
     }
 
-    /// Memory for an object that the cache will hold under this key, as it was left by another.
+    /// Memory for an object that the cache will hold under this key. It holds whatever was there
+    /// before.
     pub fn take(&self, len: usize, key: CacheKey) -> Option<Buffer> {
         self.slabs.take(len, key.tag())
     }
@@ -226,7 +227,7 @@ impl Cache {
         for _ in 0..MOST_EMPTIED {
             let mapped = self.slabs.mapped_bytes();
             let share = self.share_bytes.load(Relaxed);
-            // What else is mapped above the share is held by readers.
+            // Readers may hold what is mapped above the share: then there is nothing to empty.
             let free = self.slabs.free_bytes();
             let tried_at = self.tried_at_bytes.load(Relaxed);
             if free < tried_at {

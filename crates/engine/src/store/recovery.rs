@@ -10,6 +10,7 @@
 //! stay: after a sync that failed, the kernel takes bytes for written that are not, and no later
 //! sync writes them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
@@ -280,7 +281,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
         match &mut target {
             Target::Tables(tables) if active.is_full() => spill(inner, keyspace, &active, tables),
             Target::Tables(tables) if inner.catalog.pool.in_use_bytes() > most_bytes => {
-                spill_largest(inner, tables)
+                spill_largest(inner, tables, most_bytes / 2)
             }
             Target::Memory if active.is_full() => {
                 inner.committer.rotate_if_active(keyspace, &active);
@@ -315,14 +316,19 @@ fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Re
 }
 
 /// Makes room in the memory budget: many memtables, none of which is full, may exceed it together.
-/// O(keyspaces) once for each part of the budget that fills.
-fn spill_largest(inner: &Engine, new_tables: &mut NewTables) -> Result<()> {
-    let keyspaces = inner.catalog.unflushed.all();
+/// The largest go until the others take `left_bytes`. With one at a time, each small memtable of
+/// thousands would cost a look at all of them.
+fn spill_largest(inner: &Engine, new_tables: &mut NewTables, left_bytes: u64) -> Result<()> {
     let active = |keyspace: &Arc<KeyspaceCore>| Arc::clone(&keyspace.view.load().active);
-    match keyspaces.iter().max_by_key(|keyspace| active(keyspace).reserved_bytes()) {
-        Some(largest) => spill(inner, largest, &active(largest), new_tables),
-        None => Ok(()),
+    let mut keyspaces = inner.catalog.unflushed.all();
+    keyspaces.sort_by_cached_key(|keyspace| Reverse(active(keyspace).reserved_bytes()));
+    for keyspace in keyspaces {
+        if inner.catalog.pool.in_use_bytes() <= left_bytes {
+            break;
+        }
+        spill(inner, &keyspace, &active(&keyspace), new_tables)?;
     }
+    Ok(())
 }
 
 /// Writes a recovered memtable to tables and puts an empty one in its place.

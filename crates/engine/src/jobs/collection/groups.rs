@@ -34,8 +34,8 @@ use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
 use crate::visibility::snapshot::Readers;
 
-/// An idle store collects groups while a fourth of what the file holds is garbage: so much would be
-/// copied for each byte that is freed at most three times.
+/// An idle store collects groups while this fraction of what the file holds is garbage. So it
+/// copies about three bytes at most for each that it frees.
 const IDLE_GARBAGE_FRACTION: u64 = 4;
 
 /// A group whose present segments get no more appends.
