@@ -41,7 +41,7 @@ use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Busy, BusyRange, Compaction, Heat, Plan};
 use runstone_policy::policy::{
     CompactionPolicy, LevelTarget, compaction_debt_bytes, expired_plan, idle_plan, next_plan,
-    score_permille,
+    score_permille, space_percent,
 };
 use runstone_policy::registry;
 use runstone_policy::shape::expiry::Expiries;
@@ -149,6 +149,10 @@ impl World {
                 self.plan =
                     next_plan(self.policy, &self.shape, &self.busy, &self.heat, &self.options);
                 Ok(self.show_plan())
+            }
+            "space" => {
+                let percent = space_percent(&self.shape, self.options.max_space_percent);
+                Ok(format!("{percent}%"))
             }
             "idle" => {
                 let least = 100;

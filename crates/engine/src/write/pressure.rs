@@ -2,10 +2,11 @@
 //!
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
-//! over five limits. Each keyspace has four: memtables that wait for their flush, level-0 runs,
-//! compaction debt, and garbage in value files that snapshots hold. The store has one: the
-//! memtables' share of the memory budget. Before writers are slowed down for that one, the largest
-//! memtable is flushed, full or not. Metrics and events show the state: which limit, since when.
+//! over six limits. Each keyspace has five: memtables that wait for their flush, level-0 runs,
+//! compaction debt, the space bound, and garbage in value files that snapshots hold. The store has
+//! one: the memtables' share of the memory budget. Before writers are slowed down for that one, the
+//! largest memtable is flushed, full or not. Metrics and events show the state: which limit, since
+//! when.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use runstone_policy::policy::compaction_debt_bytes;
+use runstone_policy::policy::{compaction_debt_bytes, space_percent};
 
 use crate::base::env::Env;
 use crate::base::error::Result;
@@ -76,9 +77,20 @@ fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
         (memtable_permille(view, options, cache), "memtables wait for their flush"),
         (runs, "level 0 has too many runs"),
         (debt, "compaction debt"),
+        (space_permille(view, options), "tables take more than the space bound"),
     ];
     let all = all.map(|(permille, cause)| Pressure { permille, cause });
     all.into_iter().fold(Pressure::NONE, Pressure::max)
+}
+
+/// The pressure from garbage in tables beyond the space bound: writers are slowed down above the
+/// bound, and slowest at twice the garbage that it allows. They never stop: what frees the space is
+/// a compaction of the whole tree, which may have to wait for a load or for other compactions.
+fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
+    let bound = options.shape.max_space_percent;
+    let percent = space_percent(&view.version.shape, bound);
+    let stop = u64::from(bound) * 2 - u64::from(bound.min(100));
+    fraction(percent, u64::from(bound) + 1, stop).min(999)
 }
 
 /// The pressure of one keyspace's memtables. One that waits is the normal course of a flush. When

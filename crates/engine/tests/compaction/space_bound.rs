@@ -173,3 +173,40 @@ fn deletes_under_a_snapshot_do_not_compact_all_at_every_flush() {
         assert!(bounded <= free + 2 * tree_bytes, "{}", policy.name());
     }
 }
+
+/// What makes writers slower, and by how much of the way.
+fn pressure(store: &Store) -> (u32, &'static str) {
+    let pressure = store.metrics().pressure;
+    (pressure.permille, pressure.cause)
+}
+
+/// Otherwise compactions never catch up with writers that overwrite fast.
+#[test]
+fn writers_are_slowed_down_above_the_bound_until_it_holds_again() {
+    let store = open("fragmented-leveling", BOUND_PERCENT);
+    overwrite(&store, 0);
+    assert_eq!(pressure(&store), (0, "none"));
+    let write_over = |some: &[u32]| {
+        some.iter().for_each(|key| store.put(key.to_be_bytes(), [1; 200]).expect("put"));
+        store.flush().expect("flush");
+    };
+    let all: Vec<u32> = keys(1).collect();
+    let (mut last, mut steps) = (0, 0);
+    for some in all.chunks(STEP) {
+        write_over(some);
+        let (permille, cause) = pressure(&store);
+        assert!(permille < 1000, "writers never stop for the bound");
+        assert!(permille >= last, "more garbage, less pressure");
+        steps += u32::from(permille > last);
+        assert!(permille == 0 || cause == "tables take more than the space bound", "{cause}");
+        last = permille;
+    }
+    assert!(last > 900 && steps > 2, "{last} in {steps} steps");
+    settle(&store);
+    assert_eq!(pressure(&store), (0, "none"));
+    // Nobody waits for space that a snapshot holds.
+    let _snapshot = store.snapshot();
+    write_over(&all);
+    settle(&store);
+    assert_eq!(pressure(&store), (0, "none"));
+}

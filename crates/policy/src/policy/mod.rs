@@ -13,4 +13,4 @@ pub use contract::*;
 pub use expired::expired_plan;
 pub use idle::idle_plan;
 pub use load::load_edit;
-pub use space::next_plan;
+pub use space::{next_plan, space_percent};

@@ -70,9 +70,8 @@ pub fn bound_plan(
         return None;
     }
     let live = live_bytes(shape)?;
-    let bytes = Sums::of(shape).bytes;
-    let percent = (bytes * 100).div_ceil(u128::from(live.max(1)));
-    if percent <= u128::from(most_percent) {
+    let percent = percent_of(Sums::of(shape).bytes, live.into());
+    if percent <= u64::from(most_percent) {
         return None;
     }
     let compaction = whole_compaction(shape, policy, options)?;
@@ -82,6 +81,27 @@ pub fn bound_plan(
     };
     let why = format!("{found}: all into L{}", compaction.output_level);
     Some(Plan { compactions: vec![compaction], why, ..Plan::default() })
+}
+
+/// How many percent of what is live the tables take, as far as a compaction of all could free it;
+/// 0 if they cannot be beyond `most_percent`, or if that is not known. A tree that was just
+/// compacted under a snapshot has 100, whatever the estimate says. So a writer that is slowed down
+/// above some percentage is never slowed down for good. Like [`bound_plan`], it asks what is live
+/// only if that matters.
+pub fn space_percent(shape: &Shape, most_percent: u32) -> u64 {
+    if most_percent == 0 || !may_free(shape, most_percent) {
+        return 0;
+    }
+    let all = Sums::of(shape);
+    let kept = largest_disjoint(shape.tables().map(|(_, table)| table).collect());
+    let garbage = most_garbage(all, kept) / kept.entries.max(1);
+    let possible = percent_of(all.bytes, all.bytes.saturating_sub(garbage));
+    live_bytes(shape).map_or(0, |live| percent_of(all.bytes, live.into()).min(possible))
+}
+
+/// At least as much as it is, so that what is above a bound shows.
+fn percent_of(bytes: u128, live: u128) -> u64 {
+    u64::try_from(bytes.saturating_mul(100).div_ceil(live.max(1))).unwrap_or(u64::MAX)
 }
 
 /// Estimate of the bytes that a compaction of the whole tree would leave; `None` if the keys of
@@ -126,12 +146,17 @@ fn may_free(shape: &Shape, most_percent: u32) -> bool {
         && is_enough(largest_disjoint(shape.tables().map(|(_, table)| table).collect()))
 }
 
-fn could_be_garbage(all: Sums, kept: Sums, most_percent: u32) -> bool {
-    let most = u128::from(most_percent);
-    // Numbers of a damaged manifest may be anything.
+/// The most bytes that could be garbage beside those kept, times the entries kept. Numbers of a
+/// damaged manifest may be anything.
+fn most_garbage(all: Sums, kept: Sums) -> u128 {
     let hidden = (all.bytes - kept.bytes).saturating_mul(kept.entries);
     let hiding = (all.entries - kept.entries).saturating_mul(kept.bytes);
-    let garbage = hidden.max(hiding);
+    hidden.max(hiding)
+}
+
+fn could_be_garbage(all: Sums, kept: Sums, most_percent: u32) -> bool {
+    let most = u128::from(most_percent);
+    let garbage = most_garbage(all, kept);
     let wanted = all.bytes.saturating_mul(kept.entries).saturating_mul(most.saturating_sub(100));
     garbage > 0 && garbage.saturating_mul(most) >= wanted
 }
