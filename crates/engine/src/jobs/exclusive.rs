@@ -128,7 +128,10 @@ impl Runner {
         if !written.is_empty() {
             self.flush_all()?;
         }
-        written.into_iter().try_for_each(|keyspace| self.compact(keyspace, None))
+        written.into_iter().try_for_each(|keyspace| self.compact(keyspace, None))?;
+        // Whoever compacts wants the space.
+        self.committer.trim_log();
+        Ok(())
     }
 
     /// Collects as long as that frees something, then returns free slots to the file system.

@@ -37,10 +37,11 @@ use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, PreparedRecord, num
 use crate::wal::reserve::Reserve;
 
 /// The number of files that are kept for coming segments. Their pages are in the page cache and
-/// their blocks allocated, so reusing one costs a tenth of making a new one.
-const MAX_PARKED: usize = 16;
+/// their blocks allocated, so reusing one costs a tenth of making a new one. A flush retires about
+/// so many, and the next memtable takes them again.
+const MAX_PARKED: usize = 8;
 /// The number of them that stay when nobody writes.
-const IDLE_PARKED: usize = 8;
+const IDLE_PARKED: usize = 1;
 
 /// Most bytes of the three numbers before the operations of a record. Those of a record that is
 /// written in advance take as many, whatever their values.
