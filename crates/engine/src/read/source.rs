@@ -295,6 +295,12 @@ impl Source {
         }
     }
 
+    /// The trailer of the current entry, if that is a version of `key`.
+    #[inline]
+    pub fn version_of(&self, key: &[u8]) -> Option<u64> {
+        self.current().filter(|(found, _)| *found == key).map(|(_, trailer)| trailer)
+    }
+
     /// How heads of its keys are taken, if it is a run.
     pub fn head_rule(&self) -> Option<HeadRule> {
         match self {
