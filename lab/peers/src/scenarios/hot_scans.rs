@@ -7,8 +7,8 @@ use runstone::kv::{Direction, KvStore};
 use super::{Bench, Figures, Lap};
 use crate::Result;
 
-const KEYS: u64 = 10;
-const PUTS_EACH: u64 = 20_000;
+pub(super) const KEYS: u64 = 10;
+pub(super) const PUTS_EACH: u64 = 20_000;
 const SCANS: u64 = 20_000;
 
 pub fn run(bench: &Bench<'_>) -> Result<Figures> {
@@ -23,18 +23,24 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
         Ok(())
     })?;
     figures.rate("put", &lap, puts * KEYS);
-    scans(bench, store, "scan of all ten", &mut figures)?;
+    scans(bench, store, None, "scan of all ten", &mut figures)?;
     store.flush()?;
     store.wait_idle()?;
-    scans(bench, store, "the same, flushed", &mut figures)?;
+    scans(bench, store, None, "the same, flushed", &mut figures)?;
     Ok(figures)
 }
 
 /// For as many scans as a tenth of the time allows where they are slow.
-fn scans(bench: &Bench<'_>, store: &dyn KvStore, what: &str, figures: &mut Figures) -> Result<()> {
+pub(super) fn scans(
+    bench: &Bench<'_>,
+    store: &dyn KvStore,
+    from: Option<&[u8]>,
+    what: &str,
+    figures: &mut Figures,
+) -> Result<()> {
     let scan = || {
         let mut entries = 0;
-        store.scan(None, Direction::Forward, &mut |_, _| {
+        store.scan(from, Direction::Forward, &mut |_, _| {
             entries += 1;
             true
         })?;

@@ -8,7 +8,7 @@ use runstone::Durability;
 use runstone::kv::KvStore;
 use runstone_workloads::generators::Rng;
 
-use super::{Bench, Figures, KEY_BYTES, Lap, VALUE_BYTES, megabytes};
+use super::{Bench, Figures, KEY_BYTES, Lap, VALUE_BYTES, hot_scans, megabytes};
 use crate::Result;
 use crate::data::SEED;
 use crate::disk::allocated_bytes;
@@ -44,6 +44,10 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     };
     disk("at most", most);
     disk("right after", allocated_bytes(bench.path)?);
+    hot_scans(bench, store, &mut figures)?;
+    let mut disk = |what: &str, bytes: u64| {
+        figures.add(format!("disk {what}, of what is alive"), bytes as f64 / live as f64);
+    };
     store.flush()?;
     store.wait_idle()?;
     disk("once idle", allocated_bytes(bench.path)?);
@@ -53,6 +57,19 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     drop(opened);
     disk("closed", allocated_bytes(bench.path)?);
     Ok(figures)
+}
+
+/// Scans of ten keys that are put again and again behind all others, in a store that is still busy.
+fn hot_scans(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<()> {
+    let hot = |number: u64| {
+        let mut key = [0xff; KEY_BYTES];
+        key[KEY_BYTES - 1] = (number % hot_scans::KEYS) as u8;
+        key
+    };
+    for number in 0..bench.scaled(hot_scans::PUTS_EACH) * hot_scans::KEYS {
+        store.put(&hot(number), bench.data.value(number), Durability::Buffered)?;
+    }
+    hot_scans::scans(bench, store, Some(&hot(0)), "scan of ten hot keys then", figures)
 }
 
 /// The most bytes on disk meanwhile.
