@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
+use runstone::policy::policy::space_percent;
 use runstone::{Batch, Durability, Expiry, Keyspace, Store, ValuePlacement, WriteOptions};
 
 use super::options_of;
@@ -15,10 +16,16 @@ use crate::transfer::progress::{Progress, ProgressRecord};
 /// A batch also ends at this size, so that large values do not pile up in memory.
 const MOST_BATCH_BYTES: u64 = 4 << 20;
 
+/// A keyspace that takes more than this percentage of what is live at the end of an import is
+/// compacted: the import replaced much, and nobody comes back for it once the command has ended.
+const MOST_SPACE_PERCENT: u32 = 140;
+
 /// See the module docs.
 pub struct StoreTarget {
     store: Store,
     keyspace: Keyspace,
+    /// Keyspaces that the import has left behind.
+    earlier: Vec<Keyspace>,
     record: Option<ProgressRecord>,
     batch: Batch,
     writes: WriteOptions,
@@ -38,6 +45,7 @@ impl StoreTarget {
         Ok(StoreTarget {
             store,
             keyspace,
+            earlier: Vec::new(),
             record,
             batch: Batch::new(),
             writes: options_of(durability),
@@ -51,7 +59,8 @@ impl Target for StoreTarget {
     }
 
     fn turn_to(&mut self, keyspace: &str, wish: &Wish) -> Result<()> {
-        self.keyspace = keyspaces::open_or_make(&self.store, keyspace, wish)?;
+        let next = keyspaces::open_or_make(&self.store, keyspace, wish)?;
+        self.earlier.push(std::mem::replace(&mut self.keyspace, next));
         Ok(())
     }
 
@@ -93,11 +102,18 @@ impl Target for StoreTarget {
     }
 
     fn close(self: Box<Self>, is_complete: bool) -> Result<()> {
-        let StoreTarget { store, keyspace, record, .. } = *self;
-        drop(keyspace);
+        let StoreTarget { store, keyspace, mut earlier, record, .. } = *self;
         if let Some(record) = record.filter(|_| is_complete) {
             record.close(&store)?;
         }
+        if is_complete {
+            store.flush()?;
+            earlier.push(keyspace);
+            let of_one = |one: &Keyspace| space_percent(&one.shape(), MOST_SPACE_PERCENT);
+            let mut large = earlier.iter().filter(|one| of_one(one) > MOST_SPACE_PERCENT.into());
+            large.try_for_each(Keyspace::compact)?;
+        }
+        drop(earlier);
         Ok(store.close()?)
     }
 }

@@ -118,3 +118,29 @@ fn a_database_given_as_a_directory_is_refused() {
     place.write("d/CURRENT", "of the river\n");
     place.ok(&["import", "s", "d"]);
 }
+
+/// What tables and value files of a store take.
+fn disk_bytes(store: &Path) -> u64 {
+    let files = fs::read_dir(store).expect("a store").flatten();
+    files.map(|file| file.metadata().expect("a file").len()).sum()
+}
+
+/// Each doubled the disk, whichever way the records come and wherever values lie.
+#[test]
+fn a_finished_import_that_is_run_again_takes_no_more_disk() {
+    let lines: String =
+        (0..20_000).map(|i| format!("key{:06}\tvalue {i}\n", i * 7919 % 20_000)).collect();
+    for flags in [&[][..], &["--sort"], &["--batch", "100"], &["--preset", "large-values"]] {
+        let place = Place::new();
+        place.write("x.tsv", &lines);
+        let import = |more: &[&str]| place.ok(&[&["import", "s", "x.tsv"], more].concat());
+        import(flags);
+        let once = disk_bytes(&place.path("s"));
+        for _ in 0..3 {
+            import(flags);
+            let again = disk_bytes(&place.path("s"));
+            assert!(again <= once + once / 3, "{flags:?}: {again} bytes, {once} at first");
+        }
+        assert_eq!(place.ok(&["count", "s"]).trim(), "20000");
+    }
+}
