@@ -1,0 +1,84 @@
+//! What a step costs does not depend on how much of a feature is there. Each feature is tried with
+//! 10, 1,000 and 100,000 of it, and the cost of one must not double from one number to the next.
+//!
+//! Cost is counted, not timed: bytes and calls of the allocator, bytes written, and entries, blocks
+//! and runs that reads pass. Jobs run by hand, so that all of it happens in this thread. A loop
+//! over data that is there already allocates nothing and is not seen; the tests of range deletes,
+//! operands and dead ranges count the steps of theirs.
+
+mod features;
+
+use std::sync::Arc;
+
+use allocation_counter::measure;
+use runstone::storage::MemoryStorage;
+use runstone::{Background, KeyspaceOptions, Options, Store};
+
+/// How many there are of a feature.
+const COUNTS: [u64; 3] = [10, 1_000, 100_000];
+/// What costs the same whatever the number is tried so often.
+const READS: u64 = 128;
+/// A call of the allocator, and an entry or block that a read passes, count as so many bytes.
+const STEP_BYTES: u64 = 64;
+/// What writes do once, however many there are: chunks of memtables, buffers of a flush.
+const ONCE_BYTES: u64 = 6 << 20;
+/// What one may cost in any case: where there are few, there may be nothing to do.
+const LEAST_BYTES: u64 = 512;
+
+/// The costs of the steps of a feature, for one of its numbers.
+struct Costs<'a> {
+    store: &'a Store,
+    steps: Vec<(&'static str, u64, u64)>,
+}
+
+impl<'a> Costs<'a> {
+    fn of(store: &'a Store) -> Costs<'a> {
+        Costs { store, steps: Vec::new() }
+    }
+
+    /// Runs a step that does something so many times.
+    fn step<T>(&mut self, name: &'static str, times: u64, work: impl FnOnce() -> T) -> T {
+        let before = self.store.metrics().counters;
+        let mut result = None;
+        let allocated = measure(|| result = Some(work()));
+        let counters = self.store.metrics().counters.since(&before);
+        let passed = counters.hidden_passed
+            + counters.iterated
+            + counters.runs_sought
+            + counters.tables_probed
+            + counters.blocks_searched
+            + counters.blocks_read
+            + counters.operands_read;
+        let written = counters.flush_bytes_written
+            + counters.compaction_bytes_written
+            + counters.value_bytes_written
+            + counters.value_gc_bytes_written;
+        let steps = allocated.count_total + passed;
+        self.steps.push((name, times, allocated.bytes_total + written + steps * STEP_BYTES));
+        result.expect("the work was done")
+    }
+}
+
+fn open(keyspace: KeyspaceOptions) -> Store {
+    let background = Background::Manual;
+    let options = Options { background, keyspace: Some(keyspace), ..Options::default() };
+    Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
+}
+
+/// Tries a feature with each number, and compares the costs of its steps.
+fn try_with(counts: &[u64], toml: &str, feature: fn(&mut Costs, u64)) {
+    let mut earlier: Vec<(&'static str, u64, u64)> = Vec::new();
+    for count in counts {
+        let store = open(KeyspaceOptions::from_toml(toml).expect("options"));
+        let mut costs = Costs::of(&store);
+        feature(&mut costs, *count);
+        for ((name, times, cost), (_, times_before, before)) in costs.steps.iter().zip(&earlier) {
+            let (one, one_before) = (cost / times, before / times_before);
+            println!("{count} {name}: {one} each, {one_before} before");
+            let once = if *times == READS { 0 } else { ONCE_BYTES };
+            let most = 2 * one_before.max(LEAST_BYTES) * times + once;
+            assert!(*cost <= most, "{name}: {one} with {count}, {one_before} with fewer");
+        }
+        earlier = costs.steps;
+    }
+}
