@@ -10,11 +10,10 @@
 //! store; pages of their own for each block, of which a half would be empty.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. A region stays mapped until it is dropped, and it is dropped when no buffer lies in it: a
-//!    slab is taken out of its class only once all its slots are free, and each buffer holds the
-//!    [`Slabs`], so that those are dropped last.
+//! 1. A region is dropped when no buffer lies in it: a slab is taken out of its class only once all
+//!    its slots are free, and each buffer holds the [`Slabs`], so that those are dropped last.
 //! 2. Two buffers never overlap: a slot is in the list of free ones, or it is one buffer's.
-//! 3. The memory of a region is initialised from the start, because the system maps zeros.
+//! 3. The memory of a region is initialised from the start, see [`Region`].
 //! 4. A heap buffer is a boxed slice taken apart, and is put together again once.
 #![allow(unsafe_code)]
 
@@ -26,6 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use runstone_storage::fork::Process;
+
+use crate::memory::region::{PAGE_BYTES, Region};
 
 /// The budget has about so many slabs; they are a power of two within these bounds.
 const SLABS_PER_BUDGET: u64 = 256;
@@ -39,62 +40,9 @@ const LEAST_SLOT_BYTES: usize = 64;
 const SIZES_PER_DOUBLING: usize = 8;
 /// Empty slabs up to this fraction of the budget stay mapped for the next buffers.
 const SPARE_FRACTION: u64 = 64;
-const PAGE_BYTES: usize = 4 << 10;
 
 /// What a slot holds, in the words of whoever took it: see [`Slabs::sparse`].
 pub type Tag = [u64; 2];
-
-/// Mapped memory.
-#[derive(Debug)]
-struct Region {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: the region owns its memory, and hands it out in parts that do not overlap (obligation 2).
-unsafe impl Send for Region {}
-// SAFETY: as above.
-unsafe impl Sync for Region {}
-
-impl Region {
-    #[cfg(not(miri))]
-    fn map(bytes: usize) -> Option<Region> {
-        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: new memory, at an address that the system chooses.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) };
-        Some(Region { base: NonNull::new(base.ok()?.cast())?, bytes })
-    }
-
-    /// The interpreter that checks the rest of this module knows no system calls.
-    #[cfg(miri)]
-    fn map(bytes: usize) -> Option<Region> {
-        let layout = std::alloc::Layout::from_size_align(bytes, PAGE_BYTES).ok()?;
-        // SAFETY: the layout's size is not zero.
-        Some(Region { base: NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?, bytes })
-    }
-
-    /// The address of a slot.
-    fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
-        assert!(offset + len <= self.bytes, "a slot lies inside of its slab");
-        // SAFETY: inside of the region, just checked.
-        unsafe { self.base.add(offset) }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        #[cfg(not(miri))]
-        // SAFETY: mapped in `map` with this length, and nobody uses it (obligation 1). A refusal
-        // costs memory only.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-        #[cfg(miri)]
-        if let Ok(layout) = std::alloc::Layout::from_size_align(self.bytes, PAGE_BYTES) {
-            // SAFETY: allocated in `map` with the same layout, dropped once.
-            unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
-        }
-    }
-}
 
 /// A region of slots of one size.
 #[derive(Debug)]
@@ -216,7 +164,7 @@ impl Slabs {
     pub fn take(self: &Arc<Slabs>, len: usize, tag: Tag) -> Option<Buffer> {
         if len > self.slab_bytes / LARGE_PART {
             let region = Region::map(len.next_multiple_of(PAGE_BYTES))?;
-            self.mapped_bytes.fetch_add(region.bytes as u64, Relaxed);
+            self.mapped_bytes.fetch_add(region.bytes() as u64, Relaxed);
             let at = region.at(0, len);
             let home = Home::Mapped { slabs: Arc::clone(self), region };
             return Some(Buffer { at, len, home });
@@ -313,7 +261,7 @@ impl Slabs {
             return spare.push(region);
         }
         drop(spare);
-        self.mapped_bytes.fetch_sub(region.bytes as u64, Relaxed);
+        self.mapped_bytes.fetch_sub(region.bytes() as u64, Relaxed);
     }
 
     /// The tags of what lies in the slab with most free memory: once all of it is dropped, the slab
@@ -340,7 +288,7 @@ impl Slabs {
     /// Unmaps the empty slabs, because nobody has used the store for a while.
     pub fn trim(&self) {
         let spare = std::mem::take(&mut *self.spare.lock());
-        let bytes: usize = spare.iter().map(|region| region.bytes).sum();
+        let bytes: usize = spare.iter().map(|region| region.bytes()).sum();
         self.mapped_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 }
@@ -359,7 +307,7 @@ impl Buffer {
             // Usual allocators have sizes like these.
             Home::Heap => class_of(self.len).1,
             Home::Slot { class, .. } => slot_bytes_of(*class as usize),
-            Home::Mapped { region, .. } => region.bytes,
+            Home::Mapped { region, .. } => region.bytes(),
         }
     }
 }
@@ -414,7 +362,7 @@ impl Drop for Buffer {
             Home::Slot { slabs, class, slab, slot } => slabs.give(*class, *slab, *slot),
             // The region is dropped behind this.
             Home::Mapped { slabs, region } => {
-                slabs.mapped_bytes.fetch_sub(region.bytes as u64, Relaxed);
+                slabs.mapped_bytes.fetch_sub(region.bytes() as u64, Relaxed);
             }
         }
     }

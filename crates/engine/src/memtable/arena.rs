@@ -1,7 +1,7 @@
-//! A bump allocator shared by the writers of one memtable; freed whole. Chunks are aligned to 2 MiB
-//! and those made in the background are huge pages, so that a search of a large memtable misses the
-//! cache but not the TLB too. They are kept for the next memtable. Every chunk counts against the
-//! memory budget while it exists.
+//! A bump allocator shared by the writers of one memtable; freed whole. Large chunks are mapped at
+//! multiples of 2 MiB, and those made in the background are huge pages, so that a search of a large
+//! memtable misses the cache but not the TLB too. They are kept for the next memtable. Every chunk
+//! counts against the memory budget while it exists.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. A pointer handed out stays valid until the arena is dropped: chunks are never freed or reused
@@ -21,6 +21,7 @@ use rustix::mm::{Advice, madvise};
 
 use crate::base::threads::{Bell, thread_number};
 use crate::cache::{Cache, Reservation};
+use crate::memory::region::{PAGE_BYTES, Region};
 use crate::memtable::filter::{FilterPool, PooledFilter};
 
 /// Size of a pooled chunk.
@@ -39,7 +40,8 @@ const CHUNKS_PER_LIMIT: usize = 8;
 /// other.
 const LARGE_PART: usize = 8;
 const ALIGN: usize = 64;
-const PAGE_BYTES: usize = 4 << 10;
+/// Chunks of this size and more are mapped.
+const LEAST_MAPPED_BYTES: usize = 256 << 10;
 /// How much a writer other than the first takes from a chunk at a time, and how many such writers
 /// have their own slab.
 const SLAB_BYTES: usize = 4 << 10;
@@ -51,6 +53,8 @@ const SLAB_PART_BYTES: usize = SLAB_BYTES / 4;
 struct Chunk {
     base: *mut u8,
     capacity: usize,
+    /// Its memory, if that is mapped; else it is the allocator's.
+    region: Option<Region>,
     used: AtomicUsize,
     /// Whether the background has backed it with large pages.
     is_populated: bool,
@@ -65,13 +69,19 @@ unsafe impl Sync for Chunk {}
 impl Chunk {
     fn allocate(capacity: usize, reservation: Option<Reservation>) -> Chunk {
         let layout = Chunk::layout(capacity);
-        // SAFETY: the layout's size is not zero.
-        let base = unsafe { alloc(layout) };
+        let align = if capacity >= CHUNK_BYTES { CHUNK_BYTES } else { PAGE_BYTES };
+        let is_large = capacity >= LEAST_MAPPED_BYTES;
+        let region = is_large.then(|| Region::map_aligned(capacity, align)).flatten();
+        let base = match &region {
+            Some(region) => region.base().as_ptr(),
+            // SAFETY: the layout's size is not zero.
+            None => unsafe { alloc(layout) },
+        };
         if base.is_null() {
             handle_alloc_error(layout);
         }
         let used = AtomicUsize::new(0);
-        Chunk { base, capacity, used, is_populated: false, _reservation: reservation }
+        Chunk { base, capacity, region, used, is_populated: false, _reservation: reservation }
     }
 
     /// Releases the pages to the kernel; their content is lost.
@@ -80,8 +90,8 @@ impl Chunk {
     }
 
     fn advise(&mut self, advice: Advice) {
-        if self.capacity >= CHUNK_BYTES {
-            // SAFETY: whole pages of an allocation that nobody uses (`&mut self`): they may go, or
+        if self.region.is_some() {
+            // SAFETY: whole pages of a region that nobody uses (`&mut self`): they may go, or
             // be backed otherwise. Refusal costs speed and memory only.
             let _ = unsafe { madvise(self.base.cast(), self.capacity & !(PAGE_BYTES - 1), advice) };
         }
@@ -102,8 +112,7 @@ impl Chunk {
     }
 
     fn layout(capacity: usize) -> Layout {
-        let align = if capacity >= CHUNK_BYTES { CHUNK_BYTES } else { ALIGN };
-        match Layout::from_size_align(capacity, align) {
+        match Layout::from_size_align(capacity, ALIGN) {
             Ok(layout) => layout,
             Err(_) => unreachable!("chunk capacities are far below isize::MAX"),
         }
@@ -112,10 +121,10 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // An allocator may keep the address range for later, but it must not keep its memory.
-        self.release_pages();
-        // SAFETY: allocated in `allocate` with the same layout, dropped once.
-        unsafe { dealloc(self.base, Chunk::layout(self.capacity)) }
+        if self.region.is_none() {
+            // SAFETY: allocated in `allocate` with the same layout, dropped once.
+            unsafe { dealloc(self.base, Chunk::layout(self.capacity)) }
+        }
     }
 }
 

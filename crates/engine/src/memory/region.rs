@@ -1,0 +1,118 @@
+//! Memory mapped from the system, past the allocator of the program. It goes back as a whole when
+//! it is dropped. Allocators keep what is freed to them by thread and by size, and a budget knows
+//! nothing of it.
+//!
+//! Obligations that keep the unsafe code here sound:
+//! 1. A region stays mapped until it is dropped, and whoever hands parts of it out drops it only
+//!    when none is in use.
+//! 2. All of it is initialised from the start, because the system maps zeros.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+pub const PAGE_BYTES: usize = 4 << 10;
+
+/// Mapped memory.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Where it begins at a multiple of more than a page.
+    align: usize,
+}
+
+// SAFETY: the region owns its memory, and hands it out in parts that do not overlap (obligation 1).
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A whole number of pages. `None` if the system has no memory.
+    pub fn map(bytes: usize) -> Option<Region> {
+        Region::map_aligned(bytes, PAGE_BYTES)
+    }
+
+    /// The same at an address that is a multiple of `align`, a power of two.
+    #[cfg(not(miri))]
+    pub fn map_aligned(bytes: usize, align: usize) -> Option<Region> {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+        let bytes = bytes.next_multiple_of(PAGE_BYTES);
+        let all = bytes + align.saturating_sub(PAGE_BYTES);
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        // SAFETY: new memory, at an address that the system chooses.
+        let first = unsafe { mmap_anonymous(std::ptr::null_mut(), all, access, flags) };
+        let first: *mut u8 = first.ok()?.cast();
+        let before = first.align_offset(align);
+        for (at, len) in [(0, before), (before + bytes, all - before - bytes)] {
+            if len > 0 {
+                // SAFETY: whole pages of the mapping above that nobody knows of. A refusal costs
+                // addresses only.
+                let _ = unsafe { munmap(first.wrapping_add(at).cast(), len) };
+            }
+        }
+        Some(Region { base: NonNull::new(first.wrapping_add(before))?, bytes, align })
+    }
+
+    /// The interpreter that checks the modules which use this knows no system calls.
+    #[cfg(miri)]
+    pub fn map_aligned(bytes: usize, align: usize) -> Option<Region> {
+        let bytes = bytes.next_multiple_of(PAGE_BYTES);
+        let layout = std::alloc::Layout::from_size_align(bytes, align).ok()?;
+        // SAFETY: the layout's size is not zero.
+        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })?;
+        Some(Region { base, bytes, align })
+    }
+
+    /// Its first byte.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// How large it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The address of a part.
+    pub fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(offset + len <= self.bytes, "a part lies inside of its region");
+        // SAFETY: inside of the region, just checked.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        debug_assert!(self.base.as_ptr().addr().is_multiple_of(self.align));
+        #[cfg(not(miri))]
+        // SAFETY: mapped in `map_aligned` with this length, and nobody uses it (obligation 1). A
+        // refusal costs memory only.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        #[cfg(miri)]
+        if let Ok(layout) = std::alloc::Layout::from_size_align(self.bytes, self.align) {
+            // SAFETY: allocated in `map_aligned` with the same layout, dropped once.
+            unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_begins_where_asked_and_is_zero() {
+        for (bytes, align) in [(1, PAGE_BYTES), (2 << 20, 2 << 20), (3 << 20, 2 << 20)] {
+            let region = Region::map_aligned(bytes, align).expect("memory");
+            assert!(region.base().as_ptr().addr().is_multiple_of(align));
+            assert_eq!(region.bytes(), bytes.next_multiple_of(PAGE_BYTES));
+            for at in [0, region.bytes() - 1] {
+                let byte = region.at(at, 1).as_ptr();
+                // SAFETY: inside of the region, of which this is the only user.
+                assert_eq!(unsafe { byte.read() }, 0);
+                // SAFETY: as above.
+                unsafe { byte.write(1) };
+            }
+        }
+    }
+}
