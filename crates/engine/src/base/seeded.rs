@@ -217,6 +217,8 @@ pub enum Waypoint {
     GetViewLoaded,
     /// A bulk load has its number, which is not published.
     LoadNumbered,
+    /// A bulk load holds the jobs of its keyspace back, and has no number.
+    LoadSettled,
     /// A large batch is logged and in the view; its entries have no numbers yet.
     LargeBatchLogged,
     /// A get has its view and its number, and has looked at nothing.

@@ -3,8 +3,9 @@
 //! 1. The caller's thread writes the tables while writers, flushes and compactions go on. Nobody
 //!    knows the number of the entries yet: the tables hold 0 in its place, and the manifest will
 //!    give them theirs. So a load of an hour keeps no writer waiting.
-//! 2. Compactions of the keyspace are held back. Its memtables are flushed, what was written
-//!    meanwhile too, and then its flushes and collections are held back as well.
+//! 2. Compactions of the keyspace are held back. Its memtables are flushed, and then its flushes
+//!    and collections are held back as well. What was written meanwhile is flushed and synced here,
+//!    again and again until it is little.
 //! 3. The load takes one number, and a new memtable takes the writes behind it (`write/load.rs`).
 //!    Until it is published, no later write is visible, so what follows must be short. What the
 //!    memtable before holds, written since step 2, is flushed: older data must not lie above the
@@ -47,6 +48,12 @@ use crate::wal::batch::check_sizes;
 
 /// Entries between two looks at what writers want.
 const PREPARE_INTERVAL: u64 = 4096;
+
+/// How often a load flushes what was written during the flush before.
+const MOST_ROUNDS: u32 = 16;
+
+/// What a flush with the load's number may find.
+const FEW_ENTRIES: u64 = 1_000;
 
 /// The tables of a load that is not installed. Dropping it removes them.
 pub(crate) struct Load<'a> {
@@ -132,10 +139,8 @@ impl Runner {
         // A checkpoint limits flushes to those of its moment, and the next ones would pass it.
         let _no_checkpoint = (!seeded!(LoadsBesideCheckpoints)).then(|| checkpoint.lock());
         held.freeze();
-        if !seeded!(LoadsOutrunTheLog) {
-            // What was written so far is synced here, while nobody waits for the load's number.
-            self.committer.sync_all()?;
-        }
+        reached!(LoadSettled);
+        self.settle_writes(keyspace)?;
         let number = self.committer.number_load(keyspace)?;
         let seq = number.seq();
         if seeded!(LoadsPublishedFirst) {
@@ -156,6 +161,27 @@ impl Runner {
                 self.note_outcome(installed)
             }
         }
+    }
+}
+
+impl Runner {
+    /// Flushes and syncs what was written to a keyspace in which no job runs, while nobody waits
+    /// for the load's number. What is written during one round is left to the next, until it is
+    /// little.
+    fn settle_writes(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+        if seeded!(LoadsOutrunTheLog) {
+            return Ok(());
+        }
+        for _ in 0..MOST_ROUNDS {
+            self.committer.sync_all()?;
+            let view = keyspace.view.load_full();
+            if view.memtables().map(|memtable| memtable.entries()).sum::<u64>() < FEW_ENTRIES {
+                break;
+            }
+            let last_seq = self.committer.rotate(std::slice::from_ref(keyspace), |_| true);
+            while self.flusher.flush_frozen(keyspace, last_seq + 1)? {}
+        }
+        Ok(())
     }
 }
 
