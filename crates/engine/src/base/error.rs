@@ -118,8 +118,8 @@ pub enum Error {
         /// Its message.
         what: String,
     },
-    /// Somebody else wrote, since the transaction began, what it wrote or read. Nothing of it was
-    /// written.
+    /// Somebody else wrote, since the transaction began, what it wrote or read; or others wrote
+    /// faster than sixteen looks at it, and nobody knows. Nothing of it was written.
     #[error("another write of key \"{}\" of keyspace {keyspace:?} came first", key.escape_ascii())]
     Conflict {
         /// The keyspace of the key.

@@ -370,6 +370,10 @@ pub struct MetricsSnapshot {
     pub filter_bits: u64,
     /// Bytes of log segments in use.
     pub wal_bytes: u64,
+    /// The most entries that were looked at under one hold of the commit lock since the open.
+    pub commit_lock_peak_entries: u64,
+    /// The most bytes that were copied under one hold of it.
+    pub commit_lock_peak_bytes: u64,
     /// (table + WAL + manifest bytes written) / user bytes written, in thousandths.
     pub write_amplification_permille: u64,
     /// Whether writers are held back, and by what.
@@ -426,6 +430,16 @@ impl MetricsSnapshot {
             ("table_file_bytes", "Table files, live or not.", self.table_file_bytes),
             ("peak_table_file_bytes", "Most of these.", self.peak_table_file_bytes),
             ("wal_bytes", "Log segments in use.", self.wal_bytes),
+            (
+                "commit_lock_peak_entries",
+                "Most entries looked at under one hold of the commit lock.",
+                self.commit_lock_peak_entries,
+            ),
+            (
+                "commit_lock_peak_bytes",
+                "Most bytes copied under one hold of the commit lock.",
+                self.commit_lock_peak_bytes,
+            ),
             ("compaction_debt_bytes", "Bytes still to be compacted.", self.compaction_debt_bytes),
             ("pressure_permille", "Back-pressure.", u64::from(self.pressure.permille)),
         ];

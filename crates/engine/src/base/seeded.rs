@@ -235,8 +235,8 @@ pub enum Waypoint {
     KeyspaceFound,
     /// A keyspace is marked as dropped; the manifest does not say so yet.
     KeyspaceMarked,
-    /// A checkpoint knows its keyspaces; their memtables are not replaced.
-    KeyspacesListed,
+    /// A checkpoint knows its moment; the memtables from before it are not replaced.
+    MomentKnown,
     /// A checkpoint has replaced the memtables; they are not in tables yet.
     MemtablesReplaced,
     /// A checkpoint has waited until the memtables are in tables; its state is not taken.

@@ -44,7 +44,8 @@ const MOST_RANGES: usize = 64;
 // `used` has a bit for each.
 const _: () = assert!(MOST_RANGES <= 64);
 
-/// A batch of more writes ends all ranges: to look at each would take too long under the lock.
+/// A batch of more writes, counted once for each of its keyspaces, ends all ranges: to look at each
+/// would take too long under the lock.
 const MOST_NOTED: u64 = 1_000;
 
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
@@ -294,19 +295,22 @@ impl DeadRanges {
         range.clone()
     }
 
-    /// Removes the keys that a batch puts into this keyspace from the ranges. Called under the
-    /// commit lock, before the batch is visible.
+    /// Removes the keys that a batch over `keyspaces` puts into this one from the ranges. Called
+    /// under the commit lock, before the batch is visible. Returns how many writes it looked at.
     #[inline]
-    pub fn note_batch(&self, batch: &Batch, id: KeyspaceId) {
+    pub fn note_batch(&self, batch: &Batch, id: KeyspaceId, keyspaces: u64) -> u64 {
         // Set under the same lock.
         if self.are_there.load(Relaxed) && !seeded!(DeadRangesIgnorePuts) {
-            if batch.len() > MOST_NOTED {
-                return self.set(NO_RANGES);
+            if batch.len() * keyspaces > MOST_NOTED {
+                self.set(NO_RANGES);
+                return 0;
             }
             let own = batch.operations().filter(|operation| operation.keyspace == id);
             let puts = own.filter(|operation| !is_delete(operation.kind as u64));
             puts.for_each(|operation| self.note_put(operation.key));
+            return batch.len();
         }
+        0
     }
 
     /// Forgets all ranges, because puts of any keys come. Called under the commit lock.

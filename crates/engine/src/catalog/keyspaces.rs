@@ -2,6 +2,7 @@
 //! store may have thousands of keyspaces, so nothing that happens per write or per flush walks all.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -9,6 +10,9 @@ use parking_lot::Mutex;
 
 use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
+
+/// Keyspaces that are looked at together.
+const PAGE: usize = 256;
 
 type ById = BTreeMap<KeyspaceId, Arc<KeyspaceCore>>;
 
@@ -69,7 +73,13 @@ impl Unflushed {
 
     /// All that hold writes, in order of creation.
     pub(crate) fn all(&self) -> Vec<Arc<KeyspaceCore>> {
-        self.0.lock().values().filter(|keyspace| keyspace.holds_writes()).cloned().collect()
+        let mut all = Vec::new();
+        self.for_each(|keyspace| {
+            if keyspace.holds_writes() {
+                all.push(Arc::clone(keyspace));
+            }
+        });
+        all
     }
 
     /// Looks at those that may hold writes, in order of creation, until `found` returns something.
@@ -77,22 +87,48 @@ impl Unflushed {
         &self,
         found: impl FnMut(&Arc<KeyspaceCore>) -> Option<T>,
     ) -> Option<T> {
-        self.0.lock().values().find_map(found)
+        self.find_within((Unbounded, Unbounded), found)
     }
 
     /// The first that is `wanted`, from `turn` on and then from the beginning.
     pub(crate) fn find_from(
         &self,
         turn: KeyspaceId,
-        wanted: impl FnMut(&&Arc<KeyspaceCore>) -> bool,
+        mut wanted: impl FnMut(&&Arc<KeyspaceCore>) -> bool,
     ) -> Option<Arc<KeyspaceCore>> {
-        let unflushed = self.0.lock();
-        let mut all = unflushed.range(turn..).chain(unflushed.range(..turn)).map(|(_, one)| one);
-        all.find(wanted).cloned()
+        let mut found = |keyspace: &Arc<KeyspaceCore>| wanted(&keyspace).then(|| keyspace.clone());
+        let first = self.find_within((Included(turn), Unbounded), &mut found);
+        first.or_else(|| self.find_within((Unbounded, Excluded(turn)), &mut found))
     }
 
     /// Looks at each of them.
-    pub(crate) fn for_each(&self, look: impl FnMut(&Arc<KeyspaceCore>)) {
-        self.0.lock().values().for_each(look);
+    pub(crate) fn for_each(&self, mut look: impl FnMut(&Arc<KeyspaceCore>)) {
+        self.find_map(|keyspace| {
+            look(keyspace);
+            None::<()>
+        });
+    }
+
+    /// Looks at those of a range of ids until `found` returns something. Writers add keyspaces
+    /// under the commit lock, so the list is not locked for all of them. One that is in it all the
+    /// time is met.
+    fn find_within<T>(
+        &self,
+        (mut from, to): (Bound<KeyspaceId>, Bound<KeyspaceId>),
+        mut found: impl FnMut(&Arc<KeyspaceCore>) -> Option<T>,
+    ) -> Option<T> {
+        loop {
+            let next = |unflushed: &ById| {
+                unflushed.range((from, to)).map(|(_, one)| one).take(PAGE).cloned().collect()
+            };
+            let page: Vec<Arc<KeyspaceCore>> = next(&self.0.lock());
+            if let Some(found) = page.iter().find_map(&mut found) {
+                return Some(found);
+            }
+            match page.last().filter(|_| page.len() == PAGE) {
+                Some(last) => from = Excluded(last.id),
+                None => return None,
+            }
+        }
     }
 }

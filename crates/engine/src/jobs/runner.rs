@@ -2,6 +2,7 @@
 //! writers, then compactions. With two threads or more, one is always left for flushes. Without
 //! threads, `run_one_job` runs the same jobs one by one, so that simulations are deterministic.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -213,9 +214,7 @@ impl Runner {
         let keyspaces = self.catalog.unflushed.all();
         let last_seq = self.committer.rotate(&keyspaces, |_| true);
         let is_passing = |keyspace: &Arc<KeyspaceCore>| keyspace.dropped.load(Acquire);
-        self.wait_until(|| {
-            keyspaces.iter().all(|one| one.is_flushed(last_seq) || is_passing(one))
-        })?;
+        self.wait_until_all(&keyspaces, |one| one.is_flushed(last_seq) || is_passing(one))?;
         match self.catalog.are_flushed(&keyspaces, last_seq) {
             true => Ok(()),
             false => self.committer.sync_through(last_seq),
@@ -388,6 +387,22 @@ impl Runner {
             }
             self.schedule.wait_for_change(&mut claims, self.env.is_manual());
         }
+    }
+
+    /// The same until `is_done` has held for each keyspace at some time. O(keyspaces) in all, and
+    /// not after each job.
+    pub(crate) fn wait_until_all(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        is_done: impl Fn(&Arc<KeyspaceCore>) -> bool,
+    ) -> Result<()> {
+        let left = Cell::new(keyspaces.len());
+        self.wait_until(|| {
+            while left.get() > 0 && is_done(&keyspaces[left.get() - 1]) {
+                left.set(left.get() - 1);
+            }
+            left.get() == 0
+        })
     }
 
     /// Runs jobs here, if no other thread does, until `done` holds or none is due.

@@ -124,7 +124,7 @@ impl Engine {
         // A flush may begin a collection, which moves values and writes pointers after the moment.
         // The pointers in the copy lead to the old places, and the snapshot keeps those.
         let _old_values = self.visibility.snapshot();
-        let (keyspaces, last_seq) = self.rotate_all();
+        let (keyspaces, last_seq) = self.committer.rotate_all();
         reached!(MemtablesReplaced);
         self.schedule.set_flush_limit(last_seq);
         // Nobody flushes a keyspace that is being dropped. The drop may still fail, then it stays.
@@ -132,25 +132,10 @@ impl Engine {
             keyspace.is_flushed(last_seq) || keyspace.dropped.load(Acquire)
         };
         loop {
-            self.runner.wait_until(|| keyspaces.iter().all(is_settled))?;
+            self.runner.wait_until_all(&keyspaces, is_settled)?;
             reached!(FlushesAwaited);
             if let Some(pinned) = self.pin_state(last_seq) {
                 return Ok(pinned);
-            }
-        }
-    }
-
-    /// Replaces the memtables of all keyspaces that exist at one moment. Returns the keyspaces and
-    /// the last sequence number before that moment.
-    fn rotate_all(&self) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
-        loop {
-            let listed = self.catalog.keyspaces.read().clone();
-            reached!(KeyspacesListed);
-            let keyspaces: Vec<_> = listed.values().cloned().collect();
-            let last_seq = self.committer.rotate(&keyspaces, |_| true);
-            // A keyspace made since the listing may hold writes from before the moment.
-            if self.catalog.keyspaces.read().keys().eq(listed.keys()) {
-                return (keyspaces, last_seq);
             }
         }
     }

@@ -46,6 +46,7 @@ impl Engine {
         }
         let user_bytes = counters.user_bytes_written.max(1);
         let (table_file_bytes, peak_table_file_bytes) = self.catalog.tables.disk.now_and_peak();
+        let held = self.committer.most_held();
         MetricsSnapshot {
             memory: self.catalog.tables.cache.usage(),
             io,
@@ -55,6 +56,8 @@ impl Engine {
             table_entries,
             filter_bits,
             wal_bytes: self.committer.log_bytes(),
+            commit_lock_peak_entries: held.entries,
+            commit_lock_peak_bytes: held.bytes,
             write_amplification_permille: written.saturating_mul(1000) / user_bytes,
             pressure: self.env.throttle.report(),
             compaction_debt_bytes: compaction_debt,

@@ -410,9 +410,10 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Conflict`] and errors of the checks and of the log leave nothing written. If the
-    /// sync of a durable commit fails, the store has stopped, and a reopen shows all of it or
-    /// nothing (P3, P7).
+    /// [`Error::Conflict`] and errors of the checks and of the log leave nothing written. Others
+    /// write while a large transaction is checked, so it looks again at what came; if after sixteen
+    /// looks too much has still come, that is a conflict too. If the sync of a durable commit
+    /// fails, the store has stopped, and a reopen shows all of it or nothing (P3, P7).
     pub fn commit(self, options: WriteOptions) -> Result<()> {
         let env = Arc::clone(&self.store.env);
         let outcome = self.commit_uncounted(options);

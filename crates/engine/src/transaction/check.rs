@@ -1,18 +1,13 @@
 //! Whether anybody wrote, since a snapshot, what a transaction wrote or read.
 //!
-//! 1. *Outside the commit lock:* take the visible number, then the view of each keyspace. Every
-//!    write up to that number is in the view. Look for versions newer than the snapshot among its
-//!    memtables and tables; those whose largest number is not above what was checked before are
-//!    passed. The number is now what was checked.
-//! 2. *Under it:* if no number was given out since, nothing came between. Otherwise what came lies
-//!    in memtables of the view from step 1 and of the present one, because memtables are flushed
-//!    oldest first: as long as the one that was active then is in the present view, none that came
-//!    after it has left memory. If it is not, step 1 comes again, and so it does if a bulk load
-//!    came, which goes to tables at once.
-//! 3. Stretches are walked and many keys take long, so for them step 1 comes again a few times
-//!    before memtables are searched under the lock. Where others write all the time, that holds
-//!    them up: some 20 ns for each entry of a stretch in the active memtable, some 300 ns for each
-//!    key.
+//! 1. *In the tree:* take the visible number, then the view of each keyspace. Every write up to
+//!    that number is in the view. Look for versions newer than the snapshot among its memtables and
+//!    tables; those whose largest number is not above what was checked before are passed.
+//! 2. *In what was noted since:* each write is looked up among the keys and stretches. When which
+//!    of the two is done, and how often, decides `write/conditional.rs`; the commit lock is held
+//!    for few writes only, however large the transaction is.
+//! 3. Before the commit lock is taken the last time, the locks of the keys are taken, if anybody
+//!    uses locks.
 //!
 //! A compaction may have dropped a version, but never what differs: the snapshot is registered, so
 //! a key that has the same newest version as at the snapshot reads the same. If all trace of writes
@@ -24,7 +19,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, kind_of, seq_of};
@@ -41,25 +35,21 @@ use crate::transaction::read_set::ReadSet;
 use crate::transaction::write_set::WriteSet;
 use crate::tree::level::RunTables;
 use crate::visibility::snapshot::Snapshot;
+use crate::wal::batch::Operation;
 use crate::write::conditional::Condition;
-
-/// How often what takes long is repeated outside the commit lock before it is done under it.
-const ROUNDS_OUTSIDE: u32 = 4;
-
-/// More keys take long: these take some 20 us.
-const FEW_KEYS: usize = 64;
+use crate::write::recent::Noted;
 
 /// The check of a transaction.
 #[derive(Debug)]
 pub(crate) struct Check<'a> {
     reader: &'a Reader,
     snapshot: &'a Snapshot,
-    parts: Vec<Part<'a>>,
+    parts: BTreeMap<KeyspaceId, Part<'a>>,
     /// No write up to this number is in the way.
     checked: SeqNo,
-    rounds: u32,
     /// Held if pessimistic transactions are about.
     locks: Locks,
+    has_locks: bool,
     writes: &'a WriteSet,
 }
 
@@ -67,10 +57,11 @@ pub(crate) struct Check<'a> {
 #[derive(Debug)]
 struct Part<'a> {
     core: &'a Arc<KeyspaceCore>,
+    /// Those that are written, and then those that were read, each in order.
     keys: Vec<&'a [u8]>,
+    written: usize,
+    /// In order, and apart.
     spans: Vec<Stretch<'a>>,
-    /// As of the last time outside the lock.
-    view: Option<Arc<View>>,
 }
 
 /// Keys from the first on and below the second, if there is one.
@@ -88,6 +79,7 @@ impl<'a> Check<'a> {
         for written in writes.all() {
             let part = Part::of(&mut parts, &written.core);
             part.keys.extend(written.keys.keys().map(Vec::as_slice));
+            part.written = part.keys.len();
             part.spans.extend(written.ranges.iter().map(|(low, high)| (&low[..], high.as_deref())));
         }
         for read in reads.into_iter().flat_map(ReadSet::all) {
@@ -97,15 +89,46 @@ impl<'a> Check<'a> {
         }
         parts.values_mut().for_each(|part| join(&mut part.spans));
         let locks = Locks::new(locks, usize::MAX, std::time::Duration::ZERO);
-        let (parts, checked) = (parts.into_values().collect(), snapshot.seq());
-        Check { reader, snapshot, parts, checked, rounds: 0, locks, writes }
+        let checked = snapshot.seq();
+        Check { reader, snapshot, parts, checked, locks, has_locks: false, writes }
+    }
+}
+
+impl Condition for Check<'_> {
+    fn prepare(&mut self) -> Result<SeqNo> {
+        let upto = self.reader.visibility.now();
+        let look = Look { reader: self.reader, snapshot: self.snapshot, checked: self.checked };
+        for part in self.parts.values() {
+            // What a keyspace held is gone with it.
+            part.core.check_readable()?;
+            if upto > self.checked {
+                let view = part.core.view.load_full();
+                for memtable in view.memtables() {
+                    look.in_memtable(part, memtable)?;
+                }
+                look.in_tables(part, &view)?;
+            }
+        }
+        self.checked = self.checked.max(upto);
+        Ok(self.checked)
+    }
+
+    fn look(&mut self, noted: &Noted) -> Result<()> {
+        noted.after(self.checked).try_for_each(|write| match self.parts.get(&write.keyspace) {
+            Some(part) => part.look_at(&write),
+            None => Ok(()),
+        })
+    }
+
+    fn has_seen(&mut self, last_seq: SeqNo) {
+        self.checked = last_seq;
     }
 
     /// Takes the locks of the keys that are written, and of the ranges that are deleted, if anybody
     /// uses locks. A pessimistic transaction that reads one for update after this waits for the
     /// commit.
-    fn lock_keys(&mut self) -> Result<()> {
-        if !self.locks.table().is_used() {
+    fn lock(&mut self) -> Result<()> {
+        if self.has_locks || !self.locks.table().is_used() {
             return Ok(());
         }
         for writes in self.writes.all() {
@@ -122,62 +145,24 @@ impl<'a> Check<'a> {
                 }
             }
         }
-        Ok(())
-    }
-}
-
-impl Condition for Check<'_> {
-    fn prepare(&mut self) -> Result<()> {
-        let upto = self.reader.visibility.now();
-        let look = Look { reader: self.reader, snapshot: self.snapshot, checked: self.checked };
-        for part in &mut self.parts {
-            // What a keyspace held is gone with it.
-            part.core.check_readable()?;
-            let view = part.core.view.load_full();
-            if upto > self.checked {
-                for memtable in view.memtables() {
-                    look.in_memtable(part, memtable)?;
-                }
-                look.in_tables(part, &view)?;
-            }
-            part.view = Some(view);
-        }
-        self.checked = upto;
-        self.rounds += 1;
+        self.has_locks = true;
         Ok(())
     }
 
-    fn holds(&mut self, last_seq: SeqNo) -> Result<bool> {
-        if last_seq > self.checked {
-            let is_short = |part: &Part| part.spans.is_empty() && part.keys.len() <= FEW_KEYS;
-            if !self.parts.iter().all(is_short) && self.rounds < ROUNDS_OUTSIDE {
-                return Ok(false);
-            }
-            let look = Look { reader: self.reader, snapshot: self.snapshot, checked: self.checked };
-            for part in &self.parts {
-                let Some(before) = &part.view else { return Ok(false) };
-                if part.core.last_load.load(Relaxed) > self.checked && !seeded!(LoadsNotChecked) {
-                    return Ok(false);
-                }
-                let present = part.core.view.load();
-                let has = |memtable: &Arc<Memtable>| {
-                    std::iter::once(&present.active)
-                        .chain(&present.immutable)
-                        .any(|one| Arc::ptr_eq(one, memtable))
-                };
-                if !has(&before.active) {
-                    return Ok(false);
-                }
-                let old = before.immutable.iter().filter(|memtable| !has(memtable));
-                let all = present.memtables().chain(old);
-                all.into_iter().try_for_each(|memtable| look.in_memtable(part, memtable))?;
-            }
-        }
-        for part in &self.parts {
+    fn holds(&mut self) -> Result<bool> {
+        for part in self.parts.values() {
             part.core.check_exists()?;
         }
-        self.lock_keys()?;
-        Ok(true)
+        // Who begins to use locks after this look waits until the commit is visible.
+        Ok(self.has_locks || !self.locks.table().is_used())
+    }
+
+    fn outrun(&self) -> Error {
+        let mut all = self.writes.all();
+        let Some(writes) = all.next() else { unreachable!("the batch is not empty") };
+        let first = writes.keys.keys().next().or_else(|| writes.ranges.keys().next());
+        let key = first.cloned().unwrap_or_default();
+        Error::Conflict { keyspace: writes.core.name.clone(), key }
     }
 
     fn end(&mut self, last_seq: SeqNo) {
@@ -193,8 +178,32 @@ impl<'a> Part<'a> {
         parts: &'p mut BTreeMap<KeyspaceId, Part<'a>>,
         core: &'a Arc<KeyspaceCore>,
     ) -> &'p mut Part<'a> {
-        let new = || Part { core, keys: Vec::new(), spans: Vec::new(), view: None };
+        let new = || Part { core, keys: Vec::new(), written: 0, spans: Vec::new() };
         parts.entry(core.id).or_insert_with(new)
+    }
+
+    /// Whether a write is in the way. O(log n).
+    fn look_at(&self, write: &Operation<'_>) -> Result<()> {
+        let low = write.key;
+        let keys = self.keys.split_at(self.written);
+        let keys = [keys.0, keys.1];
+        if write.kind != Kind::RangeDelete {
+            let before = self.spans.partition_point(|(start, _)| *start <= low);
+            let span = before.checked_sub(1).map(|at| self.spans[at]);
+            let is_inside = span.is_some_and(|(_, end)| end.is_none_or(|end| low < end));
+            let is_key = |keys: &&[&[u8]]| keys.binary_search(&low).is_ok();
+            let is_in_the_way = is_inside || keys.iter().any(is_key);
+            return if is_in_the_way { conflict(self.core, low) } else { Ok(()) };
+        }
+        let is_below = |key: &[u8]| write.value.is_empty() || key < write.value;
+        let key = keys.iter().filter_map(|keys| keys.get(keys.partition_point(|key| *key < low)));
+        let ends_before = |(_, end): &Stretch| end.is_some_and(|end| end <= low);
+        let span = self.spans.get(self.spans.partition_point(ends_before));
+        let first = key.chain(span.map(|(start, _)| start)).find(|key| is_below(key));
+        match first.filter(|_| !seeded!(RangeDeletesNotChecked)) {
+            Some(key) => conflict(self.core, key),
+            None => Ok(()),
+        }
     }
 }
 

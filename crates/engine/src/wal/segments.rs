@@ -637,7 +637,7 @@ impl Wal {
     pub fn synced(&mut self, work: &SyncWork) {
         let current = self.segments.back().map(|segment| segment.number);
         for segment in &mut self.segments {
-            let covered = work.files.iter().any(|(number, _)| *number == segment.number);
+            let covered = work.files.binary_search_by_key(&segment.number, |(n, _)| *n).is_ok();
             if covered && current != Some(segment.number) && segment.unsynced.is_some() {
                 // A segment that was finished after the work was captured was synced as the current
                 // one. Later records in it are not covered, so it stays unsynced.

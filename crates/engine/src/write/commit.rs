@@ -41,6 +41,7 @@ use crate::visibility::publish::Syncer;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
+use crate::write::held::{Extra, MOST_OF_A_KIND};
 use crate::write::pressure::BackPressure;
 
 /// A writer that finds the commit lock taken looks at it this often before it gives way to other
@@ -48,8 +49,9 @@ use crate::write::pressure::BackPressure;
 const LOOKS: usize = 100;
 
 /// Pointers that are written under one hold of the commit lock, which lasts about a tenth of a
-/// millisecond.
+/// millisecond, and bytes of their keys.
 const RELOCATIONS_AT_ONCE: usize = 256;
+const RELOCATED_AT_ONCE_BYTES: usize = 128 << 10;
 
 /// The state under the commit lock. Its layout puts everything that each write changes on the
 /// lock's cache line, so only one line moves between the cores of two writers.
@@ -61,9 +63,15 @@ pub(super) struct CommitState {
     pub(crate) closed: bool,
     /// Whether a bulk load has a number that is not published.
     pub(crate) is_loading: bool,
+    /// Whether `extra` asks for something.
+    pub(super) has_extra: bool,
+    /// See [`Held`](crate::write::held::Held).
+    pub(super) most_entries: u32,
+    pub(super) most_bytes: u32,
     pub(crate) wal: Wal,
     /// The segment of the last record.
     pub(crate) last_segment: u64,
+    pub(super) extra: Extra,
 }
 
 /// Gives batches their sequence numbers, logs them and makes them visible.
@@ -152,8 +160,12 @@ impl Committer {
                 next_seq: last_seq + 1,
                 closed: false,
                 is_loading: false,
+                has_extra: false,
+                most_entries: 0,
+                most_bytes: 0,
                 wal,
                 last_segment: 0,
+                extra: Extra::default(),
             })),
             log_too_long: AtomicBool::new(false),
             syncer: Syncer::default(),
@@ -162,7 +174,7 @@ impl Committer {
         }
     }
 
-    /// Commits a batch that writes to these keyspaces. Each keyspace is listed once.
+    /// Commits a batch that writes to these keyspaces. Each is listed once, in order of their ids.
     pub(crate) fn commit(
         &self,
         batch: &Batch,
@@ -289,12 +301,22 @@ impl Committer {
         moves: &[Relocation],
         deleted: &mut Vec<(u64, u32)>,
     ) -> Result<SeqNo> {
-        let last_at = moves.len().saturating_sub(1) / RELOCATIONS_AT_ONCE * RELOCATIONS_AT_ONCE;
-        let (most, last) = moves.split_at(last_at);
-        for some in most.chunks(RELOCATIONS_AT_ONCE) {
-            self.commit_some_relocations(keyspace, store, some, deleted)?;
+        let mut rest = moves;
+        loop {
+            let mut bytes = 0;
+            let fits = |one: &&Relocation| {
+                bytes += one.key.len() + one.pointer.len();
+                bytes <= RELOCATED_AT_ONCE_BYTES
+            };
+            // One fits, since keys are shorter than that.
+            let count = rest.iter().take(RELOCATIONS_AT_ONCE).take_while(fits).count();
+            let (some, others) = rest.split_at(count);
+            let last_seq = self.commit_some_relocations(keyspace, store, some, deleted)?;
+            if others.is_empty() {
+                return Ok(last_seq);
+            }
+            rest = others;
         }
-        self.commit_some_relocations(keyspace, store, last, deleted)
     }
 
     fn commit_some_relocations(
@@ -305,9 +327,11 @@ impl Committer {
         deleted: &mut Vec<(u64, u32)>,
     ) -> Result<SeqNo> {
         self.env.check_not_stopped()?;
-        let state = self.lock_commit_behind_loads();
-        // Every writer with a number must have inserted, or its write would be missed here.
+        let mut state = self.lock_commit_behind_loads();
+        // Every writer with a number must have inserted, or its write would be missed here. They
+        // have a few entries each: a large batch is not waited for here.
         self.visibility.publisher.wait_visible(state.next_seq - 1);
+        state.note_looks(moves.len() as u64);
         let view = keyspace.view.load();
         let mut batch = Batch::new();
         for Relocation { key, seq, pointer } in moves {
@@ -333,6 +357,7 @@ impl Committer {
         }
         drop(view);
         if batch.is_empty() {
+            state.end_looks();
             return Ok(state.next_seq - 1);
         }
         let keyspaces = std::slice::from_ref(keyspace);
@@ -414,17 +439,22 @@ impl Committer {
         self.state.lock()
     }
 
-    /// The commit lock at a moment at which no bulk load has a number that is not published. Who
-    /// waits under the lock for all earlier numbers takes it here: a load takes the lock before it
-    /// publishes its own, so the two would wait for each other.
+    /// The commit lock at a moment at which neither a bulk load nor a large batch has a number that
+    /// is not published. Who waits under the lock for all earlier numbers takes it here: a load
+    /// takes the lock before it publishes its own, so the two would wait for each other; and other
+    /// writers would wait for all entries of the batch.
     pub(super) fn lock_commit_behind_loads(&self) -> MutexGuard<'_, CommitState> {
         loop {
             let state = self.lock_commit();
-            if !state.is_loading {
+            let (is_loading, last_large) = (state.is_loading, state.extra.last_large);
+            if !is_loading && last_large <= self.visibility.publisher.visible() {
                 return state;
             }
             drop(state);
-            drop(self.loading.lock());
+            if is_loading {
+                drop(self.loading.lock());
+            }
+            self.visibility.publisher.wait_visible(last_large);
         }
     }
 
@@ -434,7 +464,8 @@ impl Committer {
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<(SeqNo, Views)> {
-        let first_seq = self.next_number(&state, batch, keyspaces)?;
+        let noted = self.check_and_note(&state, batch, keyspaces)?;
+        let first_seq = state.next_seq;
         let segment = match self.append_to_log(&mut state, batch) {
             Ok(segment) => segment,
             Err(error) => {
@@ -444,6 +475,7 @@ impl Committer {
             }
         };
         self.note_logged(&mut state, batch, segment);
+        self.note_work(&mut state, batch, keyspaces, (noted, batch.encoded().len() as u64));
         let announce = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
             if view.active.announce(first_seq, batch.len(), batch.deletes(), segment) {
@@ -456,16 +488,57 @@ impl Committer {
         Ok((first_seq, views))
     }
 
-    /// The first number of a batch that may be logged now. It is not taken yet.
-    pub(super) fn next_number(
+    /// Prepares for a batch that is logged next, unless that may not be. Returns how many entries
+    /// were looked at.
+    pub(super) fn check_and_note(
         &self,
         state: &CommitState,
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
-    ) -> Result<SeqNo> {
+    ) -> Result<u64> {
         self.check_batch(state, batch, keyspaces)?;
-        keyspaces.iter().for_each(|keyspace| keyspace.dead_ranges.note_batch(batch, keyspace.id));
-        Ok(state.next_seq)
+        let count = keyspaces.len() as u64;
+        let note = |keyspace: &Arc<KeyspaceCore>| {
+            keyspace.dead_ranges.note_batch(batch, keyspace.id, count)
+        };
+        Ok(count + keyspaces.iter().map(note).sum::<u64>())
+    }
+
+    /// Does what a hold of the lock must do beside, for a batch that was logged, and counts it.
+    #[inline(always)]
+    fn note_work(
+        &self,
+        state: &mut CommitState,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+        (entries, bytes): (u64, u64),
+    ) {
+        if state.has_extra || state.is_more(entries, bytes) {
+            self.do_extra(state, batch, keyspaces, (entries, bytes));
+        }
+    }
+
+    /// Notes a batch for conditional commits, and keeps what it writes apart from what a checkpoint
+    /// takes.
+    #[cold]
+    fn do_extra(
+        &self,
+        state: &mut CommitState,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+        (entries, bytes): (u64, u64),
+    ) {
+        let (noted, copied) = state.extra.note(batch, state.next_seq - 1);
+        if let Some(moment) = state.extra.moment {
+            keyspaces.iter().for_each(|keyspace| self.replace_older(keyspace, moment));
+        }
+        let looked = state.extra.take_looked();
+        state.has_extra = !state.extra.is_empty();
+        let (entries, bytes) = (entries + noted + looked, bytes + copied);
+        match self.env.is_out_of_space() || keyspaces.len() as u64 > MOST_OF_A_KIND {
+            true => state.note_unbounded(entries, bytes),
+            false => state.note_held(entries, bytes),
+        }
     }
 
     /// Refuses a batch that may not be logged.
@@ -519,6 +592,12 @@ impl Committer {
     }
 }
 
+/// The place of a keyspace among those of a batch.
+pub(super) fn place_of(keyspaces: &[Arc<KeyspaceCore>], id: KeyspaceId) -> usize {
+    let found = keyspaces.binary_search_by_key(&id, |keyspace| keyspace.id);
+    found.unwrap_or_else(|_| unreachable!("they cover every operation of the batch"))
+}
+
 pub(super) fn insert(
     batch: &Batch,
     keyspaces: &[Arc<KeyspaceCore>],
@@ -528,10 +607,7 @@ pub(super) fn insert(
 ) {
     let find = |id: KeyspaceId| match keyspaces {
         [_] => 0,
-        _ => keyspaces
-            .iter()
-            .position(|keyspace| keyspace.id == id)
-            .unwrap_or_else(|| unreachable!("they cover every operation of the batch")),
+        _ => place_of(keyspaces, id),
     };
     for (seq, operation) in (first_seq..).zip(batch.operations()) {
         let trailer = pack(seq, operation.kind);

@@ -1,20 +1,28 @@
 //! Commits a batch only if its condition still holds: how transactions commit, and how gets write
 //! back.
 //!
-//! 1. Without the commit lock, the condition looks at what needs reading.
-//! 2. Under it, when all earlier writes are visible, it looks at what came since, in memory. If it
-//!    cannot tell so, the lock is given back and step 1 comes again.
-//! 3. The lock is kept: the batch gets the next numbers, so nothing comes between.
+//! 1. Under the commit lock for a moment: from now on the keys that anybody writes are noted
+//!    (`recent`).
+//! 2. Without the lock, when all earlier writes are visible, the condition looks at the tree.
+//! 3. Under it, the condition looks at what was noted since, if that is little. If it is much, the
+//!    lock is given back for that look, and this step comes again. If it is not known, because it
+//!    was a large batch or a load or too much to keep, step 2 comes again.
+//! 4. The lock is kept: the batch gets the next numbers, so nothing comes between.
+//!
+//! Each look finds what came during the one before. So the looks become shorter as long as a look
+//! at a write takes less than the write. After [`MOST_ROUNDS`] the commit is refused as if there
+//! were a conflict: others are too fast for it.
 //!
 //! A queue of committing transactions, each checked against those before it (as in RocksDB's
 //! parallel validation), would let go of the lock earlier; but lone puts are no part of such a
-//! queue, and must conflict too.
+//! queue, and must conflict too. A search of the memtables under the lock, which this was, waits
+//! there until all writers have inserted, and takes as long as the transaction is large.
 
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
 use crate::base::options::Durability;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -22,19 +30,62 @@ use crate::schedule::Relief;
 use crate::wal::batch::Batch;
 use crate::wal::segments::Wal;
 use crate::write::commit::{CommitState, Committer, insert};
+use crate::write::held::MOST_OF_A_KIND;
+use crate::write::recent::Noted;
+
+/// How often a condition looks before it gives up.
+const MOST_ROUNDS: u32 = 16;
 
 /// What must be true when a batch gets its numbers.
 pub(crate) trait Condition {
-    /// Looks as far as that may take long. Called without the commit lock.
-    fn prepare(&mut self) -> Result<()>;
+    /// Looks at the tree, which may take long, and returns the number up to which it saw all
+    /// writes. Called without the commit lock. An error says that the condition does not hold.
+    fn prepare(&mut self) -> Result<SeqNo>;
 
-    /// Whether it holds after all writes up to `last_seq`, which are visible: an error if it does
-    /// not, `false` if it must be prepared again. Called under the commit lock; reads memory only.
-    fn holds(&mut self, last_seq: SeqNo) -> Result<bool>;
+    /// Looks at writes behind the number up to which it saw all. Reads memory only.
+    fn look(&mut self, noted: &Noted) -> Result<()>;
+
+    /// It saw all writes up to this number.
+    fn has_seen(&mut self, last_seq: SeqNo);
+
+    /// Keeps others from what would break the condition, if they use locks. Called without the
+    /// commit lock.
+    fn lock(&mut self) -> Result<()>;
+
+    /// Whether the batch may be written, which depends on no write: `false` if [`Condition::lock`]
+    /// must be called. Called under the commit lock.
+    fn holds(&mut self) -> Result<bool>;
+
+    /// The error of a commit that others are too fast for.
+    fn outrun(&self) -> Error;
 
     /// The batch is written, up to this number. What the condition kept others from may begin as
     /// soon as that is visible, before it is synced.
     fn end(&mut self, last_seq: SeqNo);
+}
+
+/// Writes are noted until this is dropped.
+struct Watch<'a> {
+    committer: &'a Committer,
+    is_over: bool,
+}
+
+impl Watch<'_> {
+    fn end(mut self, state: &mut CommitState) {
+        self.is_over = true;
+        state.extra.unwatch();
+        state.has_extra = !state.extra.is_empty();
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut state = self.committer.lock_commit();
+            state.extra.unwatch();
+            state.has_extra = !state.extra.is_empty();
+        }
+    }
 }
 
 impl Committer {
@@ -92,20 +143,46 @@ impl Committer {
 
     /// Takes the commit lock at a moment at which the condition holds.
     fn lock_when(&self, condition: &mut dyn Condition) -> Result<MutexGuard<'_, CommitState>> {
-        loop {
-            condition.prepare()?;
+        let (watch, mut last_seq) = self.watch();
+        // Up to where the condition saw all writes, unless the tree must be looked at.
+        let mut seen = None;
+        for _ in 0..MOST_ROUNDS {
+            let seen_seq = match seen {
+                Some(seen_seq) => seen_seq,
+                None => {
+                    // What came before is not noted, so it must be in the tree.
+                    self.visibility.publisher.wait_visible(last_seq);
+                    condition.prepare()?
+                }
+            };
+            condition.lock()?;
             reached!(TransactionChecked);
-            let state = self.lock_commit_behind_loads();
-            if seeded!(CheckedBeforeTheLock) {
+            let mut state = self.lock_commit();
+            last_seq = state.next_seq - 1;
+            let is_little = last_seq - seen_seq < MOST_OF_A_KIND;
+            if is_little && see(condition, &state, seen_seq)? && condition.holds()? {
+                watch.end(&mut state);
+                state.note_looks(last_seq - seen_seq);
                 return Ok(state);
             }
-            // Every writer with a number must have inserted, or its write would be missed.
-            let last_seq = state.next_seq - 1;
-            self.visibility.publisher.wait_visible(last_seq);
-            if condition.holds(last_seq)? {
-                return Ok(state);
+            let noted = state.extra.recent.take_after(seen_seq);
+            drop(state);
+            if let Some(noted) = &noted {
+                noted.iter().try_for_each(|noted| condition.look(noted))?;
+                condition.has_seen(last_seq);
             }
+            seen = noted.map(|_| last_seq);
         }
+        Err(condition.outrun())
+    }
+
+    /// Begins to note what is written. Returns the last number that was given out before.
+    fn watch(&self) -> (Watch<'_>, SeqNo) {
+        let mut state = self.lock_commit();
+        let last_seq = state.next_seq - 1;
+        state.extra.watch(last_seq);
+        state.has_extra = true;
+        (Watch { committer: self, is_over: false }, last_seq)
     }
 
     fn commit_locked(
@@ -123,4 +200,14 @@ impl Committer {
         }
         Ok(last_seq)
     }
+}
+
+/// Shows a condition what was written behind a number; `false` if that is not known.
+fn see(condition: &mut dyn Condition, state: &CommitState, seen_seq: SeqNo) -> Result<bool> {
+    if seeded!(CheckedBeforeTheLock) {
+        return Ok(true);
+    }
+    let Some(mut noted) = state.extra.recent.after(seen_seq) else { return Ok(false) };
+    noted.try_for_each(|noted| condition.look(noted))?;
+    Ok(true)
 }

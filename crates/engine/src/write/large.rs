@@ -18,13 +18,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::MutexGuard;
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, MAX_SEQ, SeqNo};
+use crate::base::key::{MAX_SEQ, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::log::FRAME_BYTES;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;
 use crate::wal::batch::Batch;
 use crate::wal::segments::LargeSegment;
-use crate::write::commit::{CommitState, Committer};
+use crate::write::commit::{CommitState, Committer, place_of};
+use crate::write::held::MOST_OF_A_KIND;
 
 /// The memtables of a large batch in a keyspace.
 struct Own {
@@ -60,7 +62,8 @@ impl Committer {
 
         let mut state = lock()?;
         self.env.check_not_stopped()?;
-        let first_seq = self.next_number(&state, batch, keyspaces)?;
+        self.check_and_note(&state, batch, keyspaces)?;
+        let first_seq = state.next_seq;
         let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
         let appended = state.wal.append_large(&mut large, (first_seq, unsynced, batch.len()));
         let (segment, passed_over) = match appended {
@@ -74,6 +77,10 @@ impl Committer {
             }
         };
         self.note_logged(&mut state, batch, segment);
+        let last_seq = first_seq + batch.len() - 1;
+        state.extra.pass_over(last_seq);
+        state.extra.last_large = last_seq;
+        self.note_large(&mut state, keyspaces);
         for own in &owns {
             // The only announcement to this memtable.
             let _ = own.filled.announce(first_seq, batch.len(), batch.deletes(), segment);
@@ -84,18 +91,25 @@ impl Committer {
         reached!(LargeBatchLogged);
         owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
         for (id, ranges) in batch.range_deletes(first_seq) {
-            let own = owns.iter().find(|own| own.keyspace.id == id);
             // Only this batch is in it.
-            if let Some(own) = own {
-                own.filled.note_range_deletes(ranges, MAX_SEQ);
-            }
+            owns[place_of(keyspaces, id)].filled.note_range_deletes(ranges, MAX_SEQ);
         }
-        let last_seq = first_seq + batch.len() - 1;
         self.visibility.publisher.publish(first_seq, last_seq);
         drop(passed_over);
         self.pressure.refresh(keyspaces);
         self.schedule.wake();
         Ok(last_seq)
+    }
+
+    /// Counts what a large batch does under the commit lock.
+    fn note_large(&self, state: &mut CommitState, keyspaces: &[Arc<KeyspaceCore>]) {
+        let count = keyspaces.len() as u64;
+        let (entries, bytes) = (count + state.extra.take_looked(), FRAME_BYTES);
+        state.has_extra = !state.extra.is_empty();
+        match count > MOST_OF_A_KIND {
+            true => state.note_unbounded(entries, bytes),
+            false => state.note_held(entries, bytes),
+        }
     }
 
     /// Memtables with the operations of a batch.
@@ -107,12 +121,8 @@ impl Committer {
             Own { keyspace, filled, records: Vec::new(), fresh }
         };
         let mut owns: Vec<Own> = keyspaces.iter().map(own).collect();
-        let find = |id: KeyspaceId| keyspaces.iter().position(|keyspace| keyspace.id == id);
         for (index, operation) in (0..).zip(batch.operations()) {
-            let Some(at) = find(operation.keyspace) else {
-                unreachable!("the keyspaces cover every operation of the batch");
-            };
-            let filled = &owns[at].filled;
+            let filled = &owns[place_of(keyspaces, operation.keyspace)].filled;
             filled.insert_unnumbered(index, operation.kind, operation.key, operation.value);
         }
         owns.iter_mut().for_each(|own| own.records = own.filled.records());

@@ -63,7 +63,11 @@ impl Committer {
             }
         };
         self.note_logged(&mut state, &batch, segment);
+        state.note_held(1, batch.encoded().len() as u64);
         state.is_loading = true;
+        if !seeded!(LoadsNotChecked) {
+            state.extra.pass_over(seq);
+        }
         keyspace.last_load.store(seq, Relaxed);
         keyspace.replace_active(None, fresh, |active| !active.is_empty());
         keyspace.dead_ranges.forget_all();

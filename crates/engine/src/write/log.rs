@@ -17,6 +17,7 @@ use crate::memtable::Memtable;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{SyncWork, Wal, segment_name};
 use crate::write::commit::Committer;
+use crate::write::held::Held;
 
 impl Committer {
     /// Returns once everything acknowledged so far is durable.
@@ -61,23 +62,35 @@ impl Committer {
     }
 
     /// The first log segment that is still needed if the `settled` memtables, flushed or dropped,
-    /// are not, and the number that the segment starts with.
+    /// are not, and the number that the segment starts with. Called when no other edit of the
+    /// manifest can come between.
+    ///
+    /// The memtables are looked at without the commit lock, because there may be many. What is
+    /// written from the beginning on lies in segments from `begin` on, and what was written before
+    /// is in memtables that are still there.
     pub(crate) fn log_floor_without(
         &self,
         settled: impl Fn(&KeyspaceCore, &Memtable) -> bool,
     ) -> (u64, SeqNo) {
-        let commit = self.state.lock();
-        let mut needed: Option<u64> = None;
+        let begin = {
+            let state = self.state.lock();
+            state.wal.floor(None, state.next_seq)
+        };
+        let mut needed = begin.0;
         self.catalog.unflushed.for_each(|other| {
             let view = other.view.load();
             for memtable in view.memtables() {
                 let is_needed = !settled(other, memtable);
                 if let Some(segment) = memtable.first_segment().filter(|_| is_needed) {
-                    needed = Some(needed.map_or(segment, |least| least.min(segment)));
+                    needed = needed.min(segment);
                 }
             }
         });
-        commit.wal.floor(needed, commit.next_seq)
+        if needed == begin.0 {
+            return begin;
+        }
+        let state = self.state.lock();
+        state.wal.floor(Some(needed), state.next_seq)
     }
 
     /// Releases the segments below the log's floor. A segment that cannot be removed fails no
@@ -148,6 +161,11 @@ impl Committer {
             }
         }
         Ok(())
+    }
+
+    /// The most that was done under one hold of the commit lock.
+    pub(crate) fn most_held(&self) -> Held {
+        self.state.lock().most_held()
     }
 
     /// Bytes that the log takes.

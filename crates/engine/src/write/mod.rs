@@ -3,6 +3,8 @@
 //! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
 //! - [`conditional`]: the same if nothing came between, for transactions.
 //! - [`large`]: the same for batches that do not fit a log segment.
+//! - [`held`]: what may be done under the lock, and how much was.
+//! - [`recent`]: the keys that were written lately, for conditional commits.
 //! - [`load`]: the number of a bulk load.
 //! - [`log`]: syncs the log, and manages its segments.
 //! - [`rotation`]: replaces memtables.
@@ -10,8 +12,10 @@
 
 pub(crate) mod commit;
 pub(crate) mod conditional;
+pub(crate) mod held;
 mod large;
 pub(crate) mod load;
 mod log;
 pub(crate) mod pressure;
+pub(crate) mod recent;
 mod rotation;

@@ -9,6 +9,9 @@ use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::memtable::Memtable;
 use crate::write::commit::Committer;
 
+/// Memtables that are replaced under one hold of the commit lock.
+const SWITCHES_AT_ONCE: usize = 256;
+
 impl Committer {
     /// Begins the flushes that keep memtables within their part of the budget.
     pub(super) fn flush_early(&self) {
@@ -38,31 +41,84 @@ impl Committer {
         self.schedule.wake();
     }
 
-    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` agrees. All
-    /// are replaced at one moment, so no batch is split. Returns the last sequence number given out
-    /// before that.
+    /// Replaces the active memtable of each keyspace if it holds anything and `wanted` agrees.
+    /// Returns a sequence number that was the last one given out at a moment of the call: what was
+    /// written up to it is in memtables that were replaced, as far as they are wanted.
     ///
-    /// The switch happens under the commit lock, so that every number in an older memtable is below
-    /// those in a newer one. Slow work, such as memory for the new memtables, is done before.
+    /// A switch happens under the commit lock, so that every number in an older memtable is below
+    /// those in a newer one. It is given back every few keyspaces, however many there are. Writes
+    /// come between, so the memtables end at different moments, and those that end later may hold
+    /// half of a batch; but so may those that were full, and what a flush takes for granted of
+    /// others it syncs in the log first. Slow work, such as memory for the new memtables, is done
+    /// before.
     pub(crate) fn rotate(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
         wanted: impl Fn(&Arc<Memtable>) -> bool,
     ) -> SeqNo {
-        let fresh = |keyspace: &Arc<KeyspaceCore>| {
-            self.catalog.new_memtable(&keyspace.options.load(), Some(&keyspace.view.load().active))
-        };
-        let fresh: Vec<Arc<Memtable>> = keyspaces.iter().map(fresh).map(Arc::new).collect();
-        let last_seq = {
-            let commit = self.state.lock();
-            for (keyspace, fresh) in keyspaces.iter().zip(fresh) {
-                keyspace.replace_active(None, fresh, |active| !active.is_empty() && wanted(active));
-            }
-            commit.next_seq - 1
-        };
+        let last_seq = self.state.lock().next_seq - 1;
+        self.rotate_in_steps(keyspaces, |active| !active.is_empty() && wanted(active));
         reached!(MemtableReplaced);
         self.pressure.refresh(keyspaces);
         last_seq
+    }
+
+    /// Replaces all memtables that hold anything as if at one moment: none holds writes from before
+    /// it and from after it. Returns the keyspaces that hold writes from before, and the last
+    /// sequence number before it. One caller at a time.
+    ///
+    /// 1. Under the commit lock, the moment becomes known to writers. From now on, a batch whose
+    ///    keyspace has an active memtable with something from before replaces it first
+    ///    ([`Committer::replace_older`]).
+    /// 2. The others are replaced a few at a time. Every keyspace that holds writes from before was
+    ///    listed before the moment, or when its first write was announced, so none is missed,
+    ///    however new it is.
+    pub(crate) fn rotate_all(&self) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
+        let moment = {
+            let mut state = self.state.lock();
+            let moment = state.next_seq - 1;
+            state.extra.moment = Some(moment);
+            state.has_extra = true;
+            moment
+        };
+        reached!(MomentKnown);
+        let keyspaces = self.catalog.unflushed.all();
+        self.rotate_in_steps(&keyspaces, |active| active.first_seq() <= moment);
+        let mut state = self.state.lock();
+        state.extra.moment = None;
+        state.has_extra = !state.extra.is_empty();
+        drop(state);
+        self.pressure.refresh(&keyspaces);
+        (keyspaces, moment)
+    }
+
+    fn rotate_in_steps(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        wanted: impl Fn(&Arc<Memtable>) -> bool,
+    ) {
+        for some in keyspaces.chunks(SWITCHES_AT_ONCE) {
+            let fresh: Vec<_> = some.iter().map(|keyspace| self.fresh_memtable(keyspace)).collect();
+            let mut state = self.state.lock();
+            state.note_held(some.len() as u64, 0);
+            for (keyspace, fresh) in some.iter().zip(fresh) {
+                keyspace.replace_active(None, fresh, &wanted);
+            }
+        }
+    }
+
+    /// Replaces the active memtable of a keyspace if it holds something from before a checkpoint's
+    /// moment. Called under the commit lock.
+    pub(super) fn replace_older(&self, keyspace: &Arc<KeyspaceCore>, moment: SeqNo) {
+        let is_older = |active: &Arc<Memtable>| active.first_seq() <= moment;
+        if is_older(&keyspace.view.load().active) {
+            keyspace.replace_active(None, self.fresh_memtable(keyspace), is_older);
+        }
+    }
+
+    fn fresh_memtable(&self, keyspace: &KeyspaceCore) -> Arc<Memtable> {
+        let before = Arc::clone(&keyspace.view.load().active);
+        Arc::new(self.catalog.new_memtable(&keyspace.options.load(), Some(&before)))
     }
 
     /// Flushes the keyspaces whose unflushed writes hold the oldest segment of a log over its

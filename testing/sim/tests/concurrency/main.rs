@@ -2,6 +2,7 @@
 
 mod batches;
 mod callbacks;
+mod commit_lock;
 mod jobs;
 mod linearizable;
 mod scheduler;

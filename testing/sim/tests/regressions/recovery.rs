@@ -175,7 +175,7 @@ fn a_checkpoint_beside_a_new_keyspace_holds_whole_batches() {
     let storage = SimStorage::new(1);
     let store = Arc::new(open(&storage).expect("opens"));
     let beside = Arc::clone(&store);
-    seeded::step_in(Waypoint::KeyspacesListed, move || {
+    seeded::step_in(Waypoint::MomentKnown, move || {
         let made = beside.open_keyspace("made", None).expect("new");
         let mut batch = Batch::new();
         batch.put(beside.default_keyspace(), "key", "left").expect("fits");

@@ -1,0 +1,122 @@
+//! What is done under the commit lock is bounded, whatever a user does: so many entries are looked
+//! at under one hold of it. What was done is counted, with the bytes that were copied.
+
+use crate::base::key::SeqNo;
+use crate::wal::batch::Batch;
+use crate::write::commit::CommitState;
+use crate::write::recent::Recent;
+
+/// The most entries that are looked at: some 100 us. Entries are the keyspaces of a batch or of a
+/// step of a rotation, writes that dead ranges or conditional commits are told of, writes that a
+/// conditional commit looks at, and values that a collection moved.
+pub(crate) const MOST_ENTRIES: u64 = 4_096;
+
+/// A part of them: the keyspaces of a batch, what dead ranges are told, what conditional commits
+/// are told, and what one of them looks at are at most so many each.
+pub(crate) const MOST_OF_A_KIND: u64 = 1_000;
+
+const _: () = assert!(4 * MOST_OF_A_KIND <= MOST_ENTRIES);
+
+/// The most bytes of keys that are copied for conditional commits: some 50 us.
+pub(crate) const MOST_BYTES: u64 = 256 << 10;
+
+/// The most that was done under one hold since the store was opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) entries: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What a hold must do beside its usual work. Usually nothing.
+#[derive(Debug, Default)]
+pub(super) struct Extra {
+    /// Conditional commits that want to know what is written.
+    watchers: usize,
+    pub(super) recent: Recent,
+    /// A checkpoint's last number, while it replaces the memtables that hold something up to it.
+    pub(super) moment: Option<SeqNo>,
+    /// The last number of the last large batch.
+    pub(super) last_large: SeqNo,
+    /// Entries that this hold of the lock has looked at.
+    looked: u64,
+}
+
+impl Extra {
+    pub(super) fn is_empty(&self) -> bool {
+        self.watchers == 0 && self.moment.is_none() && self.looked == 0
+    }
+
+    /// Begins to note writes for a conditional commit. Those up to `last_seq` are not noted.
+    pub(super) fn watch(&mut self, last_seq: SeqNo) {
+        if self.watchers == 0 {
+            self.recent.begin(last_seq);
+        }
+        self.watchers += 1;
+    }
+
+    /// Ends that.
+    pub(super) fn unwatch(&mut self) {
+        self.watchers -= 1;
+        if self.watchers == 0 {
+            self.recent.begin(0);
+        }
+    }
+
+    /// Notes a batch for the conditional commits that look for one. Returns how many entries that
+    /// looked at, and the bytes copied.
+    pub(super) fn note(&mut self, batch: &Batch, last_seq: SeqNo) -> (u64, u64) {
+        if self.watchers == 0 { (0, 0) } else { self.recent.note(batch, last_seq) }
+    }
+
+    /// Entries that this hold has looked at.
+    pub(super) fn take_looked(&mut self) -> u64 {
+        std::mem::take(&mut self.looked)
+    }
+
+    /// Tells them that what got these numbers is not noted.
+    pub(super) fn pass_over(&mut self, last_seq: SeqNo) {
+        if self.watchers > 0 {
+            self.recent.forget(last_seq);
+        }
+    }
+}
+
+impl CommitState {
+    /// Notes what is done under this hold of the lock, which is within the limits.
+    pub(super) fn note_held(&mut self, entries: u64, bytes: u64) {
+        debug_assert!(entries <= MOST_ENTRIES, "{entries} entries under the commit lock");
+        self.note_unbounded(entries, bytes);
+    }
+
+    /// The same of the two batches that have no limit: one of deletes on a full disk, where there
+    /// is no room for a segment of its own, and one over more keyspaces than the limit.
+    pub(super) fn note_unbounded(&mut self, entries: u64, bytes: u64) {
+        let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        self.most_entries = self.most_entries.max(clamp(entries));
+        self.most_bytes = self.most_bytes.max(clamp(bytes));
+    }
+
+    /// Whether this is more than any hold did.
+    #[inline]
+    pub(super) fn is_more(&self, entries: u64, bytes: u64) -> bool {
+        entries > u64::from(self.most_entries) || bytes > u64::from(self.most_bytes)
+    }
+
+    /// Notes what was looked at for a batch that comes under the same hold.
+    pub(super) fn note_looks(&mut self, entries: u64) {
+        self.extra.looked = entries;
+        self.has_extra = !self.extra.is_empty();
+    }
+
+    /// No batch comes under the hold that has looked.
+    pub(super) fn end_looks(&mut self) {
+        let looked = self.extra.take_looked();
+        self.has_extra = !self.extra.is_empty();
+        self.note_held(looked, 0);
+    }
+
+    /// The most so far.
+    pub(super) fn most_held(&self) -> Held {
+        Held { entries: self.most_entries.into(), bytes: self.most_bytes.into() }
+    }
+}

@@ -1,0 +1,344 @@
+//! What is done under the commit lock, by counters: the same for a user who does little and for one
+//! who does much. And that commits which look at what came without that lock miss none of it.
+
+use std::sync::Arc;
+
+use runstone::seeded::{self, Bug, Waypoint};
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Background, Batch, Error, Keyspace, Options, ReadOptions, Store, Transaction,
+    TransactionOptions, WriteOptions,
+};
+use runstone_sim::found::panics;
+
+const SIZES: [u64; 3] = [10, 1_000, 100_000];
+
+/// The most entries under one hold of the lock.
+const MOST_ENTRIES: u64 = 4_096;
+
+/// What one write of a few hundred bytes may do there at most.
+const LITTLE: u64 = 512;
+
+fn options() -> Options {
+    Options { background: Background::Manual, ..Options::default() }
+}
+
+fn open() -> Arc<Store> {
+    Arc::new(Store::open_on(Arc::new(MemoryStorage::new()), options()).expect("opens"))
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key{number:08}").into_bytes()
+}
+
+/// The most entries and bytes so far.
+fn held(store: &Store) -> (u64, u64) {
+    let metrics = store.metrics();
+    (metrics.commit_lock_peak_entries, metrics.commit_lock_peak_bytes)
+}
+
+fn begin(store: &Store) -> Transaction {
+    let options = TransactionOptions {
+        max_tracked_bytes: 256 << 20,
+        max_write_bytes: 256 << 20,
+        ..TransactionOptions::serializable()
+    };
+    store.begin(options).expect("begins")
+}
+
+fn commit(transaction: Transaction) -> Result<(), Error> {
+    transaction.commit(WriteOptions::default())
+}
+
+fn is_conflict(outcome: &Result<(), Error>) -> bool {
+    matches!(outcome, Err(Error::Conflict { .. }))
+}
+
+/// Lets others write so many keys that nobody else touches, between the check of a transaction and
+/// its lock.
+fn write_at_the_check(store: &Arc<Store>, count: u64) {
+    let keyspace = store.default_keyspace().clone();
+    seeded::step_in(Waypoint::TransactionChecked, move || {
+        (0..count).for_each(|i| keyspace.put(format!("other{i}"), "x").expect("puts"));
+    });
+}
+
+/// Optimistic commits looked at all locks that pessimistic transactions hold, under the lock.
+#[test]
+fn locks_of_others_cost_a_commit_nothing_under_the_lock() {
+    for count in SIZES {
+        let store = open();
+        let keyspace = store.default_keyspace();
+        let options =
+            TransactionOptions { max_locks: 1 << 20, ..TransactionOptions::pessimistic() };
+        let mut other = store.begin(options).expect("begins");
+        for number in 0..count {
+            other.get_for_update(keyspace, key(number)).expect("locks");
+        }
+        let mut one = begin(&store);
+        for number in 0..100 {
+            one.delete_range(keyspace, format!("a{number}")..format!("a{number}x")).expect("adds");
+            one.put(keyspace, format!("b{number}"), "own").expect("adds");
+        }
+        write_at_the_check(&store, 100);
+        commit(one).expect("nobody is in the way");
+        assert!(seeded::has_stepped_in());
+        assert!(held(&store).0 <= LITTLE, "{count} locks: {:?}", held(&store));
+        let mut one = begin(&store);
+        one.delete_range(keyspace, "key".."kez").expect("adds");
+        assert!(is_conflict(&commit(one)));
+    }
+}
+
+/// The check under the lock searched each memtable for each key that was read, and walked each
+/// stretch.
+#[test]
+fn what_a_transaction_read_costs_nothing_under_the_lock() {
+    for (count, are_spans) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
+        let store = open();
+        let keyspace = store.default_keyspace();
+        let mut one = begin(&store);
+        for number in 0..count {
+            match are_spans {
+                false => drop(one.get(keyspace, key(number)).expect("reads")),
+                true => {
+                    let range = key(number)..[&key(number)[..], b"x"].concat();
+                    assert_eq!(one.range(keyspace, range).expect("opens").count(), 0);
+                }
+            }
+        }
+        one.put(keyspace, "own", "1").expect("adds");
+        write_at_the_check(&store, 500);
+        commit(one).expect("nobody is in the way");
+        assert!(seeded::has_stepped_in());
+        // The writes that came, each looked at once, and the commit's own.
+        let entries = held(&store).0;
+        assert!((500..600).contains(&entries), "{count} reads: {entries} looked at");
+    }
+}
+
+/// However much is written while a transaction is checked, it looks at little under the lock.
+#[test]
+fn writes_between_cost_a_commit_little_under_the_lock() {
+    for count in SIZES {
+        for is_late in [false, true] {
+            let store = open();
+            let keyspace = store.default_keyspace();
+            let mut one = begin(&store);
+            assert!(one.get(keyspace, "read").expect("reads").is_none());
+            one.put(keyspace, "own", "1").expect("adds");
+            match is_late {
+                true => write_at_the_check(&store, count),
+                false => (0..count).for_each(|i| keyspace.put(key(i), "x").expect("puts")),
+            }
+            commit(one).expect("nobody is in the way");
+            assert!(seeded::has_stepped_in());
+            let (entries, bytes) = held(&store);
+            assert!(entries < 1_100 && bytes <= LITTLE, "{count}: {entries}, {bytes}");
+            let is_seen = is_late && count == 10;
+            assert_eq!(entries >= count, is_seen, "{count}: {entries}");
+        }
+    }
+}
+
+/// Writes as many keys as make another look necessary, and stays to do it at the next one.
+fn write_for_ever(keyspace: Keyspace, round: u64, rounds: u64) {
+    if round < rounds {
+        seeded::step_in(Waypoint::TransactionChecked, move || {
+            (0..1_500).for_each(|i| keyspace.put(key(i), "x").expect("puts"));
+            write_for_ever(keyspace, round + 1, rounds);
+        });
+    }
+}
+
+/// Writers that are faster than every look of a transaction end it with a conflict; before that,
+/// any number of looks does it no harm.
+#[test]
+fn a_commit_that_others_are_too_fast_for_is_a_conflict() {
+    for (rounds, is_outrun) in [(1, false), (15, false), (16, true)] {
+        let store = open();
+        let keyspace = store.default_keyspace();
+        let mut one = begin(&store);
+        assert!(one.get(keyspace, "read").expect("reads").is_none());
+        one.put(keyspace, "own", "1").expect("adds");
+        write_for_ever(keyspace.clone(), 0, rounds);
+        let outcome = commit(one);
+        assert_eq!(is_conflict(&outcome), is_outrun, "{rounds} rounds: {outcome:?}");
+        assert_eq!(keyspace.get("own").expect("reads").is_none(), is_outrun);
+        assert_eq!(store.metrics().counters.transaction_conflicts, u64::from(is_outrun));
+        assert!(seeded::has_stepped_in() && held(&store).0 < MOST_ENTRIES);
+        // Nothing is left of it.
+        keyspace.put("own", "2").expect("puts");
+    }
+}
+
+/// What comes at the check and touches what the transaction read, in each way: a write among few
+/// and among many, a range delete, a large batch, a load.
+#[test]
+fn what_comes_at_the_check_conflicts_if_it_touches() {
+    type Write = fn(&Keyspace, &str);
+    let writes: [Write; 6] = [
+        |keyspace, at| keyspace.put(at, "other").expect("puts"),
+        |keyspace, at| keyspace.delete(at).expect("deletes"),
+        |keyspace, at| {
+            (0..3_000).for_each(|i| keyspace.put(key(i), "x").expect("puts"));
+            keyspace.put(at, "other").expect("puts");
+            (0..3_000).for_each(|i| keyspace.put(key(i), "x").expect("puts"));
+        },
+        |keyspace, at| keyspace.delete_range(at..&*format!("{at}x")).expect("deletes"),
+        |keyspace, at| keyspace.put(at, vec![1; 512 << 10]).expect("puts"),
+        |keyspace, at| assert_eq!(keyspace.bulk_load([(at, "other")]).expect("loads"), 1),
+    ];
+    let reads: [fn(&mut Transaction, &Keyspace); 4] = [
+        |one, keyspace| drop(one.get(keyspace, "k5").expect("reads")),
+        |one, keyspace| one.put(keyspace, "k5", "own").expect("adds"),
+        |one, keyspace| {
+            let options = ReadOptions::default().with_range("k4".."k6");
+            assert_eq!(one.scan(keyspace, options).expect("scans").count(), 0);
+        },
+        |one, keyspace| one.delete_range(keyspace, "k4".."k6").expect("adds"),
+    ];
+    for (number, write) in writes.iter().enumerate() {
+        for read in reads {
+            for (at, is_touched) in [("k5", true), ("k7", false)] {
+                let store = open();
+                let keyspace = store.default_keyspace().clone();
+                let mut one = begin(&store);
+                read(&mut one, &keyspace);
+                one.put(&keyspace, "own", "1").expect("adds");
+                let (write, other) = (*write, keyspace.clone());
+                seeded::step_in(Waypoint::TransactionChecked, move || write(&other, at));
+                let outcome = commit(one);
+                assert_eq!(is_conflict(&outcome), is_touched, "{number}, {at}: {outcome:?}");
+                assert!(seeded::has_stepped_in());
+                assert_eq!(keyspace.contains_key("own").expect("reads"), !is_touched);
+            }
+        }
+    }
+}
+
+/// A pessimistic transaction that begins between the check of a commit and its lock is heeded.
+#[test]
+fn a_lock_that_is_taken_at_the_check_conflicts() {
+    for (at, is_touched) in [("own", true), ("else", false)] {
+        let store = open();
+        let keyspace = store.default_keyspace().clone();
+        let mut one = begin(&store);
+        one.put(&keyspace, "own", "1").expect("adds");
+        let (hold, held) = std::sync::mpsc::channel();
+        let (other, locked) = (Arc::clone(&store), keyspace.clone());
+        seeded::step_in(Waypoint::TransactionChecked, move || {
+            let mut two = other.begin(TransactionOptions::pessimistic()).expect("begins");
+            assert!(two.get_for_update(&locked, at).expect("locks").is_none());
+            hold.send(two).expect("the test waits");
+        });
+        assert_eq!(is_conflict(&commit(one)), is_touched, "{at}");
+        drop(held.recv().expect("it stepped in"));
+        keyspace.put("own", "2").expect("puts");
+    }
+}
+
+/// A store whose keyspaces each hold a write.
+fn with_keyspaces(count: u64) -> (MemoryStorage, Arc<Store>, Vec<Keyspace>) {
+    let storage = MemoryStorage::new();
+    let store = Arc::new(Store::open_on(Arc::new(storage.clone()), options()).expect("opens"));
+    let make = |number| {
+        let keyspace = store.open_keyspace(&format!("k{number}"), None).expect("makes");
+        keyspace.put("before", "1").expect("puts");
+        keyspace
+    };
+    let keyspaces = (0..count).map(make).collect();
+    (storage, store, keyspaces)
+}
+
+/// Flushes and checkpoints replaced the memtables of all keyspaces under the lock, and each flush
+/// looked there at all of them for where the log is needed from.
+#[test]
+fn keyspaces_cost_a_flush_little_under_the_lock() {
+    for count in [10, 1_000, 10_000] {
+        let (_, store, keyspaces) = with_keyspaces(count);
+        store.flush().expect("flushes");
+        keyspaces.iter().for_each(|one| one.put("more", "1").expect("puts"));
+        store.checkpoint("copy").expect("copies");
+        assert!(held(&store).0 <= LITTLE, "{count} keyspaces: {:?}", held(&store));
+        assert_eq!(store.metrics().counters.flushes, 2 * count, "there was something to flush");
+    }
+}
+
+/// A checkpoint holds what was written before its moment and nothing else, although its memtables
+/// are replaced one after another: a batch that comes meanwhile replaces those that it meets.
+#[test]
+fn a_checkpoint_is_one_moment_beside_a_batch() {
+    for at in [Waypoint::MomentKnown, Waypoint::MemtablesReplaced] {
+        let (storage, store, keyspaces) = with_keyspaces(600);
+        let beside = Arc::clone(&store);
+        seeded::step_in(at, move || {
+            let new = beside.open_keyspace("new", None).expect("makes");
+            let mut batch = Batch::new();
+            for keyspace in keyspaces.iter().step_by(7).chain([&new]) {
+                batch.put(keyspace, "beside", "2").expect("adds");
+                batch.put(keyspace, "before", "2").expect("adds");
+            }
+            beside.write(&batch, WriteOptions::default()).expect("writes");
+        });
+        store.checkpoint("copy").expect("copies");
+        assert!(seeded::has_stepped_in());
+        let copy = storage.open_sibling("copy".as_ref()).expect("is there");
+        let copy = Store::open_on(Arc::new(copy), options()).expect("opens");
+        for name in copy.keyspaces() {
+            let keyspace = copy.keyspace(&name).expect("is there");
+            assert!(keyspace.get("beside").expect("reads").is_none(), "{name}");
+            let before = keyspace.get("before").expect("reads");
+            let wanted = name.starts_with('k').then_some(&b"1"[..]);
+            assert_eq!(before.as_deref(), wanted, "{name}");
+        }
+        for name in store.keyspaces().iter().filter(|name| *name != "default") {
+            let keyspace = store.keyspace(name).expect("is there");
+            let found = keyspace.get("before").expect("reads");
+            let beside = keyspace.get("beside").expect("reads");
+            assert_eq!(found == beside, found.as_deref() == Some(b"2"), "{name}");
+        }
+    }
+}
+
+/// A load flushed what was written beside it when it had its number, which all others waited for.
+#[test]
+fn a_load_flushes_little_with_its_number() {
+    for count in SIZES {
+        let store = open();
+        let keyspace = store.default_keyspace().clone();
+        let (others, seen) = (keyspace.clone(), Arc::clone(&store));
+        let (tell, told) = std::sync::mpsc::channel();
+        seeded::step_in(Waypoint::LoadSettled, move || {
+            (0..count).for_each(|i| others.put(key(i), [7; 100]).expect("puts"));
+            seeded::step_in(Waypoint::LoadNumbered, move || {
+                tell.send(seen.metrics().counters.flush_bytes_written).expect("is told");
+            });
+        });
+        assert_eq!(keyspace.bulk_load([("key00000003", "loaded")]).expect("loads"), 1);
+        let before = told.recv().expect("it stepped in");
+        let withheld = store.metrics().counters.flush_bytes_written - before;
+        assert!(withheld < 200 << 10, "{count} writes: {withheld} bytes are flushed");
+        assert_eq!(before > 0, count >= 1_000, "{count}: many are flushed before");
+        let found = keyspace.get("key00000003").expect("reads");
+        assert_eq!(found.as_deref(), Some(&b"loaded"[..]), "older data must not lie above");
+    }
+}
+
+/// The seeded bugs that the looks without the lock must not hide.
+#[test]
+fn a_check_that_is_not_repeated_is_found() {
+    let write = || {
+        let store = open();
+        let keyspace = store.default_keyspace().clone();
+        let mut one = begin(&store);
+        one.put(&keyspace, "k", "own").expect("adds");
+        let other = keyspace.clone();
+        seeded::step_in(Waypoint::TransactionChecked, move || {
+            other.put("k", "other").expect("puts");
+        });
+        assert!(is_conflict(&commit(one)));
+    };
+    write();
+    assert!(panics(|| seeded::with(Bug::CheckedBeforeTheLock, write)));
+}
