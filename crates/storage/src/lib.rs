@@ -225,6 +225,12 @@ pub trait StorageFile: Send + Sync + Debug {
     /// past its capacity is an error.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
 
+    /// Whether a write inside the capacity is a memory copy, which needs no space and waits for no
+    /// device.
+    fn is_mapped(&self) -> bool {
+        false
+    }
+
     /// Makes content and length durable. After an error the unsynced bytes are lost: the caller
     /// must not try again (P7).
     fn sync(&self) -> Result<()>;

@@ -250,6 +250,10 @@ impl StorageFile for MemoryFile {
         self.handle.wrote(data.len(), self.try_write(offset, data))
     }
 
+    fn is_mapped(&self) -> bool {
+        self.handle.fixed_capacity_bytes.is_some()
+    }
+
     fn sync(&self) -> Result<()> {
         self.handle.synced(Ok(()))
     }

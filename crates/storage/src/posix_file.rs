@@ -165,6 +165,10 @@ impl StorageFile for PosixMappedFile {
         self.handle.wrote(data.len(), self.mapping.write_at(offset, data))
     }
 
+    fn is_mapped(&self) -> bool {
+        true
+    }
+
     fn sync(&self) -> Result<()> {
         self.handle.synced(self.mapping.sync())
     }

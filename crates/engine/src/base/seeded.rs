@@ -243,6 +243,8 @@ pub enum Waypoint {
     FlushesAwaited,
     /// A memtable was replaced; what that means for writers is not known yet.
     MemtableReplaced,
+    /// A batch has its numbers, and its record a place in the log; it is not written.
+    RecordPlaced,
     /// What a sync of the log has to cover is known; nothing of it is synced.
     LogSyncBegun,
     /// A compaction looks whether it should go on.

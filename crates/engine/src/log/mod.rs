@@ -19,7 +19,7 @@ mod reader;
 mod writer;
 
 pub use reader::{LogReader, Next};
-pub use writer::{LogWriter, PreparedRecord};
+pub use writer::{LogWriter, Place, PreparedRecord};
 
 use crate::base::codec::{NUMBER_LIMIT, u32_at, u64_at};
 use crate::base::error::{Error, Result};

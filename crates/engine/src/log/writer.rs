@@ -72,12 +72,57 @@ impl LogWriter {
         })
     }
 
+    /// Leaves room for a record of so many bytes, which is written later or never. What is appended
+    /// next lies behind it.
+    pub fn reserve(&mut self, bytes: usize) -> Place {
+        let (file, id, offset) = (Arc::clone(&self.file), self.id, self.position);
+        self.position = end_of(offset, bytes);
+        Place { file, id, offset }
+    }
+
     fn encode(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> u64 {
         let mut fragments = Fragments::new(self.id, self.position, parts);
         while !fragments.is_done() {
             fragments.encode_one(out);
         }
         fragments.offset
+    }
+}
+
+/// Where a record of this length from `offset` on ends.
+fn end_of(mut offset: u64, bytes: usize) -> u64 {
+    let (mut left, mut is_first) = (bytes as u64, true);
+    while left > 0 || is_first {
+        let mut room = FRAME_BYTES - offset % FRAME_BYTES;
+        if room < FRAGMENT_HEADER_BYTES as u64 {
+            offset += room;
+            room = FRAME_BYTES;
+        }
+        let len = left.min(room - FRAGMENT_HEADER_BYTES as u64);
+        offset += FRAGMENT_HEADER_BYTES as u64 + len;
+        left -= len;
+        is_first = false;
+    }
+    offset
+}
+
+/// Room for a record.
+#[derive(Debug)]
+pub struct Place {
+    file: Arc<dyn StorageFile>,
+    id: u64,
+    offset: u64,
+}
+
+impl Place {
+    /// Writes the record, which has the bytes that there is room for.
+    pub fn write(&self, parts: &[&[u8]]) -> LogResult<()> {
+        let mut bytes = Vec::new();
+        let mut fragments = Fragments::new(self.id, self.offset, parts);
+        while !fragments.is_done() {
+            fragments.encode_one(&mut bytes);
+        }
+        Ok(self.file.write_at(self.offset, &bytes)?)
     }
 }
 
@@ -201,5 +246,27 @@ impl PreparedRecord {
     /// Number of the file.
     pub fn number(&self) -> u64 {
         self.header.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_left_for_exactly_the_record() {
+        let lens = [0, 1, 6, 7, 8, 32_753, 32_754, 32_755, 32_760, 32_761, 65_500, 300_000];
+        for offset in [128, 129, 32_000, 32_760, 32_761, 32_762, 32_767, 32_768] {
+            for bytes in lens {
+                let body = vec![7; bytes];
+                let parts = [&body[..]];
+                let (mut fragments, mut out) = (Fragments::new(1, offset, &parts), Vec::new());
+                while !fragments.is_done() {
+                    fragments.encode_one(&mut out);
+                }
+                assert_eq!(end_of(offset, bytes), offset + out.len() as u64, "{offset}, {bytes}");
+                assert_eq!(end_of(offset, bytes), fragments.offset);
+            }
+        }
     }
 }

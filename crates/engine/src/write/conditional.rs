@@ -195,6 +195,7 @@ impl Committer {
         let last_seq = first_seq + batch.len() - 1;
         insert(batch, keyspaces, views.as_slice(), first_seq, self.visibility.now());
         self.visibility.publisher.publish(first_seq, last_seq);
+        self.check_whole(last_seq)?;
         for (keyspace, view) in keyspaces.iter().zip(views.as_slice()) {
             self.rotate_if_full(keyspace, view);
         }

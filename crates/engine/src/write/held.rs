@@ -1,5 +1,5 @@
 //! What is done under the commit lock is bounded, whatever a user does: so many entries are looked
-//! at under one hold of it. What was done is counted, with the bytes that were copied.
+//! at, and so many bytes are copied, under one hold of it. The most of both is counted.
 
 use crate::base::key::SeqNo;
 use crate::wal::batch::Batch;
@@ -17,8 +17,12 @@ pub(crate) const MOST_OF_A_KIND: u64 = 1_000;
 
 const _: () = assert!(4 * MOST_OF_A_KIND <= MOST_ENTRIES);
 
-/// The most bytes of keys that are copied for conditional commits: some 50 us.
+/// The most bytes of a batch that are copied: some 50 us. Records of larger ones are written
+/// without the lock (`apart`, `large`).
 pub(crate) const MOST_BYTES: u64 = 256 << 10;
+
+/// The same with the keys that are copied for conditional commits.
+const MOST_BYTES_IN_ALL: u64 = 2 * MOST_BYTES;
 
 /// The most that was done under one hold since the store was opened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,6 +41,8 @@ pub(super) struct Extra {
     pub(super) moment: Option<SeqNo>,
     /// The last number of the last large batch.
     pub(super) last_large: SeqNo,
+    /// First numbers of batches whose records have a place in the log and are not written.
+    pub(super) unwritten: Vec<SeqNo>,
     /// Entries that this hold of the lock has looked at.
     looked: u64,
 }
@@ -85,11 +91,13 @@ impl CommitState {
     /// Notes what is done under this hold of the lock, which is within the limits.
     pub(super) fn note_held(&mut self, entries: u64, bytes: u64) {
         debug_assert!(entries <= MOST_ENTRIES, "{entries} entries under the commit lock");
+        debug_assert!(bytes <= MOST_BYTES_IN_ALL, "{bytes} bytes copied under the commit lock");
         self.note_unbounded(entries, bytes);
     }
 
-    /// The same of the two batches that have no limit: one of deletes on a full disk, where there
-    /// is no room for a segment of its own, and one over more keyspaces than the limit.
+    /// The same of batches that have no limit: one over more keyspaces than the limit; and a long
+    /// one whose record is written under the lock (`apart`), because the disk is full or the log is
+    /// not mapped. That one fits a segment, unless it only deletes.
     pub(super) fn note_unbounded(&mut self, entries: u64, bytes: u64) {
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         self.most_entries = self.most_entries.max(clamp(entries));

@@ -95,6 +95,7 @@ impl Committer {
             owns[place_of(keyspaces, id)].filled.note_range_deletes(ranges, MAX_SEQ);
         }
         self.visibility.publisher.publish(first_seq, last_seq);
+        self.check_whole(last_seq)?;
         drop(passed_over);
         self.pressure.refresh(keyspaces);
         self.schedule.wake();

@@ -50,6 +50,7 @@ impl Committer {
             let state = self.state.lock();
             (state.wal.sync_work(), state.next_seq - 1)
         };
+        self.wait_for_records(through)?;
         reached!(LogSyncBegun);
         // What another process has replayed already would be acknowledged and lost.
         self.env.storage.check_owner()?;

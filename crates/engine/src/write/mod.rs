@@ -1,6 +1,7 @@
 //! The write path.
 //!
 //! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
+//! - [`apart`]: writes the record of a batch that is too long for that under the lock.
 //! - [`conditional`]: the same if nothing came between, for transactions.
 //! - [`large`]: the same for batches that do not fit a log segment.
 //! - [`held`]: what may be done under the lock, and how much was.
@@ -10,6 +11,7 @@
 //! - [`rotation`]: replaces memtables.
 //! - [`pressure`]: slows writers down before they must be stopped.
 
+mod apart;
 pub(crate) mod commit;
 pub(crate) mod conditional;
 pub(crate) mod held;

@@ -191,6 +191,10 @@ impl StorageFile for SimFile {
         self.handle.wrote(data.len(), self.try_write(offset, data))
     }
 
+    fn is_mapped(&self) -> bool {
+        self.handle.fixed_capacity_bytes.is_some()
+    }
+
     fn sync(&self) -> Result<()> {
         self.handle.synced(self.try_sync())
     }

@@ -1,10 +1,11 @@
 //! What is done under the commit lock, by counters: the same for a user who does little and for one
 //! who does much. And that commits which look at what came without that lock miss none of it.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use runstone::seeded::{self, Bug, Waypoint};
-use runstone::storage::MemoryStorage;
+use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage};
 use runstone::{
     Background, Batch, Error, Keyspace, Options, ReadOptions, Store, Transaction,
     TransactionOptions, WriteOptions,
@@ -15,6 +16,7 @@ const SIZES: [u64; 3] = [10, 1_000, 100_000];
 
 /// The most entries under one hold of the lock.
 const MOST_ENTRIES: u64 = 4_096;
+const MOST_BYTES: u64 = 256 << 10;
 
 /// What one write of a few hundred bytes may do there at most.
 const LITTLE: u64 = 512;
@@ -236,6 +238,118 @@ fn a_lock_that_is_taken_at_the_check_conflicts() {
         drop(held.recv().expect("it stepped in"));
         keyspace.put("own", "2").expect("puts");
     }
+}
+
+/// A batch of any size copies little under the lock, and shows all of it or nothing.
+#[test]
+fn a_batch_copies_little_under_the_lock() {
+    for count in SIZES {
+        for (is_transaction, value) in [(false, 100), (true, 100), (false, 1)] {
+            let store = open();
+            let keyspace = store.default_keyspace();
+            let (mut batch, mut one) = (Batch::new(), begin(&store));
+            for number in 0..count {
+                match is_transaction {
+                    false => batch.put(keyspace, key(number), vec![7; value]).expect("adds"),
+                    true => one.put(keyspace, key(number), vec![7; value]).expect("adds"),
+                }
+            }
+            match is_transaction {
+                false => store.write(&batch, WriteOptions::default()).expect("writes"),
+                true => commit(one).expect("commits"),
+            }
+            let (entries, bytes) = held(&store);
+            assert!(bytes <= MOST_BYTES && entries < 10, "{count}: {entries}, {bytes}");
+            assert_eq!(keyspace.iter().expect("opens").count() as u64, count);
+        }
+    }
+}
+
+/// A store on a disk that can fail, with a batch whose record is long.
+fn with_long_batch() -> (SimStorage, Arc<Store>, Batch) {
+    let storage = SimStorage::new(1);
+    let store = Store::open_on(Arc::new(storage.clone()), options()).expect("opens");
+    let mut batch = Batch::new();
+    for number in 0..5_000 {
+        batch.put(store.default_keyspace(), key(number), [7; 100]).expect("adds");
+    }
+    store.put("before", "1").expect("puts");
+    (storage, Arc::new(store), batch)
+}
+
+/// Keys of the batch, of those before, and of those behind it.
+fn counts(store: &Store) -> (usize, bool, bool) {
+    let keyspace = store.default_keyspace();
+    let has = |key: &str| keyspace.contains_key(key).expect("reads");
+    (keyspace.prefix("key").expect("opens").count(), has("before"), has("behind"))
+}
+
+/// Writes the batch, and behind it, while the record is not written, something from another thread
+/// with a sync. Then `meanwhile` is done. Returns the outcome of both writes.
+fn write_behind(
+    (storage, store, batch): &(SimStorage, Arc<Store>, Batch),
+    meanwhile: impl FnOnce(&Store) + 'static,
+) -> [Result<(), Error>; 2] {
+    let (beside, disk) = (Arc::clone(store), storage.clone());
+    let (tell, told) = mpsc::channel();
+    seeded::step_in(Waypoint::RecordPlaced, move || {
+        let (other, ops) = (Arc::clone(&beside), disk.ops());
+        let writer = thread::spawn(move || {
+            other.default_keyspace().put_with("behind", "2", WriteOptions::sync())
+        });
+        // It takes the lock, and its record is in the log.
+        while disk.ops() == ops {
+            thread::yield_now();
+        }
+        assert_eq!(counts(&beside), (0, true, false), "readers see whole batches in order");
+        assert!(!writer.is_finished(), "it is behind a record that is not written");
+        meanwhile(&beside);
+        tell.send(writer).expect("the test waits");
+    });
+    let outcome = store.write(batch, WriteOptions::default());
+    [outcome, told.recv().expect("it stepped in").join().expect("no panic")]
+}
+
+/// While a long record is written, the lock is free. A process that is killed then, or a power cut,
+/// leaves what came before; nobody was told of what comes behind.
+#[test]
+fn a_store_that_ends_within_a_long_record_has_what_was_acknowledged() {
+    for seed in 0..5 {
+        let scene = with_long_batch();
+        let (disk, (tell, told)) = (scene.0.clone(), mpsc::channel());
+        scene.1.sync().expect("syncs");
+        // What becomes of the store that was copied is another's test.
+        let _ = write_behind(&scene, move |_| {
+            let copy = if seed == 0 { disk.process_crash() } else { disk.power_cut(seed).0 };
+            tell.send(copy).expect("the test waits");
+        });
+        let copy = told.recv().expect("it was told");
+        let copy = Store::open_on(Arc::new(copy), options()).expect("opens");
+        assert_eq!(counts(&copy), (0, true, false), "{seed}");
+    }
+    let scene = with_long_batch();
+    let outcomes = write_behind(&scene, |_| {});
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let copy = Store::open_on(Arc::new(scene.0.power_cut(1).0), options()).expect("opens");
+    assert_eq!(counts(&copy), (5_000, true, true), "the sync covers the record");
+}
+
+/// A long record that cannot be written leaves a gap: the store stops, and nobody is told that
+/// what lies behind was written.
+#[test]
+fn a_long_record_that_fails_stops_what_is_behind_it() {
+    let scene = with_long_batch();
+    let (storage, store) = (scene.0.clone(), Arc::clone(&scene.1));
+    let disk = storage.clone();
+    let outcomes = write_behind(&scene, move |_| {
+        let (kind, category) = (FaultKind::Eio, Some(Category::Wal));
+        disk.inject(Fault { at_op: disk.ops(), kind, sticky: false, category });
+    });
+    let is_stopped = |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Stopped { .. }));
+    assert!(outcomes.iter().all(is_stopped), "{outcomes:?}");
+    assert!(store.put("later", "3").is_err() && store.sync().is_err());
+    let copy = Store::open_on(Arc::new(storage.process_crash()), options()).expect("opens");
+    assert_eq!(counts(&copy), (0, true, false));
 }
 
 /// A store whose keyspaces each hold a write.
