@@ -18,6 +18,7 @@ struct Stripe {
     writes: AtomicU64,
     reads: AtomicU64,
     syncs: AtomicU64,
+    write_backs: AtomicU64,
 }
 
 /// Counters of a storage, striped by thread.
@@ -27,8 +28,8 @@ pub struct Counters {
 }
 
 /// The counters of one category at one moment: bytes handed to `write_at` and filled by `read_at`,
-/// calls of these two and of `sync`. All of them only grow; a rate is the difference of two
-/// snapshots.
+/// calls of these two, of `sync` and of `write_back`. All of them only grow; a rate is the
+/// difference of two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CountersSnapshot {
@@ -37,6 +38,7 @@ pub struct CountersSnapshot {
     pub writes: u64,
     pub reads: u64,
     pub syncs: u64,
+    pub write_backs: u64,
 }
 
 impl Counters {
@@ -52,6 +54,7 @@ impl Counters {
             writes: sum(|stripe| &stripe.writes),
             reads: sum(|stripe| &stripe.reads),
             syncs: sum(|stripe| &stripe.syncs),
+            write_backs: sum(|stripe| &stripe.write_backs),
         }
     }
 
@@ -72,6 +75,11 @@ impl Counters {
     /// Counts one sync.
     pub fn synced(&self, category: Category) {
         self.mine(category).syncs.fetch_add(1, Relaxed);
+    }
+
+    /// Counts one write-back.
+    pub fn wrote_back(&self, category: Category) {
+        self.mine(category).write_backs.fetch_add(1, Relaxed);
     }
 
     /// The stripe of the calling thread.

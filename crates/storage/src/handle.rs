@@ -51,6 +51,13 @@ impl Handle {
         Ok(())
     }
 
+    /// The result of a write-back, counted.
+    pub fn wrote_back(&self, result: io::Result<()>) -> Result<()> {
+        self.result(Operation::Sync, result)?;
+        self.counters.wrote_back(self.category);
+        Ok(())
+    }
+
     /// The end of a write, if the file may have it.
     pub fn end_of_write(&self, offset: u64, len_bytes: usize) -> io::Result<u64> {
         checked_end(offset, len_bytes, self.fixed_capacity_bytes.unwrap_or(MAX_LEN_BYTES))

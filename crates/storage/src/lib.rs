@@ -33,8 +33,11 @@ mod sim;
 pub mod support;
 #[allow(unsafe_code)]
 mod uring;
+#[allow(unsafe_code)]
+mod write_back;
 
 use std::fmt::Debug;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -234,6 +237,14 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Makes content and length durable. After an error the unsynced bytes are lost: the caller
     /// must not try again (P7).
     fn sync(&self) -> Result<()>;
+
+    /// Begins to write the range `begin` to the medium, and waits for the range `wait_for`, which
+    /// was begun before; either may be empty. So the sync that follows has little left to write,
+    /// and what is under way beside others' syncs stays small. It makes nothing durable, and an
+    /// implementation may do nothing. An error means the same as one of [`StorageFile::sync`].
+    fn write_back(&self, _begin: Range<u64>, _wait_for: Range<u64>) -> Result<()> {
+        Ok(())
+    }
 
     /// Current length in bytes.
     fn len(&self) -> Result<u64>;

@@ -4,6 +4,7 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::handle::Handle;
 use crate::mapped::{self, Mapping};
 use crate::names::fixed_capacity;
 use crate::uring::Rings;
-use crate::{Operation, ReadRequest, Result, StorageFile, announce};
+use crate::{Operation, ReadRequest, Result, StorageFile, announce, write_back};
 
 /// `stat` counts the space of a file in this unit, whatever the unit of the file system is.
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -112,6 +113,12 @@ impl StorageFile for PosixFile {
 
     fn sync(&self) -> Result<()> {
         self.handle.synced(self.file.sync_data())
+    }
+
+    fn write_back(&self, begin: Range<u64>, wait_for: Range<u64>) -> Result<()> {
+        let begun = write_back::begin(&self.file, &begin);
+        let done = begun.and_then(|()| write_back::wait(&self.file, &wait_for));
+        self.handle.wrote_back(done)
     }
 
     fn len(&self) -> Result<u64> {

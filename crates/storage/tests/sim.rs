@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use runstone_storage::{
-    Category, CrashReport, Fault, FaultKind, LockMode, SimStorage, Storage, StorageFile,
+    Category, CrashReport, Fault, FaultKind, LockMode, Operation, SimStorage, Storage, StorageFile,
 };
 
 const SEEDS: std::ops::Range<u64> = 0..200;
@@ -171,6 +171,29 @@ fn a_failed_sync_loses() {
         let (after, _) = storage.power_cut(seed);
         let expected = [&[1; 4096][..], &[0; 4096], &[3; 10]].concat();
         assert_eq!(after.read_all("a").unwrap(), expected);
+    }
+}
+
+/// A write-back keeps nothing, however often it is asked for; one that fails loses what a sync
+/// would, and leaves later syncs without it.
+#[test]
+fn a_write_back_promises_nothing_and_fails_as_a_sync_does() {
+    let (storage, file) = with_durable(0, b"old");
+    file.write_at(0, b"new").unwrap();
+    file.write_back(0..3, 0..0).unwrap();
+    file.write_back(0..0, 0..3).unwrap();
+    assert_eq!(storage.counters().snapshot(Category::Table).write_backs, 2);
+    assert_eq!(storage.power_cut(0).0.read_all("a").unwrap(), b"old");
+
+    for (kind, code) in [(FaultKind::FailedSync, 5), (FaultKind::Eio, 5)] {
+        let (storage, file) = with_durable(0, b"old");
+        file.write_at(0, b"new").unwrap();
+        storage.inject(fault(storage.ops(), kind));
+        let failed = file.write_back(0..3, 0..0).unwrap_err();
+        assert_eq!(failed.source.raw_os_error(), Some(code));
+        assert_eq!(failed.operation, Operation::Sync);
+        file.sync().unwrap();
+        assert_eq!(storage.power_cut(1).0.read_all("a").unwrap(), b"old");
     }
 }
 

@@ -17,6 +17,7 @@ pub const MODULES: [&str; 13] = [
     "crates/storage/src/fork.rs",
     "crates/storage/src/mapped.rs",
     "crates/storage/src/uring.rs",
+    "crates/storage/src/write_back.rs",
 ];
 
 /// Where each function takes pointers of another language. Each block has its reason there; what

@@ -22,3 +22,4 @@ pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod throttle;
 pub(crate) mod value_options;
+pub(crate) mod write_back;

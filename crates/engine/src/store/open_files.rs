@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use std::sync::{Arc, Weak};
 
@@ -335,6 +336,10 @@ impl StorageFile for PooledFile {
         self.with(|file| file.sync())?;
         self.synced.fetch_max(written, SeqCst);
         Ok(())
+    }
+
+    fn write_back(&self, begin: Range<u64>, wait_for: Range<u64>) -> Result<()> {
+        self.with(|file| file.write_back(begin, wait_for))
     }
 
     fn len(&self) -> Result<u64> {

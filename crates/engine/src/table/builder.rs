@@ -21,6 +21,7 @@ use crate::base::error::Result;
 use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, is_delete, kind_of, range_delete, separator, seq_of};
 use crate::base::options::{Compression, KeyspaceOptions};
+use crate::base::write_back::WriteBack;
 use crate::cache::{Cache, CacheKey};
 use crate::format::block::BlockBuilder;
 use crate::format::filter::{self, Filter};
@@ -92,6 +93,7 @@ pub struct TableBuilder {
     /// Sealed bytes not yet handed to the file; they start at `written_bytes`.
     out: Vec<u8>,
     written_bytes: u64,
+    write_back: WriteBack,
 }
 
 #[derive(Debug)]
@@ -144,6 +146,7 @@ impl TableBuilder {
             raw: Vec::new(),
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written_bytes: 0,
+            write_back: WriteBack::default(),
         }
     }
 
@@ -291,6 +294,9 @@ impl TableBuilder {
 
     fn write_out(&mut self) -> Result<()> {
         self.file.write_at(self.written_bytes, &self.out)?;
+        if let Some(step) = self.write_back.wrote(self.written_bytes, self.out.len()) {
+            self.file.write_back(step.begin, step.wait_for)?;
+        }
         self.written_bytes += self.out.len() as u64;
         self.out.clear();
         // After a large value, the small ones that follow do not need its memory.

@@ -17,6 +17,7 @@ use runstone_policy::sketch::Sketch;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
+use crate::base::write_back::WriteBack;
 use crate::format::record::{Pointer, record_bytes};
 use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
@@ -51,6 +52,7 @@ struct GroupWriter {
     found: Option<Segment>,
     /// Bytes of `open` that are not written yet.
     buffer: Vec<u8>,
+    write_back: WriteBack,
     keys: Sketch,
 }
 
@@ -123,6 +125,7 @@ impl Appender {
                 found,
                 full: Vec::new(),
                 buffer: Vec::with_capacity(FIRST_BYTES),
+                write_back: WriteBack::default(),
                 keys: Sketch::of_nothing(),
             }
         });
@@ -240,7 +243,7 @@ impl GroupWriter {
     fn write_out(&mut self, store: &ValueFile) -> Result<()> {
         let Some(open) = self.open.filter(|_| !self.buffer.is_empty()) else { return Ok(()) };
         let at = store.position(&open) + open.bytes - self.buffer.len() as u64;
-        store.file.write_at(at, &self.buffer)?;
+        store.write_at(at, &self.buffer, &mut self.write_back)?;
         self.buffer.clear();
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::base::write_back::WriteBack;
 use crate::format::record::{Record, footer_bytes, tag_bytes};
 use crate::values::appender::Appender;
 use crate::values::file::ValueFile;
@@ -43,6 +44,7 @@ impl ValueFile {
             done: Vec::new(),
             open: None,
             spare: Default::default(),
+            write_back: WriteBack::default(),
             cold: None,
             cooled_bytes: 0,
             tag_bytes: 0,
@@ -124,6 +126,7 @@ struct OutputWriter<'a> {
     open: Option<OpenOutput>,
     /// The memory of the last output, for the next one.
     spare: (Vec<u8>, Vec<(u32, u32)>),
+    write_back: WriteBack,
     cold: Option<Appender>,
     cooled_bytes: u64,
     tag_bytes: u64,
@@ -232,12 +235,13 @@ impl OutputWriter<'_> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         let seal = self.store.checksum_seed(&open.segment);
         seal.put_footer(&mut open.bytes, open.segment.bytes, &open.places, &open.tags);
-        let written = self.store.file.write_at(self.store.position(&open.segment), &open.bytes);
+        let at = self.store.position(&open.segment);
+        let written = self.store.write_at(at, &open.bytes, &mut self.write_back);
         self.done.push(open.segment);
         open.bytes.clear();
         open.places.clear();
         self.spare = (open.bytes, open.places);
-        Ok(written?)
+        written
     }
 
     /// Writes the rest. One sync makes everything durable.

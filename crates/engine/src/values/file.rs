@@ -30,6 +30,7 @@ use crate::base::codec::{u32_at, u64_at};
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
 use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::base::write_back::WriteBack;
 use crate::cache::{Cache, CacheKey, Cached};
 use crate::format::record::{ChecksumSeed, Footer, Pointer, RecordPlace, footer_bytes};
 use crate::table::handle::TableContext;
@@ -257,15 +258,37 @@ impl ValueFile {
         self.state.lock().layout.clone()
     }
 
-    /// Makes everything written so far durable. Flushes, compactions and collections share the
-    /// file, and the kernel reports lost bytes only once. After a sync has failed for one of them,
-    /// a later one that succeeds proves nothing (P7).
+    /// Makes everything written so far durable.
     pub(crate) fn sync(&self) -> Result<()> {
+        self.settle(|file| file.sync())
+    }
+
+    /// Writes, and has what a writer wrote before written back in pieces.
+    pub(crate) fn write_at(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        write_back: &mut WriteBack,
+    ) -> Result<()> {
+        self.file.write_at(offset, bytes)?;
+        match write_back.wrote(offset, bytes.len()) {
+            Some(step) => self.settle(|file| file.write_back(step.begin, step.wait_for)),
+            None => Ok(()),
+        }
+    }
+
+    /// Flushes, compactions and collections share the file, and the kernel reports lost bytes only
+    /// once. After a sync or a write-back has failed for one of them, a later sync that succeeds
+    /// proves nothing (P7). The lock keeps a sync from coming between a failure and its note.
+    fn settle(
+        &self,
+        settle: impl FnOnce(&dyn StorageFile) -> runstone_storage::Result<()>,
+    ) -> Result<()> {
         let mut failed = self.sync_failed.lock();
         if let Some(first) = &*failed {
             return Err(Error::Stopped { cause: Box::new(first.clone()) });
         }
-        match self.file.sync().map_err(Error::from) {
+        match settle(&*self.file).map_err(Error::from) {
             Err(_) if seeded!(FailedSyncIgnored) => Ok(()),
             outcome => outcome.map_err(|error| {
                 *failed = Some(error.clone());

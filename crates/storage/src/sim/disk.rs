@@ -150,7 +150,9 @@ impl State {
         self.op_count += 1;
         self.trace(op);
         match self.faults.take(number, op.kind, op.category) {
-            Some(FaultKind::Eio) if op.kind == OpKind::Sync => Ok(Some(FaultKind::FailedSync)),
+            Some(FaultKind::Eio) if matches!(op.kind, OpKind::Sync | OpKind::WriteBack) => {
+                Ok(Some(FaultKind::FailedSync))
+            }
             Some(FaultKind::Eio | FaultKind::FailedDirSync | FaultKind::FailedRemove) => Err(eio()),
             Some(FaultKind::NoSpace) if op.kind != OpKind::Write => Err(no_space()),
             Some(FaultKind::Crash) => {

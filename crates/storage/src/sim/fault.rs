@@ -34,7 +34,8 @@ pub enum FaultKind {
     /// A write leaves a prefix behind, of a length chosen by the seed, and fails with `EIO`.
     ShortWrite,
     /// A sync fails with `EIO`, and what it should have made durable is clean and lost: readers
-    /// still see it, a later sync succeeds without it, the next power cut takes it.
+    /// still see it, a later sync succeeds without it, the next power cut takes it. A write-back
+    /// fails in the same way.
     FailedSync,
     /// The same with `ENOSPC`: a file system that finds space only when it syncs.
     NoSpaceOnSync,
@@ -72,6 +73,7 @@ pub(super) enum OpKind {
     Allocate,
     Link,
     Read,
+    WriteBack,
 }
 
 impl FaultKind {
@@ -91,7 +93,9 @@ impl FaultKind {
             FaultKind::ShortWrite | FaultKind::LostWrite | FaultKind::MisdirectedWrite => {
                 op == OpKind::Write
             }
-            FaultKind::FailedSync | FaultKind::NoSpaceOnSync => op == OpKind::Sync,
+            FaultKind::FailedSync | FaultKind::NoSpaceOnSync => {
+                matches!(op, OpKind::Sync | OpKind::WriteBack)
+            }
             FaultKind::FailedDirSync => op == OpKind::SyncDir,
             FaultKind::FailedRemove => op == OpKind::Remove,
             FaultKind::EioOnRead | FaultKind::BitFlipOnRead | FaultKind::ShortRead => {

@@ -2,6 +2,7 @@
 //! list, with and without a fault.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::disk::{Disk, Inode, Op, Pending, State, eio, no_space};
@@ -125,6 +126,21 @@ impl SimFile {
         State::end(fault)
     }
 
+    /// What is written back may survive a power cut, as anything pending may. So only the account
+    /// and the faults know of it.
+    fn try_write_back(&self, begin: &Range<u64>, wait_for: &Range<u64>) -> io::Result<()> {
+        let state = &mut *self.disk.state.lock();
+        let range = if begin.is_empty() { wait_for } else { begin };
+        let len_bytes = range.end.saturating_sub(range.start);
+        match state.begin(self.op(OpKind::WriteBack, range.start, len_bytes))? {
+            Some(kind @ (FaultKind::FailedSync | FaultKind::NoSpaceOnSync)) => {
+                state.inode(self.inode)?.pending.clear();
+                Err(if kind == FaultKind::FailedSync { eio() } else { no_space() })
+            }
+            fault => State::end(fault),
+        }
+    }
+
     fn try_set_len(&self, len_bytes: u64) -> io::Result<()> {
         check_len(len_bytes)?;
         let state = &mut *self.disk.state.lock();
@@ -197,6 +213,10 @@ impl StorageFile for SimFile {
 
     fn sync(&self) -> Result<()> {
         self.handle.synced(self.try_sync())
+    }
+
+    fn write_back(&self, begin: Range<u64>, wait_for: Range<u64>) -> Result<()> {
+        self.handle.wrote_back(self.try_write_back(&begin, &wait_for))
     }
 
     fn len(&self) -> Result<u64> {

@@ -65,8 +65,8 @@ impl SimStorage {
     }
 
     /// Number of operations so far that change or sync something, on the whole disk: create, write,
-    /// sync, directory sync, rename, remove, `set_len`, `punch`, `allocate`, link. Failed ones
-    /// count.
+    /// sync, write-back, directory sync, rename, remove, `set_len`, `punch`, `allocate`, link.
+    /// Failed ones count.
     pub fn ops(&self) -> u64 {
         self.disk.state.lock().op_count
     }

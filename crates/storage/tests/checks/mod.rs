@@ -16,6 +16,7 @@ macro_rules! tests_of_checks {
         tests_of_checks! { $each:
             create_and_open,
             reads_and_writes_at_offsets,
+            written_back_bytes_stay,
             lengths_and_holes,
             rename_replaces_and_handles_follow,
             remove_keeps_open_handles,
@@ -99,6 +100,23 @@ pub fn reads_and_writes_at_offsets(storage: &dyn Storage, _: &Path) {
     assert_eq!(kind(file.read_vec(9000, 1)), ErrorKind::UnexpectedEof);
     assert_eq!(file.read_vec(5003, 0).unwrap(), []);
     file.sync().unwrap();
+}
+
+/// A write-back is no read, no write and no sync, whatever range it is asked for.
+pub fn written_back_bytes_stay(storage: &dyn Storage, _: &Path) {
+    let file = storage.create("back", Category::Table).unwrap();
+    for at in 0..4u64 {
+        file.write_at(at * 5000, &[at as u8 + 1; 5000]).unwrap();
+        let before = at.saturating_sub(1) * 5000..at * 5000;
+        file.write_back(at * 5000..(at + 1) * 5000, before).unwrap();
+    }
+    file.write_back(0..0, 0..0).unwrap();
+    file.write_back(15_000..1 << 20, 0..40_000).unwrap();
+    file.sync().unwrap();
+    let expected: Vec<u8> = (1..=4).flat_map(|byte| [byte; 5000]).collect();
+    assert_eq!(contents(&*file), expected);
+    let counted = storage.counters().snapshot(Category::Table);
+    assert_eq!((counted.writes, counted.syncs), (4, 1));
 }
 
 pub fn lengths_and_holes(storage: &dyn Storage, _: &Path) {
