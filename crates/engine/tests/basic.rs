@@ -482,3 +482,20 @@ fn what_jobs_write_goes_to_the_disk_in_pieces() {
 fn hash(i: u64) -> u8 {
     (i.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_mul(0xBF58_476D) >> 40) as u8
 }
+
+/// Writers wait for flushes, so those never pause for synced writes.
+#[test]
+fn flushes_do_not_pause_for_synced_writes() {
+    let mut options = Options { background: Background::Threads(2), ..small() };
+    let keyspace = options.keyspace.as_mut().expect("options");
+    (keyspace.shape.l0_trigger, keyspace.l0_slowdown_runs) = (500, 501);
+    keyspace.l0_stop_runs = 1000;
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    for i in 0..4000u64 {
+        store.default_keyspace().put_with(key(i), [7; 100], WriteOptions::sync()).expect("puts");
+    }
+    store.wait_idle().expect("ends");
+    let counters = store.metrics().counters;
+    assert!(counters.flushes >= 5 && counters.wal_syncs > 0, "{counters:?}");
+    assert_eq!((counters.compactions, counters.paused_ns), (0, 0));
+}

@@ -14,6 +14,7 @@ use crate::base::event::Event;
 use crate::base::health::Health;
 use crate::base::metrics::Metrics;
 use crate::base::options::{Background, Durability, Options, WriteOptions};
+use crate::base::pace::Pace;
 use crate::base::threads::Bell;
 use crate::base::throttle::Throttle;
 
@@ -30,6 +31,7 @@ pub(crate) struct Env {
     pub(crate) bell: Arc<Bell>,
     pub(crate) health: Health,
     pub(crate) throttle: Throttle,
+    pub(crate) pace: Pace,
     pub(crate) watch: Watch,
 }
 
@@ -44,6 +46,7 @@ impl Env {
             opening: OPENINGS.fetch_add(1, Relaxed),
             process: Process::current(),
             throttle: Throttle::new(options.max_delayed_bytes_per_second),
+            pace: Pace::default(),
             watch: Watch::new(Arc::clone(&options.clock)),
             options,
             storage,

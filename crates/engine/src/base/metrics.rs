@@ -186,6 +186,8 @@ counters! {
     delayed_ns,
     /// Nanoseconds that writers were stopped.
     stopped_ns,
+    /// Nanoseconds that threads of compactions paused for synced writes.
+    paused_ns,
 }
 
 /// Striped counters and histograms of one store.

@@ -14,6 +14,7 @@ pub(crate) mod key;
 pub(crate) mod merge_operator;
 pub mod metrics;
 pub(crate) mod options;
+pub(crate) mod pace;
 pub(crate) mod prefetch;
 pub(crate) mod random;
 #[cfg(feature = "seeded-bugs")]

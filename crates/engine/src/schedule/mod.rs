@@ -197,6 +197,11 @@ impl Schedule {
         flushes.count() > self.held_up.load(Relaxed)
     }
 
+    /// Whether a flush waits for compactions.
+    pub(crate) fn is_flush_held_up(&self) -> bool {
+        self.held_up.load(Relaxed) > 0
+    }
+
     /// Runs the wait of a flush for compactions. Compactions that made way for the flush go on
     /// meanwhile.
     pub(crate) fn while_held_up<T>(&self, wait: impl FnOnce() -> T) -> T {

@@ -195,7 +195,10 @@ impl Committer {
             // There is nothing to write. A caller who asks for durability means the writes
             // acknowledged so far.
             return match durability {
-                Durability::Sync => self.sync_all(),
+                Durability::Sync => {
+                    self.env.check_writable()?;
+                    self.sync_write(self.visibility.publisher.visible())
+                }
                 Durability::Buffered => Ok(()),
             };
         }
@@ -230,9 +233,17 @@ impl Committer {
             (Counter::user_bytes_written, batch.user_bytes()),
         ]);
         match durability {
-            Durability::Sync => self.sync_through(last_seq),
+            Durability::Sync => self.sync_write(last_seq),
             Durability::Buffered => Ok(()),
         }
+    }
+
+    /// Makes a write durable that its writer waits for. Compactions make room for such syncs.
+    fn sync_write(&self, seq: SeqNo) -> Result<()> {
+        let write = self.env.pace.begin_write(Instant::now());
+        let synced = self.sync_through(seq);
+        self.env.pace.end_write(write, Instant::now());
+        synced
     }
 
     /// Numbers a batch, logs it, inserts it and makes it visible. Returns its last number.

@@ -93,6 +93,23 @@ fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     fraction(percent, u64::from(bound) + 1, stop).min(999)
 }
 
+/// How far the tree of a keyspace is on the way to slower writers, in thousandths: at 1000 they
+/// become slower. Memtables are left out, because flushes relieve them and not compactions.
+pub(crate) fn fullness_permille(keyspace: &KeyspaceCore) -> u64 {
+    let (view, options) = (keyspace.view.load(), keyspace.options.load());
+    let shape = &view.version.shape;
+    let part = |value: u64, slowdown: u64| value.saturating_mul(1000) / slowdown.max(1);
+    let runs = part(shape.level(0).runs().len() as u64, options.l0_slowdown_runs.into());
+    let bound = options.shape.max_space_percent;
+    let runs = runs.max(part(space_percent(shape, bound), u64::from(bound) + 1));
+    match (options.debt_slowdown_bytes, options.compaction_policy()) {
+        (0, _) | (_, Err(_)) => runs,
+        (slow, Ok(policy)) => {
+            runs.max(part(compaction_debt_bytes(shape, policy, &options.shape), slow))
+        }
+    }
+}
+
 /// The pressure of one keyspace's memtables. One that waits is the normal course of a flush. When
 /// the last one allowed waits, writers slow down as the active memtable fills, so that they are
 /// slow by the time they must stop.

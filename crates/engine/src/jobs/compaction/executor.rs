@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use runstone_policy::drop_guard::{DropGuard, RangeGuard};
@@ -16,6 +17,8 @@ use runstone_policy::plan::Compaction;
 use runstone_policy::shape::{Level, Table};
 
 use crate::base::error::{Error, Result};
+use crate::base::metrics::Counter;
+use crate::base::pace::Worker;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::cutter::Cutter;
@@ -31,6 +34,7 @@ use crate::table::iterator::Access;
 use crate::tree::level::{RunTables, chains};
 use crate::tree::version::Version;
 use crate::values::separation::Separation;
+use crate::write::pressure::fullness_permille;
 
 /// Where the outputs of a compaction are cut.
 pub(super) enum Cells {
@@ -95,9 +99,10 @@ pub(super) fn run(
 impl Execution<'_> {
     /// Runs slices until none is left. A slice that panics fails the compaction.
     fn work(&self, index: usize, deliver: &Deliver<'_>) {
+        let worker = self.compactor.env.pace.work(Instant::now());
         let run_slices = || {
             while let Some(at) = self.take() {
-                let outcome = self.run_slice(at).and_then(|written| {
+                let outcome = self.run_slice(at, &worker).and_then(|written| {
                     self.progress.furthest.fetch_max(at + 1, AcqRel);
                     deliver(index, at, written)
                 });
@@ -138,7 +143,7 @@ impl Execution<'_> {
         self.progress.failed.lock().is_some()
     }
 
-    fn run_slice(&self, at: usize) -> Result<Written> {
+    fn run_slice(&self, at: usize, worker: &Worker<'_>) -> Result<Written> {
         let slice = &self.slices[at];
         let range = KeyRange { lo: slice.lo.as_deref(), hi: slice.hi.as_deref() };
         let (version, inputs) = self.inputs();
@@ -154,7 +159,7 @@ impl Execution<'_> {
         let ids = self.compaction.input_ids().collect();
         output.filter = Filter::of(self.keyspace, &ids, self.compaction.output_level);
         drop(version);
-        write_streams(sources, range, output, live, &|| self.check(at))
+        write_streams(sources, range, output, live, &|| self.check(at, worker))
     }
 
     /// The version to read from, and those inputs that it still has.
@@ -189,14 +194,30 @@ impl Execution<'_> {
     /// Called regularly while a slice runs, with no lock held. When the store closes, a slice that
     /// is installed part by part goes on only if a later slice is done already, so that no finished
     /// work is lost.
-    fn check(&self, at: usize) -> Result<()> {
+    fn check(&self, at: usize, worker: &Worker<'_>) -> Result<()> {
         reached!(CompactionGoesOn);
         self.compactor.preparer.let_flushes_pass();
+        self.let_synced_writes_pass(worker);
         let is_needed = self.version.is_none() && self.progress.furthest.load(Acquire) > at + 1;
         if self.has_failed() || (self.compactor.schedule.is_closing() && !is_needed) {
             return Err(Error::Closed);
         }
         self.keyspace.check_exists()
+    }
+
+    /// Pauses, if synced writes come and `base/pace.rs` says so. Not while writers are slowed down
+    /// or a flush waits for compactions: then all wait for this one.
+    fn let_synced_writes_pass(&self, worker: &Worker<'_>) {
+        let Compactor { env, schedule, .. } = self.compactor;
+        if env.is_manual() || env.throttle.permille() > 0 || schedule.is_flush_held_up() {
+            return;
+        }
+        let fullness = || fullness_permille(self.keyspace);
+        if let Some(pause) = worker.pause(Instant::now(), fullness) {
+            std::thread::sleep(pause);
+            worker.resume(Instant::now());
+            env.metrics.add(Counter::paused_ns, pause.as_nanos() as u64);
+        }
     }
 }
 
