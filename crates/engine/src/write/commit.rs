@@ -350,7 +350,7 @@ impl Committer {
         self.env.check_not_stopped()?;
         let mut state = self.lock_commit_behind_loads();
         // Every writer with a number must have inserted, or its write would be missed here. They
-        // have a few entries each: a large batch is not waited for here.
+        // have a few entries each: a large or long batch is not waited for here.
         self.visibility.publisher.wait_visible(state.next_seq - 1);
         state.note_looks(moves.len() as u64);
         let view = keyspace.view.load();
@@ -461,22 +461,23 @@ impl Committer {
         self.state.lock()
     }
 
-    /// The commit lock at a moment at which neither a bulk load nor a large batch has a number that
-    /// is not published. Who waits under the lock for all earlier numbers takes it here: a load
-    /// takes the lock before it publishes its own, so the two would wait for each other; and other
-    /// writers would wait for all entries of the batch.
+    /// The commit lock at a moment at which no bulk load, large batch or batch with a long record
+    /// has a number that is not published. Who waits under the lock for all earlier numbers takes
+    /// it here: a load and the writer of a long record take the lock before they publish their own,
+    /// so the two would wait for each other; and other writers would wait for all entries of the
+    /// batch.
     pub(super) fn lock_commit_behind_loads(&self) -> MutexGuard<'_, CommitState> {
         loop {
             let state = self.lock_commit();
-            let (is_loading, last_large) = (state.is_loading, state.extra.last_large);
-            if !is_loading && last_large <= self.visibility.publisher.visible() {
+            let (is_loading, last_long) = (state.is_loading, state.extra.last_long);
+            if !is_loading && last_long <= self.visibility.publisher.visible() {
                 return state;
             }
             drop(state);
             if is_loading {
                 drop(self.loading.lock());
             }
-            self.visibility.publisher.wait_visible(last_large);
+            self.visibility.publisher.wait_visible(last_long);
         }
     }
 

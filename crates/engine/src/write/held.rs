@@ -39,8 +39,8 @@ pub(super) struct Extra {
     pub(super) recent: Recent,
     /// A checkpoint's last number, while it replaces the memtables that hold something up to it.
     pub(super) moment: Option<SeqNo>,
-    /// The last number of the last large batch.
-    pub(super) last_large: SeqNo,
+    /// The last number of the last batch that is large, or whose record is long.
+    pub(super) last_long: SeqNo,
     /// First numbers of batches whose records have a place in the log and are not written.
     pub(super) unwritten: Vec<SeqNo>,
     /// Entries that this hold of the lock has looked at.

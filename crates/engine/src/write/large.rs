@@ -79,7 +79,7 @@ impl Committer {
         self.note_logged(&mut state, batch, segment);
         let last_seq = first_seq + batch.len() - 1;
         state.extra.pass_over(last_seq);
-        state.extra.last_large = last_seq;
+        state.extra.last_long = last_seq;
         self.note_large(&mut state, keyspaces);
         for own in &owns {
             // The only announcement to this memtable.

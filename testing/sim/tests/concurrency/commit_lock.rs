@@ -7,8 +7,8 @@ use std::thread;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage};
 use runstone::{
-    Background, Batch, Error, Keyspace, Options, ReadOptions, Store, Transaction,
-    TransactionOptions, WriteOptions,
+    Background, Batch, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, Transaction,
+    TransactionOptions, ValueOptions, ValuePlacement, WriteOptions,
 };
 use runstone_sim::found::panics;
 
@@ -350,6 +350,55 @@ fn a_long_record_that_fails_stops_what_is_behind_it() {
     assert!(store.put("later", "3").is_err() && store.sync().is_err());
     let copy = Store::open_on(Arc::new(storage.process_crash()), options()).expect("opens");
     assert_eq!(counts(&copy), (0, true, false));
+}
+
+/// A collection writes pointers when all earlier writes are visible, and keeps the lock for that
+/// wait. It waited so for a long record, whose writer needs the lock to say that it is written.
+#[test]
+fn a_collection_does_not_hold_the_lock_for_a_long_record() {
+    let values = ValueOptions {
+        placement: ValuePlacement::Vlog,
+        separate_at: 500,
+        slot_bytes: 4096,
+        reserve_permille: 100_000,
+        vlog_chunk_bytes: 8192,
+        ..ValueOptions::default()
+    };
+    let options =
+        Options { keyspace: Some(KeyspaceOptions { values, ..Default::default() }), ..options() };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    let store = Arc::new(store);
+    for count in [10, 5] {
+        (0..count).for_each(|i| store.put(key(i), [7; 1_000]).expect("puts"));
+        store.flush().expect("flushes");
+    }
+    let mut batch = Batch::new();
+    for number in 100..5_100 {
+        batch.put(store.default_keyspace(), key(number), [7; 100]).expect("adds");
+    }
+    let (tell, told) = mpsc::channel();
+    let beside = Arc::clone(&store);
+    seeded::step_in(Waypoint::RecordPlaced, move || {
+        let (copied, is_copied) = mpsc::channel();
+        let collecting = Arc::clone(&beside);
+        let collector = thread::spawn(move || {
+            seeded::step_in(Waypoint::GroupCopied, move || copied.send(()).expect("is awaited"));
+            collecting.collect_values()
+        });
+        is_copied.recv().expect("there is something to collect");
+        // Each look takes the lock. Who waits for this thread must not hold it.
+        for _ in 0..1_000 {
+            assert_eq!(beside.metrics().counters.value_collections, 0);
+            thread::yield_now();
+        }
+        tell.send(collector).expect("the test waits");
+    });
+    store.write(&batch, WriteOptions::default()).expect("writes");
+    assert!(seeded::has_stepped_in());
+    told.recv().expect("it stepped in").join().expect("no panic").expect("collects");
+    assert!(store.metrics().counters.value_pointers_written > 0);
+    let keyspace = store.default_keyspace();
+    assert_eq!(keyspace.prefix("key").expect("opens").count(), 5_010);
 }
 
 /// A store whose keyspaces each hold a write.
