@@ -54,11 +54,12 @@ impl Committer {
         let first_seq = state.next_seq;
         let placed = match self.place_record(&mut state, batch) {
             Ok(Some((segment, record))) => Ok((segment, 0, Some(record))),
-            Ok(None) => {
+            Err(error) if !(error.is_no_space() && batch.only_deletes()) => Err(error),
+            // It is written under the lock, deletes on a full disk out of the reserve.
+            _ => {
                 let appended = self.append_to_log(&mut state, batch);
                 appended.map(|segment| (segment, batch.encoded().len() as u64, None))
             }
-            Err(error) => Err(error),
         };
         let (segment, bytes, record) = match placed {
             Ok(placed) => placed,

@@ -44,6 +44,7 @@ use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
 use crate::write::held::{Extra, MOST_BYTES, MOST_OF_A_KIND};
 use crate::write::pressure::BackPressure;
+use crate::write::recent::is_noted;
 
 /// A writer that finds the commit lock taken looks at it this often before it gives way to other
 /// threads. That takes 2 to 5 us, depending on the processor.
@@ -95,6 +96,10 @@ pub(crate) struct Committer {
     pub(super) gap_seq: AtomicU64,
     /// Held by the writer of a large batch.
     pub(super) large: Mutex<()>,
+    /// Held by whoever takes the commit lock for a batch that is not noted (`recent`), until it has
+    /// the lock, and by a conditional commit that such batches made look often. Taken behind
+    /// `large` and before the commit lock.
+    pub(super) unnoted: Mutex<()>,
     /// Held while a bulk load has a number that is not published; taken before the commit lock.
     pub(super) loading: Mutex<()>,
 }
@@ -179,6 +184,7 @@ impl Committer {
             written: Condvar::new(),
             gap_seq: AtomicU64::new(SeqNo::MAX),
             large: Mutex::new(()),
+            unnoted: Mutex::new(()),
             loading: Mutex::new(()),
         }
     }
@@ -206,7 +212,7 @@ impl Committer {
         self.admit(batch, relief)?;
         let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
         let last_seq = match is_large && !self.env.is_out_of_space() {
-            true => self.commit_large(batch, keyspaces, || Ok(self.lock_commit()))?,
+            true => self.commit_large(batch, keyspaces, || Ok(self.lock_unnoted()))?,
             false => self.commit_usual(batch, keyspaces)?,
         };
         self.end_commit(batch, last_seq, durability)?;
@@ -442,7 +448,15 @@ impl Committer {
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<(SeqNo, Views)> {
-        self.log_locked(self.lock_commit(), batch, keyspaces)
+        let state = if is_noted(batch) { self.lock_commit() } else { self.lock_unnoted() };
+        self.log_locked(state, batch, keyspaces)
+    }
+
+    /// The commit lock for a batch that is not noted.
+    #[cold]
+    pub(super) fn lock_unnoted(&self) -> MutexGuard<'_, CommitState> {
+        let _turn = self.unnoted.lock();
+        self.lock_commit()
     }
 
     /// Takes the commit lock for a write, looking often before it gives way to another thread. The

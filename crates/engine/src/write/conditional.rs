@@ -10,8 +10,9 @@
 //! 4. The lock is kept: the batch gets the next numbers, so nothing comes between.
 //!
 //! Each look finds what came during the one before. So the looks become shorter as long as a look
-//! at a write takes less than the write. After [`MOST_ROUNDS`] the commit is refused as if there
-//! were a conflict: others are too fast for it.
+//! at a write takes less than the write. Batches that are too long to be noted let a commit pass
+//! that has looked some times (`Committer::unnoted`). After [`MOST_ROUNDS`] the commit is refused
+//! as if there were a conflict: others are too fast for it.
 //!
 //! A queue of committing transactions, each checked against those before it (as in RocksDB's
 //! parallel validation), would let go of the lock earlier; but lone puts are no part of such a
@@ -35,6 +36,10 @@ use crate::write::recent::Noted;
 
 /// How often a condition looks before it gives up.
 const MOST_ROUNDS: u32 = 16;
+
+/// From this round on, batches that are not noted wait for it. Otherwise a single writer of them
+/// could make it look at the tree each time.
+const PATIENT_ROUNDS: u32 = 3;
 
 /// What must be true when a batch gets its numbers.
 pub(crate) trait Condition {
@@ -146,7 +151,11 @@ impl Committer {
         let (watch, mut last_seq) = self.watch();
         // Up to where the condition saw all writes, unless the tree must be looked at.
         let mut seen = None;
-        for _ in 0..MOST_ROUNDS {
+        let mut turn = None;
+        for round in 0..MOST_ROUNDS {
+            if round == PATIENT_ROUNDS {
+                turn = Some(self.unnoted.lock());
+            }
             let seen_seq = match seen {
                 Some(seen_seq) => seen_seq,
                 None => {
@@ -163,6 +172,7 @@ impl Committer {
             if is_little && see(condition, &state, seen_seq)? && condition.holds()? {
                 watch.end(&mut state);
                 state.note_looks(last_seq - seen_seq);
+                drop(turn);
                 return Ok(state);
             }
             let noted = state.extra.recent.take_after(seen_seq);

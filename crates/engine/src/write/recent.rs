@@ -43,6 +43,13 @@ pub(crate) struct Noted {
     bytes: Vec<u8>,
 }
 
+/// Whether the writes of a batch are so few that they are noted. Whoever writes others holds
+/// `Committer::unnoted` when it takes the commit lock.
+#[inline]
+pub(super) fn is_noted(batch: &Batch) -> bool {
+    batch.len() <= MOST_OF_A_KIND && batch.encoded().len() as u64 <= MOST_BYTES
+}
+
 impl Recent {
     /// Begins to note writes; those up to this number are not.
     pub(super) fn begin(&mut self, last_seq: SeqNo) {
@@ -56,7 +63,7 @@ impl Recent {
 
     /// Notes the writes of a batch. Returns how many they are, and how many bytes that copied.
     pub(super) fn note(&mut self, batch: &Batch, last_seq: SeqNo) -> (u64, u64) {
-        if batch.len() > MOST_OF_A_KIND || batch.encoded().len() as u64 > MOST_BYTES {
+        if !is_noted(batch) {
             self.forget(last_seq);
             return (0, 0);
         }

@@ -1,6 +1,7 @@
 //! What is done under the commit lock, by counters: the same for a user who does little and for one
 //! who does much. And that commits which look at what came without that lock miss none of it.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -504,4 +505,55 @@ fn a_check_that_is_not_repeated_is_found() {
     };
     write();
     assert!(panics(|| seeded::with(Bug::CheckedBeforeTheLock, write)));
+}
+
+/// A batch that is too long to be noted made a commit look at the tree again. One writer of such
+/// batches made a fifth of these commits give up.
+#[test]
+fn long_batches_let_a_commit_pass() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("opens");
+    let (keyspace, is_over) = (store.default_keyspace(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut batch = Batch::new();
+            for number in 0..1_500 {
+                batch.put(keyspace, key(number), [7; 20]).expect("fits");
+            }
+            while !is_over.load(Relaxed) {
+                store.write(&batch, WriteOptions::default()).expect("writes");
+            }
+        });
+        let outcomes: Vec<_> = (0..40)
+            .map(|_| {
+                let mut one = begin(&store);
+                for number in 0..1_000 {
+                    one.get(keyspace, format!("own{number}")).expect("reads");
+                }
+                one.put(keyspace, "own", "1").expect("fits");
+                commit(one)
+            })
+            .collect();
+        is_over.store(true, Relaxed);
+        outcomes.into_iter().for_each(|outcome| outcome.expect("nobody else writes these keys"));
+    });
+}
+
+/// Deletes lead to space, so on a full disk their records come out of the reserve, long ones too.
+#[test]
+fn a_long_batch_of_deletes_finds_room_on_a_full_disk() {
+    let storage = SimStorage::new(1);
+    let options = Options { wal_segment_bytes: 1 << 20, ..options() };
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+    let keyspace = store.default_keyspace();
+    (0..9).for_each(|number| store.put(key(number), [7; 100_000]).expect("puts"));
+    let mut batch = Batch::new();
+    (0..30_000).for_each(|number| batch.delete(keyspace, key(number)).expect("fits"));
+    assert!(batch.user_bytes() > MOST_BYTES);
+    storage.inject(Fault {
+        at_op: storage.ops(),
+        kind: FaultKind::NoSpace,
+        sticky: false,
+        category: Some(Category::Wal),
+    });
+    store.write(&batch, WriteOptions::default()).expect("deletes");
 }
