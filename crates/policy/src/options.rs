@@ -78,8 +78,8 @@ pub struct PolicyOptions {
     pub universal_max_width: u32,
     /// The space bound, in percent. The whole tree is compacted once its tables take more than this
     /// share of what that compaction is estimated to leave, and the policy has nothing to do
-    /// ([`crate::policy::space`]). 0 is no bound, the default; else from [`MIN_SPACE_PERCENT`] to
-    /// [`MAX_SPACE_PERCENT`].
+    /// ([`crate::policy::space`]). Writers are slowed down above it. 0 is no bound, the default;
+    /// else from [`MIN_SPACE_PERCENT`] to [`MAX_SPACE_PERCENT`].
     pub max_space_percent: u32,
     /// Where compactions cut their tables. Default `size`, which leaves the choice to a policy with
     /// a partitioner of its own: `adaptive-tiering` cuts by prefix, `guards` by global range. Those

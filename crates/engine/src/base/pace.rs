@@ -78,7 +78,7 @@ impl Seen {
     }
 }
 
-/// A mean in which older turns weigh less and less.
+/// A mean. Each turn that ends lowers the weight of all earlier writes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     sum: Duration,

@@ -1,6 +1,6 @@
-//! Writes what jobs write back in pieces, while they write. Left to the sync at the end, a table of
-//! 64 MiB went to the disk at once, and a synced write beside it waited 25 to 35 ms. It decides
-//! which ranges; the files' owners call the storage.
+//! Decides which ranges of a file are written back while a job still writes it. A sync that wrote a
+//! whole table of 64 MiB held a synced write beside it up for 25 to 35 ms. The owner of the file
+//! calls the storage.
 //!
 //! 1. Writes are gathered while each continues the one before.
 //! 2. A gathered piece of [`PIECE_BYTES`] is begun, or a smaller one when a write goes elsewhere.
@@ -10,8 +10,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Large beside the cost of a call, small beside what a disk writes in a millisecond or two. It is
-/// smaller in builds that seek bugs, whose files are small.
+/// The size of a piece. A call costs little for so many bytes, and a disk writes them in a
+/// millisecond or two. Builds that seek bugs have small files, so their pieces are smaller.
 pub(crate) const PIECE_BYTES: u64 = if cfg!(feature = "seeded-bugs") { 8 << 10 } else { 1 << 20 };
 /// Pieces that may be under way when another is begun.
 const UNDER_WAY: usize = 2;

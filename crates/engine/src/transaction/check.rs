@@ -3,9 +3,9 @@
 //! 1. *In the tree:* take the visible number, then the view of each keyspace. Every write up to
 //!    that number is in the view. Look for versions newer than the snapshot among its memtables and
 //!    tables; those whose largest number is not above what was checked before are passed.
-//! 2. *In what was noted since:* each write is looked up among the keys and stretches. When which
-//!    of the two is done, and how often, decides `write/conditional.rs`; the commit lock is held
-//!    for few writes only, however large the transaction is.
+//! 2. *In what was noted since:* each write is looked up among the keys and stretches.
+//!    `write/conditional.rs` decides when and how often each of the two is done. A commit looks at
+//!    few writes under the commit lock, however large the transaction is.
 //! 3. Before the commit lock is taken the last time, the locks of the keys are taken, if anybody
 //!    uses locks.
 //!

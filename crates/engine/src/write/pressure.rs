@@ -89,7 +89,7 @@ fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
 fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     let bound = options.shape.max_space_percent;
     let percent = space_percent(&view.version.shape, bound);
-    let stop = u64::from(bound) * 2 - u64::from(bound.min(100));
+    let stop = (u64::from(bound) * 2).saturating_sub(100);
     fraction(percent, u64::from(bound) + 1, stop).min(999)
 }
 
@@ -101,11 +101,11 @@ pub(crate) fn fullness_permille(keyspace: &KeyspaceCore) -> u64 {
     let part = |value: u64, slowdown: u64| value.saturating_mul(1000) / slowdown.max(1);
     let runs = part(shape.level(0).runs().len() as u64, options.l0_slowdown_runs.into());
     let bound = options.shape.max_space_percent;
-    let runs = runs.max(part(space_percent(shape, bound), u64::from(bound) + 1));
+    let full = runs.max(part(space_percent(shape, bound), u64::from(bound) + 1));
     match (options.debt_slowdown_bytes, options.compaction_policy()) {
-        (0, _) | (_, Err(_)) => runs,
+        (0, _) | (_, Err(_)) => full,
         (slow, Ok(policy)) => {
-            runs.max(part(compaction_debt_bytes(shape, policy, &options.shape), slow))
+            full.max(part(compaction_debt_bytes(shape, policy, &options.shape), slow))
         }
     }
 }

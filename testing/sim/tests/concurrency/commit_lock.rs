@@ -120,7 +120,7 @@ fn what_a_transaction_read_costs_nothing_under_the_lock() {
     }
 }
 
-/// However much is written while a transaction is checked, it looks at little under the lock.
+/// A commit looks at few writes under the lock, however many came while it was checked.
 #[test]
 fn writes_between_cost_a_commit_little_under_the_lock() {
     for count in SIZES {
