@@ -124,7 +124,9 @@ pub use base::options::{
 #[cfg(feature = "seeded-bugs")]
 pub use base::seeded;
 pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
-pub use read::cursor::{Cursor, ReadOptions, Scan};
+pub use read::cursor::Cursor;
+pub use read::options::ReadOptions;
+pub use read::scan::Scan;
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;
 pub use store::sorted::{SortedFile, SortedWriter};

@@ -6,170 +6,30 @@
 //! the merge then already stands on the previous key.
 
 use std::mem;
-use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, OnceLock};
 
 use runstone_storage::fork::Process;
 
 use crate::base::error::{Error, Result, unsupported_kind};
 use crate::base::expiry::{EXPIRY_BYTES, Expiry, expires, expiry_of, split};
-use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, prefix_successor, seek_trailer, seq_of};
+use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, seek_trailer, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::dead_ranges::{DeadRange, Sees, Walk};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::format::record::Pointer;
+use crate::read::ahead::{Next, ReadAhead, gone};
 use crate::read::covers::Covers;
-use crate::read::ends::{Ends, Entry, Walking};
+use crate::read::ends::Walking;
 use crate::read::get::{Got, Moment, Reader};
 use crate::read::merge::MergeIter;
-use crate::read::source::{RunIter, Source};
+use crate::read::options::ReadOptions;
+use crate::read::source::sources;
 use crate::table::iterator::Access;
-use crate::tree::level::ReadLevel;
 use crate::values::Value;
-use crate::values::lookup::{FoundValue, Spare, ValueLookup};
+use crate::values::lookup::FoundValue;
 use crate::values::separation::{Pace, ValueFiles};
 use crate::visibility::snapshot::Snapshot;
-
-/// How a cursor reads: at which moment, inside which bounds, and whether it fills the cache.
-///
-/// ```
-/// # fn main() -> runstone::Result<()> {
-/// # let dir = tempfile::tempdir().expect("a directory");
-/// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
-/// use runstone::ReadOptions;
-///
-/// for key in ["user/1", "user/2", "zone/1"] {
-///     store.put(key, "")?;
-/// }
-/// let options = ReadOptions::default().with_prefix(b"user/").keys_only();
-/// let mut cursor = store.default_keyspace().cursor(options)?;
-/// cursor.seek_to_last()?;
-/// assert_eq!(cursor.key(), b"user/2");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct ReadOptions {
-    snapshot: Option<Snapshot>,
-    start: Option<Vec<u8>>,
-    end: Option<Vec<u8>>,
-    fill_cache: bool,
-    keys_only: bool,
-}
-
-impl Default for ReadOptions {
-    fn default() -> Self {
-        ReadOptions { snapshot: None, start: None, end: None, fill_cache: true, keys_only: false }
-    }
-}
-
-impl ReadOptions {
-    /// Reads as of a snapshot instead of now.
-    pub fn at(mut self, snapshot: &Snapshot) -> Self {
-        self.snapshot = Some(snapshot.clone());
-        self
-    }
-
-    /// Shows only keys of a range.
-    ///
-    /// ```
-    /// # fn main() -> runstone::Result<()> {
-    /// # let dir = tempfile::tempdir().expect("a directory");
-    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
-    /// use runstone::ReadOptions;
-    ///
-    /// ["a", "b", "c"].iter().try_for_each(|key| store.put(key, ""))?;
-    /// let keyspace = store.default_keyspace();
-    /// assert_eq!(keyspace.scan(ReadOptions::default().with_range("b"..="c"))?.count(), 2);
-    /// assert!(keyspace.scan(ReadOptions::default().with_range("c".."b")).is_err());
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// Whoever reads with these options fails if the range ends before it starts.
-    pub fn with_range<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
-        (self.start, self.end) = ends_of(&range);
-        self
-    }
-
-    /// Shows only keys from `start` (inclusive) to `end` (exclusive).
-    ///
-    /// # Errors
-    /// As [`ReadOptions::with_range`].
-    pub fn with_bounds(mut self, start: Option<&[u8]>, end: Option<&[u8]>) -> Self {
-        self.start = start.map(<[u8]>::to_vec);
-        self.end = end.map(<[u8]>::to_vec);
-        self
-    }
-
-    /// Shows only keys that start with `prefix`.
-    pub fn with_prefix(self, prefix: impl AsRef<[u8]>) -> Self {
-        let end = prefix_successor(prefix.as_ref());
-        self.with_bounds(Some(prefix.as_ref()), end.as_deref())
-    }
-
-    /// The first key to show, and the least key behind those to show.
-    pub(crate) fn bounds(&self) -> (Option<&[u8]>, Option<&[u8]>) {
-        (self.start.as_deref(), self.end.as_deref())
-    }
-
-    /// Refuses bounds of which the end comes before the start.
-    pub(crate) fn check_bounds(&self) -> Result<()> {
-        match self.bounds() {
-            (start, Some(end)) => check_order(start.unwrap_or_default(), end),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether it reads as of a snapshot.
-    pub(crate) fn has_snapshot(&self) -> bool {
-        self.snapshot.is_some()
-    }
-
-    /// Leaves separated values unread. A cursor then shows them as empty.
-    pub fn keys_only(mut self) -> Self {
-        self.keys_only = true;
-        self
-    }
-
-    /// Whether the cursor's reads enter the block cache. Turn it off for a scan that reads
-    /// everything once.
-    pub fn fill_cache(mut self, fill: bool) -> Self {
-        self.fill_cache = fill;
-        self
-    }
-}
-
-/// The first key of a range, and the least key behind it.
-pub(crate) fn ends_of<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<K>,
-) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let at = |key: &K| Some(key.as_ref().to_vec());
-    let behind = |key: &K| Some([key.as_ref(), &[0]].concat());
-    let start = match range.start_bound() {
-        Bound::Included(key) => at(key),
-        Bound::Excluded(key) => behind(key),
-        Bound::Unbounded => None,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(key) => behind(key),
-        Bound::Excluded(key) => at(key),
-        Bound::Unbounded => None,
-    };
-    (start, end)
-}
-
-/// Refuses a range that ends before it starts.
-pub(crate) fn check_order(start: &[u8], end: &[u8]) -> Result<()> {
-    if start <= end {
-        return Ok(());
-    }
-    let (start, end) = (start.escape_ascii(), end.escape_ascii());
-    let what = format!("the range from \"{start}\" to \"{end}\" ends before it starts");
-    Err(Error::invalid(what, "give the smaller key first"))
-}
 
 /// Versions of one key that a cursor steps over before it seeks behind the others. A seek costs as
 /// much as some ten steps. The number is small in builds that seek bugs, so that few versions do.
@@ -999,125 +859,6 @@ impl Versions {
     }
 }
 
-/// Entries read ahead, in key order. Their memory is reused.
-#[derive(Debug, Default)]
-struct ReadAhead {
-    /// Keys, one behind the other.
-    keys: Vec<u8>,
-    /// The end of each key, and the rest of its entry.
-    entries: Vec<(usize, Next)>,
-    /// Index of the current entry.
-    at: usize,
-    /// What was met behind the last of them.
-    error: Option<Error>,
-    /// The memory of a value that the walk has passed.
-    spare: Spare,
-}
-
-/// An entry that was read ahead.
-#[derive(Debug)]
-struct Next {
-    trailer: u64,
-    /// When the entry expires.
-    expiry_ms: Option<u64>,
-    /// The pointer of a separated value.
-    pointer: Option<Pointer>,
-    found: Result<FoundValue>,
-}
-
-impl ReadAhead {
-    fn step(&mut self) {
-        if let Some((_, next)) = self.entries.get_mut(self.at) {
-            let found = mem::replace(&mut next.found, Ok(FoundValue::Gone));
-            if let Ok(FoundValue::Value(value)) = found {
-                self.spare = Spare::of(value);
-            }
-        }
-        self.at += 1;
-    }
-
-    fn clear(&mut self) {
-        self.keys.clear();
-        self.entries.clear();
-        self.error = None;
-        self.at = 0;
-    }
-
-    fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    fn is_spent(&self) -> bool {
-        self.at >= self.entries.len()
-    }
-
-    fn push(&mut self, key: &[u8], next: Next) {
-        self.keys.extend_from_slice(key);
-        self.entries.push((self.keys.len(), next));
-    }
-
-    /// Reads the separated values, or finds where they are.
-    fn fetch(&mut self, values: &ValueFiles, access: Access) {
-        let mut which = Vec::with_capacity(self.len());
-        let mut wanted = Vec::with_capacity(self.len());
-        for (i, (_, next)) in self.entries.iter().enumerate() {
-            if let Some(pointer) = next.pointer {
-                which.push(i);
-                wanted.push(ValueLookup { pointer, key: self.key_of(i), trailer: next.trailer });
-            }
-        }
-        let mut all: Vec<(usize, Result<FoundValue>)> = Vec::with_capacity(wanted.len());
-        values.resolve_many(&wanted, access, &mut |i, found| all.push((which[i], found)));
-        for (i, found) in all {
-            self.entries[i].1.found = found;
-        }
-    }
-
-    /// Reads the current value if that was put off. Returns whether it was separated.
-    fn arrive(&mut self, values: &ValueFiles, access: Access) -> Result<bool> {
-        let spare = mem::take(&mut self.spare);
-        let Some((_, next)) = self.entries.get(self.at) else { return Ok(false) };
-        let value = match (&next.found, next.pointer) {
-            (Ok(FoundValue::Value(_)), pointer) => return Ok(pointer.is_some()),
-            (Ok(FoundValue::Later(place)), Some(pointer)) => {
-                let wanted = ValueLookup { pointer, key: self.key(), trailer: next.trailer };
-                let store = values.file(pointer.store);
-                store.map_or(Ok(None), |store| store.read_later(*place, &wanted, access, spare))?
-            }
-            (Ok(_), _) => None,
-            (Err(error), _) => return Err(error.clone()),
-        };
-        let value = value.map_or_else(|| gone(self.key()), Ok)?;
-        self.entries[self.at].1.found = Ok(FoundValue::Value(value));
-        Ok(true)
-    }
-
-    /// The key whose turn it is.
-    #[inline]
-    fn key(&self) -> &[u8] {
-        self.key_of(self.at)
-    }
-
-    #[inline]
-    fn key_of(&self, at: usize) -> &[u8] {
-        let before = at.checked_sub(1).and_then(|before| self.entries.get(before));
-        let start = before.map_or(0, |(end, _)| *end);
-        self.entries.get(at).map_or(&[], |(end, _)| &self.keys[start..*end])
-    }
-
-    fn expiry(&self) -> (u64, Option<u64>) {
-        self.entries.get(self.at).map_or((0, None), |(_, next)| (next.trailer, next.expiry_ms))
-    }
-
-    #[inline]
-    fn value(&self) -> Option<&Value> {
-        match self.entries.get(self.at) {
-            Some((_, Next { found: Ok(FoundValue::Value(value)), .. })) => Some(value),
-            _ => None,
-        }
-    }
-}
-
 /// Whether a version holds its value.
 #[inline]
 fn is_put(trailer: u64) -> bool {
@@ -1128,29 +869,6 @@ fn is_put(trailer: u64) -> bool {
 #[inline]
 fn is_past(now_ms: &OnceLock<u64>, reader: &Reader, trailer: u64, merge: &MergeIter) -> bool {
     expires(trailer) && split(merge.value()).1 <= *now_ms.get_or_init(|| reader.env.watch.now_ms())
-}
-
-/// Reports a value that is gone. It is corruption, because a registered reader keeps its values.
-fn gone<T>(key: &[u8]) -> Result<T> {
-    let what = format!("the value of key \"{}\" is gone", key.escape_ascii());
-    Err(Error::corruption("a value file", 0, what))
-}
-
-/// One stream per memtable and per run, newest first; one per chain of an overlapping level.
-pub(crate) fn sources(view: &View, access: Access) -> Vec<Source> {
-    let memtables = view.memtables();
-    let mut sources: Vec<Source> =
-        memtables.filter(|memtable| !memtable.is_empty()).map(Source::memtable).collect();
-    for level in &view.version.levels {
-        match &**level {
-            ReadLevel::Runs(runs) => sources
-                .extend(runs.iter().map(|run| Source::Run(RunIter::new(Arc::clone(run), access)))),
-            ReadLevel::Overlapping(index) => sources.extend(
-                index.chains.iter().map(|row| Source::Run(RunIter::new(Arc::clone(row), access))),
-            ),
-        }
-    }
-    sources
 }
 
 impl Walking for Cursor {
@@ -1180,55 +898,5 @@ impl Walking for Cursor {
 
     fn value(&self) -> Value {
         self.pin_value()
-    }
-}
-
-/// A standard iterator over keys and values, from both ends. Where the value of one key cannot be
-/// made or read, it gives the error in the place of the entry and goes on. After any other error it
-/// ends.
-#[derive(Debug)]
-pub struct Scan {
-    reader: Arc<Reader>,
-    keyspace: Arc<KeyspaceCore>,
-    options: ReadOptions,
-    ends: Ends<Cursor>,
-}
-
-impl Scan {
-    pub(crate) fn open(
-        reader: &Arc<Reader>,
-        keyspace: &Arc<KeyspaceCore>,
-        mut options: ReadOptions,
-    ) -> Result<Scan> {
-        options.check_bounds()?;
-        if options.snapshot.is_none() {
-            keyspace.check_readable()?;
-            // Both ends must see the same moment.
-            options.snapshot = Some(reader.visibility.snapshot());
-        }
-        let (reader, keyspace) = (Arc::clone(reader), Arc::clone(keyspace));
-        Ok(Scan { reader, keyspace, options, ends: Ends::default() })
-    }
-
-    fn advance(&mut self, is_upward: bool) -> Option<Result<Entry>> {
-        let open = || match self.keyspace.is_at_home() {
-            true => Cursor::open(&self.reader, &self.keyspace, self.options.clone()),
-            false => Err(Error::OtherProcess),
-        };
-        self.ends.advance(is_upward, open)
-    }
-}
-
-impl Iterator for Scan {
-    type Item = Result<(Vec<u8>, Value)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.advance(true)
-    }
-}
-
-impl DoubleEndedIterator for Scan {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        self.advance(false)
     }
 }

@@ -2,16 +2,20 @@
 //!
 //! - [`get`]: point reads, by `tree/version.rs` and `table/reader.rs`.
 //! - [`cursor`]: filters the merged entries to what a reader may see.
-//! - [`ends`]: a standard iterator, by a cursor for each end.
+//! - [`options`]: the moment and the bounds; [`ahead`]: separated values, read together.
+//! - [`scan`]: a standard iterator, by a cursor for each of its [`ends`].
 //! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value under operands.
 //! - [`merge`]: the k-way merge; [`source`]: one sorted stream per memtable and run.
 //! - [`sample`]: how many of some entries readers see.
 
+mod ahead;
 mod covers;
 pub mod cursor;
 pub(crate) mod ends;
 pub(crate) mod fold;
 pub(crate) mod get;
 pub mod merge;
+pub mod options;
 pub(crate) mod sample;
+pub mod scan;
 pub mod source;

@@ -9,8 +9,8 @@ use crate::base::key::{MAX_SEQ, is_delete, seq_of};
 use crate::catalog::keyspace::View;
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::read::covers::Covers;
-use crate::read::cursor::sources;
 use crate::read::merge::MergeIter;
+use crate::read::source::sources;
 use crate::table::iterator::Access;
 
 /// What the entries of a stretch are.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::{HeadRule, SeqNo};
+use crate::catalog::keyspace::View;
 use crate::format::block::{BEFORE_ALL_VERSIONS, BlockCursor};
 use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::iterator::{Access, TableIter};
-use crate::tree::level::RunTables;
+use crate::tree::level::{ReadLevel, RunTables};
 use crate::values::Value;
 
 /// A run, walked table by table.
@@ -167,6 +168,23 @@ impl RunIter {
         }
         Ok(())
     }
+}
+
+/// One stream per memtable and per run, newest first; one per chain of an overlapping level.
+pub(crate) fn sources(view: &View, access: Access) -> Vec<Source> {
+    let memtables = view.memtables();
+    let mut sources: Vec<Source> =
+        memtables.filter(|memtable| !memtable.is_empty()).map(Source::memtable).collect();
+    for level in &view.version.levels {
+        match &**level {
+            ReadLevel::Runs(runs) => sources
+                .extend(runs.iter().map(|run| Source::Run(RunIter::new(Arc::clone(run), access)))),
+            ReadLevel::Overlapping(index) => sources.extend(
+                index.chains.iter().map(|row| Source::Run(RunIter::new(Arc::clone(row), access))),
+            ),
+        }
+    }
+    sources
 }
 
 /// A sorted stream of entries.

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use crate::base::error::Result;
 use crate::base::key::Kind;
 use crate::base::options::{Durability, WriteOptions};
-use crate::read::cursor::ReadOptions;
+use crate::read::options::ReadOptions;
 use crate::store::Store;
 use crate::values::Value;
 use crate::wal::batch::Batch;

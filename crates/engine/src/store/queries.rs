@@ -8,7 +8,7 @@ use crate::base::error::Result;
 use crate::base::key::{Kind, kind_of};
 use crate::memtable::btree::Tally;
 use crate::memtable::{Memtable, MemtableIter};
-use crate::read::cursor::ReadOptions;
+use crate::read::options::ReadOptions;
 use crate::store::keyspace::{Keyspace, range_of};
 use crate::table::handle::TableHandle;
 use crate::values::Value;

@@ -12,7 +12,7 @@ use crate::base::expiry::EXPIRY_BYTES;
 use crate::base::metrics::Counter;
 use crate::base::options::WriteOptions;
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::read::cursor::ReadOptions;
+use crate::read::options::ReadOptions;
 use crate::store::engine::Engine;
 use crate::store::keyspace::range_of;
 use crate::store::{Keyspace, Store};

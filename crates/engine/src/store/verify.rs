@@ -14,7 +14,7 @@ use crate::catalog::ManifestState;
 use crate::format::filter;
 use crate::log::{HEADER_BYTES, LogHeader, LogKind};
 use crate::memtable::{Memtable, MemtableIter};
-use crate::read::cursor::ReadOptions;
+use crate::read::options::ReadOptions;
 use crate::store::Keyspace;
 use crate::store::engine::Engine;
 use crate::table::handle::TableHandle;

@@ -18,9 +18,10 @@ use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::read::cursor::{Cursor, ReadOptions};
+use crate::read::cursor::Cursor;
 use crate::read::ends::{Ends, Entry, Walking};
 use crate::read::get::Reader;
+use crate::read::options::ReadOptions;
 use crate::transaction::read_set::{ReadSet, Span};
 use crate::transaction::write_set::KeyspaceWrites;
 use crate::values::Value;

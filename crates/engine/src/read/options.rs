@@ -1,0 +1,147 @@
+//! How a cursor reads: at which moment and inside which bounds.
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::base::error::{Error, Result};
+use crate::base::key::prefix_successor;
+use crate::visibility::snapshot::Snapshot;
+
+/// How a cursor reads: at which moment, inside which bounds, and whether it fills the cache.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+/// use runstone::ReadOptions;
+///
+/// for key in ["user/1", "user/2", "zone/1"] {
+///     store.put(key, "")?;
+/// }
+/// let options = ReadOptions::default().with_prefix(b"user/").keys_only();
+/// let mut cursor = store.default_keyspace().cursor(options)?;
+/// cursor.seek_to_last()?;
+/// assert_eq!(cursor.key(), b"user/2");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReadOptions {
+    pub(super) snapshot: Option<Snapshot>,
+    pub(super) start: Option<Vec<u8>>,
+    pub(super) end: Option<Vec<u8>>,
+    pub(super) fill_cache: bool,
+    pub(super) keys_only: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        ReadOptions { snapshot: None, start: None, end: None, fill_cache: true, keys_only: false }
+    }
+}
+
+impl ReadOptions {
+    /// Reads as of a snapshot instead of now.
+    pub fn at(mut self, snapshot: &Snapshot) -> Self {
+        self.snapshot = Some(snapshot.clone());
+        self
+    }
+
+    /// Shows only keys of a range.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::ReadOptions;
+    ///
+    /// ["a", "b", "c"].iter().try_for_each(|key| store.put(key, ""))?;
+    /// let keyspace = store.default_keyspace();
+    /// assert_eq!(keyspace.scan(ReadOptions::default().with_range("b"..="c"))?.count(), 2);
+    /// assert!(keyspace.scan(ReadOptions::default().with_range("c".."b")).is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Whoever reads with these options fails if the range ends before it starts.
+    pub fn with_range<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
+        (self.start, self.end) = ends_of(&range);
+        self
+    }
+
+    /// Shows only keys from `start` (inclusive) to `end` (exclusive).
+    ///
+    /// # Errors
+    /// As [`ReadOptions::with_range`].
+    pub fn with_bounds(mut self, start: Option<&[u8]>, end: Option<&[u8]>) -> Self {
+        self.start = start.map(<[u8]>::to_vec);
+        self.end = end.map(<[u8]>::to_vec);
+        self
+    }
+
+    /// Shows only keys that start with `prefix`.
+    pub fn with_prefix(self, prefix: impl AsRef<[u8]>) -> Self {
+        let end = prefix_successor(prefix.as_ref());
+        self.with_bounds(Some(prefix.as_ref()), end.as_deref())
+    }
+
+    /// The first key to show, and the least key behind those to show.
+    pub(crate) fn bounds(&self) -> (Option<&[u8]>, Option<&[u8]>) {
+        (self.start.as_deref(), self.end.as_deref())
+    }
+
+    /// Refuses bounds of which the end comes before the start.
+    pub(crate) fn check_bounds(&self) -> Result<()> {
+        match self.bounds() {
+            (start, Some(end)) => check_order(start.unwrap_or_default(), end),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it reads as of a snapshot.
+    pub(crate) fn has_snapshot(&self) -> bool {
+        self.snapshot.is_some()
+    }
+
+    /// Leaves separated values unread. A cursor then shows them as empty.
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// Whether the cursor's reads enter the block cache. Turn it off for a scan that reads
+    /// everything once.
+    pub fn fill_cache(mut self, fill: bool) -> Self {
+        self.fill_cache = fill;
+        self
+    }
+}
+
+/// The first key of a range, and the least key behind it.
+pub(crate) fn ends_of<K: AsRef<[u8]>>(
+    range: &impl RangeBounds<K>,
+) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let at = |key: &K| Some(key.as_ref().to_vec());
+    let behind = |key: &K| Some([key.as_ref(), &[0]].concat());
+    let start = match range.start_bound() {
+        Bound::Included(key) => at(key),
+        Bound::Excluded(key) => behind(key),
+        Bound::Unbounded => None,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(key) => behind(key),
+        Bound::Excluded(key) => at(key),
+        Bound::Unbounded => None,
+    };
+    (start, end)
+}
+
+/// Refuses a range that ends before it starts.
+pub(crate) fn check_order(start: &[u8], end: &[u8]) -> Result<()> {
+    if start <= end {
+        return Ok(());
+    }
+    let (start, end) = (start.escape_ascii(), end.escape_ascii());
+    let what = format!("the range from \"{start}\" to \"{end}\" ends before it starts");
+    Err(Error::invalid(what, "give the smaller key first"))
+}
