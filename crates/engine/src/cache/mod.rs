@@ -417,6 +417,14 @@ impl Reservation {
         assert_eq!(self.pinned, other.pinned, "reservations of one kind");
         self.bytes += std::mem::take(&mut other.bytes);
     }
+
+    /// Gives a part back.
+    pub fn shrink(&mut self, bytes: u64) {
+        assert!(bytes <= self.bytes, "a part of the reservation");
+        let rest = Reservation { cache: Arc::clone(&self.cache), bytes, pinned: self.pinned };
+        self.bytes -= bytes;
+        drop(rest);
+    }
 }
 
 impl Drop for Reservation {

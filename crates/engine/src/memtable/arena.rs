@@ -4,14 +4,16 @@
 //! counts against the memory budget while it exists.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. A pointer handed out stays valid until the arena is dropped: chunks are never freed or reused
-//!    before, and `Memtable` drops the arena only when no handle to it is left.
+//! 1. A pointer handed out stays valid until the tree is dropped: chunks are never freed or reused
+//!    before. Behind it, `retire` leaves the memory under the pins, and only that.
 //! 2. Two allocations never overlap: `used` of a chunk only grows, by `fetch_add`; a slab is such
 //!    an allocation, and is divided under its lock.
 //! 3. Chunk memory is uninitialised; whoever allocates writes before anyone reads.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
@@ -56,9 +58,11 @@ struct Chunk {
     /// Its memory, if that is mapped; else it is the allocator's.
     region: Option<Region>,
     used: AtomicUsize,
+    /// How much of it there still is, and counts. All of it, before pins only are left.
+    resident: usize,
     /// Whether the background has backed it with large pages.
     is_populated: bool,
-    _reservation: Option<Reservation>,
+    reservation: Option<Reservation>,
 }
 
 // SAFETY: the chunk owns its memory; `used` is atomic and hands out disjoint ranges (obligation 2).
@@ -81,7 +85,8 @@ impl Chunk {
             handle_alloc_error(layout);
         }
         let used = AtomicUsize::new(0);
-        Chunk { base, capacity, region, used, is_populated: false, _reservation: reservation }
+        let (resident, is_populated) = (capacity, false);
+        Chunk { base, capacity, region, used, resident, is_populated, reservation }
     }
 
     /// Releases the pages to the kernel; their content is lost.
@@ -90,11 +95,36 @@ impl Chunk {
     }
 
     fn advise(&mut self, advice: Advice) {
-        if self.region.is_some() {
-            // SAFETY: whole pages of a region that nobody uses (`&mut self`): they may go, or
-            // be backed otherwise. Refusal costs speed and memory only.
-            let _ = unsafe { madvise(self.base.cast(), self.capacity & !(PAGE_BYTES - 1), advice) };
+        self.advise_part(0..self.capacity & !(PAGE_BYTES - 1), advice);
+    }
+
+    /// Tells the system about whole pages, from one offset to another.
+    fn advise_part(&mut self, part: Range<usize>, advice: Advice) {
+        if self.region.is_some() && !part.is_empty() && !cfg!(miri) {
+            assert!(part.end <= self.capacity, "a part of the chunk");
+            // SAFETY: whole pages of a region that nobody uses (`&mut self`) but for pins, and the
+            // part is not under those: they may go, or be backed otherwise. Refusal costs speed
+            // and memory only.
+            let _ = unsafe { madvise(self.base.add(part.start).cast(), part.len(), advice) };
         }
+    }
+
+    /// Releases all pages but those that are `kept`, by address, in ascending order. The system
+    /// must not join what is left to large pages again. Memory of the allocator stays whole.
+    fn release_but(&mut self, kept: impl Iterator<Item = Range<usize>>) {
+        if self.region.is_none() {
+            return;
+        }
+        self.advise(Advice::LinuxNoHugepage);
+        let (mut at, mut resident) = (0, 0);
+        for kept in kept {
+            let start = (kept.start - self.base.addr()).max(at);
+            let end = (kept.end - self.base.addr()).min(self.capacity).max(start);
+            self.advise_part(at..start, Advice::LinuxDontNeed);
+            (at, resident) = (end, resident + end - start);
+        }
+        self.advise_part(at..self.capacity & !(PAGE_BYTES - 1), Advice::LinuxDontNeed);
+        self.resident = resident;
     }
 
     /// Backs the chunk with memory, in large pages if there are any; its content is lost. It takes
@@ -253,7 +283,7 @@ impl ChunkPool {
     }
 
     fn give(&self, mut chunk: Box<Chunk>) {
-        if chunk.capacity != CHUNK_BYTES {
+        if chunk.capacity != CHUNK_BYTES || chunk.resident != CHUNK_BYTES {
             return;
         }
         *chunk.used.get_mut() = 0;
@@ -322,7 +352,45 @@ pub struct Arena {
     beside: Mutex<Beside>,
     /// Made for the second writer: an idle memtable has none.
     slabs: OnceLock<Box<[CachePadded<Mutex<Slab>>; SLABS]>>,
+    /// The pages under pins, by their first address and the one behind the last, and how many pins
+    /// each has.
+    pins: Mutex<BTreeMap<(usize, usize), usize>>,
     pool: Arc<ChunkPool>,
+}
+
+/// Keeps a piece of an arena when the tree in it is gone, and only the pages of that.
+#[derive(Debug)]
+pub struct Pin {
+    arena: Arc<Arena>,
+    pages: (usize, usize),
+}
+
+impl Pin {
+    /// Pins `len` bytes at `at`, which the arena handed out. The tree in it is still there, or
+    /// another pin on the same bytes.
+    pub fn new(arena: &Arc<Arena>, at: usize, len: usize) -> Pin {
+        let pages = (at & !(PAGE_BYTES - 1), (at + len).next_multiple_of(PAGE_BYTES));
+        *arena.pins.lock().entry(pages).or_default() += 1;
+        Pin { arena: Arc::clone(arena), pages }
+    }
+}
+
+impl Clone for Pin {
+    fn clone(&self) -> Pin {
+        Pin::new(&self.arena, self.pages.0, self.pages.1 - self.pages.0)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pins = self.arena.pins.lock();
+        if let Some(count) = pins.get_mut(&self.pages) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.pages);
+            }
+        }
+    }
 }
 
 impl Arena {
@@ -340,6 +408,7 @@ impl Arena {
             held_bytes: AtomicUsize::new(0),
             beside: Mutex::default(),
             slabs: OnceLock::new(),
+            pins: Mutex::default(),
             pool,
         }
     }
@@ -384,6 +453,53 @@ impl Arena {
             self.held_bytes.store(bytes, Relaxed);
             cache.hold(bytes as u64);
         }
+    }
+
+    /// Leaves the arena to its pins. Called once, when nobody knows the tree any more. Without pins
+    /// the arena goes as a whole with its owner.
+    pub fn retire(&self) {
+        let pins = self.pins.lock();
+        if pins.is_empty() {
+            return;
+        }
+        let (mut chunks, mut left) = (self.chunks.lock(), Vec::new());
+        self.current.store(std::ptr::null_mut(), Relaxed);
+        self.count_none_beside();
+        for mut chunk in chunks.drain(..) {
+            let end = chunk.base.addr() + chunk.capacity;
+            let inside = pins.range((chunk.base.addr() & !(PAGE_BYTES - 1), 0)..(end, 0));
+            let mut inside = inside.map(|(pages, _)| pages.0..pages.1).peekable();
+            if inside.peek().is_none() {
+                self.count_gone(chunk.resident);
+                self.pool.give(chunk);
+                continue;
+            }
+            let before = chunk.resident;
+            chunk.release_but(inside);
+            let released = before - chunk.resident;
+            self.count_gone(released);
+            if let Some(reservation) = &mut chunk.reservation {
+                reservation.shrink(released as u64);
+            }
+            left.push(chunk);
+        }
+        *chunks = left;
+    }
+
+    /// Counts bytes as held by readers no longer, before their reservation goes.
+    fn count_gone(&self, bytes: usize) {
+        self.pool.in_use_bytes.fetch_sub(bytes as u64, Relaxed);
+        let held = self.held_bytes.load(Relaxed);
+        let gone = held.min(bytes);
+        self.held_bytes.store(held - gone, Relaxed);
+        if let Some(cache) = &self.pool.cache {
+            cache.take_back(gone as u64);
+        }
+    }
+
+    fn count_none_beside(&self) {
+        let beside = std::mem::take(&mut *self.beside.lock());
+        self.count_gone(beside.bytes);
     }
 
     /// Whether the limit was reached.
@@ -498,7 +614,7 @@ impl Drop for Arena {
         }
         self.pool.in_use_bytes.fetch_sub(self.beside.get_mut().bytes as u64, Relaxed);
         for chunk in self.chunks.get_mut().drain(..) {
-            self.pool.in_use_bytes.fetch_sub(chunk.capacity as u64, Relaxed);
+            self.pool.in_use_bytes.fetch_sub(chunk.resident as u64, Relaxed);
             self.pool.give(chunk);
         }
     }

@@ -17,7 +17,8 @@
 //! Why not a skiplist: one cache miss per hop, 4-5 times slower at 500k entries (docs/limits.md).
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. Node and record memory comes from the arena of the same tree and lives as long as the tree.
+//! 1. Node and record memory comes from the arena of the same tree and lives as long as the tree; a
+//!    record that is pinned lives as long as its pin.
 //! 2. A record is written completely before its pointer is stored (Release), and never again, but
 //!    for its trailer, an atomic; so any non-null record pointer that a reader loads (Acquire),
 //!    even from a node that is being changed, may be dereferenced.
@@ -30,6 +31,7 @@
 
 use std::cmp::Ordering::{self, Equal, Less};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use super::NODE_KEYS as CAP;
 use super::latch::{Latch, Restart};
@@ -37,7 +39,7 @@ use super::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::sync::pause;
 use crate::base::key::{SeqNo, common_prefix_len, compare, head};
 use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_at};
-use crate::memtable::arena::Arena;
+use crate::memtable::arena::{Arena, Pin};
 
 /// Header of an entry; key and value bytes follow it.
 #[repr(C)]
@@ -72,6 +74,11 @@ impl Record {
             let at = self.bytes().add(self.key_len as usize);
             std::slice::from_raw_parts(at, self.value_len as usize)
         }
+    }
+
+    /// How many bytes of the arena it takes.
+    fn len(&self) -> usize {
+        size_of::<Record>() + self.key_len as usize + self.value_len as usize
     }
 
     fn bytes(&self) -> *const u8 {
@@ -385,13 +392,20 @@ impl Locked<'_> {
 #[derive(Debug)]
 pub struct Tree {
     root: AtomicPtr<Node>,
-    arena: Arena,
+    /// Shared with pins.
+    arena: Arc<Arena>,
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.arena.retire();
+    }
 }
 
 impl Tree {
     /// An empty tree in `arena`, which takes no memory before the first insert.
     pub fn new(arena: Arena) -> Tree {
-        Tree { root: AtomicPtr::new(null_mut()), arena }
+        Tree { root: AtomicPtr::new(null_mut()), arena: Arc::new(arena) }
     }
 
     /// Makes the first leaf. A second writer that does the same wastes one node.
@@ -419,6 +433,12 @@ impl Tree {
     /// Bytes that the arena took from the memory budget.
     pub fn reserved_bytes(&self) -> usize {
         self.arena.reserved_bytes()
+    }
+
+    /// Keeps one of its records beyond its end. O(log n) in the pins.
+    pub fn pin(&self, record: &Record) -> PinnedRecord {
+        let at = std::ptr::from_ref(record).addr();
+        PinnedRecord { record: RecordRef(record), _pin: Pin::new(&self.arena, at, record.len()) }
     }
 
     /// Whether the arena's limit was reached.
@@ -763,6 +783,21 @@ impl RecordRef {
     pub(crate) fn get<'a>(&self, _tree: &'a Tree) -> &'a Record {
         // SAFETY: obligation 1; the tree outlives the reference.
         unsafe { &*self.0 }
+    }
+}
+
+/// A record that stays when its tree is gone.
+#[derive(Clone, Debug)]
+pub struct PinnedRecord {
+    record: RecordRef,
+    _pin: Pin,
+}
+
+impl std::ops::Deref for PinnedRecord {
+    type Target = Record;
+    fn deref(&self) -> &Record {
+        // SAFETY: obligation 1: pinned.
+        unsafe { &*self.record.0 }
     }
 }
 

@@ -29,6 +29,7 @@ use crate::base::key::{Kind, SeqNo, pack, seek_trailer, seq_of};
 use crate::base::sync;
 use crate::format::filter::hash;
 use crate::memtable::arena::{Arena, ChunkPool};
+pub use crate::memtable::btree::PinnedRecord;
 use crate::memtable::btree::{Position, Prepared, Record, RecordRef, Tally, Tree};
 use crate::memtable::filter::PooledFilter;
 use crate::memtable::range_deletes::OwnRangeDeletes;
@@ -205,6 +206,11 @@ impl Memtable {
     /// The map inside.
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    /// Keeps one of its records when the memtable is gone, and only the pages of that.
+    pub fn pin(&self, record: &Record) -> PinnedRecord {
+        self.tree.pin(record)
     }
 
     /// Whether nothing was announced.

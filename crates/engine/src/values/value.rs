@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::format::block::Block;
 use crate::memory::slabs::Buffer;
-use crate::memtable::Memtable;
-use crate::memtable::btree::{Record, RecordRef};
+use crate::memtable::btree::Record;
+use crate::memtable::{Memtable, PinnedRecord};
 
 /// Values up to this size are copied: a value that is kept must not keep a whole memtable or many
 /// times its own size in blocks. A copy of this size costs a tenth of the get that finds it.
@@ -19,8 +19,8 @@ pub(crate) const COPIED_BYTES: usize = 4 << 10;
 /// A value: bytes that it owns, or that it borrows from a cached block, a cached record or a
 /// memtable. Dereferences to `[u8]`.
 ///
-/// Only values above 4 KiB borrow. A borrowed value keeps its block or memtable in memory, beside
-/// the memory budget. Take `to_vec()` to keep a large value for long.
+/// Only values above 4 KiB borrow. A borrowed value keeps its block, or its pages of a memtable, in
+/// memory, beside the memory budget. Take `to_vec()` to keep a large value for long.
 #[derive(Clone)]
 pub struct Value(Repr);
 
@@ -32,10 +32,8 @@ enum Repr {
         at: u32,
         len: u32,
     },
-    Memtable {
-        memtable: Arc<Memtable>,
-        record: RecordRef,
-    },
+    /// The value of a record of a memtable. It keeps the record's pages, not the memtable.
+    Pinned(PinnedRecord),
     /// The end of a record of a value file.
     Record {
         bytes: Arc<Vec<u8>>,
@@ -97,10 +95,15 @@ impl Value {
     pub(crate) fn in_memtable(memtable: &Arc<Memtable>, record: &Record) -> Value {
         match record.value().len() {
             0..=COPIED_BYTES => Value::owned(record.value()),
-            _ => {
-                let record = RecordRef::new(record);
-                Value(Repr::Memtable { memtable: Arc::clone(memtable), record })
-            }
+            _ => Value(Repr::Pinned(memtable.pin(record))),
+        }
+    }
+
+    /// The value of a record that is pinned.
+    pub(crate) fn pinned(record: PinnedRecord) -> Value {
+        match record.value().len() {
+            0..=COPIED_BYTES => Value::owned(record.value()),
+            _ => Value(Repr::Pinned(record)),
         }
     }
 }
@@ -113,7 +116,7 @@ impl Deref for Value {
             Repr::Block { block, at, len } => block.slice(*at, *len),
             Repr::Record { bytes, at } => &bytes[*at as usize..],
             Repr::Cached { bytes, at } => &bytes[*at as usize..],
-            Repr::Memtable { memtable, record } => record.get(memtable.tree()).value(),
+            Repr::Pinned(record) => record.value(),
         }
     }
 }
