@@ -507,7 +507,11 @@ fn large_values_that_are_kept_are_counted_beside_the_budget() {
     assert!(store.metrics().memory.memtable_bytes < 32 << 20);
 }
 
-/// A scan kept the memtable it began in alive until the scan was dropped.
+/// What a cursor may hold of memtables that were flushed: the pages of its entry.
+const HELD_BYTES: u64 = 8 << 10;
+
+/// A scan kept the memtable it began in alive until the scan was dropped, and later until it went
+/// on.
 #[test]
 fn a_scan_lets_go_of_memtables_that_were_flushed() {
     let store = with_small_memtables();
@@ -516,9 +520,9 @@ fn a_scan_lets_go_of_memtables_that_were_flushed() {
     let first: Vec<_> = scan.by_ref().take(3).map(|entry| entry.expect("reads").0).collect();
     fill_memtable(&store);
     (0..10_000u32).for_each(|i| store.delete(i.to_be_bytes()).expect("deletes"));
-    assert!(store.metrics().memory.held_bytes > 1 << 20, "the memtable that it began in");
+    assert!(store.metrics().memory.held_bytes <= HELD_BYTES, "though it stands");
     let next: Vec<_> = scan.by_ref().take(5_000).map(|entry| entry.expect("reads").0).collect();
-    assert_eq!(store.metrics().memory.held_bytes, 0);
+    assert!(store.metrics().memory.held_bytes <= HELD_BYTES);
     let rest: Vec<_> = scan.map(|entry| entry.expect("reads").0).collect();
     let all = [first, next, rest].concat();
     assert!(
@@ -526,8 +530,7 @@ fn a_scan_lets_go_of_memtables_that_were_flushed() {
     );
 }
 
-/// As above with separated values, which are read ahead. A walk checked the view only when a batch
-/// ended at a step that is a multiple of 1024, and no batch does.
+/// As above with separated values, which are read ahead.
 #[test]
 fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
     for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -547,9 +550,9 @@ fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
         let mut scan = store.default_keyspace().iter().expect("scans");
         assert_eq!(scan.by_ref().take(3).count(), 3);
         fill_memtable(&store);
-        assert!(store.metrics().memory.held_bytes > 1 << 20, "the memtable that it began in");
+        assert!(store.metrics().memory.held_bytes <= HELD_BYTES, "though it stands");
         assert_eq!(scan.by_ref().take(8_000).filter(|entry| entry.is_ok()).count(), 8_000);
-        assert_eq!(store.metrics().memory.held_bytes, 0, "{placement:?}");
+        assert!(store.metrics().memory.held_bytes <= HELD_BYTES, "{placement:?}");
     }
 }
 

@@ -55,12 +55,14 @@ pub enum Bug {
     ChecksumsWithoutGeneration,
     /// A cursor does not register the number that it reads at.
     CursorDoesNotRegister,
+    /// A cursor that was parked goes on as of the present.
+    ParkedCursorSeesThePresent,
+    /// Whoever wants the memory of a cursor does not ask whether it is in use.
+    VisitedWhileInside,
     /// Puts leave what is known of a dead range as it is.
     DeadRangesIgnorePuts,
     /// A dead range is proved by walks from before it was watched.
     DeadRangesProvedUnwatched,
-    /// A cursor is taken to see all that its number covers, memtables that it missed included.
-    DeadRangesProvedByNumber,
     /// Walks jump over a dead range whatever they were to see.
     DeadRangesForAllSnapshots,
     /// Walks jump over a dead range whose entries expire after the walk's clock.

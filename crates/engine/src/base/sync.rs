@@ -1,6 +1,6 @@
 //! What the concurrent cores synchronise with. They name it by `super::sync`, so that the modules
 //! `model` can compile the same files against primitives that a checker schedules. Re-exports and
-//! what the kinds of primitives spell differently; nothing here costs anything.
+//! what the kinds of primitives spell differently.
 
 pub use std::sync::atomic;
 
@@ -30,4 +30,39 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(&mut guard);
     guard
+}
+
+/// The light side of a barrier between two threads: stores before it come before loads after it, as
+/// a thread sees them that passed the heavy side. Costs nothing where the heavy side works.
+#[inline(always)]
+pub fn light_barrier() {
+    match cfg!(miri) {
+        true => atomic::fence(atomic::Ordering::SeqCst),
+        false => atomic::compiler_fence(atomic::Ordering::SeqCst),
+    }
+}
+
+/// The heavy side; `false` if the system has none. It takes some microseconds.
+pub fn heavy_barrier() -> bool {
+    if cfg!(miri) {
+        atomic::fence(atomic::Ordering::SeqCst);
+        return true;
+    }
+    pass_everywhere()
+}
+
+/// Makes each running thread of the process pass a barrier.
+#[cfg(target_os = "linux")]
+fn pass_everywhere() -> bool {
+    use std::sync::LazyLock;
+
+    use rustix::thread::{MembarrierCommand, membarrier};
+    static REGISTERED: LazyLock<bool> =
+        LazyLock::new(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok());
+    *REGISTERED && membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pass_everywhere() -> bool {
+    false
 }

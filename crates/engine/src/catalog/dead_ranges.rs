@@ -9,13 +9,13 @@
 //!    write that falls into `from..to` narrows the range and the watch before it becomes visible. A
 //!    write inside the range leaves a dead range and a watch on both sides. Only a delete does not
 //!    narrow anything, because it shows nothing.
-//! 2. *Prove.* A walk sees the store as it was after some number in its `sees`. Say that it passed
-//!    `low..high` and saw nothing, and that all of `sees` is at or after `since`. Then it proves
-//!    the part of that stretch dead which is still watched: it would have seen earlier writes, and
-//!    later ones have narrowed the watch.
-//! 3. *Use.* A walk jumps over the range if all of its `sees` is at or after all of those of the
-//!    proofs. It looks at the range after its numbers are settled. So a write that it could see and
-//!    the proofs could not has narrowed the range.
+//! 2. *Prove.* A walk sees the store as it was after its number. Say that it passed `low..high` and
+//!    saw nothing, and that its number is not below `since`. Then it proves the part of that
+//!    stretch dead which is still watched: it would have seen earlier writes, and later ones have
+//!    narrowed the watch.
+//! 3. *Use.* A walk jumps over the range if its number is not below those of the proofs. It looks
+//!    at the range after it has its number. So a write that it could see and the proofs could not
+//!    has narrowed the range.
 //! 4. If a walk could not prove all that it passed, the watch begins again, over all keys. The
 //!    proved part stays proved, since it was watched all the time. The next walk proves the rest.
 //! 5. *Expiry.* A range knows when the last of the expired entries inside has expired. A walk whose
@@ -26,7 +26,6 @@
 //! one load. With ranges it also costs one or two comparisons of keys for each range. A dead range
 //! that no walk used while a memtable filled is forgotten.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
@@ -51,10 +50,6 @@ const MOST_NOTED: u64 = 1_000;
 /// A walk that passed fewer hidden entries does not report them, because a report takes the commit
 /// lock. The number is small in builds that seek bugs, so that small stores have ranges.
 const LEAST_ENTRIES: u64 = if cfg!(feature = "seeded-bugs") { 4 } else { 16 };
-
-/// A range of numbers; the walk sees the store as it was after one of them. A cursor without a
-/// snapshot loads its view before its number, and misses what a new memtable took in between.
-pub(crate) type Sees = RangeInclusive<SeqNo>;
 
 /// Hidden entries that a walk passed in a row: all keys from `low` (inclusive) to `high`
 /// (exclusive).
@@ -188,8 +183,8 @@ impl DeadRange {
 
     /// Whether a walk that is at the key may jump. Its clock is asked only if something inside
     /// expired.
-    fn covers(&self, key: &[u8], sees: &Sees, now_ms: &impl Fn() -> u64) -> bool {
-        let is_late = *sees.start() >= self.seq || seeded!(DeadRangesForAllSnapshots);
+    fn covers(&self, key: &[u8], seq: SeqNo, now_ms: &impl Fn() -> u64) -> bool {
+        let is_late = seq >= self.seq || seeded!(DeadRangesForAllSnapshots);
         is_late
             && self.low.as_slice() <= key
             && key < self.high.as_slice()
@@ -234,8 +229,8 @@ impl DeadRange {
 
     /// The range after a walk over keys that touch it, or over the first keys of an empty range.
     /// `None` if the walk changes nothing. `now` is the last number given out.
-    fn after_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) -> Option<DeadRange> {
-        if *sees.start() < self.since && !seeded!(DeadRangesProvedUnwatched) {
+    fn after_walk(&self, walk: &Walk, seq: SeqNo, now: SeqNo) -> Option<DeadRange> {
+        if seq < self.since && !seeded!(DeadRangesProvedUnwatched) {
             return None;
         }
         let low = walk.low.as_slice().max(&self.from);
@@ -244,13 +239,13 @@ impl DeadRange {
         if low < high && self.is_empty() {
             put(&mut range.low, low);
             put(&mut range.high, high);
-            (range.entries, range.seq) = (walk.entries, *sees.end());
+            (range.entries, range.seq) = (walk.entries, seq);
             range.expired_ms = walk.expired_ms;
         } else if low < high && self.touches(low, high) && (low < &*self.low || &*self.high < high)
         {
             put(&mut range.low, low.min(&self.low));
             put(&mut range.high, high.max(&self.high));
-            (range.entries, range.seq) = (self.entries + walk.entries, self.seq.max(*sees.end()));
+            (range.entries, range.seq) = (self.entries + walk.entries, self.seq.max(seq));
             range.expired_ms = self.expired_ms.max(walk.expired_ms);
         }
         if low != walk.low || high != walk.high {
@@ -276,19 +271,14 @@ pub(crate) struct DeadRanges {
 
 impl DeadRanges {
     /// The range that a walk at this key may jump over; `now_ms` is the walk's clock.
-    pub fn over(
-        &self,
-        key: &[u8],
-        sees: &Sees,
-        now_ms: impl Fn() -> u64,
-    ) -> Option<Arc<DeadRange>> {
+    pub fn over(&self, key: &[u8], seq: SeqNo, now_ms: impl Fn() -> u64) -> Option<Arc<DeadRange>> {
         if !self.are_there.load(Acquire) {
             return None;
         }
         let ranges = self.ranges.load();
         let known = ranges.as_deref()?.iter().enumerate();
         let covers = |range: &Option<Arc<DeadRange>>| {
-            range.as_ref().is_some_and(|range| range.covers(key, sees, &now_ms))
+            range.as_ref().is_some_and(|range| range.covers(key, seq, &now_ms))
         };
         let (at, range) = known.into_iter().find(|(_, range)| covers(range))?;
         self.used.fetch_or(1 << at, Relaxed);
@@ -348,7 +338,7 @@ impl DeadRanges {
 
     /// Adds the entries that a walk passed to the ranges. Called under the commit lock; `now` is
     /// the last number given out.
-    pub fn note_walk(&self, walk: &Walk, sees: &Sees, now: SeqNo) {
+    pub fn note_walk(&self, walk: &Walk, seq: SeqNo, now: SeqNo) {
         if walk.low >= walk.high {
             return;
         }
@@ -360,7 +350,7 @@ impl DeadRanges {
         let is_begun = |range: &DeadRange| range.is_empty() && range.watches(&walk.low);
         let (at, next) = match touching.or_else(|| find(&is_begun)) {
             Some(at) => {
-                (at, ranges[at].as_ref().and_then(|range| range.after_walk(walk, sees, now)))
+                (at, ranges[at].as_ref().and_then(|range| range.after_walk(walk, seq, now)))
             }
             None => (least(&ranges), Some(DeadRange::watch(walk, now))),
         };

@@ -91,6 +91,18 @@ impl Installer {
     pub(crate) fn install(
         &self,
         keyspace: &Arc<KeyspaceCore>,
+        values: ValueChanges,
+        range_deletes_left: &[SeqNo],
+        make: impl FnOnce(&Shape) -> Edit,
+    ) -> Result<Edit> {
+        let edit = self.install_edit(keyspace, values, range_deletes_left, make)?;
+        self.park_cursors();
+        Ok(edit)
+    }
+
+    fn install_edit(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
         mut values: ValueChanges,
         range_deletes_left: &[SeqNo],
         make: impl FnOnce(&Shape) -> Edit,
@@ -132,6 +144,16 @@ impl Installer {
     /// Installs the tables of flushed memtables by one edit. `log_start` returns where the log
     /// begins without those memtables; it is called once no other edit can come between.
     pub(crate) fn install_flushes(
+        &self,
+        flushed: &mut [FlushedMemtable],
+        log_start: impl FnOnce() -> (u64, SeqNo),
+    ) -> Result<u64> {
+        let floor = self.install_flush_edits(flushed, log_start)?;
+        self.park_cursors();
+        Ok(floor)
+    }
+
+    fn install_flush_edits(
         &self,
         flushed: &mut [FlushedMemtable],
         log_start: impl FnOnce() -> (u64, SeqNo),
@@ -192,6 +214,15 @@ impl Installer {
         manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
         store.publish(&edit);
         Ok(())
+    }
+
+    /// Takes back what cursors hold of the trees before. Without the manifest's lock, because they
+    /// may be the last to hold a file. A store that closes leaves them what they have: afterwards
+    /// they could not come to anything else.
+    fn park_cursors(&self) {
+        if self.schedule.check_open().is_ok() {
+            self.visibility.cursors.park();
+        }
     }
 
     fn swap_version(&self, keyspace: &Arc<KeyspaceCore>, version: Version, flushed: usize) {

@@ -53,8 +53,20 @@ impl ReadAhead {
         self.at = 0;
     }
 
+    /// Lets go of all values but the current one.
+    pub(super) fn forget_others(&mut self) {
+        let others = self.entries.iter_mut().enumerate().filter(|(i, _)| *i != self.at);
+        others.for_each(|(_, (_, next))| next.found = Ok(FoundValue::Gone));
+        self.spare = Spare::default();
+    }
+
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.error.is_none()
     }
 
     pub(super) fn is_spent(&self) -> bool {

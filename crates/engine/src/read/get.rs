@@ -20,12 +20,10 @@ use crate::visibility::snapshot::{Snapshot, Visibility};
 use crate::write::commit::Committer;
 
 /// The state that a reader holds to look more than once, see [`Reader::moment`].
-pub(crate) struct Moment {
-    pub(crate) view: Arc<View>,
-    /// All value files that the view leads to.
-    pub(crate) values: Arc<ValueFiles>,
+struct Moment {
+    view: Arc<View>,
     /// Set if the keyspace separates values.
-    pub(crate) held: Option<Snapshot>,
+    held: Option<Snapshot>,
 }
 
 /// Reads keyspaces.
@@ -202,12 +200,25 @@ impl Reader {
         Ok(values)
     }
 
+    /// The present view, and all value files that it leads to, for a reader whose number is
+    /// registered: it may take both anew whenever it likes. A value file is published before the
+    /// tree that leads to it, and removed after it. So a view that was loaded while the files
+    /// stayed the same leads to no others.
+    pub(crate) fn present(&self, keyspace: &KeyspaceCore) -> (Arc<View>, Arc<ValueFiles>) {
+        loop {
+            let values = keyspace.values.load_full();
+            let view = keyspace.view.load_full();
+            reached!(ViewLoaded);
+            if Arc::ptr_eq(&values, &keyspace.values.load()) {
+                return (view, values);
+            }
+        }
+    }
+
     /// The state that several look-ups at one moment need. If values are collected, only a snapshot
     /// keeps those of one moment, and it is taken before the view. Otherwise the view is taken
-    /// before the number, as gets do. A value file is published before the tree that leads to it,
-    /// and removed after it. So a view that was loaded while the files stayed the same leads to no
-    /// others.
-    pub(crate) fn moment(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> Moment {
+    /// before the number, as gets do; see [`Reader::present`] for the files.
+    fn moment(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> Moment {
         let mut held = given.cloned();
         loop {
             let values = keyspace.values.load_full();
@@ -217,17 +228,13 @@ impl Reader {
             let view = keyspace.view.load_full();
             reached!(ViewLoaded);
             if Arc::ptr_eq(&values, &keyspace.values.load()) {
-                return Moment { view, values, held };
+                return Moment { view, held };
             }
         }
     }
 
     /// A moment, and the number as of which it is seen if it holds no snapshot.
-    pub(crate) fn moment_now(
-        &self,
-        keyspace: &KeyspaceCore,
-        given: Option<&Snapshot>,
-    ) -> (Moment, SeqNo) {
+    fn moment_now(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> (Moment, SeqNo) {
         let moment = self.moment(keyspace, given);
         let now = self.visibility.now();
         if moment.held.is_none() && keyspace.lacks_load(&moment.view) {

@@ -157,6 +157,19 @@ impl MergeIter {
         self.sources.get(self.winner as usize)?.current()
     }
 
+    /// User key, trailer and value of the current entry.
+    #[inline]
+    pub fn entry(&self) -> Option<(&[u8], u64, &[u8])> {
+        self.sources.get(self.winner as usize)?.entry()
+    }
+
+    /// The stream of the current entry, and the others.
+    pub fn into_current(mut self) -> (Option<Source>, Vec<Source>) {
+        let winner = self.winner as usize;
+        let current = self.current().is_some().then(|| self.sources.swap_remove(winner));
+        (current, self.sources)
+    }
+
     /// The current entry's table, if a run holds the entry.
     #[inline]
     pub fn table(&self) -> Option<&TableIter> {

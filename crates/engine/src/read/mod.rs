@@ -1,7 +1,8 @@
 //! Reads: point look-ups, and ordered walks over merged sources.
 //!
 //! - [`get`]: point reads, by `tree/version.rs` and `table/reader.rs`.
-//! - [`cursor`]: filters the merged entries to what a reader may see.
+//! - [`cursor`]: what a user walks with; [`lent`]: what it shows; [`walker`]: filters the merged
+//!   entries to what a reader may see; [`kept`]: what a parked one keeps.
 //! - [`options`]: the moment and the bounds; [`ahead`]: separated values, read together.
 //! - [`scan`]: a standard iterator, by a cursor for each of its [`ends`].
 //! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value under operands.
@@ -14,8 +15,11 @@ pub mod cursor;
 pub(crate) mod ends;
 pub(crate) mod fold;
 pub(crate) mod get;
+mod kept;
+mod lent;
 pub mod merge;
 pub mod options;
 pub(crate) mod sample;
 pub mod scan;
 pub mod source;
+mod walker;

@@ -42,6 +42,11 @@ impl RunIter {
         Ok(self.iter.as_mut())
     }
 
+    /// Its place in the current block, without the rest.
+    pub(super) fn into_cursor(self) -> Option<BlockCursor> {
+        self.iter.and_then(TableIter::into_cursor)
+    }
+
     fn approach(&mut self, key: &[u8]) -> Result<()> {
         let at = self.run.lower_bound(key);
         self.open(at)?.map_or(Ok(()), |iter| iter.approach(key))
@@ -309,6 +314,20 @@ impl Source {
             Source::Run(iter) => {
                 let cursor = iter.iter.as_ref()?.cursor()?;
                 cursor.valid().then(|| (cursor.key(), cursor.trailer()))
+            }
+        }
+    }
+
+    /// User key, trailer and value of the current entry.
+    #[inline]
+    pub fn entry(&self) -> Option<(&[u8], u64, &[u8])> {
+        match self {
+            Source::Memtable(_, iter) => {
+                iter.record().map(|record| (record.key(), record.trailer(), record.value()))
+            }
+            Source::Run(iter) => {
+                let cursor = iter.iter.as_ref()?.cursor()?;
+                cursor.valid().then(|| (cursor.key(), cursor.trailer(), cursor.value()))
             }
         }
     }

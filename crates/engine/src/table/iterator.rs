@@ -101,6 +101,11 @@ impl TableIter {
         self.cursor.as_ref()
     }
 
+    /// Its place in the current block, without the rest.
+    pub fn into_cursor(self) -> Option<BlockCursor> {
+        self.cursor
+    }
+
     /// Moves to the first entry.
     pub fn seek_to_first(&mut self) -> Result<()> {
         if self.floor.is_some() {

@@ -330,8 +330,10 @@ impl<'t> TransactionCursor<'t> {
     /// Shows the entry of the cursor below.
     fn show_below(&mut self) -> Result<()> {
         self.place = Place::Below;
+        if self.below.valid() {
+            return Ok(());
+        }
         let Some(error) = self.below.failure() else { return Ok(()) };
-        let error = error.clone();
         self.failed = Some(Box::new(error.clone()));
         Err(error)
     }

@@ -24,4 +24,5 @@ pub(crate) mod scan;
 pub(crate) mod separation;
 mod value;
 
+pub(crate) use value::COPIED_BYTES;
 pub use value::Value;

@@ -1,6 +1,7 @@
 //! Checks the end of a commit with a model checker: numbers, inserts and publication beside
-//! readers, and syncs in groups. It compiles the same files against primitives that shuttle
-//! schedules. Test code only. The log is not modelled; numbers stand in for it.
+//! readers, and syncs in groups; and the owners of cursors beside those who want their memory. It
+//! compiles the same files against primitives that shuttle schedules. Test code only. The log is
+//! not modelled; numbers stand in for it.
 
 mod sync {
     pub use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
@@ -20,10 +21,19 @@ mod sync {
     pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         condvar.wait(guard).expect("no panic under a lock")
     }
+
+    /// Memory is sequentially consistent here.
+    pub fn light_barrier() {}
+
+    pub fn heavy_barrier() -> bool {
+        true
+    }
 }
 
 #[path = "publish.rs"]
 mod publish;
+#[path = "standing.rs"]
+mod standing;
 
 #[cfg(test)]
 mod tests {
@@ -35,6 +45,7 @@ mod tests {
     use shuttle::{Config, Runner, thread};
 
     use super::publish::{Publisher, Syncer};
+    use super::standing::{Owner, visit};
     use crate::base::key::{Kind, pack, seek_trailer};
     use crate::memtable::arena::{Arena, ChunkPool};
     use crate::memtable::model::btree::Tree;
@@ -241,14 +252,54 @@ mod tests {
         run(2_000, || sync_in_groups(true));
     }
 
+    /// Adds one, with a place inside where another thread may run.
+    fn add_one(sum: &mut u64) {
+        let before = *sum;
+        thread::yield_now();
+        *sum = before + 1;
+    }
+
+    /// An owner enters three times, and two visitors come once each.
+    fn enter_and_visit() {
+        let mut owner = Owner::new(0);
+        let visits = Arc::new(AtomicU64::new(0));
+        let visitors = (0..2).map(|_| {
+            let (standing, visits) = ([Arc::clone(owner.standing())], Arc::clone(&visits));
+            thread::spawn(move || {
+                visit(&standing, |sum| {
+                    add_one(sum);
+                    visits.fetch_add(1, Relaxed);
+                });
+            })
+        });
+        let visitors: Vec<_> = visitors.collect();
+        let calls = (0..3).filter(|_| {
+            let mut inside = owner.enter();
+            add_one(&mut inside);
+            inside.is_called
+        });
+        let calls = calls.count() as u64;
+        visitors.into_iter().for_each(|visitor| visitor.join().expect("no panic"));
+        let calls = calls + u64::from(owner.enter().is_called);
+        let visits = visits.load(Relaxed);
+        assert_eq!(*owner.look(), 3 + visits, "each is alone with the state");
+        assert!((1..=2).contains(&calls), "each call is heard, perhaps together");
+    }
+
+    #[test]
+    fn an_owner_and_its_visitors_are_alone_with_the_state() {
+        run(5_000, enter_and_visit);
+    }
+
     #[cfg(feature = "seeded-bugs")]
     #[test]
     fn each_seeded_bug_is_found() {
         use crate::base::seeded::{Bug, with};
-        let works: [(Bug, fn()); 5] = [
+        let works: [(Bug, fn()); 6] = [
             (Bug::PublishedOutOfOrder, commit_and_look),
             (Bug::PublishedOutOfOrder, publish_in_order),
             (Bug::MarkOverwritten, publish_in_order),
+            (Bug::VisitedWhileInside, enter_and_visit),
             (Bug::SyncNotChecked, || sync_in_groups(false)),
             (Bug::FailedSyncForgotten, || sync_in_groups(true)),
         ];

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use runstone_storage::fork::Process;
 
 use crate::base::key::SeqNo;
+use crate::visibility::cursors::Cursors;
 use crate::visibility::publish::Publisher;
 
 /// The writes that readers see, and the moments that live snapshots hold.
@@ -15,6 +16,7 @@ use crate::visibility::publish::Publisher;
 pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
     live: Mutex<Live>,
+    pub(crate) cursors: Cursors,
     /// The one that opened the store. A fork of it has copies of snapshots, and of the lock as it
     /// was: nobody there may ever release it, and nothing there needs what snapshots keep.
     process: Process,
@@ -42,7 +44,7 @@ pub(crate) struct Readers {
 impl Visibility {
     pub(crate) fn new(visible: SeqNo) -> Visibility {
         let (publisher, process) = (Publisher::new(visible), Process::current());
-        Visibility { publisher, live: Mutex::default(), process }
+        Visibility { publisher, live: Mutex::default(), cursors: Cursors::default(), process }
     }
 
     /// The newest visible write.

@@ -32,7 +32,7 @@ use crate::base::metrics::{Counter, sampled};
 use crate::base::options::Durability;
 use crate::cache::Cache;
 use crate::catalog::Catalog;
-use crate::catalog::dead_ranges::{Sees, Walk};
+use crate::catalog::dead_ranges::Walk;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::record::{Pointer, record_bytes};
 use crate::memtable::UNNUMBERED;
@@ -642,9 +642,9 @@ impl Committer {
     }
 
     /// Notes the hidden entries that a walk passed.
-    pub(crate) fn note_walk(&self, keyspace: &KeyspaceCore, walk: &Walk, sees: &Sees) {
+    pub(crate) fn note_walk(&self, keyspace: &KeyspaceCore, walk: &Walk, seq: SeqNo) {
         let commit = self.state.lock();
-        keyspace.dead_ranges.note_walk(walk, sees, commit.next_seq - 1);
+        keyspace.dead_ranges.note_walk(walk, seq, commit.next_seq - 1);
     }
 }
 

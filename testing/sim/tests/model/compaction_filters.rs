@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
@@ -300,10 +301,10 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
     assert_eq!(get(&store, "d").as_deref(), Some("-"), "it was switched off");
 }
 
-/// A cursor that begins while a compaction runs comes to what the filter drops, whatever
+/// A reader that begins while a compaction runs comes to what the filter drops, whatever
 /// collections do meanwhile. When it has gone, the records go.
 #[test]
-fn values_stay_for_cursors_that_come_to_them() {
+fn values_stay_for_readers_that_come_to_them() {
     holds_and_finds(Bug::FilteredValuesDeadAtOnce, || {
         let filter = Arc::new(Signs::default());
         let store = Arc::new(fresh(options(&filter, |keyspace| {
@@ -320,15 +321,21 @@ fn values_stay_for_cursors_that_come_to_them() {
             }
             store.flush().expect("flushes");
         }
-        let (cursors, beside) = (Rc::new(RefCell::new(Vec::new())), Arc::clone(&store));
-        let kept = Rc::clone(&cursors);
+        let (go_on, may_go_on) = mpsc::channel();
+        let (reader, beside) = (Rc::new(RefCell::new(None)), Arc::clone(&store));
+        let kept = Rc::clone(&reader);
         seeded::step_in(Waypoint::CompactionGoesOn, move || {
-            for i in 0..60 {
-                let cursor = beside.default_keyspace().cursor(ReadOptions::default());
-                let mut cursor = cursor.expect("opens");
-                cursor.seek(format!("k{i:02}").as_bytes()).expect("seeks");
-                kept.borrow_mut().push(cursor);
-            }
+            let (begin, has_begun) = mpsc::channel();
+            let read = move || {
+                seeded::step_in(Waypoint::GetBegun, move || {
+                    begin.send(()).expect("somebody waits");
+                    may_go_on.recv().expect("it is told");
+                });
+                let keys: Vec<String> = (0..60).map(|i| signed(i).0).collect();
+                beside.default_keyspace().multi_get(&keys).expect("reads")
+            };
+            *kept.borrow_mut() = Some(thread::spawn(read));
+            has_begun.recv().expect("it begins");
         });
         store.compact().expect("compacts");
         assert!(seeded::has_stepped_in());
@@ -337,18 +344,11 @@ fn values_stay_for_cursors_that_come_to_them() {
             usage[0].groups.iter().map(|group| group.records).sum()
         };
         store.collect_values().expect("collects");
-        for (mut cursor, i) in std::mem::take(&mut *cursors.borrow_mut()).into_iter().zip(0..) {
-            // The first step still goes by what the cursor began with.
-            let mut shown = |i: u64| {
-                let (key, sign) = signed(i);
-                assert_eq!(cursor.key(), key.as_bytes());
-                assert!(cursor.value() == value(sign, 1).as_bytes(), "{key}");
-                cursor.next().expect("steps");
-            };
-            (i..(i + 2).min(60)).for_each(&mut shown);
-            while cursor.valid() {
-                cursor.next().expect("steps");
-            }
+        go_on.send(()).expect("it waits");
+        let reader = reader.borrow_mut().take().expect("it began");
+        let found = reader.join().expect("no panic");
+        for ((key, sign), found) in (0..60).map(signed).zip(found) {
+            assert_eq!(found.as_deref(), Some(value(sign, 1).as_bytes()), "{key}");
         }
         let held = records();
         store.collect_values().expect("collects");
@@ -363,6 +363,26 @@ fn values_stay_for_cursors_that_come_to_them() {
         }
         assert!(store.verify().expect("verifies").is_clean());
     });
+}
+
+/// The filter is not asked about what a cursor sees, as if it were a snapshot.
+#[test]
+fn a_cursor_that_stands_goes_on_to_what_it_began_with() {
+    let filter = Arc::new(Signs::default());
+    let store = fresh(options(&filter, |_| ()));
+    for key in ["a", "b", "c"] {
+        store.put(key, format!("-{key}")).expect("writes");
+    }
+    store.put("d", "+d").expect("writes");
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek_to_first().expect("seeks");
+    let (key, value) = (cursor.key(), cursor.value());
+    store.compact().expect("compacts");
+    assert_eq!((key, value), (&b"a"[..], &b"-a"[..]));
+    for (key, value) in [("a", "-a"), ("b", "-b"), ("c", "-c"), ("d", "+d")] {
+        assert_eq!((cursor.key(), cursor.value()), (key.as_bytes(), value.as_bytes()));
+        cursor.next().expect("steps");
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod operand_chains;
 mod operations;
 mod range_deletes;
 mod range_scenarios;
+mod standing;
 mod unlike_ranges;
 mod unreadable_entries;
 mod versions;

@@ -1,0 +1,47 @@
+//! The entry that a cursor shows, by address: its memory may change hands between two calls, from
+//! the walk to what is kept of it, and stays where it is.
+//!
+//! Obligations that keep the unsafe code here sound:
+//! 1. Whoever lends an entry leaves its bytes where they are until it lends another one, or until
+//!    the borrow of [`Lent`] has ended. `Cursor` has `Lent` and what it lends from in one object,
+//!    and changes the latter with `&mut self` only, or as `Park` allows.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+/// Key and value of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lent {
+    key: NonNull<[u8]>,
+    value: NonNull<[u8]>,
+}
+
+// SAFETY: shared slices of bytes, as `&[u8]` is.
+unsafe impl Send for Lent {}
+// SAFETY: as above.
+unsafe impl Sync for Lent {}
+
+impl Lent {
+    /// No entry.
+    pub(super) const NOTHING: Lent = Lent { key: NOTHING, value: NOTHING };
+
+    /// Lends an entry.
+    #[inline]
+    pub(super) fn of((key, value): (&[u8], &[u8])) -> Lent {
+        Lent { key: NonNull::from(key), value: NonNull::from(value) }
+    }
+
+    #[inline]
+    pub(super) fn key(&self) -> &[u8] {
+        // SAFETY: obligation 1.
+        unsafe { self.key.as_ref() }
+    }
+
+    #[inline]
+    pub(super) fn value(&self) -> &[u8] {
+        // SAFETY: obligation 1.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+const NOTHING: NonNull<[u8]> = NonNull::slice_from_raw_parts(NonNull::dangling(), 0);

@@ -1,0 +1,68 @@
+//! The open cursors of a store, to take back what they hold when it is out of date. A cursor that
+//! its user left standing would keep memtables that were flushed long ago, and tables that
+//! compactions replaced.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::visibility::standing::{Standing, visit};
+
+/// How many cursors are held up at a time while they are looked at.
+const VISITED_TOGETHER: usize = 64;
+
+/// What a cursor let go of, to be dropped when it is not held up any more.
+pub(crate) type Left = Box<dyn Send>;
+
+/// A cursor, as those see it who need its memory.
+pub(crate) trait Park: Debug + Send {
+    /// Lets go of what is out of date. What the cursor shows stays where it is.
+    fn park(&mut self) -> Option<Left>;
+}
+
+/// All cursors that are open.
+#[derive(Debug, Default)]
+pub(crate) struct Cursors(Mutex<Slots>);
+
+#[derive(Debug, Default)]
+struct Slots {
+    cursors: Vec<Option<Arc<Standing<dyn Park>>>>,
+    free: Vec<usize>,
+}
+
+impl Cursors {
+    /// Adds a cursor. Returns its slot. O(1).
+    pub(crate) fn add(&self, cursor: Arc<Standing<dyn Park>>) -> usize {
+        let mut slots = self.0.lock();
+        match slots.free.pop() {
+            Some(slot) => {
+                slots.cursors[slot] = Some(cursor);
+                slot
+            }
+            None => {
+                slots.cursors.push(Some(cursor));
+                slots.cursors.len() - 1
+            }
+        }
+    }
+
+    /// Removes a cursor. O(1).
+    pub(crate) fn remove(&self, slot: usize) {
+        let mut slots = self.0.lock();
+        let removed = slots.cursors[slot].take();
+        slots.free.push(slot);
+        drop(slots);
+        drop(removed);
+    }
+
+    /// Parks the cursors that stand. Those in use do it themselves, at their next step. O(cursors),
+    /// some microseconds for each 64 of them.
+    pub(crate) fn park(&self) {
+        let all: Vec<_> = self.0.lock().cursors.iter().flatten().cloned().collect();
+        for some in all.chunks(VISITED_TOGETHER) {
+            let mut left = Vec::new();
+            visit(some, |cursor| left.extend(cursor.park()));
+        }
+    }
+}
