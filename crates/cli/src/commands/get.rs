@@ -8,6 +8,10 @@ use crate::opening::Location;
 use crate::output::Output;
 
 /// Print a value; exit code 1 if the key is absent
+///
+/// On a terminal the value is escaped (`runstone help encoding`), and a line feed ends it. Into a pipe or file go the bytes of the value and nothing else, not even a
+/// line feed, so that `put --file` and `put STORE KEY -` take back what `get` wrote; --text prints
+/// there as on a terminal.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
@@ -19,7 +23,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let opened = Location::of(&self.store)?.to_read(self.get.keyspace.name())?;
-        self.get.run(&*opened, output).map_err(|failure| match failure.exit {
+        self.get.run(&*opened, output, false).map_err(|failure| match failure.exit {
             Exit::Different => failure.at(self.store.display()),
             _ => failure,
         })

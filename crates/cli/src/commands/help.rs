@@ -143,11 +143,14 @@ values are two hexadecimal digits a byte instead, in and out.
 With --json the texts are the same, inside of JSON. An object whose
 texts differ from the bytes says "encoding":"escaped", or "hex".
 
-put --file and put STORE KEY - take the value as it is, and get --raw
-prints it so. Of the files of import and export, tsv is what scan
-prints, csv and directories hold the bytes themselves, and jsonl holds
-text as it is and other bytes in base64. All but directories tell when
-an entry expires: expires_ms, in milliseconds since 1970.
+put --file and put STORE KEY - take the value as it is, and get prints
+it so into a pipe or file, without a line feed. get --text prints it
+there as on a terminal, and get --raw on a terminal as it is.
+
+Of the files of import and export, tsv is what scan prints, csv and
+directories hold the bytes themselves, and jsonl holds text as it is
+and other bytes in base64. All but directories tell when an entry
+expires: expires_ms, in milliseconds since 1970.
 "#;
 
 fn print_encoding(output: &Output) -> Result<Exit> {

@@ -1,6 +1,7 @@
-//! Prints one value.
+//! Prints one value: for people on a line, as they would type it; for programs its bytes alone.
 
 use std::ffi::OsString;
+use std::io::{IsTerminal, stdout};
 
 use crate::arguments::{Encoding, KeyspaceArgument};
 use crate::failure::{Exit, Failure, Result};
@@ -14,9 +15,12 @@ pub struct Get {
     /// The key.
     #[arg(allow_negative_numbers = true)]
     key: OsString,
-    /// Print the bytes as they are, without a line feed at the end.
+    /// Print the bytes of the value and nothing else, as into a pipe or file.
     #[arg(long)]
     raw: bool,
+    /// Print it as on a terminal: escaped, with a line feed at the end.
+    #[arg(long, conflicts_with = "raw")]
+    text: bool,
     #[command(flatten)]
     pub keyspace: KeyspaceArgument,
     #[command(flatten)]
@@ -24,7 +28,9 @@ pub struct Get {
 }
 
 impl Get {
-    pub fn run(&self, entries: &dyn Entries, output: &Output) -> Result<Exit> {
+    /// `is_line` says that other output follows on the same pipe, as that of the next command of a
+    /// shell, so that the value ends with a line feed there too.
+    pub fn run(&self, entries: &dyn Entries, output: &Output, is_line: bool) -> Result<Exit> {
         let key = self.encoding.read(&self.key)?;
         let Some(value) = entries.get(&key)? else {
             let what = format!("key {} is absent", self.encoding.show(&key));
@@ -38,7 +44,12 @@ impl Get {
         if output.is_json {
             let expires_ms = entries.expiry(&key)?.and_then(expires_ms);
             output.json(&self.encoding.object(&key, Some(&value), expires_ms))?;
-        } else if self.raw {
+            return Ok(Exit::Ok);
+        }
+        let is_terminal = stdout().is_terminal();
+        // Digits were asked for, and they are text.
+        let is_text = self.text || self.encoding.hex || is_line || is_terminal;
+        if self.raw || !is_text {
             output.bytes(&value)?;
         } else {
             output.line(self.encoding.show(&value))?;

@@ -140,7 +140,7 @@ impl<'a> Session<'a> {
             }
             Line::Get(mut get) => {
                 get.encoding.hex |= self.encoding.hex;
-                self.with(&get.keyspace, |entries| get.run(entries, self.output).map(drop))
+                self.with(&get.keyspace, |entries| get.run(entries, self.output, true).map(drop))
             }
             Line::Ttl(mut ttl) => {
                 ttl.encoding.hex |= self.encoding.hex;

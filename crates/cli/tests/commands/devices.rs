@@ -18,7 +18,7 @@ fn a_kvssd_takes_the_commands_of_a_store() {
     let verified = run(&["verify", "kvssd:n.img"]);
     assert!(verified.contains("0 records and 1 in the memtable: no damage"), "{verified}");
     run(&["import", "kvssd:n.img", "in.tsv"]);
-    assert_eq!(run(&["get", "kvssd:n.img", "key0100"]), "value 100\n");
+    assert_eq!(run(&["get", "kvssd:n.img", "key0100"]), "value 100");
     run(&["delete", "kvssd:n.img", "key0100", "key0101"]);
     assert_eq!(place.run(&["get", "kvssd:n.img", "key0100"]).code, 1);
     assert_eq!(run(&["count", "kvssd:n.img"]), "899\n");
@@ -66,7 +66,7 @@ fn a_checkpoint_that_nothing_could_open_is_refused() {
     place.ok(&["put", "blockssd:b.img?blocks=64", "a", "1"]);
     let ran = place.run(&["checkpoint", "blockssd:b.img", "copy"]);
     assert!(ran.code == 3 && ran.stderr.contains("copy the image"), "{}", ran.stderr);
-    assert_eq!(place.ok(&["get", "blockssd:b.img", "a"]), "1\n");
+    assert_eq!(place.ok(&["get", "blockssd:b.img", "a"]), "1");
 }
 
 /// Every benchmark that there is, on both devices.
@@ -123,7 +123,7 @@ fn a_demonstration_runs_on_devices() {
 fn a_block_ssd_is_a_place_for_stores() {
     let place = Place::new();
     assert_eq!(place.run(&["put", "blockssd:b.img?blocks=48", "k", "v"]).code, 0);
-    assert_eq!(place.run(&["get", "blockssd:b.img", "k"]).stdout, "v\n");
+    assert_eq!(place.run(&["get", "blockssd:b.img", "k"]).stdout, "v");
     assert_eq!(place.run(&["verify", "blockssd:b.img"]).code, 0);
     assert!(place.run(&["stats", "blockssd:b.img"]).stdout.contains("read-modify-write"));
     place.write("in.tsv", "a\t1\nb\t2\n");

@@ -165,7 +165,7 @@ fn a_store_in_use() {
     }
     store.close().expect("it closes");
     place.ok(&["put", "s", "k", "v"]);
-    assert_eq!(place.ok(&["get", "s", "k"]), "v\n");
+    assert_eq!(place.ok(&["get", "s", "k"]), "v");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn a_drop_that_was_not_confirmed_did_nothing() {
     place.ok(&["put", "s", "k", "v", "--keyspace", "other"]);
     let ran = failed(&place, &["drop", "s", "other"], 3);
     assert!(flat(&ran.stderr).contains("would be dropped with all its entries; nothing was done"));
-    assert_eq!(place.ok(&["get", "s", "k", "--keyspace", "other"]), "v\n");
+    assert_eq!(place.ok(&["get", "s", "k", "--keyspace", "other"]), "v");
     let ran = failed(&place, &["drop", "s", "default"], 3);
     assert!(ran.stderr.contains("cannot be dropped"), "before it asks: {}", ran.stderr);
 }
@@ -161,7 +161,7 @@ fn an_operator_that_nobody_knows_is_refused() {
     place.write("o.toml", "merge_operator = \"append(,)\"\n");
     place.ok(&["put", "s", "k", "v", "--options", "o.toml"]);
     place.ok(&["merge", "s", "k", "w"]);
-    assert_eq!(place.ok(&["get", "s", "k"]), "v,w\n");
+    assert_eq!(place.ok(&["get", "s", "k"]), "v,w");
 }
 
 /// "put the key" led back: a decimal text is no counter.
@@ -249,5 +249,5 @@ fn a_store_in_use_says_who_can_make_a_checkpoint() {
     assert!(told.contains("close the other process first; while it runs, only it can"), "{told}");
     store.put("k", "v").expect("a put");
     store.checkpoint(place.path("copy")).expect("a checkpoint");
-    assert_eq!(place.ok(&["get", "copy", "k"]), "v\n");
+    assert_eq!(place.ok(&["get", "copy", "k"]), "v");
 }

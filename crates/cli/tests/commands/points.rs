@@ -1,6 +1,7 @@
 //! Single keys and ranges: put, get, delete, scan, count, and the shell.
 
 use crate::Place;
+use crate::terminal::{Terminal, lines};
 
 #[test]
 fn put_get_delete_scan_count() {
@@ -8,7 +9,7 @@ fn put_get_delete_scan_count() {
     for (key, value) in [("a/1", "one"), ("a/2", "two"), ("b/1", "-3")] {
         place.ok(&["put", "s", key, value]);
     }
-    assert_eq!(place.ok(&["get", "s", "a/2"]), "two\n");
+    assert_eq!(place.ok(&["get", "s", "a/2"]), "two");
     assert_eq!(place.run(&["get", "s", "a/2", "--raw"]).bytes, b"two");
     assert_eq!(place.ok(&["scan", "s"]), "a/1\tone\na/2\ttwo\nb/1\t-3\n");
     assert_eq!(
@@ -28,6 +29,26 @@ fn put_get_delete_scan_count() {
     assert_eq!(place.json(&["count", "s"])["count"], 1);
 }
 
+/// A value went into a file escaped and with a line feed, so that `put --file` stored another one.
+#[test]
+fn get_into_a_pipe_is_the_value_and_nothing_else() {
+    let place = Place::new();
+    for value in [&b"plain"[..], b"", b"ends\n", b"C:\\new\0\xff\r\n\ttab"] {
+        place.write("value", value);
+        place.ok(&["put", "s", "k", "--file", "value"]);
+        assert_eq!(place.run(&["get", "s", "k"]).bytes, value);
+        let bytes = place.run(&["get", "s", "k"]).bytes;
+        assert_eq!(place.pipe(&["put", "s", "copy", "-"], bytes).code, 0);
+        assert_eq!(place.run(&["get", "s", "copy"]).bytes, value);
+    }
+    assert_eq!(place.ok(&["get", "s", "k", "--text"]), "C:\\\\new\\x00\\xff\\x0d\\n\\ttab\n");
+    let (_, seen) = Terminal::open(&place, "get s k").end();
+    assert_eq!(lines(&seen)[0], "C:\\\\new\\x00\\xff\\x0d\\n\\ttab");
+    assert_eq!(place.ok(&["get", "s", "6b", "--hex"]).len(), 2 * 14 + 1, "digits are text");
+    // Values of a shell that is piped to are told apart by lines.
+    assert_eq!(place.pipe(&["shell", "s"], "get k\n").stdout.lines().count(), 1);
+}
+
 #[test]
 fn values_from_files_and_pipes_and_keys_in_hexadecimal() {
     let place = Place::new();
@@ -36,7 +57,7 @@ fn values_from_files_and_pipes_and_keys_in_hexadecimal() {
     place.ok(&["put", "s", "00ff", "--hex", "--file", "value"]);
     assert_eq!(place.run(&["get", "s", "00ff", "--hex", "--raw"]).bytes, all);
     assert_eq!(place.pipe(&["put", "s", "p", "-"], "from a pipe").code, 0);
-    assert_eq!(place.ok(&["get", "s", "p"]), "from a pipe\n");
+    assert_eq!(place.ok(&["get", "s", "p"]), "from a pipe");
     assert_eq!(place.ok(&["scan", "s", "--hex", "--keys-only"]), "00ff\n70\n");
     let entry = place.json(&["get", "s", "00ff", "--hex"]);
     assert_eq!((&entry["encoding"], &entry["key"]), (&"hex".into(), &"00ff".into()));
@@ -87,7 +108,7 @@ fn what_is_printed_goes_in_again() {
         {
             let (key, value) = line.split_once('\t').expect("two fields");
             assert_eq!((&entry["key"], &entry["value"]), (&key.into(), &value.into()));
-            assert_eq!(place.ok(&with(hex, &["get", "s", key])), format!("{value}\n"));
+            assert_eq!(place.ok(&with(hex, &["get", "s", key, "--text"])), format!("{value}\n"));
             script.push_str(&format!("put {} {}\n", quoted(key), quoted(value)));
             let typed = if value == "-" { "\\x2d" } else { value };
             place.ok(&with(hex, &["put", "arguments", key, typed]));
@@ -115,8 +136,8 @@ fn keyspaces_are_apart() {
     let place = Place::new();
     place.ok(&["put", "s", "k", "default"]);
     place.ok(&["put", "s", "k", "other", "--keyspace", "two", "--preset", "small-space"]);
-    assert_eq!(place.ok(&["get", "s", "k"]), "default\n");
-    assert_eq!(place.ok(&["get", "s", "k", "--keyspace", "two"]), "other\n");
+    assert_eq!(place.ok(&["get", "s", "k"]), "default");
+    assert_eq!(place.ok(&["get", "s", "k", "--keyspace", "two"]), "other");
     let stats = place.json(&["stats", "s"]);
     assert_eq!(stats["keyspaces"][1]["options"]["policy"], "leveling");
     let unknown = place.run(&["get", "s", "k", "--keyspace", "three"]);
@@ -318,7 +339,7 @@ fn a_keyspace_is_dropped() {
     let ran = place.pipe(&["shell", "s"], shell);
     assert!(ran.code == 3 && ran.stderr.contains("--yes"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "v\ndefault\n");
-    assert_eq!(place.ok(&["get", "s", "k"]), "w\n", "the shell went on in the default one");
+    assert_eq!(place.ok(&["get", "s", "k"]), "w", "the shell went on in the default one");
     for name in ["default", "_runstone.import"] {
         assert_eq!(place.run(&["drop", "s", name, "--yes"]).code, 3, "{name}");
     }
@@ -347,7 +368,7 @@ fn the_keyspace_of_imports_is_reserved() {
     let ran = place.pipe(&["shell", "s"], format!("keyspace {name}\nput k v\n"));
     assert!(ran.code == 3 && ran.stderr.contains("is reserved"), "{}", ran.stderr);
     assert_eq!(place.ok(&count), "1\n");
-    assert_eq!(place.ok(&["get", "s", "k"]), "v\n", "the shell stays where it was");
+    assert_eq!(place.ok(&["get", "s", "k"]), "v", "the shell stays where it was");
 }
 
 #[test]
@@ -380,7 +401,7 @@ fn options_of_a_keyspace_that_exists_are_refused() {
                 assert!(ran.stderr.contains("`runstone reshape`"), "{}", ran.stderr);
             }
         }
-        assert_eq!(place.ok(&[&["get", "s", "k"][..], &of].concat()), "v\n");
+        assert_eq!(place.ok(&[&["get", "s", "k"][..], &of].concat()), "v");
         assert_eq!(place.ok(&[&["count", "s"][..], &of].concat()), "1\n");
     }
     // Naming the policy it already has is allowed, as scripts do that.
@@ -400,7 +421,7 @@ fn the_shell_reads_a_pipe() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.starts_with("2\none two\n2\na\t2\n"), "{}", ran.stdout);
     assert!(ran.stdout.contains("keyspace default:") && ran.stdout.ends_with("default\nother\n"));
-    assert_eq!(place.ok(&["get", "s", "a"]), "2\n", "the line behind exit is not run");
+    assert_eq!(place.ok(&["get", "s", "a"]), "2", "the line behind exit is not run");
     let wrong = place.pipe(&["shell", "s"], "gett a\nput 'a\nat nowhere\nget a\n");
     assert_eq!(wrong.code, 3);
     assert!(wrong.stderr.contains("get") && wrong.stderr.contains("line 2"), "{}", wrong.stderr);

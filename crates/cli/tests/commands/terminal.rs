@@ -11,7 +11,7 @@ use crate::Place;
 const NEVER: Duration = Duration::from_secs(120);
 
 /// A terminal with the command in it.
-struct Terminal {
+pub struct Terminal {
     child: Child,
     keyboard: Option<ChildStdin>,
     screen: Receiver<Vec<u8>>,
@@ -22,9 +22,13 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open(place: &Place, arguments: &str) -> Terminal {
+    pub fn open(place: &Place, arguments: &str) -> Terminal {
+        Terminal::of_columns(place, 70, arguments)
+    }
+
+    fn of_columns(place: &Place, columns: usize, arguments: &str) -> Terminal {
         let runstone = env!("CARGO_BIN_EXE_runstone");
-        let line = format!("stty cols 70 rows 24; exec '{runstone}' {arguments}");
+        let line = format!("stty cols {columns} rows 24; exec '{runstone}' {arguments}");
         let mut script = std::process::Command::new("script");
         script.args(["-q", "-e", "-f", "-c", &line, "/dev/null"]);
         script.current_dir(place.path(".")).env("HOME", place.path(".")).env("TERM", "xterm");
@@ -77,7 +81,7 @@ impl Terminal {
     }
 
     /// Waits for the end; the exit code, and all that was printed.
-    fn end(mut self) -> (i32, String) {
+    pub fn end(mut self) -> (i32, String) {
         while let Ok(bytes) = self.screen.recv_timeout(NEVER) {
             self.seen.push_str(&String::from_utf8_lossy(&bytes));
         }
@@ -171,7 +175,7 @@ fn an_import_that_is_ended_goes_on() {
 }
 
 /// Lines without their colours; what a progress bar wrote over is behind its last return.
-fn lines(seen: &str) -> Vec<String> {
+pub fn lines(seen: &str) -> Vec<String> {
     let mut text = String::new();
     let mut rest = seen.chars();
     while let Some(c) = rest.next() {

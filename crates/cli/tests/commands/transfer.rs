@@ -168,9 +168,9 @@ fn an_export_leaves_its_store_alone() {
         assert!([1, 3].contains(&ran.code), "{arguments:?}: {}", ran.stderr);
         assert!(ran.stderr.contains("the store"), "{arguments:?}: {}", ran.stderr);
     }
-    assert_eq!(place.ok(&["get", "d/s", "CURRENT"]), "x\n");
-    assert_eq!(place.ok(&["get", "kvssd:d/n.img", "n.img"]), "z\n");
-    assert_eq!(place.ok(&["get", "kvssd:d/n.img", "n.img.plp"]), "z\n");
+    assert_eq!(place.ok(&["get", "d/s", "CURRENT"]), "x");
+    assert_eq!(place.ok(&["get", "kvssd:d/n.img", "n.img"]), "z");
+    assert_eq!(place.ok(&["get", "kvssd:d/n.img", "n.img.plp"]), "z");
     assert_eq!(std::fs::read(place.path("d/CURRENT")).expect("a file"), b"x");
 }
 
@@ -291,7 +291,7 @@ fn a_quote_that_is_not_closed_costs_its_line_only() {
     assert_eq!(told[0]["what"], what);
     let keys = place.ok(&["scan", "s", "--keys-only"]);
     assert_eq!(keys, "a\nb\nc\nd\ne\n");
-    assert_eq!(place.ok(&["get", "s", "e"]), "6\\n7\n");
+    assert_eq!(place.ok(&["get", "s", "e"]), "6\n7");
 }
 
 #[test]
@@ -301,8 +301,8 @@ fn foreign_fields_become_keys_and_values() {
     place.write("x.jsonl", "{\"id\":8,\"name\":\"z\"}\n");
     place.ok(&["import", "s", "x.csv", "--key", "id", "--value", "note"]);
     place.ok(&["import", "s", "x.jsonl", "--key", "id"]);
-    assert_eq!(place.ok(&["get", "s", "7"]), "l1\\nl2\n");
-    assert_eq!(place.ok(&["get", "s", "8"]), "{\"id\":8,\"name\":\"z\"}\n");
+    assert_eq!(place.ok(&["get", "s", "7"]), "l1\nl2");
+    assert_eq!(place.ok(&["get", "s", "8"]), "{\"id\":8,\"name\":\"z\"}");
     let ran = place.run(&["import", "s", "x.csv", "--key", "nope"]);
     assert_eq!(ran.code, 3);
     assert!(ran.stderr.contains("id, name, note"), "{}", ran.stderr);

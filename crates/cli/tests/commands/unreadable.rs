@@ -200,7 +200,7 @@ fn get_says_what_failed_and_what_to_do() {
     assert!(ran.stderr.contains("`runstone put` or `runstone delete`"), "{}", ran.stderr);
     // As it says.
     place.ok(&["put", "s", "k05", "{}"]);
-    assert_eq!(place.ok(&["get", "s", "k05"]), "{}\n");
+    assert_eq!(place.ok(&["get", "s", "k05"]), "{}");
 
     let place = Place::new();
     make_apart(&place);
