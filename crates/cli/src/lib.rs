@@ -4,6 +4,7 @@
 
 mod arguments;
 mod commands;
+mod counters;
 mod demo;
 #[cfg(feature = "devices")]
 mod devices;

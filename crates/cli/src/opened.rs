@@ -8,6 +8,7 @@ use runstone::kv::{KvStore, KvWrite};
 use runstone::{Durability, Expiry, Value as Bytes};
 use serde_json::Value;
 
+use crate::counters::Counter;
 use crate::failure::{Failure, Result};
 use crate::keyspaces::Wish;
 use crate::range::{Missing, Range, Visit};
@@ -63,6 +64,10 @@ pub trait Target {
     }
     /// Adds a record to the batch; an error if it could never be written.
     fn put(&mut self, record: Record) -> runstone::Result<()>;
+    /// What its values are, if the keyspace adds numbers: it takes no others.
+    fn counter(&self) -> Option<Counter> {
+        None
+    }
     /// Whether [`Target::load`] may be called.
     fn can_load(&self) -> bool {
         false
@@ -85,6 +90,10 @@ pub trait Target {
 /// The entries of one keyspace.
 pub trait Entries {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    /// What its values are, if it adds numbers.
+    fn counter(&self) -> Option<Counter> {
+        None
+    }
     /// Applies all writes or none.
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()>;
     /// Writes an entry that expires.

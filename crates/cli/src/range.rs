@@ -7,6 +7,7 @@ use runstone::kv::{Direction, KvStore};
 use runstone::{Cursor, Error, Expiry, Keyspace, ReadOptions, Snapshot, prefix_successor};
 
 use crate::arguments::{Part, Selection};
+use crate::counters::Counter;
 use crate::encoding::shown;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt;
@@ -50,6 +51,11 @@ impl From<Failed<'_>> for Failure {
         let ends_operands = "`runstone put` or `runstone delete` of the key ends its operands";
         let hint = failure.hint.unwrap_or_default();
         let (what, hint, exit) = match &failed.error {
+            Error::MergeFailed { operator, .. } if Counter::of(operator).is_some() => {
+                let hint = "`runstone delete` of the key ends its operands, and `runstone merge` \
+                            begins the counter anew; a `put` takes no number";
+                (failure.what, hint.to_string(), Exit::Damaged)
+            }
             Error::MergeFailed { .. } => (failure.what, ends_operands.to_string(), Exit::Damaged),
             // The operator is not registered.
             Error::InvalidArgument { .. } => {

@@ -9,7 +9,8 @@ use crate::output::Output;
 
 /// Print a value; exit code 1 if the key is absent
 ///
-/// On a terminal the value is escaped (`runstone help encoding`), and a line feed ends it. Into a pipe or file go the bytes of the value and nothing else, not even a
+/// On a terminal the value is escaped (`runstone help encoding`), a counter is its number, and a
+/// line feed ends it. Into a pipe or file go the bytes of the value and nothing else, not even a
 /// line feed, so that `put --file` and `put STORE KEY -` take back what `get` wrote; --text prints
 /// there as on a terminal.
 #[derive(clap::Args)]

@@ -11,6 +11,7 @@ use runstone_foreign::Dialect;
 use serde_json::json;
 
 use crate::arguments::{KeyspaceArgument, MakeArguments};
+use crate::counters::Counter;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGHUP, SIGINT, SIGTERM};
 use crate::keyspaces::{self, Wish};
@@ -299,6 +300,7 @@ impl Import<'_> {
                 strict: self.strict,
                 last: None,
                 bytes: 0,
+                counter: self.target.counter(),
                 bar: &self.bar,
             };
             self.target.load(&mut piece)?;
@@ -443,6 +445,8 @@ struct Piece<'a, 's> {
     strict: bool,
     last: Option<Vec<u8>>,
     bytes: u64,
+    /// What the values must be, where they are counters.
+    counter: Option<Counter>,
     bar: &'a ProgressBar,
 }
 
@@ -453,6 +457,7 @@ impl Piece<'_, '_> {
             && self.last.as_ref().is_none_or(|last| record.key > *last)
             && record.key.len() as u64 <= limits.key_bytes
             && record.value.len() as u64 <= limits.value_bytes
+            && self.counter.is_none_or(|counter| counter.check(&record.value).is_ok())
     }
 
     fn try_next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {

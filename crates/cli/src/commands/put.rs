@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::arguments::MakeArguments;
+use crate::counters::Counter;
 use crate::entries::put::Put;
 use crate::failure::{Exit, Result};
-use crate::opening::Location;
+use crate::opening::{self, Location};
 use crate::output::Output;
 use crate::transfer::Record;
 
@@ -26,7 +27,12 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let entry = self.put.entry(true)?;
         let make = MakeArguments { is_little: true, ..self.make };
-        let opened = Location::of(&self.store)?.to_make(&make, self.put.keyspace.name(), None)?;
+        // A value that the options refuse is told before a store is made with them.
+        let given = opening::given_options(&make)?;
+        let counter = given.and_then(|options| Counter::of(&options.merge_operator));
+        self.put.check_counter(counter, &entry.value)?;
+        let location = Location::of(&self.store)?;
+        let opened = location.to_make(&make, self.put.keyspace.name(), None)?;
         self.put.write(&*opened, &entry)?;
         opened.close()?;
         if output.is_json {

@@ -18,7 +18,7 @@ pub struct Get {
     /// Print the bytes of the value and nothing else, as into a pipe or file.
     #[arg(long)]
     raw: bool,
-    /// Print it as on a terminal: escaped, with a line feed at the end.
+    /// Print it as on a terminal: escaped, a counter as its number, with a line feed at the end.
     #[arg(long, conflicts_with = "raw")]
     text: bool,
     #[command(flatten)]
@@ -52,7 +52,10 @@ impl Get {
         if self.raw || !is_text {
             output.bytes(&value)?;
         } else {
-            output.line(self.encoding.show(&value))?;
+            let is_read_by_people = self.text || is_terminal;
+            let counter = entries.counter().filter(|_| is_read_by_people && !self.encoding.hex);
+            let number = counter.and_then(|counter| counter.number(&value));
+            output.line(number.unwrap_or_else(|| self.encoding.show(&value)))?;
         }
         Ok(Exit::Ok)
     }

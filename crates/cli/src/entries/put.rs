@@ -10,6 +10,7 @@ use runstone::kv::KvWrite;
 use runstone::{Durability, MAX_VALUE_BYTES};
 
 use crate::arguments::{Encoding, KeyspaceArgument};
+use crate::counters::{Counter, is_number};
 use crate::entries::ttl;
 use crate::failure::{Failure, Result};
 use crate::opened::Entries;
@@ -56,12 +57,28 @@ impl Put {
 
     pub fn write(&self, entries: &dyn Entries, entry: &Record) -> Result<()> {
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
+        self.check_counter(entries.counter(), &entry.value)?;
         match self.ttl {
             Some(ttl) => entries.put_with_ttl(entry, ttl, durability),
             None => {
                 entries.write(&[KvWrite::Put { key: &entry.key, value: &entry.value }], durability)
             }
         }
+    }
+}
+
+impl Put {
+    /// Refuses what no operand could be added to, and a number that was typed: as a text it is no
+    /// counter, or by its eight digits another one.
+    pub fn check_counter(&self, counter: Option<Counter>, value: &[u8]) -> Result<()> {
+        let Some(counter) = counter else { return Ok(()) };
+        let typed = self.value.as_deref().filter(|_| !self.encoding.hex).unwrap_or_default();
+        let typed = typed.to_string_lossy();
+        let outcome = match is_number(&typed) {
+            true => Err(format!("the keyspace adds numbers, and {typed} would be put as a text")),
+            false => counter.check(value),
+        };
+        outcome.map_err(|what| Failure::usage(what, Counter::hint(&typed)))
     }
 }
 

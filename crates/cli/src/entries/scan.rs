@@ -1,6 +1,9 @@
 //! Prints entries in key order, one per line, or as one JSON object while it reads. Lines do not
-//! tell when an entry expires: programs take what is behind the tab as the value. A key whose value
+//! tell when an entry expires: programs take what is behind the tab as the value. On a terminal a
+//! counter is its number; into a pipe its bytes go, which an import takes back. A key whose value
 //! cannot be made or read is told on standard error, and the others are shown.
+
+use std::io::{IsTerminal, stdout};
 
 use crate::arguments::Selection;
 use crate::failure::Result;
@@ -25,13 +28,18 @@ impl Scan {
         let range = Range { keys_only: self.keys_only, ..Range::of(&self.selection)? };
         let encoding = self.selection.part.encoding;
         let mut failures = Failures::new(encoding, output.is_json);
+        let counter = entries.counter().filter(|_| stdout().is_terminal() && !encoding.hex);
+        let show = |value: &[u8]| {
+            let number = counter.and_then(|counter| counter.number(value));
+            number.unwrap_or_else(|| encoding.show(value))
+        };
         match output.is_json {
             true => self.print_json(&range, entries, &mut failures, output)?,
             false => {
                 entries.walk(&range, &mut |found| match found {
                     Ok(Entry { key, .. }) if self.keys_only => output.line(encoding.show(key)),
                     Ok(Entry { key, value, .. }) => {
-                        output.line(format!("{}\t{}", encoding.show(key), encoding.show(value)))
+                        output.line(format!("{}\t{}", encoding.show(key), show(value)))
                     }
                     Err(failed) => {
                         failures.add(&failed);

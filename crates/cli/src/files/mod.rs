@@ -12,6 +12,7 @@ use std::time::Duration;
 use runstone::kv::{KvStore, KvWrite};
 use runstone::{Batch, Durability, Expiry, Keyspace, Snapshot, Store, Value, WriteOptions};
 
+use crate::counters::Counter;
 use crate::failure::{Failure, Result};
 use crate::keyspaces;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
@@ -40,6 +41,10 @@ impl Entries for KeyspaceEntries<'_> {
             None => self.keyspace.get(key),
         };
         found.map_err(|error| Failed { key, error }.into())
+    }
+
+    fn counter(&self) -> Option<Counter> {
+        Counter::of(&self.keyspace.options().merge_operator)
     }
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
@@ -71,10 +76,9 @@ impl Entries for KeyspaceEntries<'_> {
     fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {
         keyspaces::refuse_reserved(self.keyspace.name())?;
         self.keyspace.options().check_built_in_operator()?;
-        let operator = self.keyspace.options().merge_operator.clone();
-        let operand = match operator.starts_with("add-") {
-            true => number(&operator, operand)?,
-            false => operand.to_vec(),
+        let operand = match self.counter() {
+            Some(counter) => counter.bytes(operand)?,
+            None => operand.to_vec(),
         };
         Ok(self.keyspace.merge_with(key, operand, options_of(durability))?)
     }
@@ -91,18 +95,6 @@ impl Entries for KeyspaceEntries<'_> {
     }
 }
 
-/// The operand of an adding operator from a decimal number.
-fn number(operator: &str, text: &[u8]) -> Result<Vec<u8>> {
-    let text = String::from_utf8_lossy(text);
-    let bytes = match operator {
-        "add-i64" => text.parse::<i64>().map(|number| number.to_le_bytes().to_vec()),
-        _ => text.parse::<u64>().map(|number| number.to_le_bytes().to_vec()),
-    };
-    bytes.map_err(|error| {
-        Failure::usage(format!("{text:?} is no operand of {operator}: {error}"), "write a number")
-    })
-}
-
 impl FileStore {
     fn entries(&self) -> KeyspaceEntries<'_> {
         KeyspaceEntries { store: &self.store, keyspace: &self.keyspace, snapshot: None }
@@ -112,6 +104,10 @@ impl FileStore {
 impl Entries for FileStore {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         self.entries().get(key)
+    }
+
+    fn counter(&self) -> Option<Counter> {
+        self.entries().counter()
     }
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use runstone::policy::policy::space_percent;
-use runstone::{Batch, Durability, Expiry, Keyspace, Store, ValuePlacement, WriteOptions};
+use runstone::{Batch, Durability, Error, Expiry, Keyspace, Store, ValuePlacement, WriteOptions};
 
 use super::options_of;
+use crate::counters::Counter;
 use crate::failure::Result;
 use crate::keyspaces::{self, Wish};
 use crate::opened::Target;
@@ -68,9 +69,16 @@ impl Target for StoreTarget {
     /// has no value any more either.
     fn put(&mut self, record: Record) -> runstone::Result<()> {
         let Record { key, value, expires_ms } = record;
+        if let Some(Err(what)) = self.counter().map(|counter| counter.check(&value)) {
+            return Err(Error::InvalidArgument { what, hint: String::new() });
+        }
         let at = |ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms));
         let expiry = expires_ms.and_then(at).map_or(Expiry::Never, Expiry::At);
         self.batch.put_with_expiry(&self.keyspace, key, value, expiry)
+    }
+
+    fn counter(&self) -> Option<Counter> {
+        Counter::of(&self.keyspace.options().merge_operator)
     }
 
     /// A load keeps values with their keys until compactions rewrite them. Where values lie apart,

@@ -1,6 +1,7 @@
 //! The built command as users run it: one process per call, output and exit code compared.
 
 mod comes_back;
+mod counters;
 mod damage;
 mod databases;
 mod devices;

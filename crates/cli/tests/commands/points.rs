@@ -309,11 +309,11 @@ fn a_large_range_is_deleted() {
 #[test]
 fn a_range_is_deleted_without_a_walk() {
     let place = Place::new();
-    place.write("o.toml", "merge_operator = \"add-u64\"\n");
+    place.write("o.toml", "merge_operator = \"json-merge-patch\"\n");
     place.write("x.tsv", "a\ttext\nb\tmore\nc\tend\n");
     place.ok(&["import", "s", "x.tsv", "--options", "o.toml"]);
     place.ok(&["merge", "s", "a", "1"]);
-    assert_ne!(place.run(&["scan", "s"]).code, 0, "the value of a is no number");
+    assert_ne!(place.run(&["scan", "s"]).code, 0, "the value of a is no JSON");
     let deleted = place.run(&["delete", "s", "--from", "a", "--to", "c"]);
     assert_eq!(deleted.code, 0, "{}", deleted.stderr);
     assert!(

@@ -254,12 +254,12 @@ fn completions_and_manual_pages_name_every_command() {
 #[test]
 fn what_lies_in_the_tables_is_shown() {
     let place = Place::new();
-    place.write("o.toml", "merge_operator = \"add-u64\"\n");
+    place.write("o.toml", "merge_operator = \"max\"\n");
     place.write("a.tsv", "a\t1\nb\t2\nc\t3\nd\t4\n");
     place.ok(&["import", "s", "a.tsv", "--batch", "1", "--options", "o.toml"]);
     let stats = place.ok(&["stats", "s"]);
-    assert!(!stats.contains("tables of") && stats.contains("default: merge operator add-u64\n"));
-    assert!(place.ok(&["shape", "s"]).contains("\nmerge operator add-u64\n"));
+    assert!(!stats.contains("tables of") && stats.contains("default: merge operator max\n"));
+    assert!(place.ok(&["shape", "s"]).contains("\nmerge operator max\n"));
     assert!(!place.ok(&["shape", "s"]).contains("expiry"));
     place.ok(&["put", "s", "e", "5", "--ttl", "1h"]);
     place.ok(&["put", "s", "f", "6", "--ttl", "10d"]);
