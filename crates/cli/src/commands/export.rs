@@ -92,6 +92,7 @@ impl Args {
             Some(_) if tally.records == 0 => None,
             Some(_) => sink.finish_partial()?,
         };
+        tally.empty_columns = sink.empty_columns();
         self.report(&tally, &self.others(&*entries), started.elapsed(), output)?;
         if !tally.missing.is_empty() {
             return Err(self.damage(&tally, partial));
@@ -129,7 +130,7 @@ impl Args {
         // Nobody counted the keys of a range.
         let total = entries.estimate().filter(|_| range.is_everything());
         let bar = output.count_bar("export", total);
-        let Tally { records, bytes, refusals, failures, missing } = tally;
+        let Tally { records, bytes, refusals, failures, missing, .. } = tally;
         let mut damaged = Vec::new();
         let mut visit = |found: Found<'_>| {
             bar.inc(1);
@@ -212,6 +213,7 @@ impl Args {
                 "failed_entries": failed_entries,
                 "missing": missing.collect::<Vec<_>>(),
                 "other_keyspaces": others,
+                "empty_columns": tally.empty_columns,
                 "seconds": rounded(took.as_secs_f64()),
             }));
         }
@@ -222,6 +224,10 @@ impl Args {
         }
         let records = plural(tally.records, "record");
         note(format!("{records}, {}, {}", amount(tally.bytes), duration(took)));
+        if !tally.empty_columns.is_empty() && tally.records > 0 {
+            let names = tally.empty_columns.join(", ");
+            note(format!("no value has a field for these columns, which are empty: {names}"));
+        }
         if !others.is_empty() {
             note(format!("not of other keyspaces, see --keyspace: {}", others.join(", ")));
         }
@@ -244,12 +250,15 @@ struct Tally {
     failures: Failures,
     /// Keys that damage hides.
     missing: Vec<Missing>,
+    /// Of --columns, those of which no value had the field.
+    empty_columns: Vec<String>,
 }
 
 impl Tally {
     fn new(failures: Failures) -> Tally {
         let refusals = Refusals::default();
-        Tally { records: 0, bytes: 0, refusals, failures, missing: Vec::new() }
+        let (missing, empty_columns) = (Vec::new(), Vec::new());
+        Tally { records: 0, bytes: 0, refusals, failures, missing, empty_columns }
     }
 }
 

@@ -171,12 +171,13 @@ impl Args {
         if !output.is_json {
             skipped.unreadable_files.iter().for_each(|file| note(format!("cannot read {file}")));
         }
-        let report = import.finish(skipped, started.elapsed(), &outcome);
+        let took = started.elapsed();
+        let report = import.finish(skipped, took, &outcome);
         target.close(outcome.is_ok())?;
         match output.is_json {
             true => output.json(&report)?,
             false if outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) => {}
-            false => note(text_of(&report, self.keyspace.name(), &parts)),
+            false => note(text_of(&report, took, self.keyspace.name(), &parts)),
         }
         outcome.map(|()| Exit::Ok)
     }
@@ -501,9 +502,8 @@ impl Iterator for Piece<'_, '_> {
     }
 }
 
-fn text_of(report: &serde_json::Value, keyspace: &str, parts: &[Part]) -> String {
+fn text_of(report: &serde_json::Value, took: Duration, keyspace: &str, parts: &[Part]) -> String {
     let number = |name: &str| report[name].as_u64().unwrap_or(0);
-    let took = Duration::from_secs_f64(report["seconds"].as_f64().unwrap_or(0.0));
     let mut text = format!(
         "{}, {} of source, {}",
         plural(number("records"), "record"),

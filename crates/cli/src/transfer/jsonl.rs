@@ -97,6 +97,36 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Parsed, String> {
     Ok(Parsed { record: Record { key, value, expires_ms }, key: key_kind })
 }
 
+/// What keeps a first line, and with it every line that is like it, from being a record: a text and
+/// what to do. A line that is malformed in another way may be the only one.
+pub fn refusal(line: &[u8], fields: &Fields) -> Option<(String, String)> {
+    let text = line.trim_ascii();
+    if text.starts_with(b"[") || text == b"{" {
+        let what = "the file is JSON, but not one object on each line".to_string();
+        let hint = "`jq -c '.[]' FILE` makes such lines of an array, and `jq -c . FILE` of objects \
+                    over several lines: pipe them into `runstone import STORE - --format jsonl`";
+        return Some((what, hint.to_string()));
+    }
+    let object: Object<'_> = serde_json::from_slice(text).ok()?;
+    let value = match (&fields.key, &fields.value) {
+        (Some(_), None) => None,
+        (_, name) => Some(name.as_deref().unwrap_or("value")),
+    };
+    let wanted = [Some(fields.key.as_deref().unwrap_or("key")), value];
+    let is_absent = |name: &&str| matches!(find(&object, name), Ok(None));
+    let absent = wanted.into_iter().flatten().find(is_absent)?;
+    let known: Vec<&str> = object.0.iter().map(|(name, _)| name.as_str()).collect();
+    let how = match (&fields.key, known.len()) {
+        (_, 0) => "name a file whose lines have fields".to_string(),
+        (None, _) => {
+            "pass --key FIELD, and --value FIELD or the whole line becomes the value".to_string()
+        }
+        (Some(_), _) => "pass one of them to --key and --value".to_string(),
+    };
+    let what = format!("the first line has no field {absent:?}");
+    Some((what, format!("it has: {}; {how}", known.join(", "))))
+}
+
 /// How the texts of an object become bytes.
 type Decode = fn(String) -> Result<Vec<u8>, String>;
 

@@ -88,6 +88,10 @@ impl std::fmt::Display for Malformed {
 
 /// The format that was given, or that the path tells.
 pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
+    if given == Some(Format::Dir) && path.as_os_str() == "-" {
+        let hint = "pass --format jsonl, csv or tsv; a directory of this name is ./-";
+        return Err(Failure::usage("`-` is a pipe, and no directory", hint).at(path.display()));
+    }
     if let Some(format) = given {
         return Ok(format);
     }
@@ -101,6 +105,17 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
         Some("jsonl" | "ndjson") => Ok(Format::Jsonl),
         Some("csv") => Ok(Format::Csv),
         Some("tsv") => Ok(Format::Tsv),
+        Some("json") => {
+            let what = "a .json file holds one JSON value; jsonl is one object on each line";
+            let hint = "pass --format jsonl if its lines are objects, or name it .jsonl; \
+                        `jq -c '.[]' FILE` makes such lines of an array";
+            Err(Failure::usage(what, hint).at(path.display()))
+        }
+        _ if path.as_os_str() == "-" => {
+            let what = "`-` has no name that tells the format";
+            let hint = "pass --format jsonl, csv or tsv";
+            Err(Failure::usage(what, hint).at(path.display()))
+        }
         _ => {
             let hint = "pass --format dir, jsonl, csv or tsv; a directory may also end with /";
             let what = "the format cannot be told from the name";

@@ -20,6 +20,11 @@ pub trait Sink {
     /// After the last.
     fn finish(&mut self) -> Result<()>;
 
+    /// Columns of which no entry had the field.
+    fn empty_columns(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// After the last that could be read. Returns where they are, if that is another place.
     fn finish_partial(&mut self) -> Result<Option<PathBuf>>;
 }
@@ -57,9 +62,13 @@ pub fn open<'a>(
         return Ok(Box::new(DirectorySink { drop_expiry: style.drop_expiry, ..directory }));
     }
     let buffer = style.header()?;
+    let filled = vec![false; style.columns.len()];
     Ok(match path == Path::new("-") {
-        true => Box::new(FileSink { target: Printer { output }, style, buffer }),
-        false => Box::new(FileSink { target: NewFile::open(path, force, &store)?, style, buffer }),
+        true => Box::new(FileSink { target: Printer { output }, style, buffer, filled }),
+        false => {
+            let target = NewFile::open(path, force, &store)?;
+            Box::new(FileSink { target, style, buffer, filled })
+        }
     })
 }
 
@@ -94,11 +103,17 @@ impl Style<'_> {
     }
 
     /// Appends an entry as a line of csv.
-    fn csv(&self, entry: Entry<'_>, out: &mut Vec<u8>) -> std::result::Result<(), Refused> {
+    fn csv(
+        &self,
+        entry: Entry<'_>,
+        filled: &mut [bool],
+        out: &mut Vec<u8>,
+    ) -> std::result::Result<(), Refused> {
         let cells = match self.columns {
             [] => Vec::new(),
             columns => jsonl::columns(entry.value, columns).map_err(Refused::Value)?,
         };
+        filled.iter_mut().zip(&cells).for_each(|(filled, cell)| *filled |= !cell.is_empty());
         let mut fields = vec![entry.key];
         match self.columns {
             [] => fields.push(entry.value),
@@ -124,6 +139,8 @@ struct FileSink<'a, T> {
     target: T,
     style: Style<'a>,
     buffer: Vec<u8>,
+    /// Which of the columns some entry had.
+    filled: Vec<bool>,
 }
 
 impl<T: Target> Sink for FileSink<'_, T> {
@@ -133,7 +150,7 @@ impl<T: Target> Sink for FileSink<'_, T> {
         match self.style.format {
             Format::Jsonl => jsonl::write(entry, &mut self.buffer),
             Format::Csv => {
-                if let Err(refused) = self.style.csv(entry, &mut self.buffer) {
+                if let Err(refused) = self.style.csv(entry, &mut self.filled, &mut self.buffer) {
                     return Ok(Err(refused));
                 }
             }
@@ -147,6 +164,11 @@ impl<T: Target> Sink for FileSink<'_, T> {
     fn finish(&mut self) -> Result<()> {
         self.target.write(&self.buffer)?;
         self.target.finish()
+    }
+
+    fn empty_columns(&self) -> Vec<String> {
+        let columns = self.style.columns.iter().zip(&self.filled);
+        columns.filter(|(_, filled)| !**filled).map(|(name, _)| name.clone()).collect()
     }
 
     fn finish_partial(&mut self) -> Result<Option<PathBuf>> {

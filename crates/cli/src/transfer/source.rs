@@ -287,10 +287,29 @@ impl FileSource {
             total_bytes: metadata.map_or(0, |metadata| metadata.len()),
             most_record_bytes: MOST_RECORD_BYTES,
         };
-        if format == Format::Csv {
-            source.read_header()?;
+        match format {
+            Format::Csv => source.read_header()?,
+            Format::Jsonl => source.check_first_line()?,
+            _ => {}
         }
         Ok(source)
+    }
+
+    /// Jsonl: reads the first line and goes back. If it has not the fields, no line is read that
+    /// would be told as malformed one by one.
+    fn check_first_line(&mut self) -> Result<()> {
+        let start = self.lines.at;
+        self.lines.mark();
+        self.lines.next(&mut self.buffer)?;
+        self.strip_mark()?;
+        let refusal = jsonl::refusal(&self.buffer, &self.fields);
+        self.lines.seek(start)?;
+        match refusal {
+            Some((what, hint)) => {
+                Err(Failure::usage(what, hint).at(format!("{}:1", self.path.display())))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The record that begins with the line in the buffer. If a quote in it stays open beyond the

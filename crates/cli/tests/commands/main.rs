@@ -13,6 +13,7 @@ mod points;
 mod reports;
 mod resumed;
 mod salvage;
+mod sources;
 mod terminal;
 mod transfer;
 mod unreadable;

@@ -699,7 +699,7 @@ fn an_import_that_stores_nothing_fails_with_advice() {
     assert!(empty.code == 1 && empty.stderr.contains("holds no records"), "{}", empty.stderr);
     place.write("x.jsonl", "{\"props\":{\"id\":\"k\"}}\n");
     let wrong = place.run(&["import", "s", "x.jsonl", "--key", "id"]);
-    assert!(wrong.code == 1 && wrong.stderr.contains("no field \"id\""), "{}", wrong.stderr);
+    assert!(wrong.code == 3 && wrong.stderr.contains("no field \"id\""), "{}", wrong.stderr);
     assert!(wrong.stderr.contains("--key"), "{}", wrong.stderr);
     place.ok(&["import", "s", "x.jsonl", "--key", "props.id"]);
     assert_eq!(place.ok(&["get", "s", "k"]).trim(), "{\"props\":{\"id\":\"k\"}}");
