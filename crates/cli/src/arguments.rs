@@ -5,8 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 
-use runstone::DEFAULT_KEYSPACE;
+use runstone::policy::registry::POLICIES;
+use runstone::{DEFAULT_KEYSPACE, PRESETS};
 use serde_json::{Map, Value};
 
 use crate::encoding::{from_hex, shown, to_hex, unescape};
@@ -78,13 +80,14 @@ impl Encoding {
 #[derive(Args, Clone, Debug, Default)]
 pub struct MakeArguments {
     /// Options of the keyspace by name; `runstone presets` lists them.
-    #[arg(long, value_name = "NAME", conflicts_with = "options")]
+    #[arg(long, value_name = "NAME", value_parser = preset_names(), hide_possible_values = true,
+          conflicts_with = "options")]
     pub preset: Option<String>,
     /// Options of the keyspace from a TOML file; `runstone help options` lists them.
     #[arg(long, value_name = "FILE.toml")]
     pub options: Option<PathBuf>,
     /// Compaction policy; `runstone policies` lists them.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = policy_names(), hide_possible_values = true)]
     pub policy: Option<String>,
     /// Bound on buffers, cache, index and filters together.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -102,6 +105,38 @@ impl MakeArguments {
             || self.policy.is_some()
             || self.memory_budget.is_some()
     }
+}
+
+/// Takes any text, and tells completion which names there are. A name that is none of these is told
+/// by whoever looks it up, with the one that may be meant.
+#[derive(Clone, Copy)]
+pub struct Names(pub fn() -> Vec<&'static str>);
+
+impl TypedValueParser for Names {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> std::result::Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
+    }
+}
+
+/// The names of compaction policies.
+pub fn policy_names() -> Names {
+    Names(|| POLICIES.iter().map(|policy| policy.name()).collect())
+}
+
+/// The names of presets.
+pub fn preset_names() -> Names {
+    Names(|| PRESETS.iter().map(|preset| preset.name).collect())
 }
 
 /// Which part of a store a command is about.

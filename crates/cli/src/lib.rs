@@ -26,6 +26,7 @@ mod opening;
 mod output;
 mod picture;
 mod range;
+mod reshaping;
 mod scratch;
 mod shell;
 mod simulation;

@@ -317,14 +317,17 @@ pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
 pub fn options_over(old: &KeyspaceOptions, path: &Path) -> Result<KeyspaceOptions> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::file(path, "read the options", &error))?;
-    let options = old.with_toml(&text).and_then(|options| {
-        // The command registers none, and a misspelt one could never be changed.
-        if options.merge_operator != old.merge_operator {
-            options.check_built_in_operator()?;
-        }
-        Ok(options)
-    });
-    options.map_err(|error| Failure::from(error).at(path.display()))
+    options_of(old, &text).map_err(|failure| failure.at(path.display()))
+}
+
+/// The options in TOML, and of those that it does not name what they were.
+pub fn options_of(old: &KeyspaceOptions, text: &str) -> Result<KeyspaceOptions> {
+    let options = old.with_toml(text)?;
+    // The command registers none, and a misspelt one could never be changed.
+    if options.merge_operator != old.merge_operator {
+        options.check_built_in_operator()?;
+    }
+    Ok(options)
 }
 
 #[cfg(test)]

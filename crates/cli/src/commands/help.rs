@@ -5,6 +5,7 @@ use runstone::KeyspaceOptions;
 use serde_json::json;
 
 use super::{policies, presets};
+use crate::arguments::Names;
 use crate::devices;
 use crate::failure::{EXIT_CODES, Exit, Failure, Result};
 use crate::output::{Output, columns};
@@ -13,7 +14,16 @@ use crate::output::{Output, columns};
 #[derive(clap::Args)]
 pub struct Args {
     /// A command, or encoding, options, policies, presets, devices, exit-codes.
+    #[arg(value_parser = topics(), hide_possible_values = true)]
     topic: Option<String>,
+}
+
+/// Topics that are no commands, in the order of help.
+const TOPICS: &[&str] = &["encoding", "options", "policies", "presets", "devices", "exit-codes"];
+
+/// Topics and commands, for completion.
+fn topics() -> Names {
+    Names(|| TOPICS.iter().copied().chain(super::NAMES.iter().copied()).collect())
 }
 
 /// What each option means; the defaults come from the options themselves.
@@ -88,6 +98,55 @@ const OPTIONS: &[(&str, &str)] = &[
     ("scan_ahead_bytes", "value bytes that a scan reads ahead; 0: each value when its turn comes"),
     ("vlog_chunk_bytes", "vlog: bytes that one collection takes from the tail"),
 ];
+
+/// Options of an open store, which are not kept in it; the defaults are those of [`Options`].
+const STORE_OPTIONS: &[(&str, &str, &str)] = &[
+    ("create_if_missing", "true", "whether an open makes a store where there is none"),
+    ("read_only", "false", "whether nothing on the disk may change; `shell --read-only`"),
+    ("memory_budget_bytes", "512M", "buffers, log, cache, index, filters; --memory-budget"),
+    ("background", "cores, 2 to 8", "threads for flushes and compactions"),
+    ("compaction_slices", "idle cores", "threads of one large compaction"),
+    ("wal_segment_bytes", "8M", "size of a log segment; this command writes 256K at a time"),
+    ("max_wal_bytes", "1G", "a log of this size flushes the keyspace that holds it up"),
+    ("wal_mode", "mapped", "how log records reach the system: mapped or write"),
+    ("flush_at_close", "true", "whether a close writes memtables to tables; here `import` does"),
+    ("max_open_files", "half of ulimit -n", "tables and value files that are open at a time"),
+    ("io_uring", "false", "whether scans read many separated values at once by io_uring"),
+    ("durability", "buffered", "of writes that choose none: buffered, or sync as with --sync"),
+    ("max_delayed_bytes_per_second", "256M", "highest rate of writes that are held back"),
+    ("idle_after", "5s", "rest after which leftovers of deletes are compacted"),
+    ("seed", "of the system", "of random ids, for tests"),
+    ("listener", "none", "receives events; this command tells of a lost end of the log"),
+    ("clock", "of the system", "by which entries expire"),
+    ("prefix_extractors", "none", "rules that prefix = \"custom(NAME)\" names"),
+    ("compaction_filters", "none", "filters that compaction_filter names"),
+    ("merge_operators", "none", "operators that merge_operator names beside the built-in ones"),
+    ("keyspace", "stored, or balanced", "options of the default keyspace, as above"),
+];
+
+/// The section of the TOML that an option of a keyspace stands in, empty for those above all
+/// sections; `None` if there is no such option.
+pub fn section_of(name: &str) -> Option<&'static str> {
+    let mut section = "";
+    for (known, _) in OPTIONS {
+        match known.strip_prefix('[').and_then(|known| known.strip_suffix(']')) {
+            Some(next) => section = next,
+            None if *known == name => return Some(section),
+            None => {}
+        }
+    }
+    None
+}
+
+/// The names of the options of a keyspace.
+pub fn option_names() -> impl Iterator<Item = &'static str> {
+    OPTIONS.iter().map(|(name, _)| *name).filter(|name| !name.starts_with('['))
+}
+
+/// Whether it is an option of an open store.
+pub fn is_of_store(name: &str) -> bool {
+    STORE_OPTIONS.iter().any(|(known, ..)| *known == name)
+}
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
@@ -188,17 +247,33 @@ fn print_options(output: &Output) -> Result<Exit> {
         let options = OPTIONS.iter().filter(|(name, _)| !name.starts_with('['));
         let options = options
             .map(|(name, doc)| json!({ "name": name, "default": default(name), "doc": doc }));
-        output.json(&json!({ "options": options.collect::<Vec<_>>() }))?;
+        let of_store = STORE_OPTIONS
+            .iter()
+            .map(|(name, default, doc)| json!({ "name": name, "default": default, "doc": doc }));
+        output.json(&json!({
+            "options": options.collect::<Vec<_>>(), "store_options": of_store.collect::<Vec<_>>(),
+        }))?;
         return Ok(Exit::Ok);
     }
     let row =
         |(name, doc): &(&str, &str)| vec![name.to_string(), default(name), (*doc).to_string()];
     let rows: Vec<Vec<String>> = OPTIONS.iter().map(row).collect();
-    output.line("Options of a keyspace, as a TOML file for --options:\n")?;
-    output.bytes(columns(&["option", "default", "what it means"], &rows).as_bytes())?;
-    output.line(
-        "\nAn option that the file does not name takes its default; with\n`reshape`, it stays.",
+    output.text(
+        "Options of a keyspace, as a TOML file for --options.\n\
+         `runstone options STORE` prints those of a store, and\n\
+         `runstone set STORE OPTION=VALUE` changes one.\n\n",
     )?;
+    output.bytes(columns(&["option", "default", "what it means"], &rows).as_bytes())?;
+    output.text(
+        "\nAn option that the file does not name takes its default; with\n`reshape`, it stays.\n\n\
+         Options of an open store, which are not kept in it: a program gives\n\
+         them at each open (`Options`), the command those that name a flag.\n\n",
+    )?;
+    let row = |(name, default, doc): &(&str, &str, &str)| {
+        [name, default, doc].map(|cell| cell.to_string()).to_vec()
+    };
+    let rows: Vec<Vec<String>> = STORE_OPTIONS.iter().map(row).collect();
+    output.bytes(columns(&["option", "default", "what it means"], &rows).as_bytes())?;
     Ok(Exit::Ok)
 }
 
@@ -230,6 +305,8 @@ fn print_devices(output: &Output) -> Result<Exit> {
 
 #[cfg(test)]
 mod tests {
+    use runstone::Options;
+
     use super::*;
 
     #[test]
@@ -243,5 +320,42 @@ mod tests {
         for (known, _) in OPTIONS {
             assert!(names.contains(known), "{known} is no option");
         }
+        assert_eq!((section_of("policy"), section_of("groups")), (Some(""), Some("values")));
+        assert_eq!(section_of("[shape]"), None);
+    }
+
+    /// The names come from a pattern that a new field breaks.
+    #[test]
+    fn every_option_of_a_store_is_explained() {
+        macro_rules! names {
+            ($($name:ident),+ $(,)?) => {{
+                let Options { $($name: _),+ } = Options::default();
+                [$(stringify!($name)),+]
+            }};
+        }
+        let names = names![
+            create_if_missing,
+            read_only,
+            memory_budget_bytes,
+            background,
+            compaction_slices,
+            wal_segment_bytes,
+            max_wal_bytes,
+            wal_mode,
+            flush_at_close,
+            max_open_files,
+            io_uring,
+            durability,
+            max_delayed_bytes_per_second,
+            idle_after,
+            seed,
+            listener,
+            clock,
+            prefix_extractors,
+            compaction_filters,
+            merge_operators,
+            keyspace,
+        ];
+        assert!(names.iter().copied().eq(STORE_OPTIONS.iter().map(|(name, ..)| *name)));
     }
 }

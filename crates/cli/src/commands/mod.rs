@@ -19,6 +19,7 @@ mod help;
 mod import;
 mod man;
 mod merge;
+mod options;
 #[cfg(feature = "lab")]
 mod paper;
 mod policies;
@@ -26,6 +27,7 @@ mod presets;
 mod put;
 mod reshape;
 mod scan;
+mod set;
 mod shape;
 mod shell;
 mod simulate;
@@ -35,6 +37,9 @@ mod verify;
 
 macro_rules! commands {
     ($($(#[$on:meta])* $variant:ident => $module:ident),+ $(,)?) => {
+        /// The modules of the commands, which are called like them.
+        pub const NAMES: &[&str] = &[$($(#[$on])* stringify!($module)),+];
+
         /// What to do.
         #[derive(clap::Subcommand)]
         pub enum Command {
@@ -70,6 +75,8 @@ commands! {
     Stats => stats,
     Verify => verify,
     Compact => compact,
+    Options => options,
+    Set => set,
     Reshape => reshape,
     Checkpoint => checkpoint,
     Dump => dump,

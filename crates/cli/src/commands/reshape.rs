@@ -3,21 +3,14 @@
 //! wants rewritten.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use runstone::metrics::CounterValues;
-use runstone::{KeyspaceOptions, Store};
-use serde_json::json;
+use runstone::KeyspaceOptions;
 
-use crate::arguments::KeyspaceArgument;
+use crate::arguments::{KeyspaceArgument, policy_names, preset_names};
 use crate::failure::{Exit, Failure, Result};
-use crate::keyspaces;
-use crate::layout::plural;
 use crate::opening;
-use crate::output::{Output, duration, note, rounded, size};
-
-/// How often the bar moves.
-const TICK: Duration = Duration::from_millis(100);
+use crate::output::{Output, note};
+use crate::reshaping;
 
 /// Change the compaction policy of a store, and compact until the tree is as the policy wants it
 #[derive(clap::Args)]
@@ -25,12 +18,14 @@ pub struct Args {
     /// The store.
     store: PathBuf,
     /// The policy; `runstone policies` lists them.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = policy_names(), hide_possible_values = true)]
     policy: Option<String>,
-    /// All options of a preset; `runstone presets` lists them.
-    #[arg(long, value_name = "NAME", conflicts_with = "policy")]
+    /// All options of a preset but those that say what the entries are, which stay: merge_operator,
+    /// compaction_filter, ttl_seconds and prefix. `runstone presets` lists them.
+    #[arg(long, value_name = "NAME", value_parser = preset_names(), hide_possible_values = true,
+          conflicts_with = "policy")]
     preset: Option<String>,
-    /// The options that a TOML file names; the others stay.
+    /// The options that a TOML file names, such as one of `runstone options`; the others stay.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "preset"])]
     options: Option<PathBuf>,
     #[command(flatten)]
@@ -39,84 +34,31 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
-        let name = self.keyspace.name();
-        keyspaces::refuse_reserved(name)?;
-        let store = opening::to_change(&self.store)?;
-        let keyspace = keyspaces::find(&store, name)?;
-        let old = keyspace.options();
-        let new = self.wanted(&old)?;
-        let before = store.metrics().counters;
-        let started = Instant::now();
-        let changed = store.open_keyspace(name, Some(new.clone()));
-        changed.map_err(|error| Failure::from(error).at(self.store.display()))?;
-        settle(&store, output, keyspace.shape().bytes())?;
-        let took = started.elapsed();
-        let done = store.metrics().counters.since(&before);
-        let levels: Vec<_> = (0u32..)
-            .zip(&keyspace.shape().levels)
-            .filter(|(_, level)| !level.is_empty())
-            .map(|(index, level)| {
-                json!({ "level": index, "tables": level.table_count(), "bytes": level.bytes() })
-            })
-            .collect();
-        store.close()?;
+        let wanted = |old: &KeyspaceOptions| self.wanted(old);
+        let done = reshaping::change(&self.store, self.keyspace.name(), wanted, output)?;
         match output.is_json {
-            true => output.json(&json!({
-                "keyspace": name, "from": old.policy, "to": new.policy,
-                "seconds": rounded(took.as_secs_f64()), "compactions": done.compactions,
-                "read_bytes": done.compaction_bytes_read,
-                "written_bytes": done.compaction_bytes_written,
-                "moved_bytes": done.bytes_moved, "levels": levels,
-            }))?,
-            false => note(format!(
-                "{} -> {}: {} wrote {}, {} moved, {}",
-                old.policy,
-                new.policy,
-                plural(done.compactions, "compaction"),
-                size(done.compaction_bytes_written),
-                size(done.bytes_moved),
-                duration(took)
-            )),
+            true => output.json(&done.json)?,
+            false => note(done.text),
         }
         Ok(Exit::Ok)
     }
 
     fn wanted(&self, old: &KeyspaceOptions) -> Result<KeyspaceOptions> {
-        let new = match (&self.policy, &self.preset, &self.options) {
-            (Some(policy), ..) => KeyspaceOptions { policy: policy.clone(), ..old.clone() },
-            (_, Some(preset), _) => KeyspaceOptions::preset(preset)?,
-            (.., Some(path)) => opening::options_over(old, path)?,
+        match (&self.policy, &self.preset, &self.options) {
+            (Some(policy), ..) => Ok(KeyspaceOptions { policy: policy.clone(), ..old.clone() }),
+            (_, Some(preset), _) => Ok(KeyspaceOptions {
+                merge_operator: old.merge_operator.clone(),
+                compaction_filter: old.compaction_filter.clone(),
+                ttl_seconds: old.ttl_seconds,
+                prefix: old.prefix.clone(),
+                ..KeyspaceOptions::preset(preset)?
+            }),
+            (.., Some(path)) => opening::options_over(old, path),
             _ => {
-                let hint = "name a --policy, a --preset or a file of --options";
-                return Err(Failure::usage("nothing to change", hint));
+                let hint = "name a --policy, a --preset or a file of --options; `runstone set` \
+                            changes one option";
+                Err(Failure::usage("nothing to change", hint))
             }
-        };
-        new.check()?;
-        Ok(new)
-    }
-}
-
-/// Waits until nothing is due, with a bar over the bytes of the tree: each byte is written or moved
-/// about once.
-fn settle(store: &Store, output: &Output, bytes: u64) -> Result<()> {
-    let bar = output.bytes_bar("reshape", bytes);
-    let before = store.metrics().counters;
-    let handled = |now: &CounterValues| {
-        let since = now.since(&before);
-        since.compaction_bytes_read + since.bytes_moved
-    };
-    let outcome = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| store.wait_idle());
-        while !waiting.is_finished() {
-            let done = handled(&store.metrics().counters);
-            bar.set_length(bytes.max(done));
-            bar.set_position(done);
-            std::thread::sleep(TICK);
         }
-        waiting.join()
-    });
-    bar.finish_and_clear();
-    let panicked = || Failure::new(Exit::Io, "a compaction panicked").hint("report it");
-    outcome.map_err(|_| panicked())??;
-    Ok(())
+    }
 }

@@ -13,7 +13,7 @@ use runstone::policy::simulator::{
     Coarsening, FRESH_KEYS, KeyOrder, Loads, RangeDeletes, SimWorkload,
 };
 
-use crate::arguments::parse_size;
+use crate::arguments::{parse_size, policy_names};
 use crate::failure::{Exit, Failure, Result};
 use crate::on_flash::{self, FlashArgs, OnFlash};
 use crate::output::Output;
@@ -30,7 +30,8 @@ const MOST_BYTES: u64 = 1 << 60;
 #[derive(clap::Args)]
 pub struct Args {
     /// Names, separated by commas, or all; `runstone policies` lists them.
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', required = true,
+          value_parser = policy_names(), hide_possible_values = true)]
     policy: Vec<String>,
     /// Bytes that the user writes.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

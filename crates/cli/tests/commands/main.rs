@@ -13,6 +13,7 @@ mod points;
 mod reports;
 mod resumed;
 mod salvage;
+mod settings;
 mod sources;
 mod terminal;
 mod transfer;

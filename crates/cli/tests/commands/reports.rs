@@ -112,6 +112,8 @@ fn every_field_is_documented() {
         &["bench", "fillseq,readseq,stats", "--num", "1000", "--histogram"],
         &["bench"],
         &["reshape", "s", "--policy", "tiering"],
+        &["set", "s", "policy=leveling", "l0_trigger=6"],
+        &["options", "s"],
         &["simulate", "--size", "1G", "--policy", "leveling"],
         &["demo", env!("CARGO_MANIFEST_DIR")],
         &["policies"],
