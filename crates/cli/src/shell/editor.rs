@@ -11,7 +11,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::Validator;
 use rustyline::{Context, Editor, Helper};
 
-use super::session::{Session, command_names};
+use super::session::{Session, command_names, option_names};
 use crate::encoding::{shown, unescape};
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGINT};
@@ -41,8 +41,13 @@ impl Completer for Completion {
         let start = typed.rfind(' ').map_or(0, |blank| blank + 1);
         let word = &typed[start..];
         let mut before = typed[..start].split_whitespace();
-        let names = match (before.next(), before.last()) {
-            (None, _) => &self.commands,
+        let (command, last) = (before.next(), before.last());
+        if let Some(command) = command.filter(|_| word.starts_with("--")) {
+            let options = option_names(command).into_iter();
+            return Ok((start, options.filter(|option| option.starts_with(word)).collect()));
+        }
+        let names = match (command, last) {
+            (None | Some("help"), _) => &self.commands,
             (Some("keyspace" | "drop"), _) | (_, Some("--keyspace")) => &self.keyspaces,
             (Some("at" | "release"), _) => &self.snapshots,
             _ => return Ok((start, self.keys(word))),
@@ -166,6 +171,9 @@ mod tests {
         assert_eq!(complete("get k --keyspace o"), (17, names(&["others"])));
         store.put("\\odd\0", "").expect("puts");
         assert_eq!(complete("get \\\\o"), (4, names(&["\\\\odd\\x00"])));
+        assert_eq!(complete("scan --re"), (5, names(&["--reverse"])));
+        assert_eq!(complete("get k --keys"), (6, names(&["--keyspace"])));
+        assert_eq!(complete("help ke"), (5, names(&["keyspace"])));
         assert_eq!(complete("at "), (3, names(&["morning"])));
         assert_eq!(complete("release x"), (8, vec![]));
     }

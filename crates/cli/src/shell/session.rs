@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use runstone::{Keyspace, Snapshot, Store};
 
@@ -25,12 +26,7 @@ use crate::range::Range;
 
 /// What can be typed.
 #[derive(Parser)]
-#[command(
-    multicall = true,
-    disable_help_subcommand = true,
-    disable_help_flag = true,
-    override_usage = "COMMAND [ARGUMENTS]"
-)]
+#[command(multicall = true, disable_help_subcommand = true, override_usage = "COMMAND [ARGUMENTS]")]
 pub enum Line {
     /// Store a value
     Put(Put),
@@ -73,8 +69,8 @@ pub enum Line {
     Release { name: String },
     /// Write the bytes of the log to the disk
     Sync,
-    /// List the commands
-    Help,
+    /// List the commands, or explain one
+    Help { command: Option<String> },
     /// Leave
     #[command(alias = "quit")]
     Exit,
@@ -93,6 +89,15 @@ pub struct Session<'a> {
 /// Names of the commands, for completion.
 pub fn command_names() -> Vec<String> {
     Line::command().get_subcommands().map(|command| command.get_name().to_string()).collect()
+}
+
+/// The options of a command as they are typed, for completion.
+pub fn option_names(command: &str) -> Vec<String> {
+    let mut line = Line::command();
+    // What clap adds by itself, such as --help, is there too.
+    line.build();
+    let Some(command) = line.find_subcommand(command) else { return Vec::new() };
+    command.get_arguments().filter_map(|one| Some(format!("--{}", one.get_long()?))).collect()
 }
 
 impl<'a> Session<'a> {
@@ -123,8 +128,15 @@ impl<'a> Session<'a> {
         }
         let words = words::split(line)
             .map_err(|what| Failure::usage(what, "write \\' or \\\" for a quote itself"))?;
-        let line = Line::try_parse_from(words)
-            .map_err(|error| Failure::command_line(&error, "type help"))?;
+        let line = match Line::try_parse_from(words) {
+            Ok(line) => line,
+            Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+                self.output.bytes(error.to_string().as_bytes())?;
+                self.output.flush()?;
+                return Ok(true);
+            }
+            Err(error) => return Err(Failure::command_line(&error, "type help")),
+        };
         let goes_on = !matches!(line, Line::Exit);
         self.execute(line)?;
         self.output.flush()?;
@@ -184,7 +196,7 @@ impl<'a> Session<'a> {
             Line::Snapshot { .. } | Line::At { .. } | Line::Snapshots | Line::Release { .. } => {
                 self.snapshot(line)
             }
-            Line::Help => self.output.line(Line::command().render_help()),
+            Line::Help { command } => self.help(command.as_deref()),
             Line::Exit => Ok(()),
         }
     }
@@ -233,6 +245,22 @@ impl<'a> Session<'a> {
             })?,
         };
         Ok(())
+    }
+
+    fn help(&self, command: Option<&str>) -> Result<()> {
+        let mut line = Line::command();
+        line.build();
+        let help = match command {
+            None => line.render_help(),
+            Some(name) => match line.find_subcommand_mut(name) {
+                Some(command) => command.render_long_help(),
+                None => {
+                    let what = format!("there is no command {name:?}");
+                    return Err(Failure::usage(what, "`help` lists the commands"));
+                }
+            },
+        };
+        self.output.line(help.to_string().trim_end())
     }
 
     /// Drops a keyspace; the default one becomes the current one in its place.

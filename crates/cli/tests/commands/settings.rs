@@ -107,6 +107,21 @@ fn options_of_an_open_store_are_in_help() {
     assert!(options.as_array().is_some_and(|options| options.len() > 15), "{options}");
 }
 
+/// The shell's help takes a name, as that of the command does.
+#[test]
+fn help_inside_the_shell() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    for line in ["help scan", "scan --help", "scan -h"] {
+        let ran = place.pipe(&["shell", "s"], format!("{line}\n"));
+        assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
+        assert!(ran.stdout.contains("--keys-only"), "{line}: {}", ran.stdout);
+    }
+    assert!(place.pipe(&["shell", "s"], "help\n").stdout.contains("snapshots"));
+    let ran = place.pipe(&["shell", "s"], "help scna\n");
+    assert!(ran.code == 3 && ran.stderr.contains("no command \"scna\""), "{}", ran.stderr);
+}
+
 /// Names that the command knows were not completed.
 #[test]
 fn completion_knows_names() {
