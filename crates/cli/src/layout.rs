@@ -25,9 +25,10 @@ pub fn stderr_columns() -> usize {
     }
 }
 
-/// `1 table`, `2 tables`, `2 entries`, `2 flushes`.
+/// `1 table`, `2 tables`, `2 entries`, `2 keys`, `2 flushes`.
 pub fn plural(count: u64, one: &str) -> String {
-    match (count, one.strip_suffix('y')) {
+    let stem = one.strip_suffix('y').filter(|stem| !stem.ends_with('e'));
+    match (count, stem) {
         (1, _) => format!("1 {one}"),
         (_, Some(stem)) => format!("{count} {stem}ies"),
         _ if one.ends_with("sh") => format!("{count} {one}es"),
@@ -131,10 +132,10 @@ mod tests {
 
     #[test]
     fn plurals() {
-        let told = [(0, "table"), (1, "table"), (2, "entry"), (1, "entry")];
+        let told = [(0, "table"), (1, "table"), (2, "entry"), (1, "entry"), (2, "key")];
         assert_eq!(
             told.map(|(n, one)| plural(n, one)),
-            ["0 tables", "1 table", "2 entries", "1 entry"]
+            ["0 tables", "1 table", "2 entries", "1 entry", "2 keys"]
         );
     }
 

@@ -25,17 +25,24 @@ struct KeyspaceStats {
     expiring: u64,
     /// About how many of these are past.
     past: u64,
+    /// About how many keys the range holds, memtables and all.
+    about: u64,
 }
 
 /// Those of the tables that the range meets.
-fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> KeyspaceStats {
+fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
     let shape = keyspace.shape();
     let meets = |table: &Table| range.meets(&table.min_key, &table.max_key);
     let tables = || shape.tables().map(|(_, table)| table).filter(|table| meets(table));
     let sum = |pick: fn(&Table) -> u64| tables().map(|table| pick(table)).sum();
     let now_ms = now_ms();
     let runs = shape.levels.iter().flat_map(|level| level.runs());
-    KeyspaceStats {
+    let about = match range.is_empty() {
+        true => 0,
+        false => keyspace.approximate_count::<&[u8]>(range.bounds())?,
+    };
+    Ok(KeyspaceStats {
+        about,
         tables: tables().count() as u64,
         runs: runs.filter(|run| run.tables.iter().any(|table| meets(table))).count() as u64,
         bytes: sum(|table| table.bytes),
@@ -44,7 +51,7 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> KeyspaceStats {
         range_deletes: sum(|table| table.range_deletes),
         expiring: sum(|table| table.expiries.entries),
         past: tables().map(|table| table.expiries.past(now_ms)).sum(),
-    }
+    })
 }
 
 /// Of one keyspace, or of all, and of the tables that the range meets; the shell prints them too.
@@ -52,12 +59,14 @@ pub fn figures(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<F
     let names = keyspace.map_or_else(|| store.keyspaces(), |name| vec![name.to_string()]);
     let keyspaces = names.iter().map(|name| keyspaces::find(store, name));
     let keyspaces: Vec<Keyspace> = keyspaces.collect::<Result<_>>()?;
-    Ok(Figures { text: to_text(store, &keyspaces, range), json: to_json(store, &keyspaces, range) })
+    let stats = keyspaces.iter().map(|keyspace| keyspace_stats(keyspace, range));
+    let stats: Vec<KeyspaceStats> = stats.collect::<Result<_>>()?;
+    let text = to_text(store, &keyspaces, &stats, range.is_everything());
+    Ok(Figures { text, json: to_json(store, &keyspaces, &stats) })
 }
 
-fn to_json(store: &Store, keyspaces: &[Keyspace], range: &Range) -> Value {
-    let object = |keyspace: &Keyspace| {
-        let stats = keyspace_stats(keyspace, range);
+fn to_json(store: &Store, keyspaces: &[Keyspace], stats: &[KeyspaceStats]) -> Value {
+    let object = |(keyspace, stats): (&Keyspace, &KeyspaceStats)| {
         json!({
             "name": keyspace.name(),
             "tables": stats.tables,
@@ -68,6 +77,7 @@ fn to_json(store: &Store, keyspaces: &[Keyspace], range: &Range) -> Value {
             "range_deletes": stats.range_deletes,
             "expiring": stats.expiring,
             "past": stats.past,
+            "about_keys": stats.about,
             "memtable_bytes": keyspace.memtable_bytes(),
             "values": keyspace.value_usage(),
             "options": &*keyspace.options(),
@@ -75,16 +85,19 @@ fn to_json(store: &Store, keyspaces: &[Keyspace], range: &Range) -> Value {
         })
     };
     json!({
-        "keyspaces": keyspaces.iter().map(object).collect::<Vec<_>>(),
+        "keyspaces": keyspaces.iter().zip(stats).map(object).collect::<Vec<_>>(),
         "disk_bytes": store.disk_bytes(),
         "last_sequence_number": runstone::unstable::visible_seq(store),
         "metrics": store.metrics(),
     })
 }
 
-fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
-    let stats: Vec<KeyspaceStats> =
-        keyspaces.iter().map(|keyspace| keyspace_stats(keyspace, range)).collect();
+fn to_text(
+    store: &Store,
+    keyspaces: &[Keyspace],
+    stats: &[KeyspaceStats],
+    is_everything: bool,
+) -> String {
     let row = |(keyspace, stats): (&Keyspace, &KeyspaceStats)| {
         vec![
             keyspace.name().to_string(),
@@ -97,7 +110,7 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
             keyspace.options().policy.clone(),
         ]
     };
-    let rows: Vec<Vec<String>> = keyspaces.iter().zip(&stats).map(row).collect();
+    let rows: Vec<Vec<String>> = keyspaces.iter().zip(stats).map(row).collect();
     let header =
         ["keyspace", "tables", "runs", "bytes", "entries", "tombstones", "not flushed", "policy"];
     let mut text = columns(&header, &rows);
@@ -129,7 +142,11 @@ fn to_text(store: &Store, keyspaces: &[Keyspace], range: &Range) -> String {
             text.push_str(&format!("{}: {}\n", keyspace.name(), features.join("; ")));
         }
     }
-    for (keyspace, stats) in keyspaces.iter().zip(&stats) {
+    for (keyspace, stats) in keyspaces.iter().zip(stats) {
+        if !is_everything {
+            let keys = plural(stats.about, "key");
+            text.push_str(&format!("the range holds about {keys} of {}\n", keyspace.name()));
+        }
         text.push_str(&ranges_and_expiry(keyspace.name(), stats));
     }
     keyspaces.iter().for_each(|keyspace| text.push_str(&values_text(keyspace)));

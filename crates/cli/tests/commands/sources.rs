@@ -98,3 +98,28 @@ fn an_import_took_some_time() {
         assert!(told.starts_with("1 record, ") && !told.contains(" 0 ns"), "{told}");
     }
 }
+
+/// `stats --prefix` told the entries of whole tables.
+#[test]
+fn a_part_of_a_store_is_estimated() {
+    let place = Place::new();
+    let lines: String = (0..4000).map(|i| format!("key{i:04}\tvalue {i}\n")).collect();
+    place.write("x.tsv", lines);
+    place.ok(&["import", "s", "x.tsv"]);
+    let about = |prefix: &str| {
+        let stats = place.json(&["stats", "s", "--prefix", prefix]);
+        let about = stats["keyspaces"][0]["about_keys"].as_u64().expect("a number");
+        let text = place.ok(&["stats", "s", "--prefix", prefix]);
+        let keys = if about == 1 { "key" } else { "keys" };
+        assert!(
+            text.contains(&format!("the range holds about {about} {keys} of default")),
+            "{text}"
+        );
+        about
+    };
+    assert!((500..=2000).contains(&about("key1")), "{}", about("key1"));
+    place.ok(&["delete", "s", "--prefix", "key1"]);
+    assert_eq!(about("key1"), 0, "what is deleted does not count");
+    assert!((1500..=6000).contains(&about("key")), "{}", about("key"));
+    assert_eq!(about("none"), 0);
+}
