@@ -18,6 +18,7 @@ mod interrupt;
 mod keyspaces;
 mod layout;
 mod lost_log;
+mod nesting;
 #[cfg(not(feature = "devices"))]
 mod no_devices;
 mod on_flash;

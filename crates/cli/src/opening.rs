@@ -1,5 +1,6 @@
 //! The way from the name that a user gives to an open store, and why a store does not open.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +13,9 @@ use crate::failure::{Exit, Failure, Result};
 use crate::files::FileStore;
 use crate::keyspaces::{self, Wish, refuse_reserved};
 use crate::lost_log;
+use crate::nesting;
 use crate::opened::{Figures, Opened};
+use crate::output::{Output, note};
 
 /// Log segments of a command that writes little. It needs no larger ones, and a disk that is nearly
 /// full has no room for them.
@@ -23,6 +26,8 @@ const SMALL_SEGMENT_BYTES: u64 = 256 << 10;
 pub struct Location {
     path: PathBuf,
     place: Place,
+    /// Whether a store was made there.
+    made: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -44,7 +49,19 @@ impl Location {
             None if text == "mem:" => Place::Memory(Arc::default()),
             None => Place::Directory,
         };
-        Ok(Location { path: store.to_path_buf(), place })
+        Ok(Location { path: store.to_path_buf(), place, made: Cell::new(false) })
+    }
+
+    /// Whether a store was made there, and not found.
+    pub fn was_made(&self) -> bool {
+        self.made.get()
+    }
+
+    /// Tells people of a store that was made: a misspelt path makes one too.
+    pub fn tell_made(&self, output: &Output) {
+        if self.was_made() && !output.is_json {
+            note(format!("made a new store in {}", self.path.display()));
+        }
     }
 
     /// Opens what exists, of either kind, for reading.
@@ -122,6 +139,10 @@ impl Location {
     /// Opens the store of files there.
     pub fn open(&self, options: Options) -> Result<Store> {
         let may_make = options.create_if_missing && !options.read_only;
+        let is_directory = matches!(self.place, Place::Directory);
+        if may_make && is_directory && !nesting::is_store(&self.path) {
+            nesting::refuse_inside(&self.path)?;
+        }
         let opened = self.try_open(lost_log::telling(options));
         opened.map_err(|error| self.explain(error, may_make))
     }
@@ -200,6 +221,10 @@ impl Location {
                 Ok((store, found))
             }
             Err(Error::NotAStore { .. }) => {
+                if matches!(self.place, Place::Directory) {
+                    nesting::check_new(&self.path)?;
+                    self.made.set(true);
+                }
                 options.create_if_missing = true;
                 let of_new = wish.of_new();
                 options.keyspace = (keyspace == DEFAULT_KEYSPACE).then(|| of_new.clone());
@@ -268,7 +293,7 @@ impl Location {
 pub fn places(store: &Path) -> Vec<PathBuf> {
     let places = match Location::of(store) {
         Ok(Location { place: Place::Device(url), .. }) => url.places(),
-        Ok(Location { place: Place::Directory, path }) => vec![path],
+        Ok(Location { place: Place::Directory, path, .. }) => vec![path],
         Ok(Location { place: Place::Memory(_), .. }) | Err(_) => Vec::new(),
     };
     places.into_iter().filter_map(|place| place.canonicalize().ok()).collect()

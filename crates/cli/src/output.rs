@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::failure::{Failure, Result};
 use crate::layout;
+use crate::nesting;
 
 /// Standard output.
 pub struct Output {
@@ -63,6 +64,7 @@ impl Output {
     /// Writes a file beside the output; one that exists only if `force` says so. Told to people,
     /// but not under `--json`, where standard error holds nothing but an error.
     pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
+        nesting::refuse_inside(path)?;
         let mut options = OpenOptions::new();
         options.write(true).truncate(force).create(force).create_new(!force);
         let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));

@@ -7,6 +7,7 @@ use runstone::DEFAULT_KEYSPACE;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::nesting;
 use crate::opening::{self, Location};
 use crate::output::{Output, duration, note, rounded};
 
@@ -33,6 +34,7 @@ impl Args {
             let hint = "copy the image, or `runstone export` the entries";
             return Err(Failure::usage(what, hint).at(self.store.display()));
         }
+        nesting::refuse_inside(&self.target)?;
         // Opens for writing: what is only in the log must be flushed to be part of the copy.
         let store = opening::to_change(&self.store)?;
         let is_occupied = std::fs::read_dir(&self.target)

@@ -121,7 +121,9 @@ impl Args {
         parts.iter().try_for_each(|part| keyspaces::refuse_reserved(&part.keyspace))?;
         let name = parts.first().map_or(self.keyspace.name(), |part| &part.keyspace);
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
-        let opened = Location::of(&self.store)?.to_make(&self.make, name, None)?;
+        let location = Location::of(&self.store)?;
+        let opened = location.to_make(&self.make, name, None)?;
+        location.tell_made(output);
         let is_again = again.is_some();
         let mut target = opened.into_target(again.as_deref(), &how, durability)?;
         let wish = opening::wish(&self.make, None)?;
@@ -158,11 +160,7 @@ impl Args {
             parts: &parts,
             wish: &wish,
             loads: self.batch.is_none(),
-            how_to_go_on: match (self.sort, is_again) {
-                (true, _) => "begin again: what was sorted is gone",
-                (_, true) => "run the same command again to go on there; --restart begins anew",
-                _ => "what a pipe brought is gone: begin again, from a file to go on",
-            },
+            how_to_go_on: self.how_to_go_on(is_again),
         };
         let started = Instant::now();
         let mut ahead = Ahead::new(&mut *source);
@@ -172,7 +170,8 @@ impl Args {
             skipped.unreadable_files.iter().for_each(|file| note(format!("cannot read {file}")));
         }
         let took = started.elapsed();
-        let report = import.finish(skipped, took, &outcome);
+        let mut report = import.finish(skipped, took, &outcome);
+        report["made"] = location.was_made().into();
         target.close(outcome.is_ok())?;
         match output.is_json {
             true => output.json(&report)?,
@@ -180,6 +179,15 @@ impl Args {
             false => note(text_of(&report, took, self.keyspace.name(), &parts)),
         }
         outcome.map(|()| Exit::Ok)
+    }
+
+    /// What to do after an interruption.
+    fn how_to_go_on(&self, is_again: bool) -> &'static str {
+        match (self.sort, is_again) {
+            (true, _) => "begin again: what was sorted is gone",
+            (_, true) => "run the same command again to go on there; --restart begins anew",
+            _ => "what a pipe brought is gone: begin again, from a file to go on",
+        }
     }
 
     /// To go on would mix two sources, and to begin again leaves what was stored of the first.

@@ -1,5 +1,7 @@
 //! `man`: manual pages, one for the command and one for each of its commands.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use clap::CommandFactory;
@@ -7,14 +9,15 @@ use clap_mangen::Man;
 use serde_json::json;
 
 use crate::CommandLine;
-use crate::failure::{Exit, Result};
+use crate::failure::{Exit, Failure, Result};
 use crate::layout::plural;
+use crate::nesting;
 use crate::output::Output;
 
 /// Write the manual pages into a directory: one for each command
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the pages go; it must exist.
+    /// Where the pages go; it is made if it is not there.
     directory: PathBuf,
     /// Replace pages that are there.
     #[arg(long)]
@@ -23,6 +26,15 @@ pub struct Args {
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
+        nesting::refuse_inside(&self.directory.join("page"))?;
+        fs::create_dir_all(&self.directory).map_err(|error| {
+            let failure = Failure::file(&self.directory, "create", &error);
+            match error.kind() {
+                // `--force` is about pages.
+                ErrorKind::AlreadyExists => failure.hint("name a directory: this is none"),
+                _ => failure,
+            }
+        })?;
         let mut main = CommandLine::command();
         // Options for all commands reach their pages.
         main.build();

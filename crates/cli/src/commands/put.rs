@@ -13,6 +13,9 @@ use crate::output::Output;
 use crate::transfer::Record;
 
 /// Store a value; makes the store if there is none
+///
+/// A store is made only where the directory above it is there, and outside of other stores; that
+/// one was made is told on standard error.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
@@ -35,9 +38,12 @@ impl Args {
         let opened = location.to_make(&make, self.put.keyspace.name(), None)?;
         self.put.write(&*opened, &entry)?;
         opened.close()?;
+        location.tell_made(output);
         if output.is_json {
             let Record { key, value, .. } = entry;
-            output.json(&json!({ "key_bytes": key.len(), "value_bytes": value.len() }))?;
+            output.json(&json!({
+                "key_bytes": key.len(), "value_bytes": value.len(), "made": location.was_made(),
+            }))?;
         }
         Ok(Exit::Ok)
     }

@@ -43,6 +43,7 @@ impl Args {
             }
             false => location.make(&self.make, name, None)?,
         };
+        location.tell_made(output);
         let mut session = Session::new(store, keyspace, self.encoding, output);
         let outcome = match stdin().is_terminal() {
             true => editor::run(&mut session).map(|()| Exit::Ok),

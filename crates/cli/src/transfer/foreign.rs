@@ -13,6 +13,7 @@ use super::Record;
 use super::source::{Item, Part, Position, Source};
 use crate::encoding::{from_hex, to_hex};
 use crate::failure::{Exit, Failure, Result};
+use crate::nesting::names_manifest;
 
 /// A source that is a database: `leveldb:DIR` or `rocksdb:DIR`. A path that looks like one is
 /// written as `./leveldb:DIR`.
@@ -36,7 +37,7 @@ pub fn refuse_directory(source: &Path) -> Result<()> {
             "the directory is a database of LevelDB or RocksDB",
             format!("import its entries: runstone import STORE {scheme}:{}", source.display()),
         )
-    } else if current[..len].split(|byte| *byte == b' ').next().is_some_and(is_own_manifest) {
+    } else if names_manifest(&current[..len]) {
         (
             "the directory is a store of Runstone",
             format!(
@@ -49,10 +50,6 @@ pub fn refuse_directory(source: &Path) -> Result<()> {
     };
     let hint = format!("{how}; --format dir stores its files as they are");
     Err(Failure::usage(what, hint).at(source.display()))
-}
-
-fn is_own_manifest(name: &[u8]) -> bool {
-    name.ends_with(b".manifest")
 }
 
 /// RocksDB has files of options, which LevelDB has not.

@@ -9,6 +9,7 @@ use super::directory::path_of_key;
 use super::packing::{self, Packer};
 use super::{EXPIRES, Format, csv, jsonl, tsv};
 use crate::failure::{Failure, Result};
+use crate::nesting;
 use crate::output::Output;
 use crate::range::Entry;
 
@@ -209,6 +210,7 @@ impl NewFile {
     fn open(path: &Path, force: bool, store: &[PathBuf]) -> Result<NewFile> {
         let found = path.canonicalize().ok();
         refuse_in(path, store)?;
+        nesting::refuse_inside(path)?;
         // A rename would put a file in the place of a device or a pipe.
         if found.is_some_and(|found| !found.is_file()) {
             let hint = "name a new file; `-` is standard output";
@@ -349,6 +351,7 @@ struct DirectorySink {
 impl DirectorySink {
     fn open(path: &Path, force: bool, store: Vec<PathBuf>) -> Result<DirectorySink> {
         refuse_in(path, &store)?;
+        nesting::refuse_inside(&path.join("file"))?;
         let is_occupied = match fs::read_dir(path) {
             Ok(mut entries) => entries.next().is_some(),
             Err(error) if error.kind() == ErrorKind::NotFound => false,

@@ -9,6 +9,7 @@ mod errors;
 mod hints;
 mod lost_log;
 mod models;
+mod places;
 mod points;
 mod reports;
 mod resumed;

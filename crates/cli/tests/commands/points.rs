@@ -114,7 +114,7 @@ fn what_is_printed_goes_in_again() {
             place.ok(&with(hex, &["put", "arguments", key, typed]));
         }
         let ran = place.pipe(&with(hex, &["shell", "typed"]), script);
-        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, "made a new store in typed\n"));
         for copy in ["arguments", "typed"] {
             assert_eq!(place.ok(&with(hex, &["scan", copy])), printed, "{copy}");
             let ran = place.pipe(&with(hex, &["shell", copy]), "scan\n");

@@ -152,6 +152,7 @@ fn an_export_stays_inside_its_directory() {
 #[test]
 fn an_export_leaves_its_store_alone() {
     let place = Place::new();
+    std::fs::create_dir(place.path("d")).expect("a directory");
     place.ok(&["put", "d/s", "CURRENT", "x"]);
     place.ok(&["put", "d/s", "s/CURRENT", "y"]);
     place.ok(&["put", "kvssd:d/n.img?blocks=48", "n.img", "z"]);

@@ -1,0 +1,88 @@
+//! Where stores, copies and files are made, and where not.
+
+use std::fs;
+
+use crate::{Place, files_below};
+
+/// A misspelt path made a store, and the directories above it, without a word.
+#[test]
+fn a_store_that_is_made_is_told() {
+    let place = Place::new();
+    place.write("x.tsv", "k\tv\n");
+    for (store, arguments) in [
+        ("a", &["put", "a", "k", "v"][..]),
+        ("b", &["import", "b", "x.tsv"]),
+        ("c", &["shell", "c"]),
+    ] {
+        for is_new in [true, false] {
+            let ran = place.run(arguments);
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            let told = format!("made a new store in {store}");
+            assert_eq!(ran.stderr.contains(&told), is_new, "{arguments:?}: {}", ran.stderr);
+        }
+    }
+    let ran = place.run(&["put", "d", "k", "v", "--json"]);
+    assert_eq!(ran.stderr, "", "under --json it is a field");
+    assert!(ran.stdout.contains("\"made\":true"), "{}", ran.stdout);
+    assert_eq!(place.json(&["put", "d", "k", "v"])["made"], false);
+}
+
+#[test]
+fn directories_above_a_store_are_not_made() {
+    let place = Place::new();
+    place.write("x.tsv", "k\tv\n");
+    for arguments in [
+        &["put", "no/dir/s", "k", "v"][..],
+        &["import", "no/dir/s", "x.tsv"],
+        &["shell", "no/dir/s"],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 4, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("`mkdir -p no/dir`"), "{arguments:?}: {}", ran.stderr);
+        assert!(!place.path("no").exists(), "{arguments:?}");
+    }
+    fs::create_dir_all(place.path("no/dir")).expect("as it says");
+    place.ok(&["put", "no/dir/s", "k", "v"]);
+}
+
+/// A store removes files that are not its own, and a checkpoint of it has not what lies in it.
+#[test]
+fn nothing_is_made_inside_of_a_store() {
+    let place = Place::new();
+    for store in ["s", "other"] {
+        place.ok(&["put", store, "k", "v"]);
+    }
+    std::os::unix::fs::symlink("s", place.path("link")).expect("a link");
+    let before: Vec<_> = files_below(&place.path("s")).into_keys().collect();
+    place.write("x.tsv", "k\tv\n");
+    for arguments in [
+        &["put", "s/below", "k", "v"][..],
+        &["put", "link/below", "k", "v"],
+        &["import", "s/below", "x.tsv"],
+        &["shell", "s/below"],
+        &["bench", "fillseq", "--num", "10", "--store", "s/below"],
+        &["checkpoint", "s", "s/copy"],
+        &["checkpoint", "other", "s/copy"],
+        &["export", "other", "s/x.jsonl"],
+        &["export", "other", "s/x/"],
+        &["export", "other", "s", "--format", "dir", "--force"],
+        &["shape", "other", "--svg", "s/x.svg"],
+        &["man", "s"],
+        &["man", "s/pages"],
+    ] {
+        let ran = place.run(arguments);
+        assert_eq!(ran.code, 3, "{arguments:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("lies in the directory of a store"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("choose a place outside of "), "{}", ran.stderr);
+    }
+    let after: Vec<_> = files_below(&place.path("s")).into_keys().collect();
+    assert_eq!(after, before);
+}
+
+/// It had to exist.
+#[test]
+fn manual_pages_make_their_directory() {
+    let place = Place::new();
+    place.ok(&["man", "share/man1"]);
+    assert!(place.path("share/man1/runstone-set.1").exists());
+}
