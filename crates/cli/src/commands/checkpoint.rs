@@ -1,12 +1,16 @@
 //! `checkpoint`: a copy of the store as of now, by hard links where possible.
 
-use std::path::PathBuf;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use runstone::DEFAULT_KEYSPACE;
+use runstone::{DEFAULT_KEYSPACE, Error};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
+use crate::layout::plural;
 use crate::nesting;
 use crate::opening::{self, Location};
 use crate::output::{Output, duration, note, rounded};
@@ -14,8 +18,12 @@ use crate::output::{Output, duration, note, rounded};
 /// Copy the store into a new directory, by hard links where possible
 ///
 /// The names and lengths of the files and the manifest are checked. The contents of tables are not
-/// read, so that a copy of damage has the damage: see --verify. A hard link shares its file: what
-/// the disk damages later is damaged in both. A copy on another disk is safe from that.
+/// read, so that a copy of damage has the damage: see --verify.
+///
+/// A hard link is a second name of the same file. It protects from what is done to the store: puts,
+/// deletes, drops, a store that is removed; the store never changes a table that is written. It
+/// does not protect from damage of the disk or of the file itself, which is in both. Against that,
+/// copy the checkpoint to another disk (`cp -r`), or name a target there: files are copied then.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
@@ -37,7 +45,7 @@ impl Args {
         nesting::refuse_inside(&self.target)?;
         // Opens for writing: what is only in the log must be flushed to be part of the copy.
         let store = opening::to_change(&self.store)?;
-        let is_occupied = std::fs::read_dir(&self.target)
+        let is_occupied = fs::read_dir(&self.target)
             .map(|mut entries| entries.next().is_some())
             .unwrap_or_else(|_| self.target.symlink_metadata().is_ok());
         if is_occupied {
@@ -46,8 +54,16 @@ impl Args {
             return Err(Failure::new(Exit::Io, what).at(self.target.display()).hint(hint));
         }
         let started = Instant::now();
-        store.checkpoint(&self.target)?;
+        store.checkpoint(&self.target).map_err(|error| match &error {
+            Error::Storage(cause) if cause.kind() == ErrorKind::NotADirectory => {
+                Failure::from(error)
+                    .at(self.target.display())
+                    .hint("check the path: a file is where a directory should be")
+            }
+            _ => error.into(),
+        })?;
         let took = started.elapsed();
+        let linked = linked_files(&self.target);
         let bytes = store.metrics().table_bytes;
         store.close()?;
         let verified = match self.verify {
@@ -60,6 +76,7 @@ impl Args {
                 "table_bytes": bytes,
                 "verified": verified.is_some(),
                 "damage": damage,
+                "linked_files": linked,
                 "seconds": rounded(took.as_secs_f64()),
             }))?;
         } else {
@@ -71,9 +88,22 @@ impl Args {
                 }
             };
             note(format!("wrote {}, {}{checked}", self.target.display(), duration(took)));
+            if linked > 0 {
+                let (files, are) = (plural(linked, "file"), if linked == 1 { "is" } else { "are" });
+                note(format!(
+                    "{files} of it {are} shared with the store (hard links): safe from what is \
+                     done to the store, not from damage of the disk or of the file"
+                ));
+            }
             verified.iter().try_for_each(|verified| output.text(&verified.figures.text))?;
         }
         let is_clean = verified.is_none_or(|verified| verified.is_clean);
         Ok(if is_clean { Exit::Ok } else { Exit::Damaged })
     }
+}
+
+/// How many files of a new checkpoint have another name, in the store.
+fn linked_files(target: &Path) -> u64 {
+    let files = fs::read_dir(target).into_iter().flatten().flatten();
+    files.filter(|file| file.metadata().is_ok_and(|found| found.nlink() > 1)).count() as u64
 }

@@ -86,3 +86,27 @@ fn manual_pages_make_their_directory() {
     place.ok(&["man", "share/man1"]);
     assert!(place.path("share/man1/runstone-set.1").exists());
 }
+
+/// A hard link was called a copy, and nothing said what it does not protect from.
+#[test]
+fn a_checkpoint_says_what_it_shares() {
+    let place = Place::new();
+    let lines: String = (0..100).map(|i| format!("k{i}\tv\n")).collect();
+    place.write("x.tsv", lines);
+    place.ok(&["import", "s", "x.tsv"]);
+    let ran = place.run(&["checkpoint", "s", "copy"]);
+    let told = "shared with the store (hard links): safe from what is done to the store, not from \
+                damage";
+    assert!(ran.code == 0 && ran.stderr.contains(told), "{}", ran.stderr);
+    assert_eq!(place.json(&["checkpoint", "s", "copy2"])["linked_files"], 1);
+    // As it says: deletes, drops and the end of the store leave it whole.
+    place.ok(&["delete", "s", "--prefix", ""]);
+    place.ok(&["compact", "s"]);
+    fs::remove_dir_all(place.path("s")).expect("a directory");
+    assert_eq!(place.ok(&["count", "copy"]), "100\n");
+    let help = place.ok(&["help", "checkpoint"]);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in ["puts, deletes, drops", "damage of the disk or of the file itself", "cp -r"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+}
