@@ -103,7 +103,7 @@ impl Failure {
         };
         let hint = full.map(Full::hint).unwrap_or_else(|| match error.kind() {
             io::ErrorKind::NotFound => "check the path",
-            io::ErrorKind::NotADirectory => "name a directory",
+            io::ErrorKind::NotADirectory => "check the path: a file is where a directory should be",
             io::ErrorKind::PermissionDenied => "check the owner and mode",
             io::ErrorKind::AlreadyExists => "choose another name, or pass --force",
             io::ErrorKind::OutOfMemory => "free some memory, or unpack it by another program",

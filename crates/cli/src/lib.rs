@@ -34,6 +34,7 @@ mod simulation;
 mod transfer;
 mod values_apart;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -89,7 +90,9 @@ fn refuse(error: &clap::Error) -> ExitCode {
         return Exit::Ok.into();
     }
     if !is_json {
-        let _ = error.print();
+        let text = layout::fold(&error.render().to_string(), layout::stderr_columns());
+        // Nobody is left to hear of an error here.
+        let _ = write!(std::io::stderr(), "{text}");
         return Exit::Usage.into();
     }
     let failure = Failure::command_line(error, "see `runstone help`").at("the command line");

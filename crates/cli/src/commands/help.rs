@@ -299,7 +299,7 @@ fn print_devices(output: &Output) -> Result<Exit> {
         output.bytes(columns(&["option", "what it means"], &rows).as_bytes())?;
         output.line("")?;
     }
-    output.line("A device keeps its options; blocks, page and block_pages are its for ever.")?;
+    output.text("A device keeps its options; blocks, page and block_pages are its for ever.\n")?;
     Ok(Exit::Ok)
 }
 

@@ -28,6 +28,7 @@ const MOST_BYTES: u64 = 1 << 60;
 
 /// Tell what compaction policies would cost at any size, without data
 #[derive(clap::Args)]
+#[command(override_usage = "runstone simulate [OPTIONS] --policy <NAME,..>\n       --size <SIZE>")]
 pub struct Args {
     /// Names, separated by commas, or all; `runstone policies` lists them.
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', required = true,

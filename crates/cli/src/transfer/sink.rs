@@ -232,7 +232,8 @@ impl NewFile {
         let file = file.map_err(|error| match error.kind() {
             // A killed export whose process had the same number left it.
             ErrorKind::AlreadyExists => {
-                let hint = "remove it, unless another export is writing it";
+                let hint = "another export may be writing it, or it holds what one saved that was \
+                            killed: look, then rename or remove it";
                 Failure::file(&partial, "create", &error).hint(hint)
             }
             _ => Failure::file(path, "create", &error),
@@ -453,6 +454,8 @@ mod tests {
         let opened = NewFile::open(&directory.path().join("x.csv"), true, &[]);
         let failed = opened.err().expect("it is in the way");
         assert_eq!(failed.place, Some(partial.display().to_string()));
+        let hint = failed.hint.expect("a hint");
+        assert!(hint.contains("what one saved that was killed"), "{hint}");
         assert!(partial.exists());
     }
 }

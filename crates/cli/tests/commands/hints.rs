@@ -253,3 +253,39 @@ fn a_store_in_use_says_who_can_make_a_checkpoint() {
     store.checkpoint(place.path("copy")).expect("a checkpoint");
     assert_eq!(place.ok(&["get", "copy", "k"]), "v");
 }
+
+/// "check the device", "name a directory" and "pass --force" were said of a path through a file.
+#[test]
+fn a_file_in_the_way_is_not_blamed_on_something_else() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    place.write("file", "x");
+    for arguments in [
+        &["checkpoint", "s", "file/copy"][..],
+        &["export", "s", "file/x.csv"],
+        &["export", "s", "file/x/"],
+        &["shape", "s", "--svg", "file/x.svg"],
+        &["man", "file/pages"],
+    ] {
+        let ran = failed(&place, arguments, 5);
+        let hint = "hint: check the path: a file is where a directory should be\n";
+        assert!(ran.stderr.contains(hint), "{arguments:?}: {}", ran.stderr);
+    }
+    let ran = failed(&place, &["man", "file"], 5);
+    assert!(ran.stderr.contains("name a directory: this is none"), "{}", ran.stderr);
+}
+
+/// Where two tables overlap, a compaction comes to the damage.
+#[test]
+fn every_command_that_meets_damage_names_the_export() {
+    let place = Place::new();
+    entries(&place);
+    place.ok(&["put", "s", "key00000", "again"]);
+    place.ok(&["put", "s", "key02999", "again"]);
+    flip(&file(&place, "s", "table"), 5_000);
+    for arguments in [&["compact", "s"][..], &["checkpoint", "s", "copy", "--verify"]] {
+        let ran = failed(&place, arguments, 2);
+        let told = flat(&format!("{}{}", ran.stdout, ran.stderr));
+        assert!(told.contains("`runstone export STORE FILE` saves what can be read"), "{told}");
+    }
+}
