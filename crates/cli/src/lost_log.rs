@@ -8,7 +8,8 @@ use runstone::{Event, EventListener, Options};
 use crate::layout::plural;
 use crate::output::{amount, note};
 
-/// The options, with a listener that tells of both on standard error.
+/// The options, with a listener that tells of both on standard error: a line for people, an object
+/// under `--json`.
 pub fn telling(options: Options) -> Options {
     let teller = Teller { is_read_only: options.read_only };
     Options { listener: Some(Arc::new(teller)), ..options }

@@ -6,9 +6,11 @@ use std::fmt::{self, Display};
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::layout;
@@ -22,6 +24,7 @@ pub struct Output {
 
 impl Output {
     pub fn new(is_json: bool) -> Output {
+        IS_JSON.store(is_json, Ordering::Relaxed);
         Output { is_json, stdout: RefCell::new(BufWriter::new(io::stdout())) }
     }
 
@@ -126,10 +129,19 @@ pub fn bar_style(has_total: bool, show: fn(u64) -> String) -> ProgressStyle {
     style.with_key("done", done).with_key("rate", rate).progress_chars("=> ")
 }
 
-/// Tells people something beside the output. A closed standard error does not stop a command.
+/// Whether standard error is for programs; set once, before anything is told.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Tells people something beside the output. Under `--json` it is an object, for what the engine
+/// tells while it opens a store. A closed standard error does not stop a command.
 pub fn note(text: impl Display) {
-    let text = format!("{text}\n");
-    let _ = write!(io::stderr(), "{}", layout::fold(&text, layout::stderr_columns()));
+    let _ = match IS_JSON.load(Ordering::Relaxed) {
+        true => writeln!(io::stderr(), "{}", json!({ "note": text.to_string() })),
+        false => {
+            let text = format!("{text}\n");
+            write!(io::stderr(), "{}", layout::fold(&text, layout::stderr_columns()))
+        }
+    };
 }
 
 /// Asks a person at a terminal; only `y` and `yes` agree.

@@ -114,6 +114,27 @@ fn an_open_tells_of_a_lost_end() {
     }
 }
 
+/// A program that asked for JSON read a line that was none.
+#[test]
+fn it_is_an_object_for_programs() {
+    for arguments in [&["get", "s", "key00001"][..], &["put", "s", "k", "v"], &["get", "s", "none"]]
+    {
+        let place = Place::new();
+        torn(&place);
+        let ran = place.run(&[arguments, &["--json"]].concat());
+        let objects: Vec<serde_json::Value> = ran
+            .stderr
+            .lines()
+            .map(|line| {
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+            })
+            .collect();
+        let note = objects[0]["note"].as_str().expect("a note");
+        assert!(note.contains("at the end of the log are not used"), "{note}");
+        assert_eq!(objects.len(), if arguments[2] == "none" { 2 } else { 1 }, "{objects:?}");
+    }
+}
+
 /// What is kept is listed as such, can be read, and is nothing that `verify` or `stats` count.
 #[test]
 fn dump_reads_what_is_kept() {
