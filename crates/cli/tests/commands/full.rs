@@ -1,0 +1,51 @@
+//! Disks without room. A limit of file sizes stands for one: the system refuses to write, and the
+//! test needs no right to mount.
+
+use crate::Place;
+
+/// Keys of 1 + 8 digits, values that no compression makes small.
+fn file(place: &Place, name: &str, keys: std::ops::Range<u64>) {
+    let mut random = keys.start + 1;
+    let mut line = |i: u64| {
+        let mut value = String::new();
+        for _ in 0..20 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            value.push_str(&format!("{:016x}", random.rotate_left(29)));
+        }
+        format!("k{i:08}\t{value}\n")
+    };
+    let text: String = keys.map(&mut line).collect();
+    place.write(name, text);
+}
+
+/// The import stored all of its records, and failed in the compaction of what they replaced.
+#[test]
+fn an_import_ends_in_order_where_its_tidying_finds_no_room() {
+    let place = Place::new();
+    file(&place, "a.tsv", 0..2000);
+    file(&place, "b.tsv", 1000..3000);
+    file(&place, "c.tsv", 500..2500);
+    place.ok(&["import", "s", "a.tsv"]);
+    place.ok(&["import", "s", "b.tsv"]);
+    let tables = |place: &Place| place.json(&["stats", "s"])["keyspaces"][0]["tables"].clone();
+    let runstone = env!("CARGO_BIN_EXE_runstone");
+    // A table of 2000 records has room, one of the 3000 that are live has not.
+    let line = format!("ulimit -f LIMIT; {runstone} import s c.tsv --memory-budget 4M");
+    let largest = std::fs::read_dir(place.path("s")).expect("a store").flatten();
+    let tables_bytes = largest
+        .filter(|file| file.path().extension().is_some_and(|end| end == "table"))
+        .map(|file| file.metadata().expect("a file").len());
+    let limit = tables_bytes.max().expect("a table") * 5 / 4 / 512;
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &line.replace("LIMIT", &limit.to_string())]);
+    let output = command.current_dir(place.path(".")).output().expect("a shell");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(told.contains("2000 records"), "{told}");
+    assert_eq!(tables(&place), 3, "there was no room to compact");
+    assert_eq!(place.ok(&["count", "s"]), "3000\n");
+    place.ok(&["verify", "s"]);
+    // With room, the same import compacts.
+    place.ok(&["import", "s", "c.tsv"]);
+    assert_eq!(tables(&place), 1);
+}
