@@ -114,6 +114,8 @@ impl Location {
             return Ok(None);
         }
         url.check(keyspace, has_engine_options)?;
+        let is_there = url.places().iter().any(|place| place.exists());
+        self.made.set(may_make && !is_there);
         let opened = url.open(may_make).map_err(|error| self.explain(error, may_make))?;
         Ok(Some(opened))
     }
@@ -223,8 +225,8 @@ impl Location {
             Err(Error::NotAStore { .. }) => {
                 if matches!(self.place, Place::Directory) {
                     nesting::check_new(&self.path)?;
-                    self.made.set(true);
                 }
+                self.made.set(!matches!(self.place, Place::Memory(_)));
                 options.create_if_missing = true;
                 let of_new = wish.of_new();
                 options.keyspace = (keyspace == DEFAULT_KEYSPACE).then(|| of_new.clone());

@@ -21,6 +21,14 @@ fn a_store_that_is_made_is_told() {
             assert_eq!(ran.stderr.contains(&told), is_new, "{arguments:?}: {}", ran.stderr);
         }
     }
+    for image in ["kvssd:n.img", "blockssd:b.img?blocks=48"] {
+        for is_new in [true, false] {
+            let ran = place.run(&["put", image, "k", "v"]);
+            let told = format!("made a new store in {image}");
+            assert_eq!((ran.code, ran.stderr.contains(&told)), (0, is_new), "{}", ran.stderr);
+        }
+    }
+    assert_eq!(place.run(&["put", "mem:", "k", "v"]).stderr, "", "it ends with the command");
     let ran = place.run(&["put", "d", "k", "v", "--json"]);
     assert_eq!(ran.stderr, "", "under --json it is a field");
     assert!(ran.stdout.contains("\"made\":true"), "{}", ran.stdout);
