@@ -260,7 +260,9 @@ impl<'a> Session<'a> {
                 }
             },
         };
-        self.output.line(help.to_string().trim_end())
+        // The name of the program, which clap puts before the command, is empty here.
+        let help = help.to_string().replace("Usage:  ", "Usage: ");
+        self.output.line(help.trim_end())
     }
 
     /// Drops a keyspace; the default one becomes the current one in its place.

@@ -116,6 +116,7 @@ fn help_inside_the_shell() {
         let ran = place.pipe(&["shell", "s"], format!("{line}\n"));
         assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
         assert!(ran.stdout.contains("--keys-only"), "{line}: {}", ran.stdout);
+        assert!(ran.stdout.contains("Usage: scan "), "{line}: {}", ran.stdout);
     }
     assert!(place.pipe(&["shell", "s"], "help\n").stdout.contains("snapshots"));
     let ran = place.pipe(&["shell", "s"], "help scna\n");
