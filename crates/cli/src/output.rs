@@ -165,7 +165,7 @@ pub fn size(bytes: u64) -> String {
 
 /// The same in a sentence, where `5` alone would not be a size.
 pub fn amount(bytes: u64) -> String {
-    if bytes < 1024 { format!("{bytes} bytes") } else { size(bytes) }
+    if bytes < 1024 { layout::plural(bytes, "byte") } else { size(bytes) }
 }
 
 /// `812 ns`, `45.1 us`, `3.2 ms`, `1.5 s`.
