@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use runstone::Error;
 use runstone::storage::Full;
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::layout;
@@ -101,9 +102,9 @@ impl Failure {
             io::ErrorKind::AlreadyExists => "it exists".to_string(),
             _ => error.to_string(),
         };
-        let hint = full.map(Full::hint).unwrap_or_else(|| match error.kind() {
+        let hint = full.map(Full::hint).or_else(|| path_hint(error));
+        let hint = hint.unwrap_or_else(|| match error.kind() {
             io::ErrorKind::NotFound => "check the path",
-            io::ErrorKind::NotADirectory => "check the path: a file is where a directory should be",
             io::ErrorKind::PermissionDenied => "check the owner and mode",
             io::ErrorKind::AlreadyExists => "choose another name, or pass --force",
             io::ErrorKind::OutOfMemory => "free some memory, or unpack it by another program",
@@ -187,10 +188,29 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let mut failure = Failure::new(exit_of(&error), &error).hint(error.hint());
         failure.place = error.place();
-        if matches!(&error, Error::Storage(cause) if cause.is_out_of_files()) {
-            return failure.hint("raise the limit of open files (`ulimit -n`), and run it again");
+        match &error {
+            Error::Storage(cause) => match path_hint(&cause.source) {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            },
+            _ => failure,
         }
-        failure
+    }
+}
+
+/// What helps where the path is what is wrong, or the limit of open files, and no device.
+fn path_hint(error: &io::Error) -> Option<&'static str> {
+    let errno = Errno::from_io_error(error);
+    match error.kind() {
+        _ if errno == Some(Errno::MFILE) || errno == Some(Errno::NFILE) => {
+            Some("raise the limit of open files (`ulimit -n`), and run it again")
+        }
+        _ if errno == Some(Errno::LOOP) => Some("check the path: its links lead in a circle"),
+        io::ErrorKind::InvalidFilename => Some("choose a shorter name"),
+        io::ErrorKind::NotADirectory => {
+            Some("check the path: a file is where a directory should be")
+        }
+        _ => None,
     }
 }
 

@@ -280,7 +280,7 @@ impl Location {
                     | std::io::ErrorKind::ReadOnlyFilesystem => {
                         "choose a directory that can be written".to_string()
                     }
-                    _ => error.hint(),
+                    _ => failure.hint.clone().unwrap_or_default(),
                 };
                 Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
             }

@@ -1,12 +1,11 @@
 //! `checkpoint`: a copy of the store as of now, by hard links where possible.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use runstone::{DEFAULT_KEYSPACE, Error};
+use runstone::DEFAULT_KEYSPACE;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -54,14 +53,7 @@ impl Args {
             return Err(Failure::new(Exit::Io, what).at(self.target.display()).hint(hint));
         }
         let started = Instant::now();
-        store.checkpoint(&self.target).map_err(|error| match &error {
-            Error::Storage(cause) if cause.kind() == ErrorKind::NotADirectory => {
-                Failure::from(error)
-                    .at(self.target.display())
-                    .hint("check the path: a file is where a directory should be")
-            }
-            _ => error.into(),
-        })?;
+        store.checkpoint(&self.target)?;
         let took = started.elapsed();
         let linked = linked_files(&self.target);
         let bytes = store.metrics().table_bytes;

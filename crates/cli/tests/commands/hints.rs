@@ -275,6 +275,34 @@ fn a_file_in_the_way_is_not_blamed_on_something_else() {
     assert!(ran.stderr.contains("name a directory: this is none"), "{}", ran.stderr);
 }
 
+/// "check the device" was said of a name that is too long, and of links that lead in a circle.
+#[test]
+fn a_wrong_path_is_not_blamed_on_the_device() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v"]);
+    std::os::unix::fs::symlink("two", place.path("one")).expect("a link");
+    std::os::unix::fs::symlink("one", place.path("two")).expect("a link");
+    let long = "n".repeat(300);
+    for (path, hint) in [(&long[..], "a shorter name"), ("one/x", "its links lead in a circle")] {
+        for arguments in [
+            &["put", path, "k", "v"][..],
+            &["get", path, "k"],
+            &["export", "s", path, "--format", "csv"],
+            &["export", "s", path, "--format", "dir"],
+            &["checkpoint", "s", path],
+            &["shape", "s", "--svg", path],
+            &["man", path],
+            &["put", "s", "k", "--file", path],
+            &["put", "s", "k", "v", "--options", path],
+        ] {
+            let ran = place.run(arguments);
+            assert!([4, 5].contains(&ran.code), "{arguments:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains(hint), "{arguments:?}: {}", ran.stderr);
+            assert!(!ran.stderr.contains("check the device"), "{arguments:?}: {}", ran.stderr);
+        }
+    }
+}
+
 /// Where two tables overlap, a compaction comes to the damage.
 #[test]
 fn every_command_that_meets_damage_names_the_export() {
