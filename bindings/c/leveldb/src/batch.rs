@@ -55,6 +55,11 @@ impl Writes {
         })
     }
 
+    /// The keys that it writes.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.all().map(|(key, _)| key)
+    }
+
     /// The batch for a store.
     pub(crate) fn to_batch(&self, keyspace: &Keyspace) -> Result<Batch> {
         if let Some(failure) = &self.refused {

@@ -2,10 +2,11 @@
 
 use std::ffi::{c_char, c_int};
 use std::ops::Bound;
-use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
+use std::{iter, ptr};
 
-use runstone::{Durability, Snapshot, Store, WriteOptions};
+use runstone::{Durability, Keyspace, ReadOptions, Snapshot, Store, Value, WriteOptions};
 use runstone_boundary::guard;
 
 use runstone_boundary::handle;
@@ -19,10 +20,51 @@ use crate::handles::{
 };
 use crate::memory::{bytes, copy, name as text, quietly, report, text as own_text};
 use crate::options::moment;
+use crate::order::Order;
 use crate::properties::property;
 
-handle!(1 "database" leveldb_t: Store);
+handle!(1 "database" leveldb_t: Database);
 handle!(2 "snapshot" leveldb_snapshot_t: Snapshot);
+
+/// An open database.
+#[derive(Debug)]
+pub struct Database {
+    pub(crate) store: Store,
+    /// The order that the caller gave.
+    pub(crate) order: Option<Arc<Order>>,
+}
+
+impl Database {
+    pub(crate) fn keyspace(&self) -> &Keyspace {
+        self.store.default_keyspace()
+    }
+
+    /// Holds keys that are to be written against the caller's order. Others wait with their writes
+    /// while the result lives.
+    fn check_writes<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Option<MutexGuard<'_, ()>>> {
+        self.order.as_ref().map(|order| order.check_writes(self.keyspace(), keys)).transpose()
+    }
+
+    fn get(&self, key: &[u8], snapshot: Option<Snapshot>) -> Result<Option<Value>> {
+        let (keyspace, snapshot) = (self.keyspace(), snapshot.as_ref());
+        let found = match snapshot {
+            None => keyspace.get(key)?,
+            Some(snapshot) => keyspace.get_at(key, snapshot)?,
+        };
+        if let Some(order) = &self.order {
+            order.check()?;
+            if found.is_none() {
+                let options = ReadOptions::default().keys_only();
+                let options = snapshot.map_or(options.clone(), |snapshot| options.at(snapshot));
+                order.check_around(&mut keyspace.cursor(options)?, key)?;
+            }
+        }
+        Ok(found)
+    }
+}
 
 /// Opens a database; null with an error if that fails.
 #[unsafe(no_mangle)]
@@ -46,7 +88,7 @@ pub unsafe extern "C" fn leveldb_open(
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_close(db: *mut leveldb_t) {
     quietly((), || {
-        let store = Store::clone(&*leveldb_t::get(db)?);
+        let store = Store::clone(&leveldb_t::get(db)?.store);
         close(db);
         Ok(store.close()?)
     });
@@ -74,8 +116,9 @@ pub unsafe extern "C" fn leveldb_put(
     unsafe {
         report(errptr, || {
             let (key, value) = (bytes(key, keylen)?, bytes(val, vallen)?);
-            let store = leveldb_t::get(db)?;
-            Ok(store.default_keyspace().put_with(key, value, write_options(options)?)?)
+            let db = leveldb_t::get(db)?;
+            let _writing = db.check_writes(iter::once(key))?;
+            Ok(db.keyspace().put_with(key, value, write_options(options)?)?)
         });
     }
 }
@@ -93,8 +136,9 @@ pub unsafe extern "C" fn leveldb_delete(
     unsafe {
         report(errptr, || {
             let key = bytes(key, keylen)?;
-            let store = leveldb_t::get(db)?;
-            Ok(store.default_keyspace().delete_with(key, write_options(options)?)?)
+            let db = leveldb_t::get(db)?;
+            let _writing = db.check_writes(iter::once(key))?;
+            Ok(db.keyspace().delete_with(key, write_options(options)?)?)
         });
     }
 }
@@ -110,10 +154,13 @@ pub unsafe extern "C" fn leveldb_write(
     // SAFETY: the caller's place.
     unsafe {
         report(errptr, || {
-            let store = leveldb_t::get(db)?;
+            let db = leveldb_t::get(db)?;
             let batch = leveldb_writebatch_t::get(batch)?;
-            let batch = batch.wait()?.to_batch(store.default_keyspace())?;
-            Ok(store.write(&batch, write_options(options)?)?)
+            let writes = batch.wait()?;
+            let _writing = db.check_writes(writes.keys())?;
+            let batch = writes.to_batch(db.keyspace())?;
+            drop(writes);
+            Ok(db.store.write(&batch, write_options(options)?)?)
         });
     }
 }
@@ -132,12 +179,7 @@ pub unsafe extern "C" fn leveldb_get(
     let found = unsafe {
         report(errptr, || {
             let key = bytes(key, keylen)?;
-            let store = leveldb_t::get(db)?;
-            let keyspace = store.default_keyspace();
-            Ok(match moment(options)? {
-                None => keyspace.get(key)?,
-                Some(snapshot) => keyspace.get_at(key, &snapshot)?,
-            })
+            leveldb_t::get(db)?.get(key, moment(options)?)
         })
     };
     let value = found.flatten();
@@ -151,7 +193,7 @@ pub unsafe extern "C" fn leveldb_get(
 /// Takes a snapshot.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_create_snapshot(db: *mut leveldb_t) -> *const leveldb_snapshot_t {
-    let taken: Result<Snapshot> = guard(|| Ok(leveldb_t::get(db)?.snapshot()));
+    let taken: Result<Snapshot> = guard(|| Ok(leveldb_t::get(db)?.store.snapshot()));
     taken.map_or(ptr::null(), |snapshot| keep::<leveldb_snapshot_t>(snapshot).cast_const())
 }
 
@@ -173,7 +215,7 @@ pub unsafe extern "C" fn leveldb_property_value(
     quietly(ptr::null_mut(), || {
         // SAFETY: the caller's text.
         let asked = unsafe { text(propname) }?;
-        let found = property(&*leveldb_t::get(db)?, asked);
+        let found = property(&leveldb_t::get(db)?.store, asked);
         Ok(found.map_or(ptr::null_mut(), |value| own_text(&value)))
     })
 }
@@ -198,7 +240,7 @@ pub unsafe extern "C" fn leveldb_approximate_sizes(
                     bytes(*range_limit_key.add(at), *range_limit_key_len.add(at))?,
                 )
             };
-            Ok(leveldb_t::get(db)?.default_keyspace().estimate(start..limit)?.bytes)
+            Ok(leveldb_t::get(db)?.keyspace().estimate(start..limit)?.bytes)
         });
         // SAFETY: as above.
         unsafe { sizes.add(at).write(size) };
@@ -221,10 +263,10 @@ pub unsafe extern "C" fn leveldb_compact_range(
                 |key: *const c_char, size| (!key.is_null()).then(|| bytes(key, size)).transpose();
             (some(start_key, start_key_len)?, some(limit_key, limit_key_len)?)
         };
-        let store = leveldb_t::get(db)?;
+        let db = leveldb_t::get(db)?;
         let start = start.map_or(Bound::Unbounded, Bound::Included);
         let limit = limit.map_or(Bound::Unbounded, Bound::Excluded);
-        Ok(store.default_keyspace().compact_range::<&[u8]>((start, limit))?)
+        Ok(db.keyspace().compact_range::<&[u8]>((start, limit))?)
     });
 }
 

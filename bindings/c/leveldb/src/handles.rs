@@ -26,7 +26,7 @@ pub struct leveldb_readoptions_t(());
 /// How to write.
 pub struct leveldb_writeoptions_t(());
 
-/// An order of keys. Only that of bytes is accepted.
+/// An order of keys. Only keys that it orders as their bytes are accepted.
 pub struct leveldb_comparator_t(());
 
 /// How filters are made. Filters are always this library's own; of a Bloom filter it takes the

@@ -2,6 +2,7 @@
 
 use std::ffi::c_char;
 use std::ptr;
+use std::sync::Arc;
 
 use runstone::{Cursor, ReadOptions};
 use runstone_boundary::Failure;
@@ -14,6 +15,7 @@ use crate::Result;
 use crate::handles::{close, keep, leveldb_iterator_t, leveldb_readoptions_t, leveldb_t};
 use crate::memory::{bytes, quietly, report};
 use crate::options::read_options;
+use crate::order::Order;
 
 handle!(3 "iterator" leveldb_iterator_t: Alone<Walk>);
 
@@ -23,20 +25,56 @@ pub struct Walk {
     /// `None` if it could not be made.
     cursor: Option<Cursor>,
     failure: Option<Failure>,
+    /// The order that the caller gave.
+    order: Option<Arc<Order>>,
+    /// The key before a step.
+    before: Vec<u8>,
 }
 
 impl Walk {
     fn current(&self) -> Option<&Cursor> {
         self.cursor.as_ref().filter(|cursor| cursor.valid() && self.failure.is_none())
     }
+
+    /// Steps, and compares the keys on both sides of the step.
+    fn step(&mut self, step: fn(&mut Cursor) -> runstone::Result<()>) -> Result<()> {
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        let Some(order) = &self.order else { return Ok(step(cursor)?) };
+        order.check()?;
+        let was_valid = cursor.valid();
+        self.before.clear();
+        self.before.extend_from_slice(cursor.key());
+        step(cursor)?;
+        if !was_valid || !cursor.valid() {
+            return Ok(());
+        }
+        match &self.before[..] < cursor.key() {
+            true => order.check_pair(&self.before, cursor.key()),
+            false => order.check_pair(cursor.key(), &self.before),
+        }
+    }
+
+    /// Goes to an end.
+    fn jump(&mut self, jump: fn(&mut Cursor) -> runstone::Result<()>) -> Result<()> {
+        self.order.as_ref().map_or(Ok(()), |order| order.check())?;
+        Ok(self.cursor.as_mut().map_or(Ok(()), jump)?)
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        match (&mut self.cursor, &self.order) {
+            (Some(cursor), Some(order)) => order.check_around(cursor, key),
+            (Some(cursor), None) => Ok(cursor.seek(key)?),
+            (None, _) => Ok(()),
+        }
+    }
 }
 
-fn go(iterator: *mut leveldb_iterator_t, step: impl FnOnce(&mut Cursor) -> runstone::Result<()>) {
+fn go(iterator: *mut leveldb_iterator_t, go: impl FnOnce(&mut Walk) -> Result<()>) {
     quietly((), || {
         let walk = leveldb_iterator_t::get(iterator)?;
         let mut walk = walk.wait()?;
-        if let Some(Err(error)) = walk.cursor.as_mut().map(step) {
-            walk.failure = Some(error.into());
+        if let Err(failure) = go(&mut walk) {
+            walk.failure = Some(failure);
         }
         Ok(())
     });
@@ -49,13 +87,15 @@ pub extern "C" fn leveldb_create_iterator(
     db: *mut leveldb_t,
     options: *const leveldb_readoptions_t,
 ) -> *mut leveldb_iterator_t {
-    let open = || -> Result<Cursor> {
+    let open = || -> Result<(Cursor, Option<Arc<Order>>)> {
         let options: ReadOptions = read_options(options)?;
-        Ok(leveldb_t::get(db)?.default_keyspace().cursor(options)?)
+        let db = leveldb_t::get(db)?;
+        Ok((db.keyspace().cursor(options)?, db.order.clone()))
     };
+    let before = Vec::new();
     let walk = match runstone_boundary::guard(open) {
-        Ok(cursor) => Walk { cursor: Some(cursor), failure: None },
-        Err(failure) => Walk { cursor: None, failure: Some(failure) },
+        Ok((cursor, order)) => Walk { cursor: Some(cursor), failure: None, order, before },
+        Err(failure) => Walk { cursor: None, failure: Some(failure), order: None, before },
     };
     keep(Alone::new(walk))
 }
@@ -75,13 +115,13 @@ pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 
 /// Moves to the first entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_first(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Cursor::seek_to_first);
+    go(iterator, |walk| walk.jump(Cursor::seek_to_first));
 }
 
 /// Moves to the last entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_last(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Cursor::seek_to_last);
+    go(iterator, |walk| walk.jump(Cursor::seek_to_last));
 }
 
 /// Moves to the first entry whose key is not less than `k`.
@@ -91,24 +131,20 @@ pub unsafe extern "C" fn leveldb_iter_seek(
     k: *const c_char,
     klen: usize,
 ) {
-    go(iterator, |cursor| {
-        // SAFETY: the caller's bytes.
-        let key = unsafe { bytes(k, klen) };
-        let key = key.map_err(|failure| runstone::Error::invalid(failure.message, ""))?;
-        cursor.seek(key)
-    });
+    // SAFETY: the caller's bytes.
+    go(iterator, |walk| walk.seek(unsafe { bytes(k, klen) }?));
 }
 
 /// Moves to the next entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_next(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Cursor::next);
+    go(iterator, |walk| walk.step(Cursor::next));
 }
 
 /// Moves to the previous entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_prev(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Cursor::prev);
+    go(iterator, |walk| walk.step(Cursor::prev));
 }
 
 /// The bytes of the current entry that `part` shows; null if there is none. They are the cursor's,

@@ -4,7 +4,7 @@
 //!
 //! * [`database`]: opening, reading, writing, and what LevelDB calls management.
 //! * [`options`]: options; comparators, filter policies, caches and environments as far as they are
-//!   options. [`batch`], [`iterator`]: the other objects.
+//!   options. [`order`]: an order of the caller's. [`batch`], [`iterator`]: the other objects.
 //! * [`handles`]: what C holds in place of objects. [`memory`]: errors, and memory that the caller
 //!   frees.
 //!
@@ -21,6 +21,7 @@ pub mod handles;
 pub mod iterator;
 pub mod memory;
 pub mod options;
+pub mod order;
 mod properties;
 
 pub(crate) use runstone_boundary::Result;

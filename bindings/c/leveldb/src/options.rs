@@ -3,6 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -16,17 +17,19 @@ use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
 
 use crate::Result;
+use crate::database::Database;
 use crate::handles::{
     close, keep, leveldb_cache_t, leveldb_comparator_t, leveldb_env_t, leveldb_filterpolicy_t,
     leveldb_logger_t, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t,
     leveldb_writeoptions_t,
 };
 use crate::memory::{quietly, text};
+use crate::order::{Compare, Order};
 
 handle!(inherited 5 "options" leveldb_options_t: Alone<OpenOptions>);
 handle!(inherited 6 "read options" leveldb_readoptions_t: ReadChoices);
 handle!(inherited 7 "write options" leveldb_writeoptions_t: AtomicBool);
-handle!(inherited 8 "comparator" leveldb_comparator_t: Comparator);
+handle!(inherited 8 "comparator" leveldb_comparator_t: Arc<Comparator>);
 handle!(inherited 9 "filter policy" leveldb_filterpolicy_t: FilterPolicy);
 handle!(inherited 10 "cache" leveldb_cache_t: usize);
 handle!(inherited 11 "environment" leveldb_env_t: ());
@@ -35,9 +38,6 @@ handle!(inherited 11 "environment" leveldb_env_t: ());
 pub const leveldb_no_compression: c_int = 0;
 /// A fast compression, which is LZ4 here. For leveldb_options_set_compression().
 pub const leveldb_snappy_compression: c_int = 1;
-
-/// The name of LevelDB's own comparator, whose order is that of bytes.
-const BYTEWISE: &str = "leveldb.BytewiseComparator";
 
 /// LevelDB's default for a cache.
 const CACHE_BYTES: u64 = 8 << 20;
@@ -62,8 +62,11 @@ pub struct OpenOptions {
 
 impl OpenOptions {
     /// Opens the database in a directory.
-    pub(crate) fn open(&self, path: &str) -> Result<Store> {
-        self.check_order()?;
+    pub(crate) fn open(&self, path: &str) -> Result<Database> {
+        let order = match self.comparator {
+            0 => None,
+            handle => Some(Order::new(Arc::clone(&*leveldb_comparator_t::table().get(handle)?))),
+        };
         let exists = fs::exists(Path::new(path).join("CURRENT")).unwrap_or(false);
         if exists && self.error_if_exists {
             return Err(Failure::invalid(format!("{path}: exists (error_if_exists is true)")));
@@ -90,7 +93,7 @@ impl OpenOptions {
         if wanted != stored {
             store.open_keyspace(DEFAULT_KEYSPACE, Some(wanted))?;
         }
-        Ok(store)
+        Ok(Database { store, order: order.map(Arc::new) })
     }
 
     fn change(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
@@ -106,22 +109,6 @@ impl OpenOptions {
             options.compression = vec![codec];
         }
         options
-    }
-
-    /// Refuses a comparator unless it says by its name that it orders as bytes do. No trial of
-    /// keys could tell: an order may look at more bytes than any of them has.
-    fn check_order(&self) -> Result<()> {
-        if self.comparator == 0 {
-            return Ok(());
-        }
-        let name = leveldb_comparator_t::table().get(self.comparator)?.name();
-        if name == BYTEWISE {
-            return Ok(());
-        }
-        Err(Failure::invalid(format!(
-            "comparator {name} is not {BYTEWISE}, and this library orders by bytes only; encode \
-             keys so that their bytes order as you want, and set no comparator"
-        )))
     }
 }
 
@@ -325,11 +312,12 @@ impl Drop for State {
 #[derive(Debug)]
 pub struct Comparator {
     state: State,
+    compare: Compare,
     name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
 }
 
 impl Comparator {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         // SAFETY: the caller's function; LevelDB asks for a text that ends with a zero byte.
         let name = unsafe { (self.name)(self.state.pointer) };
         if name.is_null() {
@@ -338,10 +326,18 @@ impl Comparator {
         // SAFETY: as above.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
+
+    /// Negative if `a` comes before `b`, 0 if they are the same key.
+    pub(crate) fn compare(&self, a: &[u8], b: &[u8]) -> c_int {
+        let (at_a, at_b) = (a.as_ptr().cast(), b.as_ptr().cast());
+        // SAFETY: the caller's function, with what came with it, and bytes that stay meanwhile.
+        unsafe { (self.compare)(self.state.pointer, at_a, a.len(), at_b, b.len()) }
+    }
 }
 
-/// Takes an order of keys. leveldb_open() refuses it unless its name is
-/// "leveldb.BytewiseComparator", the order of bytes; it is never asked to compare.
+/// Takes an order of keys. It must be that of their bytes: writes, look-ups and iterators compare
+/// neighbours with it, and after the first that do not agree everything fails. It sees only keys
+/// that the program wrote or asked for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_comparator_create(
     state: *mut c_void,
@@ -353,10 +349,10 @@ pub unsafe extern "C" fn leveldb_comparator_create(
 ) -> *mut leveldb_comparator_t {
     let state = State { pointer: state, destructor };
     quietly(std::ptr::null_mut(), || {
-        let (Some(_), Some(name)) = (compare, name) else {
+        let (Some(compare), Some(name)) = (compare, name) else {
             return Err(Failure::invalid("a function of the comparator is null"));
         };
-        Ok(keep(Comparator { state, name }))
+        Ok(keep(Arc::new(Comparator { state, compare, name })))
     })
 }
 

@@ -15,7 +15,7 @@
 // The size of a cache.
 typedef struct leveldb_cache_t leveldb_cache_t;
 
-// An order of keys. Only that of bytes is accepted.
+// An order of keys. Only keys that it orders as their bytes are accepted.
 typedef struct leveldb_comparator_t leveldb_comparator_t;
 
 // The operating system.
@@ -240,8 +240,9 @@ void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes)
 // Sets the compression: leveldb_no_compression or leveldb_snappy_compression.
 void leveldb_options_set_compression(leveldb_options_t *options, int kind);
 
-// Takes an order of keys. leveldb_open() refuses it unless its name is
-// "leveldb.BytewiseComparator", the order of bytes; it is never asked to compare.
+// Takes an order of keys. It must be that of their bytes: writes, look-ups and iterators compare
+// neighbours with it, and after the first that do not agree everything fails. It sees only keys
+// that the program wrote or asked for.
 leveldb_comparator_t *leveldb_comparator_create(void *state,
                                                 void (*destructor)(void*),
                                                 int (*compare)(void*,
