@@ -192,7 +192,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, KeyError> {
-        self.inside(|decoder| visitor.visit_seq(Elements(decoder)))
+        visitor.visit_seq(Elements(self))
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -200,7 +200,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        visitor.visit_seq(Parts { decoder: self, left: count })
+        visitor.visit_seq(Parts { decoder: self, left: count, are_inside: false })
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -231,7 +231,7 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        self.inside(|decoder| visitor.visit_enum(decoder))
+        visitor.visit_enum(self)
     }
 
     fn is_human_readable(&self) -> bool {
@@ -249,7 +249,10 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
         &mut self,
         seed: T,
     ) -> Result<Option<T::Value>, KeyError> {
-        if self.0.take_mark()? { seed.deserialize(&mut *self.0).map(Some) } else { Ok(None) }
+        match self.0.take_mark()? {
+            true => self.0.inside(|decoder| seed.deserialize(decoder)).map(Some),
+            false => Ok(None),
+        }
     }
 }
 
@@ -257,6 +260,8 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
 struct Parts<'d, 'b> {
     decoder: &'d mut Decoder<'b>,
     left: usize,
+    /// Whether they lie inside of a variant, as the encoder counts.
+    are_inside: bool,
 }
 
 impl<'de> de::SeqAccess<'de> for Parts<'_, '_> {
@@ -270,7 +275,10 @@ impl<'de> de::SeqAccess<'de> for Parts<'_, '_> {
             return Ok(None);
         }
         self.left -= 1;
-        seed.deserialize(&mut *self.decoder).map(Some)
+        match self.are_inside {
+            true => self.decoder.inside(|decoder| seed.deserialize(decoder)).map(Some),
+            false => seed.deserialize(&mut *self.decoder).map(Some),
+        }
     }
 }
 
@@ -293,7 +301,7 @@ impl<'de> de::VariantAccess<'de> for &mut Decoder<'_> {
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, KeyError> {
-        seed.deserialize(self)
+        self.inside(|decoder| seed.deserialize(decoder))
     }
 
     fn tuple_variant<V: Visitor<'de>>(
@@ -301,7 +309,7 @@ impl<'de> de::VariantAccess<'de> for &mut Decoder<'_> {
         count: usize,
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        de::Deserializer::deserialize_tuple(self, count, visitor)
+        visitor.visit_seq(Parts { decoder: self, left: count, are_inside: true })
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -309,6 +317,6 @@ impl<'de> de::VariantAccess<'de> for &mut Decoder<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, KeyError> {
-        de::Deserializer::deserialize_tuple(self, fields.len(), visitor)
+        self.tuple_variant(fields.len(), visitor)
     }
 }
