@@ -32,6 +32,8 @@ EOF
 
 library runstone runstone_c "$version" "Runstone, an embedded key-value store whose shape is a choice"
 library leveldb leveldb 1.23.0 "The C interface of LevelDB over Runstone"
+# Debian's programs ask for it by this name.
+ln -sf libleveldb.so.1 "$prefix/lib/libleveldb.so.1d"
 install -m 644 include/runstone.h include/runstone.hpp "$prefix/include"
 install -m 644 leveldb/include/leveldb/c.h "$prefix/include/leveldb"
 echo "installed under $prefix"

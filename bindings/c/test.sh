@@ -89,6 +89,13 @@ if cc -fsanitize=address "$work/empty.c" -o "$work/empty" 2> /dev/null && "$work
 else
     echo "cc has no -fsanitize=address: the sanitizer looks for nothing"
 fi
+# A program that was linked against Debian's library, which has another name.
+mkdir "$work/debian"
+sed 's/.*/void &(void) {}/' leveldb/names.txt > "$work/names.c"
+cc -shared -fPIC -Wl,-soname,libleveldb.so.1d "$work/names.c" -o "$work/debian/libleveldb.so"
+cc -std=c11 -Itests -I"$work/usr/include" leveldb/tests/orders.c -o "$work/debian/orders" \
+    -L"$work/debian" -lleveldb
+"$work/debian/orders" "$work/orders.debian"
 if command -v go > /dev/null; then
     (cd leveldb/tests/go && CGO_CFLAGS="-I$work/usr/include" CGO_LDFLAGS="-L$work/usr/lib" \
         go run . "$work/go.store")
