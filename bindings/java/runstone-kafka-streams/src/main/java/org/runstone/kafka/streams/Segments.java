@@ -92,7 +92,7 @@ final class Segments {
         private final boolean forward;
         private final Predicate<byte[]> shows;
         private Entries entries = NONE;
-        private boolean hasBegun;
+        private boolean isSettled;
 
         OneByOne(Iterator<Table> tables, byte[] from, byte[] to, boolean forward,
                 Predicate<byte[]> shows) {
@@ -120,12 +120,16 @@ final class Segments {
             }
         }
 
-        /** Begins at the first call, as Kafka's stores do. In a closed store there is no more. */
+        /**
+         * Opens a table when it is asked for its first entry, as Kafka's stores do: what a program
+         * writes to a later table while it walks shows. A cache above the store relies on that,
+         * since it moves entries down in the middle of a walk. In a closed store there is no more.
+         */
         @Override
         public boolean isValid() {
             try {
-                if (!hasBegun) {
-                    hasBegun = true;
+                if (!isSettled) {
+                    isSettled = true;
                     settle();
                 }
                 return entries.isValid();
@@ -147,7 +151,7 @@ final class Segments {
         @Override
         public void next() {
             entries.next();
-            settle();
+            isSettled = false;
         }
 
         @Override

@@ -1,0 +1,130 @@
+// What window and session stores show and keep at the edge of their retention, as RocksDB's do.
+
+package org.runstone.kafka.streams;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.function.Function;
+import java.util.stream.Stream;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.DslStoreFormat;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.internals.SessionWindow;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+import org.apache.kafka.streams.state.DslSessionParams;
+import org.apache.kafka.streams.state.DslStoreSuppliers;
+import org.apache.kafka.streams.state.DslWindowParams;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.SessionStore;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.test.InternalMockProcessorContext;
+import org.apache.kafka.test.StreamsTestUtils;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.MethodSource;
+
+class RetentionTest {
+    private static final long RETENTION_MS = 90_000;
+    private static final Duration RETENTION = Duration.ofMillis(RETENTION_MS);
+    private static final Bytes KEY = Bytes.wrap("k".getBytes(UTF_8));
+
+    @TempDir
+    Path directory;
+
+    private InternalMockProcessorContext<Object, Object> context;
+
+    static Stream<DslStoreSuppliers> suppliers() {
+        return Stream.of(BuiltInDslStoreSuppliers.ROCKS_DB, new RunstoneDslStoreSuppliers());
+    }
+
+    private <S extends StateStore> S open(S store, String guarantee) {
+        var config = StreamsTestUtils.getStreamsConfig();
+        config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, guarantee);
+        context = new InternalMockProcessorContext<>(directory.toFile(), Serdes.Bytes(),
+                Serdes.ByteArray(), new StreamsConfig(config));
+        context.setRecordContext(new ProcessorRecordContext(0, 7, 0, "in", new RecordHeaders()));
+        store.init(context, store);
+        return store;
+    }
+
+    private WindowStore<Bytes, byte[]> windows(
+            DslStoreSuppliers suppliers, String name, EmitStrategy emits) {
+        return open(suppliers.windowStore(new DslWindowParams(name, RETENTION, RETENTION, false,
+                emits, false, DslStoreFormat.TIMESTAMPED)).get(), StreamsConfig.AT_LEAST_ONCE);
+    }
+
+    private SessionStore<Bytes, byte[]> sessions(
+            DslStoreSuppliers suppliers, String name, EmitStrategy emits) {
+        return open(suppliers.sessionStore(new DslSessionParams(
+                name, RETENTION, emits, DslStoreFormat.PLAIN)).get(), StreamsConfig.AT_LEAST_ONCE);
+    }
+
+    private static byte[] value(String text) {
+        return text.getBytes(UTF_8);
+    }
+
+    private static Windowed<Bytes> session(long time) {
+        return new Windowed<>(KEY, new SessionWindow(time, time));
+    }
+
+    private static <K> List<String> drain(
+            KeyValueIterator<K, byte[]> entries, Function<K, Long> time) {
+        List<String> seen = new ArrayList<>();
+        try (entries) {
+            while (entries.hasNext()) {
+                KeyValue<K, byte[]> entry = entries.next();
+                seen.add(time.apply(entry.key) + "=" + new String(entry.value, UTF_8));
+            }
+        }
+        return seen;
+    }
+
+    private static List<String> starts(KeyValueIterator<Windowed<Bytes>, byte[]> entries) {
+        return drain(entries, key -> key.window().start());
+    }
+
+    /**
+     * A sliding window is updated while the windows of its key are walked over, and a cache that is
+     * full moves others into the store meanwhile. Their old values were shown, and counts lost.
+     */
+    @ParameterizedTest
+    @MethodSource("suppliers")
+    void aWalkShowsWhatIsWrittenToLaterSegments(DslStoreSuppliers suppliers) {
+        WindowStore<Bytes, byte[]> store =
+                windows(suppliers, "windows", EmitStrategy.onWindowUpdate());
+        store.put(KEY, value("1"), 10_000);
+        store.put(KEY, value("2"), 70_000);
+        try (var forward = store.fetch(KEY, 0, 80_000);
+                var backward = store.backwardFetch(KEY, 0, 80_000)) {
+            assertEquals(10_000, forward.next().key);
+            store.put(KEY, value("3"), 70_000);
+            assertEquals("3", new String(forward.next().value, UTF_8));
+            assertEquals("3", new String(backward.next().value, UTF_8));
+            store.put(KEY, value("4"), 10_000);
+            assertEquals("4", new String(backward.next().value, UTF_8));
+        }
+        store.close();
+        SessionStore<Bytes, byte[]> sessions =
+                sessions(suppliers, "sessions", EmitStrategy.onWindowUpdate());
+        sessions.put(session(10_000), value("1"));
+        sessions.put(session(70_000), value("2"));
+        try (var walk = sessions.fetch(KEY)) {
+            assertEquals("1", new String(walk.next().value, UTF_8));
+            sessions.put(session(70_000), value("3"));
+            assertEquals("3", new String(walk.next().value, UTF_8));
+        }
+        sessions.close();
+    }
+}
