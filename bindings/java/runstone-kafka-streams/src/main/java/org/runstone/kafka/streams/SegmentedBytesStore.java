@@ -7,7 +7,11 @@ import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.runstone.WriteBatch;
 
-/** A store whose records have a time, and go when they are older than the retention period. */
+/**
+ * A store whose records have a time, and go when they are older than the retention period. As in
+ * Kafka's stores they go with their segment: until then an old record is taken and kept, but shown
+ * only to whom emits the results of windows that have closed.
+ */
 abstract class SegmentedBytesStore extends BytesStore {
     private final long segmentIntervalMs;
     private final long retentionMs;
@@ -33,7 +37,7 @@ abstract class SegmentedBytesStore extends BytesStore {
     void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch) {
         long time = timeOf(record.key());
         backing().advanceStreamTime(time);
-        if (time < firstLive()) {
+        if (isGone(time)) {
             return;
         }
         Table table = segments.makeAt(time);
@@ -46,7 +50,7 @@ abstract class SegmentedBytesStore extends BytesStore {
 
     @Override
     void settled() {
-        segments.dropBefore(firstLive());
+        segments.dropBefore(firstKept());
     }
 
     @Override
@@ -58,9 +62,19 @@ abstract class SegmentedBytesStore extends BytesStore {
         return segments;
     }
 
-    /** The first time that is still kept. */
+    /** The first time that is shown. */
     long firstLive() {
-        return backing().streamTime() - retentionMs + 1;
+        return firstKept() + 1;
+    }
+
+    /** The first time whose segment is kept. */
+    final long firstKept() {
+        return backing().streamTime() - retentionMs;
+    }
+
+    /** Whether the segment for a time is gone for ever. */
+    final boolean isGone(long time) {
+        return segments.isBefore(time, firstKept());
     }
 
     /** Counts a record that came too late. */

@@ -48,6 +48,11 @@ final class Segments {
         return table;
     }
 
+    /** Whether the table for one time ends before that for another. */
+    boolean isBefore(long one, long other) {
+        return id(one) < id(other);
+    }
+
     /** Tables for the times from {@code from} to {@code to}, both included. */
     List<Table> between(long from, long to, boolean forward) {
         if (from > to) {

@@ -38,7 +38,7 @@ class SessionBytesStore extends SegmentedBytesStore implements SessionStore<Byte
     public void put(Windowed<Bytes> session, byte[] aggregate) {
         long end = session.window().end();
         writing().advanceStreamTime(end);
-        if (end < firstLive()) {
+        if (isGone(end)) {
             drop();
             return;
         }

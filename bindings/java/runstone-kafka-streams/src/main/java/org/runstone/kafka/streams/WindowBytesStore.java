@@ -56,7 +56,7 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
             number = number + 1 & Integer.MAX_VALUE;
         }
         backing.advanceStreamTime(start);
-        if (start < firstLive()) {
+        if (isGone(start)) {
             drop();
             return;
         }
@@ -130,7 +130,13 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
         return walk(null, null, live(0), Long.MAX_VALUE, false);
     }
 
-    /** The first time from {@code from} on that is still kept. */
+    /** A window without a grace period closes a millisecond after it was last shown otherwise. */
+    @Override
+    long firstLive() {
+        return of.emitsOnClose() ? firstKept() : super.firstLive();
+    }
+
+    /** The first time from {@code from} on that is shown. */
     private long live(long from) {
         return Math.max(Math.max(0, from), firstLive());
     }

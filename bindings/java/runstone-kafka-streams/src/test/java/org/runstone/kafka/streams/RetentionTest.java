@@ -4,6 +4,7 @@ package org.runstone.kafka.streams;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
 
 import java.nio.file.Path;
 import java.time.Duration;
@@ -126,5 +127,60 @@ class RetentionTest {
             assertEquals("3", new String(walk.next().value, UTF_8));
         }
         sessions.close();
+    }
+
+    /** A record that is late by just the retention is not too late; its session was lost. */
+    @ParameterizedTest
+    @MethodSource("suppliers")
+    void aSessionAtTheEdgeIsEmitted(DslStoreSuppliers suppliers) {
+        SessionStore<Bytes, byte[]> store =
+                sessions(suppliers, "sessions", EmitStrategy.onWindowClose());
+        store.put(session(RETENTION_MS + 10_000), value("now"));
+        store.put(session(10_000), value("edge"));
+        assertEquals(List.of("10000=edge"), starts(store.findSessions(0, 10_000)));
+        store.close();
+    }
+
+    /**
+     * A window without a grace period closes when its start is as old as the retention. Each way to
+     * read shows it then, and the changelog brings it back. A millisecond later none but those that
+     * emit results see it.
+     */
+    @ParameterizedTest
+    @MethodSource("suppliers")
+    void aWindowThatClosesIsShown(DslStoreSuppliers suppliers) {
+        WindowStore<Bytes, byte[]> store =
+                windows(suppliers, "windows", EmitStrategy.onWindowClose());
+        store.put(KEY, value("now"), RETENTION_MS + 10_000);
+        store.put(KEY, value("edge"), 10_000);
+        List<String> both = List.of("10000=edge", "100000=now");
+        assertEquals(both, drain(store.fetch(KEY, 0, RETENTION_MS * 2), start -> start));
+        assertEquals(both, starts(store.fetch(KEY, KEY, 0, RETENTION_MS * 2)));
+        assertEquals(both, starts(store.fetchAll(0, RETENTION_MS * 2)));
+        assertEquals(both, starts(store.all()));
+        assertEquals("edge", new String(store.fetch(KEY, 10_000), UTF_8));
+        assertEquals(List.of("100000=now", "10000=edge"), starts(store.backwardAll()));
+        store.put(KEY, value("later"), RETENTION_MS + 10_001);
+        assertNull(store.fetch(KEY, 10_000));
+        store.close();
+
+        store = windows(suppliers, "restored", EmitStrategy.onWindowClose());
+        context.restore("restored", Stream.of(RETENTION_MS + 10_000, 10_000L).map(start ->
+                KeyValue.pair(RecordKey.window(KEY.get(), start, 0), value("x"))).toList());
+        assertEquals(List.of("10000=x", "100000=x"), starts(store.all()));
+        store.close();
+    }
+
+    /** Without the flag of the strategy nothing is shown beyond the retention. */
+    @ParameterizedTest
+    @MethodSource("suppliers")
+    void aWindowBeyondTheRetentionIsHidden(DslStoreSuppliers suppliers) {
+        WindowStore<Bytes, byte[]> store =
+                windows(suppliers, "windows", EmitStrategy.onWindowUpdate());
+        store.put(KEY, value("now"), RETENTION_MS + 10_000);
+        store.put(KEY, value("edge"), 10_000);
+        assertNull(store.fetch(KEY, 10_000));
+        assertEquals(List.of("100000=now"), starts(store.fetchAll(0, RETENTION_MS * 2)));
+        store.close();
     }
 }
