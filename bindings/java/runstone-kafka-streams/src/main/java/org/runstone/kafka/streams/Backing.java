@@ -154,12 +154,17 @@ final class Backing {
         streamTime = Math.max(streamTime, time);
     }
 
-    /** To be called before each write: stores what has been committed meanwhile. */
-    void beforeWrite() {
-        if (isExactlyOnce && commits.hasCommitted() && pendingBytes() > 0) {
-            Long offset = changelog == null ? null : Internals.writtenOffset(context, changelog);
-            commit(offset == null ? Map.of() : Map.of(changelog, offset), false);
+    /**
+     * To be called before each write: stores what has been committed meanwhile, and tells whether
+     * there was anything.
+     */
+    boolean beforeWrite() {
+        if (!isExactlyOnce || !commits.hasCommitted() || pendingBytes() == 0) {
+            return false;
         }
+        Long offset = changelog == null ? null : Internals.writtenOffset(context, changelog);
+        commit(offset == null ? Map.of() : Map.of(changelog, offset), false);
+        return true;
     }
 
     /** To be called after each write: sees to it that not too much waits. */

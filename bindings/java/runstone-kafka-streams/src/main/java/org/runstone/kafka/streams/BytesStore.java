@@ -95,7 +95,9 @@ abstract class BytesStore implements StateStore {
     /** The open store behind it, for a write: to be called before anything changes. */
     final Backing writing() {
         Backing open = backing();
-        open.beforeWrite();
+        if (open.beforeWrite()) {
+            settled();
+        }
         return open;
     }
 

@@ -4,12 +4,14 @@ package org.runstone.kafka.streams;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.function.Function;
 import java.util.stream.Stream;
 import org.apache.kafka.common.serialization.Serdes;
@@ -22,6 +24,7 @@ import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
+import org.apache.kafka.streams.processor.internals.metrics.ThreadMetrics;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.DslSessionParams;
@@ -32,6 +35,7 @@ import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.test.InternalMockProcessorContext;
 import org.apache.kafka.test.StreamsTestUtils;
+import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
@@ -181,6 +185,23 @@ class RetentionTest {
         store.put(KEY, value("edge"), 10_000);
         assertNull(store.fetch(KEY, 10_000));
         assertEquals(List.of("100000=now"), starts(store.fetchAll(0, RETENTION_MS * 2)));
+        store.close();
+    }
+
+    /** Kafka does not call a store when it commits exactly once: expired segments stayed. */
+    @Test
+    void exactlyOnceExpiredSegmentsGoToo() {
+        var store = open((WindowBytesStore) RunstoneStores.windowStore(
+                "windows", RETENTION, RETENTION, false).get(), StreamsConfig.EXACTLY_ONCE_V2);
+        var commits = ThreadMetrics.commitSensor(
+                Thread.currentThread().getName(), context.metrics());
+        for (long time = 0; time < 20 * RETENTION_MS; time += 10_000) {
+            store.put(KEY, value("x"), time);
+            commits.record();
+        }
+        assertNotNull(store.fetch(KEY, 20 * RETENTION_MS - 10_000));
+        // Those of the retention, and the one that is not over.
+        assertEquals(3, store.backing().tableNames().size());
         store.close();
     }
 }
