@@ -107,8 +107,9 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
 
     /**
      * Windows of all keys that began in a stretch of time. Results that are emitted once are read
-     * by it when their windows have closed. Without a grace period that is when they are beyond the
-     * retention, and so they are shown as well where results are emitted in this way.
+     * by it when their windows have closed. By then they may be beyond the retention, and so they
+     * are shown as well where results are emitted in this way. RocksDB's store shows none that is
+     * beyond it by more than a millisecond: where time jumps, it loses results.
      */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
@@ -130,7 +131,10 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
         return walk(null, null, live(0), Long.MAX_VALUE, false);
     }
 
-    /** A window without a grace period closes a millisecond after it was last shown otherwise. */
+    /**
+     * Where the grace period is none or a multiple of the window, a window closes when the next one
+     * begins that much later: its start is then as old as the retention, to the millisecond.
+     */
     @Override
     long firstLive() {
         return of.emitsOnClose() ? firstKept() : super.firstLive();

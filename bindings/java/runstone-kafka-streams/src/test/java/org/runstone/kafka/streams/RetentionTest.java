@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
 import java.util.stream.Stream;
+import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.DslStoreFormat;
@@ -25,7 +26,6 @@ import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
 import org.apache.kafka.streams.processor.internals.metrics.ThreadMetrics;
-import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.DslSessionParams;
 import org.apache.kafka.streams.state.DslStoreSuppliers;
@@ -175,7 +175,7 @@ class RetentionTest {
         store.close();
     }
 
-    /** Without the flag of the strategy nothing is shown beyond the retention. */
+    /** Where results are emitted on update, nothing is shown beyond the retention. */
     @ParameterizedTest
     @MethodSource("suppliers")
     void aWindowBeyondTheRetentionIsHidden(DslStoreSuppliers suppliers) {

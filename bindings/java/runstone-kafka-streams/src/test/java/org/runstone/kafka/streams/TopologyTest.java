@@ -25,6 +25,7 @@ import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -216,9 +217,15 @@ class TopologyTest {
         }, guarantee, format);
     }
 
+    /** With a grace period, events wait until the table has gone that far. */
     @ParameterizedTest
-    @CsvSource({"at_least_once", "exactly_once_v2"})
-    void versionedTableJoins(String guarantee) {
+    @CsvSource({"at_least_once,0", "exactly_once_v2,0", "at_least_once,60",
+        "exactly_once_v2,60"})
+    void versionedTableJoins(String guarantee, int graceSeconds) {
+        Joined<String, String, String> with =
+                Joined.with(Serdes.String(), Serdes.String(), Serdes.String());
+        Joined<String, String, String> joined = graceSeconds == 0 ? with
+                : with.withGracePeriod(SECOND.multipliedBy(graceSeconds));
         List<List<String>> results = new ArrayList<>();
         for (boolean own : new boolean[] {false, true}) {
             var supplier = own
@@ -228,7 +235,10 @@ class TopologyTest {
             results.add(run(builder -> {
                 KTable<String, String> table = builder.table("right",
                         Materialized.<String, String>as(supplier));
-                stream(builder, "left").join(table, (one, other) -> one + "@" + other).to("out");
+                stream(builder, "left").join(table, (one, other) -> one + "@" + other, joined)
+                        .to("out");
+                table.leftJoin(stream(builder, "left").toTable(),
+                        (one, other) -> one + "&" + other).toStream().to("out");
             }, RunstoneDslStoreSuppliers.class, guarantee, "default"));
         }
         assertEquals(results.get(0), results.get(1));
