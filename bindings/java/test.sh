@@ -2,7 +2,9 @@
 # Builds the native library and tests everything for the JVM: the library, upstream's suites over
 # our stores, and whole topologies. Needs a JDK from 17 on, Maven and cargo.
 #   test.sh [options of Maven, such as -Drunstone.leak.rounds=1000]
-# Beside it: cluster.sh (brokers that are killed) and compare.sh (figures beside RocksDB's).
+# With -Drunstone.matrix.every=1 all settings of topologies are compared with RocksDB, not some.
+# Beside it: cluster.sh (brokers that are killed), compare.sh (figures beside RocksDB's), and
+# foreign.sh (Kafka's own tests over both).
 . "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 
 # Kafka comes from Maven's repository; without that nothing can be tested.
