@@ -137,6 +137,12 @@ final class Backing {
         tables.remove(table).drop(() -> store.dropKeyspace(table));
     }
 
+    /** Gives the stored values a format that the application asks for. */
+    void upgrade(Format format, boolean hasTimes) {
+        List<Table> stored = tableNames().stream().sorted().map(this::table).toList();
+        new Upgrade(name, store, meta).to(format, hasTimes, stored);
+    }
+
     Store store() {
         return store;
     }

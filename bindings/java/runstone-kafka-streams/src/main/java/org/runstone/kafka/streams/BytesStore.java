@@ -15,6 +15,8 @@ import org.apache.kafka.streams.query.PositionBound;
 import org.apache.kafka.streams.query.Query;
 import org.apache.kafka.streams.query.QueryConfig;
 import org.apache.kafka.streams.query.QueryResult;
+import org.apache.kafka.streams.state.HeadersBytesStore;
+import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.runstone.WriteBatch;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -32,6 +34,17 @@ abstract class BytesStore implements StateStore {
     BytesStore(String name, String scope) {
         this.name = name;
         this.scope = scope;
+    }
+
+    /** What values are, by the interfaces that Kafka Streams looks at as well. */
+    private Format format() {
+        return this instanceof HeadersBytesStore ? Format.HEADERS
+                : this instanceof TimestampedBytesStore ? Format.TIMESTAMPED : Format.PLAIN;
+    }
+
+    /** Whether values that are not plain have a time. */
+    boolean valuesHaveTimes() {
+        return true;
     }
 
     /** Called when the store is open, before records are restored. */
@@ -58,6 +71,7 @@ abstract class BytesStore implements StateStore {
         this.context = context;
         backing = new Backing(context, name, gathersWrites());
         try {
+            backing.upgrade(format(), valuesHaveTimes());
             opened(backing, context);
             Gauges.add(context, scope, name, backing.store(), this::estimate);
             recordsCarryPositions = Internals.recordsCarryPositions(context);

@@ -35,6 +35,11 @@ class SessionBytesStore extends SegmentedBytesStore implements SessionStore<Byte
     }
 
     @Override
+    boolean valuesHaveTimes() {
+        return false;
+    }
+
+    @Override
     public void put(Windowed<Bytes> session, byte[] aggregate) {
         long end = session.window().end();
         writing().advanceStreamTime(end);
