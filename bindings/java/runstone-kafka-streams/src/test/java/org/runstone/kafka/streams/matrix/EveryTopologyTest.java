@@ -24,10 +24,10 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 
-/** {@code -Drunstone.matrix.every=1} runs all settings, in a quarter of an hour; else some. */
+/** {@code -Drunstone.matrix.every=1} runs all 684 settings, in an hour or less; else some. */
 class EveryTopologyTest {
     /** It has no factor in common with the numbers of choices, so each meets each other. */
-    private static final int EVERY = Integer.getInteger("runstone.matrix.every", 31);
+    private static final int EVERY = Integer.getInteger("runstone.matrix.every", 61);
     private static final Pattern WINDOWED = Pattern.compile("(.*) \\[k+\\d@(\\d+)/(\\d+)]");
     private static final long SHORTEST_SEGMENT_MS = 60_000;
 
