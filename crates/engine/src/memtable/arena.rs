@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use runstone_storage::fork::Process;
 use rustix::mm::{Advice, madvise};
 
 use crate::base::threads::{Bell, thread_number};
@@ -355,6 +356,9 @@ pub struct Arena {
     /// The pages under pins, by their first address and the one behind the last, and how many pins
     /// each has.
     pins: Mutex<BTreeMap<(usize, usize), usize>>,
+    /// The one that made it. A fork has copies of its pins, and of their lock as it was: nobody
+    /// there may ever release it, and nothing there gives pages back.
+    process: Process,
     pool: Arc<ChunkPool>,
 }
 
@@ -370,7 +374,9 @@ impl Pin {
     /// another pin on the same bytes.
     pub fn new(arena: &Arc<Arena>, at: usize, len: usize) -> Pin {
         let pages = (at & !(PAGE_BYTES - 1), (at + len).next_multiple_of(PAGE_BYTES));
-        *arena.pins.lock().entry(pages).or_default() += 1;
+        if arena.process.is_current() {
+            *arena.pins.lock().entry(pages).or_default() += 1;
+        }
         Pin { arena: Arc::clone(arena), pages }
     }
 }
@@ -383,6 +389,11 @@ impl Clone for Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
+        if !self.arena.process.is_current() {
+            // The arena's end would wait for locks, too.
+            std::mem::forget(Arc::clone(&self.arena));
+            return;
+        }
         let mut pins = self.arena.pins.lock();
         if let Some(count) = pins.get_mut(&self.pages) {
             *count -= 1;
@@ -409,6 +420,7 @@ impl Arena {
             beside: Mutex::default(),
             slabs: OnceLock::new(),
             pins: Mutex::default(),
+            process: Process::current(),
             pool,
         }
     }

@@ -113,6 +113,44 @@ fn child_that_forks() {
     }
     close_beside_a_fork(&format!("{path}-closed"));
     for_seeds(3, |seed| fork_beside_threads(&format!("{path}-busy-{seed}"), seed));
+    values_beside_a_fork(&format!("{path}-values"));
+}
+
+/// A large value is a piece of a memtable. Copying or dropping it in a fork waited for a lock that
+/// a thread of the other process held.
+fn values_beside_a_fork(path: &str) {
+    let mut options = manual();
+    options.memory_budget_bytes = 64 << 20;
+    let store = Store::open(path, options).expect("open");
+    store.put("large", [7; 5_000]).expect("put");
+    let large = || store.get("large").expect("get").expect("is there");
+    let ends = AtomicBool::new(false);
+    let hung = std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !ends.load(Relaxed) {
+                    drop(large().clone())
+                }
+            });
+        }
+        let hung = (0..500).find(|_| {
+            let value = large();
+            // SAFETY: O1.
+            match unsafe { libc::fork() } {
+                0 => {
+                    let copy = value.clone();
+                    let is_whole = copy == [7; 5_000][..];
+                    drop((value, copy));
+                    // SAFETY: O2.
+                    unsafe { libc::_exit(i32::from(!is_whole)) }
+                }
+                child => status_of(Pid::from_raw(child).expect("a fork")) != Some(0),
+            }
+        });
+        ends.store(true, Relaxed);
+        hung
+    });
+    assert_eq!(hung, None, "a child hangs, or has other bytes");
 }
 
 /// What a fork inherits and may drop, each in its turn or not at all.
