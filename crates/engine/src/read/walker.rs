@@ -88,7 +88,7 @@ pub(crate) struct Walker {
     ahead_count: usize,
     /// How that number grows.
     pace: Pace,
-    /// The files that hold separated values.
+    /// The files that hold separated values. None of them while parked.
     values: Arc<ValueFiles>,
     keys_only: bool,
     /// Keeps all that the cursor sees in the store, in whatever view.
@@ -239,7 +239,7 @@ impl Walker {
     }
 
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.begin_seek();
+        self.begin_seek()?;
         let from = match &self.start {
             Some(start) if &start[..] > key => start,
             _ => key,
@@ -249,7 +249,7 @@ impl Walker {
     }
 
     pub(super) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        self.begin_seek();
+        self.begin_seek()?;
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             _ => {
@@ -264,7 +264,7 @@ impl Walker {
     }
 
     pub(super) fn seek_to_first(&mut self) -> Result<()> {
-        self.begin_seek();
+        self.begin_seek()?;
         match &self.start {
             Some(start) => self.merge.seek(start, BEFORE_ALL_VERSIONS)?,
             None => self.merge.seek_to_first()?,
@@ -273,7 +273,7 @@ impl Walker {
     }
 
     pub(super) fn seek_to_last(&mut self) -> Result<()> {
-        self.begin_seek();
+        self.begin_seek()?;
         match &self.end {
             Some(end) => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             None => self.merge.seek_to_last()?,
@@ -718,7 +718,8 @@ impl Walker {
     #[cold]
     fn fail_at(&mut self, place: Position, error: Error) -> Result<()> {
         self.place = place;
-        self.saved_value = Some(Value::owned([]));
+        // `ahead` has no value for it, but has one for the next entry, which this would hide.
+        self.saved_value = (place != Position::ReadAhead).then(|| Value::owned([]));
         self.failed = Some(Box::new(error.clone()));
         Err(error)
     }
@@ -732,11 +733,16 @@ impl Walker {
     }
 
     /// Begins a seek, as [`Walker::leave`] begins a step.
-    fn begin_seek(&mut self) {
+    fn begin_seek(&mut self) -> Result<()> {
         self.place = Position::Nowhere;
         self.failed = None;
+        if self.view.is_none() {
+            // It could not catch up when it was told to.
+            self.catch_up()?;
+        }
         let runs = self.merge.run_count() as u64;
         self.reader.env.metrics.add_all(&[(Counter::seeks, 1), (Counter::runs_sought, runs)]);
+        Ok(())
     }
 }
 
@@ -750,6 +756,8 @@ impl Park for Walker {
         let view = self.view.take_if(is_old)?;
         self.saved_expiry = self.trailer_and_expiry();
         let merge = mem::replace(&mut self.merge, MergeIter::new(Vec::new()));
+        // What an earlier walk forward read ahead goes, too.
+        let (mut ahead, values) = (mem::take(&mut self.ahead), mem::take(&mut self.values));
         let sources = match self.place {
             Position::Forward => {
                 let (trailer, key) = merge.current().map_or((0, &[][..]), |(key, t)| (t, key));
@@ -762,8 +770,8 @@ impl Park for Walker {
             }
             Position::ReadAhead => {
                 self.saved_key.clear();
-                self.saved_key.extend_from_slice(self.ahead.key());
-                self.kept = Kept::ahead(mem::take(&mut self.ahead));
+                self.saved_key.extend_from_slice(ahead.key());
+                self.kept = Kept::ahead(mem::take(&mut ahead));
                 merge.into_current().1
             }
             _ => merge.into_current().1,
@@ -771,7 +779,7 @@ impl Park for Walker {
         if self.place != Position::Nowhere {
             self.place = Position::Parked;
         }
-        Some(Box::new((view, sources, mem::take(&mut self.covers))))
+        Some(Box::new((view, values, sources, ahead, mem::take(&mut self.covers))))
     }
 }
 

@@ -1,0 +1,124 @@
+//! What cursors and values show and hold after flushes. The random walks are in
+//! `testing/sim/tests/model/standing.rs`.
+
+use std::sync::Arc;
+
+use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::{
+    Background, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement,
+    WalMode,
+};
+
+fn options(placement: ValuePlacement, separate_at: u32) -> Options {
+    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 4 << 20, ..Default::default() };
+    keyspace.values.placement = placement;
+    keyspace.values.separate_at = separate_at;
+    keyspace.values.groups = 1;
+    Options {
+        memory_budget_bytes: 64 << 20,
+        wal_mode: WalMode::Write,
+        background: Background::Manual,
+        keyspace: Some(keyspace),
+        ..Options::default()
+    }
+}
+
+fn first(store: &Store) -> Cursor {
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek_to_first().expect("reads");
+    cursor
+}
+
+/// Changes a byte in the middle of a value that consists of one byte.
+fn damage(storage: &MemoryStorage, name: &str, byte: u8) {
+    let file = storage.open(name, Category::Value).expect("is there");
+    let mut bytes = vec![0; file.len().expect("known") as usize];
+    file.read_at(0, &mut bytes).expect("reads");
+    let at = bytes.windows(100).position(|window| window == [byte; 100]).expect("is there");
+    file.write_at(at as u64 + 3_000, &[!byte]).expect("writes");
+}
+
+/// A value read ahead, behind one that could not be read, was pinned as an empty one once a flush
+/// had come.
+#[test]
+fn a_value_behind_a_damaged_one_is_pinned_whole() {
+    for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
+        let storage = MemoryStorage::new();
+        let store = Store::open_on(Arc::new(storage.clone()), options(placement, 200));
+        let store = store.expect("opens");
+        (0..10u8).for_each(|i| store.put([i], [i; 6_000]).expect("puts"));
+        store.flush().expect("flushes");
+        damage(&storage, &store.default_keyspace().value_usage()[0].file, 4);
+        let mut cursor = first(&store);
+        let steps: Vec<bool> = (0..5).map(|_| cursor.next().is_ok()).collect();
+        assert_eq!(steps, [true, true, true, false, true], "{placement:?}");
+        store.put("more", "writes").expect("puts");
+        store.flush().expect("flushes");
+        assert_eq!(cursor.key(), [5]);
+        assert!(cursor.value() == [5; 6_000] && cursor.pin_value() == [5; 6_000][..]);
+    }
+}
+
+/// A cursor that could not go on in a closed store was told so once. A seek then found nothing,
+/// as if the keyspace were empty.
+#[test]
+fn seeks_after_the_close_do_not_look_like_the_end() {
+    let store =
+        Store::open_on(Arc::new(MemoryStorage::new()), options(ValuePlacement::Inline, 200));
+    let store = store.expect("opens");
+    (0..100u8).for_each(|i| store.put([i], [i; 100]).expect("puts"));
+    let mut cursor = first(&store);
+    store.flush().expect("flushes");
+    store.close().expect("closes");
+    assert_eq!(cursor.key(), [0]);
+    for _ in 0..2 {
+        assert!(matches!(cursor.next(), Err(Error::Closed)));
+        assert!(matches!(cursor.seek([7]), Err(Error::Closed)));
+        assert!(matches!(cursor.seek_for_prev([7]), Err(Error::Closed)));
+        assert!(matches!(cursor.seek_to_first(), Err(Error::Closed)));
+        assert!(matches!(cursor.seek_to_last(), Err(Error::Closed)));
+        assert!(matches!(cursor.prev(), Err(Error::Closed)));
+    }
+}
+
+/// A cursor that read ahead and then went to the end kept what it had read ahead, in memtables that
+/// were flushed.
+#[test]
+fn a_cursor_lets_go_of_what_it_read_ahead_before() {
+    let options = options(ValuePlacement::HashGrouped, 20_000);
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    store.put("separated", [1; 30_000]).expect("puts");
+    store.flush().expect("flushes");
+    (0..200u8).for_each(|i| store.put([i], [i; 10_000]).expect("puts"));
+    let mut cursor = first(&store);
+    (0..40).for_each(|_| cursor.next().expect("steps"));
+    cursor.seek_to_last().expect("seeks");
+    store.flush().expect("flushes");
+    let held = store.metrics().memory.held_bytes;
+    assert!((10_000..=20_000).contains(&held), "{held} bytes for a value of 10,000");
+}
+
+/// A cursor that stood kept value files that had left the store: their space was free only after
+/// its next step.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_cursor_lets_go_of_value_files_that_left() {
+    let dir = tempfile::tempdir().expect("temporary directory");
+    let store = Store::open(dir.path(), options(ValuePlacement::Vlog, 200)).expect("opens");
+    (0..100u8).for_each(|i| store.put([i], [i; 10_000]).expect("puts"));
+    store.flush().expect("flushes");
+    (0..100u8).for_each(|i| store.delete([i]).expect("deletes"));
+    store.put("left", "alone").expect("puts");
+    let cursor = first(&store);
+    let inline = options(ValuePlacement::Inline, 200).keyspace;
+    store.open_keyspace("default", inline).expect("changes the options");
+    store.compact().expect("compacts");
+    while store.run_one_job().expect("runs") {}
+    let files = std::fs::read_dir("/proc/self/fd").expect("lists");
+    let names = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+    let of_store = names.filter(|name| name.starts_with(dir.path()));
+    let gone: Vec<_> = of_store.filter(|name| name.to_string_lossy().contains("deleted")).collect();
+    assert!(gone.is_empty(), "{gone:?} under {:?}", cursor.key());
+    let names = std::fs::read_dir(dir.path()).expect("lists").map(|file| file.expect("a file"));
+    assert!(names.map(|file| file.path()).all(|path| path.extension() != Some("values".as_ref())));
+}
