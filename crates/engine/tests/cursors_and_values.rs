@@ -2,10 +2,12 @@
 //! `testing/sim/tests/model/standing.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
-    Background, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement,
+    Background, Clock, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement,
     WalMode,
 };
 
@@ -121,4 +123,40 @@ fn a_cursor_lets_go_of_value_files_that_left() {
     assert!(gone.is_empty(), "{gone:?} under {:?}", cursor.key());
     let names = std::fs::read_dir(dir.path()).expect("lists").map(|file| file.expect("a file"));
     assert!(names.map(|file| file.path()).all(|path| path.extension() != Some("values".as_ref())));
+}
+
+#[derive(Debug, Default)]
+struct Ticks(AtomicU64);
+
+impl Clock for Ticks {
+    fn unix_millis(&self) -> u64 {
+        1_000_000 + self.0.load(Relaxed)
+    }
+}
+
+/// Nothing that had expired went while each cursor was opened before the last one ended, though it
+/// had expired long before they began.
+#[test]
+fn what_has_expired_goes_while_cursors_come_and_go() {
+    let clock = Arc::new(Ticks::default());
+    let own = options(ValuePlacement::Inline, 200);
+    let options = Options { clock: Arc::clone(&clock) as _, ..own };
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
+    let keyspace = store.default_keyspace();
+    let mut last = first(&store);
+    for round in 0..20u32 {
+        for i in 0..100u32 {
+            let key = (round * 100 + i).to_be_bytes();
+            keyspace.put_with_ttl(key, [1; 100], Duration::from_millis(10)).expect("puts");
+        }
+        let next = first(&store);
+        drop(std::mem::replace(&mut last, next));
+        clock.0.fetch_add(100, Relaxed);
+        store.compact().expect("compacts");
+        let entries: u64 = keyspace.shape().tables().map(|(_, table)| table.entries).sum();
+        assert!(entries <= 300, "{entries} in round {round}");
+        assert!(last.valid() && last.key() == (round * 100).to_be_bytes(), "it saw this one");
+        last.seek((round * 100 + 99).to_be_bytes()).expect("reads");
+        assert!(last.valid(), "it began before that expired");
+    }
 }

@@ -161,7 +161,8 @@ impl World {
             }
             "expired" => {
                 let (now_ms, snapshot) = (args.number("now", 0)?, args.number("snapshot", 0)?);
-                self.plan = expired_plan(&self.shape, &self.busy, now_ms, snapshot);
+                let past_ms = |seq| if seq > snapshot { now_ms } else { 0 };
+                self.plan = expired_plan(&self.shape, &self.busy, past_ms);
                 Ok(self.show_plan())
             }
             "apply" => self.apply(),

@@ -43,8 +43,8 @@ impl Runner {
         };
         let wanted = |shape: &Shape| {
             let (policy, options) = (options.compaction_policy()?, &options.shape);
-            let Past { now_ms, newest_snapshot } = Past::now(&self.env, &self.visibility);
-            let shape = &*shape.at(now_ms, newest_snapshot);
+            let past = Past::now(&self.env, &self.visibility);
+            let shape = &*shape.at(|seq| past.end_ms(seq));
             Ok(match range {
                 Some(range) => range_plan(shape, policy, options, settled_from, range),
                 None => full_plan(shape, policy, options, settled_from),

@@ -84,7 +84,7 @@ impl Runner {
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
             // Entries that expire while the store is idle make another litter of the same tables.
-            let shape = version.shape.at(past.now_ms, past.newest_snapshot);
+            let shape = version.shape.at(|seq| past.end_ms(seq));
             let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
             let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
             let litter = Litter { entries, tombstones, oldest_seq };

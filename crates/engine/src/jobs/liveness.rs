@@ -40,14 +40,18 @@ pub(crate) struct Liveness {
 }
 
 /// The entries that expire and that nobody sees any more: those whose time is over and that no
-/// snapshot sees. Reads at a snapshot hide an entry that is past, but a cursor there may have begun
-/// before that, and it keeps what it saw.
+/// snapshot sees, or whose time was over before any snapshot was taken. Reads at a snapshot hide an
+/// entry that is past, but a cursor there may have begun before that, and it keeps what it saw.
+/// Cursors come and go all the time; what had expired before them must go though they see its
+/// number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Past {
     /// Milliseconds since 1970.
     pub(crate) now_ms: u64,
     /// The number of the newest snapshot; 0 if there is none.
     pub(crate) newest_snapshot: SeqNo,
+    /// No snapshot was taken before this, in milliseconds since 1970.
+    pub(crate) snapshots_since_ms: u64,
 }
 
 impl Past {
@@ -56,14 +60,19 @@ impl Past {
     pub(crate) fn now(env: &Env, visibility: &Visibility) -> Past {
         let now_ms = env.watch.now_ms();
         if seeded!(ExpiryIgnoresSnapshots) {
-            return Past { now_ms, newest_snapshot: 0 };
+            return Past { now_ms, newest_snapshot: 0, snapshots_since_ms: now_ms };
         }
-        Past { now_ms, newest_snapshot: visibility.newest_snapshot() }
+        let (newest_snapshot, snapshots_since_ms) = visibility.tell_time(now_ms);
+        Past { now_ms, newest_snapshot, snapshots_since_ms }
+    }
+
+    /// Until when entries of this number and later ones are past.
+    pub(crate) fn end_ms(&self, seq: SeqNo) -> u64 {
+        if seq > self.newest_snapshot { self.now_ms } else { self.snapshots_since_ms }
     }
 
     fn holds(&self, trailer: u64, value: &[u8]) -> bool {
-        seq_of(trailer) > self.newest_snapshot
-            && expiry_of(trailer, value).is_some_and(|at_ms| at_ms <= self.now_ms)
+        expiry_of(trailer, value).is_some_and(|at_ms| at_ms <= self.end_ms(seq_of(trailer)))
     }
 }
 

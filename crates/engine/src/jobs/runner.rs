@@ -284,7 +284,7 @@ impl Runner {
         let heat = version.heat(options.shape.charge, options.shape.access_limit.into());
         let plan = next_plan(
             policy,
-            &version.shape.at(past.now_ms, past.newest_snapshot),
+            &version.shape.at(|seq| past.end_ms(seq)),
             &busy,
             &heat,
             &options.shape,
@@ -305,9 +305,8 @@ impl Runner {
             return None;
         }
         let points = self.visibility.points();
-        let Past { now_ms, newest_snapshot } = past;
         covered_tables(version, &points, busy)
-            .or_else(|| expired_plan(&version.shape, busy, now_ms, newest_snapshot))
+            .or_else(|| expired_plan(&version.shape, busy, |seq| past.end_ms(seq)))
     }
 
     /// Looks again at trees of which much has expired since.

@@ -25,10 +25,22 @@ pub(crate) struct Visibility {
 /// Live snapshots.
 #[derive(Debug, Default)]
 struct Live {
-    /// Their sequence numbers and epochs, and how many handles hold each.
-    handles: BTreeMap<(SeqNo, u64), usize>,
+    /// Their moments, and how many handles hold each.
+    handles: BTreeMap<Moment, usize>,
     /// The epoch that new snapshots get.
     epoch: u64,
+    /// The last time that a flush or compaction told.
+    told_ms: u64,
+}
+
+/// What is known of the moment that a snapshot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment {
+    seq: SeqNo,
+    epoch: u64,
+    /// It was not earlier than this, in milliseconds since 1970. No clock is read for it: that
+    /// would cost every cursor.
+    since_ms: u64,
 }
 
 /// What the readers of a moment may still come to.
@@ -56,15 +68,16 @@ impl Visibility {
     /// Registers the present moment.
     pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
         if !self.process.is_current() {
-            return Snapshot { visibility: Arc::clone(self), seq: self.now(), epoch: 0 };
+            let moment = Moment { seq: self.now(), epoch: 0, since_ms: 0 };
+            return Snapshot { visibility: Arc::clone(self), moment };
         }
         // To compactions, reading the number and registering it is one step, because they collect
         // live snapshots under the same lock.
         let mut live = self.live.lock();
-        let (seq, epoch) = (self.now(), live.epoch);
-        *live.handles.entry((seq, epoch)).or_default() += 1;
+        let moment = Moment { seq: self.now(), epoch: live.epoch, since_ms: live.told_ms };
+        *live.handles.entry(moment).or_default() += 1;
         drop(live);
-        Snapshot { visibility: Arc::clone(self), seq, epoch }
+        Snapshot { visibility: Arc::clone(self), moment }
     }
 
     /// The sequence numbers that compactions must keep visible, ascending: those of live snapshots,
@@ -77,10 +90,10 @@ impl Visibility {
     pub(crate) fn readers(&self) -> Readers {
         let live = self.live.lock();
         let now = self.now();
-        let mut points: Vec<SeqNo> = live.handles.keys().map(|(seq, _)| *seq).collect();
+        let mut points: Vec<SeqNo> = live.handles.keys().map(|moment| moment.seq).collect();
         points.push(now);
         points.dedup();
-        let oldest_epoch = live.handles.keys().map(|(_, epoch)| *epoch).min();
+        let oldest_epoch = live.handles.keys().map(|moment| moment.epoch).min();
         Readers { points, oldest_epoch: oldest_epoch.unwrap_or(live.epoch) }
     }
 
@@ -97,7 +110,17 @@ impl Visibility {
 
     /// The number of the newest snapshot; 0 if there is none.
     pub(crate) fn newest_snapshot(&self) -> SeqNo {
-        self.live.lock().handles.keys().next_back().map_or(0, |(seq, _)| *seq)
+        self.live.lock().handles.keys().next_back().map_or(0, |moment| moment.seq)
+    }
+
+    /// Takes the time, and returns the number of the newest snapshot, or 0, and a time before which
+    /// no live snapshot was taken. `now_ms` if there is none. O(snapshots).
+    pub(crate) fn tell_time(&self, now_ms: u64) -> (SeqNo, u64) {
+        let mut live = self.live.lock();
+        live.told_ms = live.told_ms.max(now_ms);
+        let since_ms = live.handles.keys().map(|moment| moment.since_ms).min();
+        let newest = live.handles.keys().next_back().map_or(0, |moment| moment.seq);
+        (newest, since_ms.unwrap_or(now_ms))
     }
 }
 
@@ -122,14 +145,13 @@ impl Visibility {
 #[derive(Debug)]
 pub struct Snapshot {
     visibility: Arc<Visibility>,
-    seq: SeqNo,
-    epoch: u64,
+    moment: Moment,
 }
 
 impl Snapshot {
     /// The sequence number of the snapshot: it sees all writes up to this one.
     pub fn seq(&self) -> SeqNo {
-        self.seq
+        self.moment.seq
     }
 
     /// Whether the snapshot belongs to the store with this visibility.
@@ -140,12 +162,11 @@ impl Snapshot {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
-        let Snapshot { seq, epoch, .. } = *self;
-        if !self.visibility.process.is_current() {
-            return Snapshot { visibility: Arc::clone(&self.visibility), seq, epoch };
+        let (visibility, moment) = (Arc::clone(&self.visibility), self.moment);
+        if visibility.process.is_current() {
+            *visibility.live.lock().handles.entry(moment).or_default() += 1;
         }
-        *self.visibility.live.lock().handles.entry((seq, epoch)).or_default() += 1;
-        Snapshot { visibility: Arc::clone(&self.visibility), seq, epoch }
+        Snapshot { visibility, moment }
     }
 }
 
@@ -155,11 +176,10 @@ impl Drop for Snapshot {
             return;
         }
         let mut live = self.visibility.live.lock();
-        let held = (self.seq, self.epoch);
-        if let Some(count) = live.handles.get_mut(&held) {
+        if let Some(count) = live.handles.get_mut(&self.moment) {
             *count -= 1;
             if *count == 0 {
-                live.handles.remove(&held);
+                live.handles.remove(&self.moment);
             }
         }
     }

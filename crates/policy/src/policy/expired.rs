@@ -7,23 +7,17 @@ use std::sync::Arc;
 use crate::shape::plan::{Busy, Plan};
 use crate::shape::{Level, SeqNo, Shape, Table, TableId};
 
-/// A plan that drops the tables that are past at `now_ms`, if no job uses them.
+/// A plan that drops the tables that are past, if no job uses them.
 ///
-/// 1. No snapshot sees an entry of such a table: `newest_snapshot` is below its numbers. What a
-///    snapshot sees stays in the tree, as it does when a range is deleted.
+/// 1. No snapshot sees an entry of such a table. `past_ms` tells until when entries of a number and
+///    later ones are past, which is earlier for those that a snapshot may see.
 /// 2. An expired entry hides older versions of its key. So no table that stays, in its layer or
 ///    below, holds older entries between its bounds.
 ///
 /// O(tables) if none is past; otherwise each of those is looked for in every run below.
-pub fn expired_plan(
-    shape: &Shape,
-    busy: &Busy,
-    now_ms: u64,
-    newest_snapshot: SeqNo,
-) -> Option<Plan> {
-    let is_free = |table: &Table| {
-        table.is_past(now_ms) && table.min_seq > newest_snapshot && !busy.tables.contains(&table.id)
-    };
+pub fn expired_plan(shape: &Shape, busy: &Busy, past_ms: impl Fn(SeqNo) -> u64) -> Option<Plan> {
+    let is_free =
+        |table: &Table| table.is_past(past_ms(table.min_seq)) && !busy.tables.contains(&table.id);
     let mut past: Vec<(u32, &Arc<Table>)> =
         shape.tables().filter(|(_, table)| is_free(table)).collect();
     loop {

@@ -194,17 +194,15 @@ impl Table {
 }
 
 impl Shape {
-    /// The tree as a policy sees it at `now_ms`: entries that are past for sure count as
-    /// tombstones, but not in tables that a snapshot may see: a compaction would keep them there.
-    /// With an estimate instead, a compaction could leave all that it was begun for. O(tables), and
-    /// a copy of the tree if any is past.
-    pub fn at(&self, now_ms: u64, newest_snapshot: SeqNo) -> Cow<'_, Shape> {
-        let past = |table: &Table| match table.min_seq > newest_snapshot {
-            true => {
-                let puts = table.entries - table.tombstones.min(table.entries);
-                table.expiries.surely_past(now_ms).min(puts)
-            }
-            false => 0,
+    /// The tree as a policy sees it: entries that are past for sure count as tombstones.
+    /// `past_ms` tells until when entries of a number and later ones are past. That is earlier for
+    /// those that a snapshot may see: a compaction would keep them. With an estimate instead, a
+    /// compaction could leave all that it was begun for. O(tables), and a copy of the tree if any
+    /// is past.
+    pub fn at(&self, past_ms: impl Fn(SeqNo) -> u64) -> Cow<'_, Shape> {
+        let past = |table: &Table| {
+            let puts = table.entries - table.tombstones.min(table.entries);
+            table.expiries.surely_past(past_ms(table.min_seq)).min(puts)
         };
         if !self.tables().any(|(_, table)| past(table) > 0) {
             return Cow::Borrowed(self);
@@ -247,7 +245,7 @@ mod tests {
         let run = Run { id: 1, last_flush: 0, tables: vec![Arc::new(table)] };
         let shape = Shape { levels: vec![Level::Runs(vec![run])], ..Shape::default() };
         let tombstones = |now_ms, newest_snapshot| {
-            let seen = shape.at(now_ms, newest_snapshot);
+            let seen = shape.at(|seq| if seq > newest_snapshot { now_ms } else { 9 });
             seen.tables().map(|(_, table)| table.tombstones).sum::<u64>()
         };
         assert_eq!(shape.tables().map(|(_, table)| table.expiries.past(9)).sum::<u64>(), 0);

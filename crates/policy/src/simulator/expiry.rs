@@ -43,7 +43,7 @@ impl Simulator<'_> {
     /// The tables of which every entry is past, to be dropped.
     pub(super) fn unread_drops(&self) -> Option<Plan> {
         self.ttl_flushes?;
-        expired_plan(&self.shape, &Busy::default(), self.flush_count, 0)
+        expired_plan(&self.shape, &Busy::default(), |_| self.flush_count)
     }
 
     /// Counts what a plan drops, and returns the deepest level that it drops from.

@@ -255,7 +255,7 @@ impl<'a> Simulator<'a> {
     /// of sketches.
     fn next_plan(&self) -> Option<Plan> {
         let (policy, options) = (self.policy, &self.options);
-        let shape = &*self.shape.at(self.flush_count, 0);
+        let shape = &*self.shape.at(|_| self.flush_count);
         let busy = Busy::default();
         let bound = || {
             space::bound_plan(policy, shape, &busy, options, options.max_space_percent, |_| {
