@@ -160,3 +160,25 @@ fn what_has_expired_goes_while_cursors_come_and_go() {
         assert!(last.valid(), "it began before that expired");
     }
 }
+
+/// One large value kept the pages of all those of its memtable that had been kept beside it.
+#[test]
+fn a_value_keeps_no_pages_of_others_that_were_dropped() {
+    let store =
+        Store::open_on(Arc::new(MemoryStorage::new()), options(ValuePlacement::Inline, 200));
+    let store = store.expect("opens");
+    let lens = [5_000, 30_000, 300_000];
+    let value = |i: u8| vec![i; lens[usize::from(i % 3)]];
+    (0..24u8).for_each(|i| store.put([i], value(i)).expect("puts"));
+    let get = |i: u8| store.get([i]).expect("reads").expect("is there");
+    let mut kept: Vec<_> = (0..24u8).map(|i| (i, get(i))).collect();
+    store.flush().expect("flushes");
+    while let Some((i, len)) = kept.first().map(|(i, value)| (*i, value.len())) {
+        assert!(kept.iter().all(|(i, kept)| *kept == value(*i)[..]), "beside {i}");
+        let sum: usize = kept.iter().map(|(_, value)| value.len() + (8 << 10)).sum();
+        let held = store.metrics().memory.held_bytes;
+        assert!((len as u64..=sum as u64).contains(&held), "{held} bytes for {sum}");
+        kept.remove(0);
+    }
+    assert_eq!(store.metrics().memory.held_bytes, 0);
+}

@@ -356,6 +356,8 @@ pub struct Arena {
     /// The pages under pins, by their first address and the one behind the last, and how many pins
     /// each has.
     pins: Mutex<BTreeMap<(usize, usize), usize>>,
+    /// Whether only pins are left. Written under their lock.
+    is_retired: AtomicBool,
     /// The one that made it. A fork has copies of its pins, and of their lock as it was: nobody
     /// there may ever release it, and nothing there gives pages back.
     process: Process,
@@ -399,6 +401,9 @@ impl Drop for Pin {
             *count -= 1;
             if *count == 0 {
                 pins.remove(&self.pages);
+                if self.arena.is_retired.load(Relaxed) {
+                    self.arena.leave_to(&pins, self.pages);
+                }
             }
         }
     }
@@ -420,6 +425,7 @@ impl Arena {
             beside: Mutex::default(),
             slabs: OnceLock::new(),
             pins: Mutex::default(),
+            is_retired: AtomicBool::new(false),
             process: Process::current(),
             pool,
         }
@@ -474,11 +480,24 @@ impl Arena {
         if pins.is_empty() {
             return;
         }
-        let (mut chunks, mut left) = (self.chunks.lock(), Vec::new());
         self.current.store(std::ptr::null_mut(), Relaxed);
         self.count_none_beside();
+        self.is_retired.store(true, Relaxed);
+        self.leave_to(&pins, (0, usize::MAX));
+    }
+
+    /// Gives back what is not under these pins, in the chunks that have memory in a range.
+    fn leave_to(&self, pins: &BTreeMap<(usize, usize), usize>, range: (usize, usize)) {
+        if pins.is_empty() {
+            return;
+        }
+        let (mut chunks, mut left) = (self.chunks.lock(), Vec::new());
         for mut chunk in chunks.drain(..) {
             let end = chunk.base.addr() + chunk.capacity;
+            if end <= range.0 || range.1 <= chunk.base.addr() {
+                left.push(chunk);
+                continue;
+            }
             let inside = pins.range((chunk.base.addr() & !(PAGE_BYTES - 1), 0)..(end, 0));
             let mut inside = inside.map(|(pages, _)| pages.0..pages.1).peekable();
             if inside.peek().is_none() {
