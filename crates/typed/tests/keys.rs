@@ -262,7 +262,9 @@ fn all_that_encodes_decodes() {
     ];
     let mut refused = 0;
     for end in &ends {
-        for (step, levels) in (0..8usize).flat_map(|step| (40..140usize).map(move |levels| (step, levels))) {
+        for (step, levels) in
+            (0..8usize).flat_map(|step| (40..140usize).map(move |levels| (step, levels)))
+        {
             let wrap = |deep: Deep, level: usize| match step {
                 0..4 => wraps[step](deep),
                 _ => wraps[(level + step) % 4](deep),

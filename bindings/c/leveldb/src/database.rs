@@ -78,7 +78,8 @@ pub unsafe extern "C" fn leveldb_open(
         report(errptr, || {
             let path = text(name)?;
             let options = leveldb_options_t::get(options)?.wait()?.clone();
-            options.open(path)
+            let (store, order) = options.open(path)?;
+            Ok(Database { store, order: order.map(Arc::new) })
         })
     };
     opened.map_or(ptr::null_mut(), keep)

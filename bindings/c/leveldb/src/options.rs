@@ -1,6 +1,6 @@
 //! Options of LevelDB, and what they mean here.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +17,13 @@ use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
 
 use crate::Result;
-use crate::database::Database;
 use crate::handles::{
     close, keep, leveldb_cache_t, leveldb_comparator_t, leveldb_env_t, leveldb_filterpolicy_t,
     leveldb_logger_t, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t,
     leveldb_writeoptions_t,
 };
 use crate::memory::{quietly, text};
-use crate::order::{Compare, Order};
+use crate::order::{Comparator, Order, State};
 
 handle!(inherited 5 "options" leveldb_options_t: Alone<OpenOptions>);
 handle!(inherited 6 "read options" leveldb_readoptions_t: ReadChoices);
@@ -61,8 +60,8 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Opens the database in a directory.
-    pub(crate) fn open(&self, path: &str) -> Result<Database> {
+    /// Opens the database in a directory, with the order that was given.
+    pub(crate) fn open(&self, path: &str) -> Result<(Store, Option<Order>)> {
         let order = match self.comparator {
             0 => None,
             handle => Some(Order::new(Arc::clone(&*leveldb_comparator_t::table().get(handle)?))),
@@ -93,7 +92,7 @@ impl OpenOptions {
         if wanted != stored {
             store.open_keyspace(DEFAULT_KEYSPACE, Some(wanted))?;
         }
-        Ok(Database { store, order: order.map(Arc::new) })
+        Ok((store, order))
     }
 
     fn change(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
@@ -285,54 +284,6 @@ pub extern "C" fn leveldb_options_set_compression(options: *mut leveldb_options_
         _ => Compression::Lz4,
     };
     set(options, |options| options.compression = Some(codec));
-}
-
-/// What the caller gave, and lets go with a function of its own.
-#[derive(Debug)]
-struct State {
-    pointer: *mut c_void,
-    destructor: Option<unsafe extern "C" fn(*mut c_void)>,
-}
-
-// SAFETY: LevelDB calls comparators and filter policies from several threads too.
-unsafe impl Send for State {}
-// SAFETY: as above.
-unsafe impl Sync for State {}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        if let Some(destructor) = self.destructor {
-            // SAFETY: the caller's function, with what came with it.
-            unsafe { destructor(self.pointer) }
-        }
-    }
-}
-
-/// An order of the caller's.
-#[derive(Debug)]
-pub struct Comparator {
-    state: State,
-    compare: Compare,
-    name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
-}
-
-impl Comparator {
-    pub(crate) fn name(&self) -> String {
-        // SAFETY: the caller's function; LevelDB asks for a text that ends with a zero byte.
-        let name = unsafe { (self.name)(self.state.pointer) };
-        if name.is_null() {
-            return "without a name".into();
-        }
-        // SAFETY: as above.
-        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-    }
-
-    /// Negative if `a` comes before `b`, 0 if they are the same key.
-    pub(crate) fn compare(&self, a: &[u8], b: &[u8]) -> c_int {
-        let (at_a, at_b) = (a.as_ptr().cast(), b.as_ptr().cast());
-        // SAFETY: the caller's function, with what came with it, and bytes that stay meanwhile.
-        unsafe { (self.compare)(self.state.pointer, at_a, a.len(), at_b, b.len()) }
-    }
 }
 
 /// Takes an order of keys. It must be that of their bytes: writes, look-ups and iterators compare

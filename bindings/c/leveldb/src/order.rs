@@ -8,7 +8,7 @@
 //! on their form.
 
 use std::collections::BTreeSet;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -16,11 +16,58 @@ use runstone::{Cursor, Keyspace, ReadOptions};
 use runstone_boundary::Failure;
 
 use crate::Result;
-use crate::options::Comparator;
 
 /// The function that compares.
 pub type Compare =
     unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
+
+/// What the caller gave, and lets go with a function of its own.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) pointer: *mut c_void,
+    pub(crate) destructor: Option<unsafe extern "C" fn(*mut c_void)>,
+}
+
+// SAFETY: LevelDB calls comparators and filter policies from several threads too.
+unsafe impl Send for State {}
+// SAFETY: as above.
+unsafe impl Sync for State {}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        if let Some(destructor) = self.destructor {
+            // SAFETY: the caller's function, with what came with it.
+            unsafe { destructor(self.pointer) }
+        }
+    }
+}
+
+/// An order of the caller's.
+#[derive(Debug)]
+pub struct Comparator {
+    pub(crate) state: State,
+    pub(crate) compare: Compare,
+    pub(crate) name: unsafe extern "C" fn(*mut c_void) -> *const c_char,
+}
+
+impl Comparator {
+    pub(crate) fn name(&self) -> String {
+        // SAFETY: the caller's function; LevelDB asks for a text that ends with a zero byte.
+        let name = unsafe { (self.name)(self.state.pointer) };
+        if name.is_null() {
+            return "without a name".into();
+        }
+        // SAFETY: as above.
+        unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+    }
+
+    /// Negative if `a` comes before `b`, 0 if they are the same key.
+    pub(crate) fn compare(&self, a: &[u8], b: &[u8]) -> c_int {
+        let (at_a, at_b) = (a.as_ptr().cast(), b.as_ptr().cast());
+        // SAFETY: the caller's function, with what came with it, and bytes that stay meanwhile.
+        unsafe { (self.compare)(self.state.pointer, at_a, a.len(), at_b, b.len()) }
+    }
+}
 
 /// The order of an open database.
 pub struct Order {

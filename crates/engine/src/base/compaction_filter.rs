@@ -21,11 +21,13 @@ pub enum FilterDecision {
 }
 
 /// Looks at entries that compactions pass, from several threads. It is shown puts that readers of
-/// now see, if no snapshot saw them when the compaction began; a snapshot that is taken while the
-/// compaction runs may see what the filter did. Operands are not shown, nor are the values below
-/// them, wherever the operands lie when the compaction begins. An operand that is written while it
-/// runs applies to the old value until the compaction is done, and then to what the filter made of
-/// it. Until a compaction passes an entry, reads see it; [`crate::Keyspace::compact`] passes all.
+/// now see, if no [`Snapshot`](crate::Snapshot) saw them when the compaction began; one that is
+/// taken while the compaction runs may see what the filter did. So may cursors and scans: some are
+/// always open, and the filter would never have its turn. Operands are not shown, nor are the
+/// values below them, wherever the operands lie when the compaction begins. An operand that is
+/// written while it runs applies to the old value until the compaction is done, and then to what
+/// the filter made of it. Until a compaction passes an entry, reads see it;
+/// [`crate::Keyspace::compact`] passes all.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -48,8 +48,10 @@ pub(crate) struct Liveness {
 pub(crate) struct Past {
     /// Milliseconds since 1970.
     pub(crate) now_ms: u64,
-    /// The number of the newest snapshot; 0 if there is none.
+    /// The number of the newest snapshot, those of cursors included; 0 if there is none.
     pub(crate) newest_snapshot: SeqNo,
+    /// That of the newest one that the program holds.
+    pub(crate) newest_held: SeqNo,
     /// No snapshot was taken before this, in milliseconds since 1970.
     pub(crate) snapshots_since_ms: u64,
 }
@@ -60,10 +62,11 @@ impl Past {
     pub(crate) fn now(env: &Env, visibility: &Visibility) -> Past {
         let now_ms = env.watch.now_ms();
         if seeded!(ExpiryIgnoresSnapshots) {
-            return Past { now_ms, newest_snapshot: 0, snapshots_since_ms: now_ms };
+            return Past { now_ms, snapshots_since_ms: now_ms, ..Past::default() };
         }
+        let newest_held = visibility.newest_held();
         let (newest_snapshot, snapshots_since_ms) = visibility.tell_time(now_ms);
-        Past { now_ms, newest_snapshot, snapshots_since_ms }
+        Past { now_ms, newest_snapshot, newest_held, snapshots_since_ms }
     }
 
     /// Until when entries of this number and later ones are past.
@@ -214,14 +217,13 @@ impl Liveness {
     }
 
     /// Whether readers of now see a version with this number, or would if its key had no newer one,
-    /// and no snapshot does.
+    /// and no snapshot that the program held does.
     pub(crate) fn is_of_now(&self, seq: SeqNo) -> bool {
-        let is_alone = self.points.iter().rev().nth(1).is_none_or(|snapshot| *snapshot < seq);
         let is_visible = self.points.last().is_some_and(|now| seq <= *now);
         if seeded!(FilterIgnoresSnapshots) {
             return is_visible;
         }
-        is_alone && is_visible && seq > self.past.newest_snapshot
+        is_visible && seq > self.past.newest_held
     }
 
     /// Whether a deletion in the place of a version of the entered key hides nothing.

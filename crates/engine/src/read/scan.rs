@@ -31,7 +31,7 @@ impl Scan {
         if options.snapshot.is_none() {
             keyspace.check_readable()?;
             // Both ends must see the same moment.
-            options.snapshot = Some(reader.visibility.snapshot());
+            options.snapshot = Some(reader.visibility.cursor_snapshot());
         }
         let (reader, keyspace) = (Arc::clone(reader), Arc::clone(keyspace));
         Ok(Scan { reader, keyspace, options, ends: Ends::default() })

@@ -112,7 +112,7 @@ impl Walker {
         }
         let visibility = &reader.visibility;
         let is_held = !seeded!(CursorDoesNotRegister);
-        let held = options.snapshot.or_else(|| is_held.then(|| visibility.snapshot()));
+        let held = options.snapshot.or_else(|| is_held.then(|| visibility.cursor_snapshot()));
         let seq = held.as_ref().map_or_else(|| visibility.now(), Snapshot::seq);
         let (view, values) = reader.present(keyspace);
         let access = Access::Cached { fill: options.fill_cache };

@@ -42,7 +42,7 @@ impl Engine {
         let holds = || {
             let is_newest = folded.is_newest(keyspace, key) || seeded!(FoldedOverNewer);
             is_newest
-                && self.visibility.newest_snapshot() < folded.newest
+                && self.visibility.newest_held() < folded.newest
                 && (!self.locks.is_used() || locks.try_acquire(keyspace, key))
         };
         if let Ok(true) = self.committer.commit_at_once(&batch, keyspace, holds) {

@@ -41,6 +41,8 @@ struct Moment {
     /// It was not earlier than this, in milliseconds since 1970. No clock is read for it: that
     /// would cost every cursor.
     since_ms: u64,
+    /// Whether a cursor holds it, and not the program. Cursors come and go all the time.
+    is_cursor: bool,
 }
 
 /// What the readers of a moment may still come to.
@@ -65,16 +67,26 @@ impl Visibility {
         self.publisher.visible()
     }
 
-    /// Registers the present moment.
+    /// Registers the present moment for a program.
     pub(crate) fn snapshot(self: &Arc<Self>) -> Snapshot {
+        self.register(false)
+    }
+
+    /// Registers it for a cursor.
+    pub(crate) fn cursor_snapshot(self: &Arc<Self>) -> Snapshot {
+        self.register(true)
+    }
+
+    fn register(self: &Arc<Self>, is_cursor: bool) -> Snapshot {
         if !self.process.is_current() {
-            let moment = Moment { seq: self.now(), epoch: 0, since_ms: 0 };
+            let moment = Moment { seq: self.now(), epoch: 0, since_ms: 0, is_cursor };
             return Snapshot { visibility: Arc::clone(self), moment };
         }
         // To compactions, reading the number and registering it is one step, because they collect
         // live snapshots under the same lock.
         let mut live = self.live.lock();
-        let moment = Moment { seq: self.now(), epoch: live.epoch, since_ms: live.told_ms };
+        let (seq, epoch, since_ms) = (self.now(), live.epoch, live.told_ms);
+        let moment = Moment { seq, epoch, since_ms, is_cursor };
         *live.handles.entry(moment).or_default() += 1;
         drop(live);
         Snapshot { visibility: Arc::clone(self), moment }
@@ -108,9 +120,12 @@ impl Visibility {
         self.live.lock().epoch += 1;
     }
 
-    /// The number of the newest snapshot; 0 if there is none.
-    pub(crate) fn newest_snapshot(&self) -> SeqNo {
-        self.live.lock().handles.keys().next_back().map_or(0, |moment| moment.seq)
+    /// The number of the newest snapshot that the program holds; 0 if there is none. What may
+    /// change under cursors asks for this one: with all of them it would never have its turn.
+    pub(crate) fn newest_held(&self) -> SeqNo {
+        let live = self.live.lock();
+        let held = live.handles.keys().rev().find(|moment| !moment.is_cursor);
+        held.map_or(0, |moment| moment.seq)
     }
 
     /// Takes the time, and returns the number of the newest snapshot, or 0, and a time before which

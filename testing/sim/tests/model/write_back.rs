@@ -9,8 +9,8 @@ use std::time::Duration;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
 use runstone::{
-    Background, Clock, Expiry, Keyspace, KeyspaceOptions, Options, Store, TransactionOptions,
-    ValuePlacement, WalMode, WriteOptions,
+    Background, Clock, Expiry, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
+    TransactionOptions, ValuePlacement, WalMode, WriteOptions,
 };
 use runstone_sim::found::holds_and_finds;
 
@@ -51,6 +51,19 @@ fn counted(store: &Store, key: &str) -> (Option<String>, u64) {
     let before = store.metrics().counters;
     let value = get(store.default_keyspace(), key);
     (value, store.metrics().counters.since(&before).operands_read)
+}
+
+/// A cursor is always open somewhere. It goes on to see the operands.
+#[test]
+fn cursors_do_not_hold_it_up() {
+    let store = fresh();
+    let keyspace = store.default_keyspace();
+    patch(keyspace, "k", 0..200);
+    let mut cursor = keyspace.cursor(ReadOptions::default()).expect("opens");
+    let seen = get(keyspace, "k");
+    assert_eq!((counted(&store, "k"), written(&store)), ((seen.clone(), 0), 1));
+    cursor.seek("k").expect("seeks");
+    assert_eq!(Some(cursor.value()), seen.as_ref().map(String::as_bytes));
 }
 
 /// The second get of a key with a thousand operands applies none, under policies of every kind,
