@@ -42,7 +42,7 @@ impl Args {
         let done = reshaping::change(&self.store, self.keyspace.name(), wanted, output)?;
         match output.is_json {
             true => output.json(&done.json)?,
-            false => note(done.text),
+            false => note(format!("set {}; {}", self.options.join(", "), done.text)),
         }
         Ok(Exit::Ok)
     }

@@ -41,7 +41,8 @@ fn one_option_is_set_and_the_others_stay() {
         ("values.separate_at = 4096", "/values/separate_at", 4096.into()),
         ("merge_operator=append(,)", "/merge_operator", "append(,)".into()),
     ] {
-        place.ok(&["set", "s", option]);
+        let told = place.run(&["set", "s", option]);
+        assert!(told.stderr.contains(&format!("set {option}; ")), "{}", told.stderr);
         assert_eq!(options(&place, "s").pointer(pointer), Some(&value), "{option}");
     }
     let after = options(&place, "s");
