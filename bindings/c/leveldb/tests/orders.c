@@ -4,25 +4,10 @@
 
 #include <stdint.h>
 
-#include <leveldb/c.h>
+#include "errors.h"
 
-#include "check.h"
-
-static char *error = NULL;
 static leveldb_readoptions_t *reads;
 static leveldb_writeoptions_t *writes;
-
-static void fine(void) {
-    if (error != NULL) fprintf(stderr, "%s\n", error);
-    CHECK(error == NULL);
-}
-
-static void refused(const char *part) {
-    if (error == NULL || strstr(error, part) == NULL) fprintf(stderr, "%s: %s\n", part, error);
-    CHECK(error != NULL && strstr(error, part) != NULL);
-    leveldb_free(error);
-    error = NULL;
-}
 
 typedef int order(void *, const char *, size_t, const char *, size_t);
 

@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(section_of("[shape]"), None);
     }
 
-    /// The names come from a pattern that a new field breaks.
+    /// A new field of `Options` breaks the pattern below, so that nobody forgets to explain it.
     #[test]
     fn every_option_of_a_store_is_explained() {
         macro_rules! names {

@@ -1,4 +1,4 @@
-//! Disks without room. A limit of file sizes stands for one: the system refuses to write, and the
+//! Full disks. A limit on the size of files stands in for one: the system refuses to write, and the
 //! test needs no right to mount.
 
 use crate::Place;

@@ -147,7 +147,7 @@ impl Walker {
         })
     }
 
-    /// Whether the walk is on an entry, with a value or not.
+    /// Whether the walk is on an entry. The entry may lack its value.
     #[inline]
     pub(super) fn is_on_key(&self) -> bool {
         self.place != Position::Nowhere
