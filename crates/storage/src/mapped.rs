@@ -1,5 +1,5 @@
 //! A file of fixed capacity whose `write_at` is a memory copy. The only unsafe code of the crate,
-//! and not a way to read: reads go through the descriptor, where an error is an error.
+//! and not a way to read: reads go through a descriptor, where an error is an error.
 //!
 //! A store into a shared mapping that the file system cannot back raises SIGBUS, which no caller
 //! can handle. It is kept away in four steps:
@@ -23,8 +23,9 @@
 //! and the file system can fail (journal abort, forced shutdown) in the same interval. Only a
 //! system call per write would close that, which is what this file exists to avoid.
 //!
-//! `fdatasync` on the descriptor covers pages dirtied through the mapping (Linux; POSIX does not
-//! say so), hence no `msync`.
+//! The mapping outlives its descriptor, so that a store that rests holds none for its log. Linux
+//! keeps the open file with the mapping: `msync` syncs through it just as `fdatasync` on the
+//! descriptor would, and is told of the same lost writes.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
@@ -40,13 +41,14 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatfs};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, munmap};
 
 use crate::names::checked_end;
 
@@ -114,7 +116,6 @@ fn inode_of(file: &File) -> io::Result<(u64, u64)> {
 
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    file: File,
     inode: (u64, u64),
     base: NonNull<u8>,
     map_bytes: usize,
@@ -150,7 +151,6 @@ impl Mapping {
             .ok_or_else(|| io::Error::other("mapped at address zero"))?;
         MAPPED_INODES.lock().insert(inode);
         let mapping = Mapping {
-            file,
             inode,
             base,
             map_bytes,
@@ -164,14 +164,19 @@ impl Mapping {
         match mapping.populate(0, 1) {
             Ok(()) => Ok(Made::Mapped(mapping)),
             // Linux before 5.14 does not know the advice; without it step 3 is impossible.
-            Err(Errno::INVAL) => Ok(Made::Ordinary(mapping.file.try_clone()?)),
+            Err(Errno::INVAL) => Ok(Made::Ordinary(file)),
             Err(error) => Err(from_populate(error)),
         }
     }
 
-    /// Reads through the descriptor; Linux keeps it coherent with the mapping.
-    pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+    /// Reads through a descriptor of its own; Linux keeps it coherent with the mapping. `path` is
+    /// where the file lies, and fails if another lies there by now.
+    pub(crate) fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let file = File::open(path)?;
+        if inode_of(&file)? != self.inode {
+            return Err(io::Error::other("another file has its name"));
+        }
+        file.read_exact_at(buf, offset)
     }
 
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -240,13 +245,16 @@ impl Mapping {
     /// Makes everything written durable. After an error the mapping takes no more writes.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.check_alive()?;
-        let synced = self.file.sync_data();
+        // SAFETY: the whole mapping, which is live (O1). It changes no byte.
+        let synced = retry_on_intr(|| unsafe {
+            msync(self.base.as_ptr().cast::<c_void>(), self.map_bytes, MsyncFlags::SYNC)
+        });
         if synced.is_err() {
             self.failed.store(true, Relaxed);
         }
         self.rewarmed_page.store(u64::MAX, Relaxed);
         self.cold_below_bytes.store(self.prepared_bytes.load(Relaxed), Relaxed);
-        synced
+        Ok(synced?)
     }
 
     /// The capacity, which is also the length.

@@ -40,8 +40,9 @@ pub enum Access {
 #[derive(Debug)]
 pub struct PosixStorage {
     directory: PathBuf,
-    /// Open from the start, so that syncing it needs no descriptor when there may be none left.
-    open_directory: File,
+    /// Open from the start, so that syncing it needs no descriptor when there may be none left;
+    /// `None` if each sync opens it.
+    open_directory: Option<File>,
     is_read_only: bool,
     counters: Arc<Counters>,
     rings: Option<Arc<Rings>>,
@@ -63,7 +64,7 @@ impl PosixStorage {
         let open_directory = File::open(path).map_err(|source| failed(Operation::Open, source))?;
         Ok(PosixStorage {
             directory: path.to_path_buf(),
-            open_directory,
+            open_directory: Some(open_directory),
             is_read_only: access == Access::ReadOnly,
             counters: Arc::default(),
             rings: None,
@@ -74,6 +75,12 @@ impl PosixStorage {
     /// announce the reads and do one after another, as without this call.
     pub fn with_io_uring(mut self) -> Self {
         self.rings = Rings::probe().map(Arc::new);
+        self
+    }
+
+    /// Holds the directory open for a sync of it only. For a process that opens many storages.
+    pub fn with_few_descriptors(mut self) -> Self {
+        self.open_directory = None;
         self
     }
 
@@ -197,7 +204,10 @@ impl Storage for PosixStorage {
     }
 
     fn sync_dir(&self) -> Result<()> {
-        let synced = self.open_directory.sync_all();
+        let synced = match &self.open_directory {
+            Some(directory) => directory.sync_all(),
+            None => sync_directory(&self.directory),
+        };
         synced.map_err(|source| self.failed(Operation::SyncDir, "", source))
     }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
@@ -165,7 +166,8 @@ pub(crate) struct PosixMappedFile {
 
 impl StorageFile for PosixMappedFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.handle.read(buf.len(), self.mapping.read_at(offset, buf))
+        let read = self.mapping.read_at(Path::new(&self.handle.path), offset, buf);
+        self.handle.read(buf.len(), read)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {

@@ -190,6 +190,29 @@ fn posix_mapped_file_cannot_shrink_under_its_mapping() {
     file.set_len(0).unwrap();
 }
 
+/// The process may have thousands of stores, each with a log.
+#[test]
+fn posix_mapped_file_and_a_frugal_directory_need_no_descriptor() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = PosixStorage::open(root.path(), Access::MustExist).unwrap();
+    let storage = storage.with_few_descriptors();
+    let mapped = storage.create_mapped("w", Category::Wal, 1 << 20).unwrap();
+    mapped.write_at(5, b"record").unwrap();
+    mapped.sync().unwrap();
+    storage.sync_dir().unwrap();
+    assert_eq!(mapped.read_vec(5, 6).unwrap(), b"record");
+    if format!("{mapped:?}").contains("PosixMappedFile") {
+        let below = |path: std::path::PathBuf| path.starts_with(root.path());
+        let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+        let mut targets = descriptors.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
+        assert!(!targets.any(below));
+        // Another file under its name is not it.
+        storage.rename("w", "v").unwrap();
+        storage.create("w", Category::Wal).unwrap();
+        mapped.read_vec(5, 6).unwrap_err();
+    }
+}
+
 /// A length no file system has. One that merely exceeds the free space would do as well, but ext4
 /// takes all of it before it finds out, from everybody else on the machine.
 #[test]

@@ -62,6 +62,8 @@ struct Handle {
     capacity: Option<u64>,
     /// Opened by `open_mapped`, which promises nothing but writes inside the length.
     is_recycled: bool,
+    /// The name that it was made or opened under.
+    name: &'static str,
 }
 
 struct Run<'a> {
@@ -158,7 +160,7 @@ impl Run<'_> {
         }
         let id = self.add(name, Vec::new());
         let file = made.expect(at);
-        self.hold(Handle { file, id, category, capacity: None, is_recycled: false });
+        self.hold(Handle { file, id, category, capacity: None, is_recycled: false, name });
     }
 
     fn create_mapped(&mut self, at: &str) {
@@ -171,7 +173,7 @@ impl Run<'_> {
         }
         let id = self.add(name, vec![0; capacity as usize]);
         let (file, capacity) = (made.expect(at), Some(capacity));
-        self.hold(Handle { file, id, category, capacity, is_recycled: false });
+        self.hold(Handle { file, id, category, capacity, is_recycled: false, name });
     }
 
     /// Opens some files as recycled logs are opened.
@@ -191,7 +193,7 @@ impl Run<'_> {
             false => self.storage.open(name, category),
         };
         let capacity = is_recycled.then_some(self.contents[id].len() as u64);
-        self.hold(Handle { file: opened.expect(at), id, category, capacity, is_recycled });
+        self.hold(Handle { file: opened.expect(at), id, category, capacity, is_recycled, name });
     }
 
     fn rename(&mut self, at: &str) {
@@ -276,8 +278,12 @@ impl Run<'_> {
         }
     }
 
-    /// Reads by one of the calls. A read that ends past the end of the file must fail.
+    /// Reads by one of the calls. A read that ends past the end of the file must fail. The contract
+    /// does not say whether a mapped file can be read whose name has gone.
     fn read(&mut self, handle: &Handle, at: &str) {
+        if !self.is_readable(handle) {
+            return;
+        }
         let content = self.contents[handle.id].clone();
         let mut requests = Vec::new();
         for _ in 0..=self.random.below(3) {
@@ -366,6 +372,10 @@ impl Run<'_> {
         }
     }
 
+    fn is_readable(&self, handle: &Handle) -> bool {
+        handle.capacity.is_none() || self.names.get(handle.name) == Some(&handle.id)
+    }
+
     fn is_mapped(&self, id: usize) -> bool {
         self.handles.iter().any(|handle| handle.id == id && handle.capacity.is_some())
     }
@@ -395,7 +405,7 @@ impl Run<'_> {
             let found = self.storage.counters().snapshot(*category);
             assert_eq!(found, *counted, "{at}: {category:?}");
         }
-        for handle in &self.handles {
+        for handle in self.handles.iter().filter(|handle| self.is_readable(handle)) {
             let content = super::contents(&*handle.file);
             assert!(content == self.contents[handle.id], "{at}: a handle");
         }
