@@ -4,10 +4,14 @@
 //! tables are pinned outside the cache while they take at most half of the budget, so that a probe
 //! costs no look-up; beyond that they compete in the cache like blocks. So do separated values,
 //! each a record. The map itself is `quick_cache` (S3-FIFO, sharded, scan-resistant).
+//!
+//! A budget may be that of several stores of the process. Each then has a [`Cache`] of its own on
+//! the same [`Budget`].
 
 mod doorkeeper;
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -125,9 +129,97 @@ impl Hasher for KeyHasher {
 
 type Map = quick_cache::sync::Cache<CacheKey, Cached, Weight, BuildHasherDefault<KeyHasher>>;
 
-/// The budget and the cache below it. Shared by all keyspaces of a store.
+/// A store's way to the cache under a budget. Shared by all keyspaces of the store.
 #[derive(Debug)]
 pub struct Cache {
+    budget: Arc<Budget>,
+    /// Tells the objects of this store from those of others under the same budget. Uids do not: a
+    /// copy of a store has the same, and another file of the same number.
+    salt: u64,
+}
+
+impl Cache {
+    /// A cache under a budget of its own.
+    pub fn new(budget_bytes: u64) -> Cache {
+        Cache { budget: Budget::new(budget_bytes), salt: 0 }
+    }
+
+    /// A cache under a budget that others may use too. `number` is no other's.
+    pub fn sharing(budget: &Arc<Budget>, number: u64) -> Cache {
+        let salt = xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes());
+        Cache { budget: Arc::clone(budget), salt }
+    }
+
+    #[inline]
+    fn own(&self, key: CacheKey) -> CacheKey {
+        CacheKey { uid: key.uid ^ self.salt, ..key }
+    }
+
+    /// Looks up an object.
+    #[inline]
+    pub fn get(&self, key: CacheKey) -> Option<Cached> {
+        self.budget.map.get(&self.own(key))
+    }
+
+    /// Adds an object; others leave to make room.
+    pub fn insert(&self, key: CacheKey, value: Cached) {
+        self.budget.insert(self.own(key), value);
+    }
+
+    /// Memory for an object that the cache will hold under this key. It holds whatever was there
+    /// before.
+    pub fn take(&self, len: usize, key: CacheKey) -> Option<Buffer> {
+        self.budget.slabs.take(len, self.own(key).tag())
+    }
+
+    /// Adds a record of a value file, if it was read recently before. A record that would push out
+    /// many others stays out.
+    pub fn admit_value(&self, key: CacheKey, record: &[u8]) {
+        self.budget.admit_value(self.own(key), record);
+    }
+
+    /// Adds a block that was just written, if there is unused room. Readers of fresh data then find
+    /// it in memory, and no block that was read leaves for one that may never be. Room that
+    /// memtables free for a moment does not count: the blocks there would leave again when
+    /// memtables grow, and be scattered over pages that stay (measured: 286 MiB resident of a
+    /// budget of 202, without it 235).
+    pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
+        self.budget.insert_if_room(self.own(key), raw);
+    }
+
+    /// Removes an object.
+    pub fn remove(&self, key: CacheKey) {
+        self.budget.map.remove(&self.own(key));
+    }
+
+    /// Reserves memory for a memtable or a mapped log segment; the cache shrinks by it.
+    pub fn reserve(&self, bytes: u64) -> Reservation {
+        self.budget.reserve(bytes)
+    }
+
+    /// Reserves memory for a pinned partition, if the pinned share of the budget allows.
+    pub fn try_pin(&self, bytes: u64) -> Option<Reservation> {
+        self.budget.try_pin(bytes)
+    }
+
+    /// Reserves memory that stays for as long as what it belongs to; the cache shrinks by it.
+    pub fn pin(&self, bytes: u64) -> Reservation {
+        self.budget.pin(bytes)
+    }
+}
+
+impl Deref for Cache {
+    type Target = Budget;
+
+    #[inline]
+    fn deref(&self) -> &Budget {
+        &self.budget
+    }
+}
+
+/// The budget, and what is cached under it.
+#[derive(Debug)]
+pub struct Budget {
     budget_bytes: u64,
     slabs: Arc<Slabs>,
     map: Map,
@@ -155,9 +247,9 @@ pub struct Cache {
     tried_at_bytes: AtomicU64,
 }
 
-impl Cache {
-    /// A cache under a budget.
-    pub fn new(budget_bytes: u64) -> Cache {
+impl Budget {
+    /// A budget of which nothing is used.
+    pub fn new(budget_bytes: u64) -> Arc<Budget> {
         let capacity_bytes = budget_bytes - budget_bytes / FREE_FRACTION;
         let options = quick_cache::OptionsBuilder::new()
             .estimated_items_capacity((budget_bytes / 4096).clamp(64, 1 << 24) as usize)
@@ -168,7 +260,7 @@ impl Cache {
         let lifecycle = quick_cache::sync::DefaultLifecycle::default();
         let map = Map::with_options(options, Weight, BuildHasherDefault::default(), lifecycle);
         let map_bytes = map.memory_used().total() as u64;
-        Cache {
+        Arc::new(Budget {
             budget_bytes,
             slabs: Slabs::new(budget_bytes),
             map,
@@ -184,7 +276,7 @@ impl Cache {
             share_bytes: AtomicU64::new(budget_bytes),
             map_bytes: AtomicU64::new(map_bytes),
             tried_at_bytes: AtomicU64::new(0),
-        }
+        })
     }
 
     /// The size at which a memtable is full. A second one fills while it is flushed, so both
@@ -193,14 +285,7 @@ impl Cache {
         write_buffer_bytes.min(self.budget_bytes / 2)
     }
 
-    /// Looks up an object.
-    #[inline]
-    pub fn get(&self, key: CacheKey) -> Option<Cached> {
-        self.map.get(&key)
-    }
-
-    /// Adds an object; others leave to make room.
-    pub fn insert(&self, key: CacheKey, value: Cached) {
+    fn insert(&self, key: CacheKey, value: Cached) {
         let bytes = Weight.weight(&key, &value);
         self.map.insert(key, value);
         self.empty_sparse();
@@ -213,12 +298,6 @@ impl Cache {
             self.map_bytes.store(self.map.memory_used().total() as u64, Relaxed);
             self.adjust();
         }
-    }
-
-    /// Memory for an object that the cache will hold under this key. It holds whatever was there
-    /// before.
-    pub fn take(&self, len: usize, key: CacheKey) -> Option<Buffer> {
-        self.slabs.take(len, key.tag())
     }
 
     /// Empties sparse slabs while slabs take more than the cache's share: what is cached changed
@@ -260,9 +339,7 @@ impl Cache {
         told.store(self.turn.load(Relaxed), Relaxed);
     }
 
-    /// Adds a record of a value file, if it was read recently before. A record that would push out
-    /// many others stays out.
-    pub fn admit_value(&self, key: CacheKey, record: &[u8]) {
+    fn admit_value(&self, key: CacheKey, record: &[u8]) {
         let bytes = self.slabs.taken_bytes(record.len()) as u64;
         if bytes > self.map.shard_capacity() / VALUE_FRACTION {
             return;
@@ -277,12 +354,7 @@ impl Cache {
         }
     }
 
-    /// Adds a block that was just written, if there is unused room. Readers of fresh data then find
-    /// it in memory, and no block that was read leaves for one that may never be. Room that
-    /// memtables free for a moment does not count: the blocks there would leave again when
-    /// memtables grow, and be scattered over pages that stay (measured: 286 MiB resident of a
-    /// budget of 202, without it 235).
-    pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
+    fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
         let wanted = self.slabs.taken_bytes(raw.len()) as u64;
         let room = self.budget_bytes / ROOM_DENOMINATOR * ROOM_NUMERATOR;
         let others = self.memtable_peak_bytes.load(Relaxed) + self.pinned_bytes.load(Relaxed);
@@ -295,18 +367,12 @@ impl Cache {
         }
     }
 
-    /// Removes an object.
-    pub fn remove(&self, key: CacheKey) {
-        self.map.remove(&key);
-    }
-
-    /// Reserves memory for a memtable or a mapped log segment; the cache shrinks by it.
-    pub fn reserve(self: &Arc<Self>, bytes: u64) -> Reservation {
+    fn reserve(self: &Arc<Self>, bytes: u64) -> Reservation {
         let now = self.memtable_bytes.fetch_add(bytes, Relaxed) + bytes;
         self.memtable_peak_bytes.fetch_max(now, Relaxed);
         self.note_memtables_grew();
         self.adjust();
-        Reservation { cache: Arc::clone(self), bytes, pinned: false }
+        Reservation { budget: Arc::clone(self), bytes, pinned: false }
     }
 
     /// Notes that a memtable took memory, reserved now or before.
@@ -323,8 +389,7 @@ impl Cache {
         self.memtables_grew.load(Relaxed) && self.memtables_grew.swap(false, Relaxed)
     }
 
-    /// Reserves memory for a pinned partition, if the pinned share of the budget allows.
-    pub fn try_pin(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
+    fn try_pin(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
         let limit = self.budget_bytes / 2;
         let taken = self.pinned_bytes.fetch_add(bytes, Relaxed) + bytes;
         if taken > limit {
@@ -332,14 +397,13 @@ impl Cache {
             return None;
         }
         self.adjust();
-        Some(Reservation { cache: Arc::clone(self), bytes, pinned: true })
+        Some(Reservation { budget: Arc::clone(self), bytes, pinned: true })
     }
 
-    /// Reserves memory that stays for as long as what it belongs to; the cache shrinks by it.
-    pub fn pin(self: &Arc<Self>, bytes: u64) -> Reservation {
+    fn pin(self: &Arc<Self>, bytes: u64) -> Reservation {
         self.pinned_bytes.fetch_add(bytes, Relaxed);
         self.adjust();
-        Reservation { cache: Arc::clone(self), bytes, pinned: true }
+        Reservation { budget: Arc::clone(self), bytes, pinned: true }
     }
 
     /// Counts the reservations of a flushed memtable as held by readers from now on.
@@ -406,7 +470,7 @@ impl Cache {
 /// Memory taken from the budget until dropped.
 #[derive(Debug)]
 pub struct Reservation {
-    cache: Arc<Cache>,
+    budget: Arc<Budget>,
     bytes: u64,
     pinned: bool,
 }
@@ -421,7 +485,7 @@ impl Reservation {
     /// Gives a part back.
     pub fn shrink(&mut self, bytes: u64) {
         assert!(bytes <= self.bytes, "a part of the reservation");
-        let rest = Reservation { cache: Arc::clone(&self.cache), bytes, pinned: self.pinned };
+        let rest = Reservation { budget: Arc::clone(&self.budget), bytes, pinned: self.pinned };
         self.bytes -= bytes;
         drop(rest);
     }
@@ -430,9 +494,9 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let counter =
-            if self.pinned { &self.cache.pinned_bytes } else { &self.cache.memtable_bytes };
+            if self.pinned { &self.budget.pinned_bytes } else { &self.budget.memtable_bytes };
         counter.fetch_sub(self.bytes, Relaxed);
-        self.cache.adjust();
+        self.budget.adjust();
     }
 }
 
@@ -505,11 +569,27 @@ mod tests {
         assert_eq!(cache.usage().memtable_bytes + cache.usage().pinned_bytes, 0);
     }
 
+    /// A copy of a store has the store's uid, and other files with the same numbers.
+    #[test]
+    fn stores_under_one_budget_do_not_see_what_others_cached() {
+        let budget = Budget::new(8 << 20);
+        let (one, other) = (Cache::sharing(&budget, 1), Cache::sharing(&budget, 2));
+        let key = CacheKey { uid: 7, offset: 0 };
+        one.insert(key, block(100));
+        assert!(one.get(key).is_some() && other.get(key).is_none());
+        other.remove(key);
+        assert!(one.get(key).is_some());
+        let taken = one.reserve(2 << 20);
+        assert_eq!(other.usage().memtable_bytes, 2 << 20);
+        drop(taken);
+        assert_eq!(other.usage().memtable_bytes, 0);
+    }
+
     /// Chunks of a memtable that nobody holds go back to the pool, where they stay reserved. The
     /// cache kept the room that it was given when the memtable was left to its readers.
     #[test]
     fn what_readers_gave_back_is_no_room_for_the_cache() {
-        let cache = Arc::new(Cache::new(64 << 20));
+        let cache = Cache::new(64 << 20);
         let _in_the_pool = cache.reserve(32 << 20);
         let before = *cache.capacity_bytes.lock();
         cache.hold(32 << 20);
