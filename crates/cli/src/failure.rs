@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn failures_say_what_where_and_what_to_do() {
-        let failure = Failure::from(Error::InUse { path: "here".into() });
+        let failure = Failure::from(Error::InUse { path: "here".into(), process: None });
         assert_eq!(failure.exit, Exit::CannotOpen);
         let text = failure.to_text();
         assert!(text.starts_with("error: here is in use") && text.contains("\n  hint: "), "{text}");

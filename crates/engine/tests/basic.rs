@@ -499,3 +499,17 @@ fn flushes_do_not_pause_for_synced_writes() {
     assert!(counters.flushes >= 5 && counters.wal_syncs > 0, "{counters:?}");
     assert_eq!((counters.compactions, counters.paused_ns), (0, 0));
 }
+
+#[test]
+fn who_has_a_store_open_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = Store::open(dir.path(), small()).expect("open");
+    let refused = Store::open(dir.path(), small()).expect_err("it is in use");
+    let own = std::process::id();
+    assert!(matches!(&refused, Error::InUse { process: Some(id), .. } if *id == own), "{refused}");
+    assert!(refused.to_string().ends_with("in use by this process"), "{refused}");
+    let other = Error::InUse { path: "here".into(), process: Some(1) };
+    assert_eq!(other.to_string(), "here is in use by process 1");
+    assert_ne!(other.hint(), refused.hint());
+    store.close().expect("close");
+}

@@ -154,6 +154,12 @@ pub trait Storage: Send + Sync + Debug {
     /// Takes the store's lock on `name`; `Ok(None)` if another holder excludes it.
     fn lock(&self, name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
 
+    /// The process that holds a lock which could not be taken; `None` if nobody can tell.
+    fn lock_holder(&self, name: &str) -> Option<u32> {
+        let _ = name;
+        None
+    }
+
     /// Fails if this process may no longer change the storage, see [`StorageLock::check`]. A
     /// storage that a store has opened asks by itself before it creates, renames or removes a file,
     /// syncs the directory, or writes to a table or a value file.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::statvfs;
+use rustix::fs::{major, minor, statvfs};
 
 use crate::copy::copy_into;
 use crate::fork::Process;
@@ -231,6 +231,11 @@ impl Storage for PosixStorage {
         }
     }
 
+    fn lock_holder(&self, name: &str) -> Option<u32> {
+        let lock = fs::metadata(self.directory.join(name)).ok()?;
+        holder_in(&fs::read_to_string("/proc/locks").ok()?, lock.dev(), lock.ino())
+    }
+
     /// Allowed on a read-only storage too: it changes nothing there.
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         let failed = |source| Error::new(Operation::Create, path.display().to_string(), source);
@@ -281,6 +286,23 @@ impl Storage for PosixStorage {
     fn directory(&self) -> Option<&Path> {
         Some(&self.directory)
     }
+}
+
+/// The process that holds a lock of a file, in the text of `/proc/locks`:
+///
+/// ```text
+/// 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF
+/// ```
+///
+/// Those of another name space have number 0 or are not listed.
+fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
+    let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
+    let holder = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file.as_str());
+        words.get(4).filter(|_| is_it)?.parse().ok()
+    };
+    locks.lines().find_map(holder).filter(|id| *id > 0)
 }
 
 /// Of a reader where no writer has made a lock file.
@@ -405,4 +427,23 @@ fn list_files(directory: &Path) -> io::Result<Vec<FileInfo>> {
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_the_one_of_this_file() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 fd:01:5678 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 8 fd:01:56789 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF\n\
+                     3: -> FLOCK  ADVISORY  WRITE 9 fd:01:5678 0 EOF\n\
+                     4: FLOCK  ADVISORY  READ  0 fd:01:11 0 EOF\n";
+        let device = rustix::fs::makedev(0xfd, 1);
+        assert_eq!(holder_in(locks, device, 5678), Some(1234));
+        assert_eq!(holder_in(locks, device, 567), None);
+        assert_eq!(holder_in(locks, device, 11), None, "of another name space");
+        assert_eq!(holder_in("", device, 1), None);
+    }
 }

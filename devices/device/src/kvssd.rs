@@ -183,7 +183,7 @@ pub fn explained(error: FlashError) -> Error {
 pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
     match error {
-        FlashError::InUse { place } => Error::InUse { path: place },
+        FlashError::InUse { place } => Error::InUse { path: place, process: None },
         // Told like a directory that cannot be opened. Later failures stay the device's own: free
         // space does not help a device that has failed.
         FlashError::Image { what: "open", place, source } => {

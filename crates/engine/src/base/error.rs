@@ -64,11 +64,13 @@ pub enum Error {
         /// Newest format known.
         supported: u32,
     },
-    /// Another process (or another handle of this one) has the store open.
-    #[error("{path} is in use by another process")]
+    /// Another process, or another handle of this one, has the store open.
+    #[error("{path} is in use by {}", name_of(*.process))]
     InUse {
         /// The path as given.
         path: String,
+        /// The process that has it open, if the system tells.
+        process: Option<u32>,
     },
     /// The store was opened in a process that this one is a fork of. Nothing was done.
     #[error("the store was opened in another process, of which this one is a fork")]
@@ -175,7 +177,7 @@ impl Error {
             Error::NotAStore { path }
             | Error::ForeignFiles { path, .. }
             | Error::OtherDatabase { path }
-            | Error::InUse { path }
+            | Error::InUse { path, .. }
             | Error::NoSpace { path, .. } => Some(path.clone()),
             Error::Stopped { cause } => cause.place(),
             _ => None,
@@ -195,6 +197,9 @@ impl Error {
             ),
             Error::ForeignFiles { .. } => "choose an empty or new directory".into(),
             Error::NewerFormat { .. } => "use a newer release of runstone".into(),
+            Error::InUse { process: Some(id), .. } if *id == std::process::id() => {
+                "use the store that is open, whose handle can be cloned, or close it first".into()
+            }
             Error::InUse { .. } => {
                 "close the other process first; while it runs, only it can make a checkpoint \
                  (`Store::checkpoint`), which others can read"
@@ -355,4 +360,13 @@ impl From<runstone_policy::options::OptionError> for Error {
 /// The error for a kind of entry that this release does not write.
 pub(crate) fn unsupported_kind(trailer: u64) -> Error {
     Error::corruption("a table", 0, format!("entry of unsupported kind {}", kind_of(trailer)))
+}
+
+/// A process, in an error.
+fn name_of(process: Option<u32>) -> String {
+    match process {
+        Some(id) if id == std::process::id() => "this process".into(),
+        Some(id) => format!("process {id}"),
+        None => "another process".into(),
+    }
 }

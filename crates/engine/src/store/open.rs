@@ -184,7 +184,9 @@ pub(super) fn is_own_file(name: &str) -> bool {
 
 pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn StorageLock>> {
     let lock = storage.lock(LOCK_NAME, mode)?;
-    lock.ok_or_else(|| Error::InUse { path: storage.location() })
+    let in_use =
+        || Error::InUse { path: storage.location(), process: storage.lock_holder(LOCK_NAME) };
+    lock.ok_or_else(in_use)
 }
 
 fn new_state(random: &mut u64) -> StoreState {
