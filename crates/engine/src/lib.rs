@@ -129,6 +129,7 @@ pub use read::options::ReadOptions;
 pub use read::scan::Scan;
 pub use runstone_policy as policy;
 pub use runstone_storage as storage;
+pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::{
     DEFAULT_KEYSPACE, Damage, Keyspace, RangeEstimate, Snapshot, Store, Transaction, VerifyReport,

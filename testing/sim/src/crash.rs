@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
-use runstone::{Error, Options, Store};
+use runstone::{Error, Options, Resources, Store};
 
 use crate::clock::WorkloadClock;
 use crate::oracle::{Oracle, Survived};
@@ -19,9 +19,17 @@ pub enum Crash {
     Power(u64),
 }
 
+/// Opens a store, every other seed with resources as many stores share them.
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-    let store = Store::open_on(storage, options.clone())?;
+    let store = match seed_of(options) % 2 {
+        0 => Store::open_on(storage, options.clone())?,
+        _ => {
+            let few = Resources::builder().threads(1).max_open_files(8);
+            let few = few.memory_budget_bytes(options.memory_budget_bytes).build()?;
+            few.open_on(storage, options.clone())?
+        }
+    };
     keyspaces(&store)?;
     Ok(store)
 }

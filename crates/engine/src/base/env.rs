@@ -12,6 +12,7 @@ use crate::base::clock::Watch;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::health::Health;
+use crate::base::io_rate::IoRate;
 use crate::base::metrics::Metrics;
 use crate::base::options::{Background, Durability, Options, WriteOptions};
 use crate::base::pace::Pace;
@@ -24,6 +25,8 @@ pub(crate) struct Env {
     /// The number of this opening among all in the process. Batches are bound to one.
     pub(crate) opening: u64,
     process: Process,
+    /// Whether other stores draw on the same budget.
+    pub(crate) is_sharing: bool,
     pub(crate) options: Options,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) metrics: Metrics,
@@ -33,6 +36,21 @@ pub(crate) struct Env {
     pub(crate) throttle: Throttle,
     pub(crate) pace: Pace,
     pub(crate) watch: Watch,
+    pub(crate) io_rate: Arc<IoRate>,
+}
+
+/// What an environment may have in common with those of other stores.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    pub(crate) is_sharing: bool,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) io_rate: Arc<IoRate>,
+}
+
+impl Default for Common {
+    fn default() -> Common {
+        Common { is_sharing: false, bell: Arc::default(), io_rate: Arc::new(IoRate::new(None)) }
+    }
 }
 
 impl Env {
@@ -40,11 +58,13 @@ impl Env {
         options: Options,
         storage: Arc<dyn Storage>,
         next_file: Arc<AtomicU64>,
+        common: &Common,
     ) -> Env {
         static OPENINGS: AtomicU64 = AtomicU64::new(0);
         Env {
             opening: OPENINGS.fetch_add(1, Relaxed),
             process: Process::current(),
+            is_sharing: common.is_sharing,
             throttle: Throttle::new(options.max_delayed_bytes_per_second),
             pace: Pace::default(),
             watch: Watch::new(Arc::clone(&options.clock)),
@@ -52,7 +72,8 @@ impl Env {
             storage,
             metrics: Metrics::default(),
             next_file,
-            bell: Arc::default(),
+            bell: Arc::clone(&common.bell),
+            io_rate: Arc::clone(&common.io_rate),
             health: Health::default(),
         }
     }

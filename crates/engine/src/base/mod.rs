@@ -10,6 +10,7 @@ pub(crate) mod error;
 pub(crate) mod event;
 pub(crate) mod expiry;
 pub(crate) mod health;
+pub(crate) mod io_rate;
 pub(crate) mod key;
 pub(crate) mod merge_operator;
 pub mod metrics;

@@ -190,7 +190,7 @@ const MAX_BUDGET_BYTES: u64 = 1 << 46;
 pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 /// Together, mapped segments take at most this fraction of the budget, unless their minimum size
 /// takes more.
-const MAPPED_LOG_FRACTION: u64 = 4;
+pub(crate) const MAPPED_LOG_FRACTION: u64 = 4;
 /// A segment is prepared as a whole, and up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 /// Threads in the background, or of one compaction.
@@ -789,6 +789,8 @@ impl WriteOptions {
 pub(crate) const READY_SEGMENTS: usize = 3;
 /// Mapped segments at a time: the current one, the spares, and one not unmapped yet.
 pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
+/// The same of a store beside others, which prepares one ahead.
+pub(crate) const SHARED_MAPPED_SEGMENTS: u64 = 3;
 
 /// How long a stalled writer waits between checks of the state, if nobody wakes it.
 pub(crate) const STALL_POLL: Duration = Duration::from_millis(50);

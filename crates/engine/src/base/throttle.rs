@@ -39,6 +39,17 @@ impl Pressure {
     }
 }
 
+/// The fraction of the way from `slowdown` to `stop`, in thousandths.
+pub(crate) fn fraction(value: u64, slowdown: u64, stop: u64) -> u32 {
+    if value < slowdown || stop == 0 {
+        return 0;
+    }
+    let way = u128::from(stop.saturating_sub(slowdown).max(1));
+    // The slowdown value itself is the first step of the way.
+    let taken = u128::from(value - slowdown) + u128::from(value < stop);
+    (taken * 1000 / (way + 1)).min(1000) as u32
+}
+
 /// Pressure of the whole store.
 #[derive(Debug)]
 pub(crate) struct Throttle {
@@ -149,6 +160,14 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pressure_rises_evenly_from_slowdown_to_stop() {
+        assert_eq!(fraction(15, 16, 32), 0);
+        let steps: Vec<u32> = (16..32).map(|runs| fraction(runs, 16, 32)).collect();
+        assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] <= 60));
+        assert!(steps[0] > 0 && steps[15] < 1000, "{steps:?}");
+    }
 
     #[test]
     fn the_rate_follows_the_formula_and_no_write_pays_more_than_its_share_at_once() {

@@ -83,6 +83,13 @@ impl Catalog {
         }
     }
 
+    /// Syncs what of the manifest no sync has covered, so that its file can be closed.
+    pub(crate) fn rest_manifest(&self) -> Result<()> {
+        // Whoever holds it is about to sync it.
+        let Some(mut manifest) = self.manifest.try_lock() else { return Ok(()) };
+        manifest.log.as_mut().map_or(Ok(()), Manifest::rest)
+    }
+
     /// Starts a new manifest if the old one has grown. After a failure the old one stays in force.
     /// If it has grown less, `CURRENT` is told of its length now and then.
     pub(crate) fn rotate_manifest_if_due(&self) -> Result<()> {

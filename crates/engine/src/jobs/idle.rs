@@ -20,6 +20,7 @@ use crate::memtable::Memtable;
 use crate::schedule::{Claims, Litter};
 
 /// How long a worker has seen no write.
+#[derive(Debug)]
 pub(super) struct Idleness {
     seq: SeqNo,
     since: Instant,

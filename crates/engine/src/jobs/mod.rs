@@ -1,7 +1,8 @@
 //! Background work: flushes, compactions, collections. Policies decide what to do
 //! (`runstone-policy`), and this room does it.
 //!
-//! - [`runner`]: which job runs next, on which thread; [`exclusive`]: jobs that a caller runs.
+//! - [`runner`]: which job of a store runs next; [`workers`]: the threads that run jobs, of one
+//!   store or of many; [`exclusive`]: jobs that a caller runs.
 //! - [`flush`]: writes a memtable to a level-0 run; [`flush_cuts`]: where that run is cut.
 //! - [`compaction`]: executes the plan of a policy.
 //! - [`collection`]: collects garbage in value files.
@@ -33,3 +34,4 @@ mod neighbours;
 pub(crate) mod output;
 pub(crate) mod prepare;
 pub(crate) mod runner;
+pub(crate) mod workers;

@@ -4,18 +4,20 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
 use crate::base::health::NO_SPACE_RETRY;
-use crate::base::key::SeqNo;
+use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
 use crate::schedule::{CORES, Claim, Claims, Schedule};
-use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
+
+/// Whoever waits for the rate looks this often whether the store closes.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// A thing to prepare.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +42,6 @@ impl Preparation {
 pub(crate) struct Preparer {
     pub(crate) env: Arc<Env>,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) visibility: Arc<Visibility>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) committer: Arc<Committer>,
 }
@@ -121,14 +122,37 @@ impl Preparer {
         }
     }
 
-    /// Frees memory and files that only writers need, if no write came since `last_seq`.
-    pub(crate) fn trim_if_idle(&self, last_seq: &mut SeqNo) {
-        let seq = self.visibility.now();
-        if std::mem::replace(last_seq, seq) != seq {
-            return;
+    /// Compactions call this at intervals, and collections when they begin: it waits while more was
+    /// written than the rate allows. Not while writers are slowed down or a flush waits for
+    /// compactions: then all wait for this one.
+    pub(crate) fn keep_rate(&self) {
+        loop {
+            let wait = self.env.io_rate.wait();
+            let is_pressing = self.env.throttle.permille() > 0 || self.schedule.is_flush_held_up();
+            if wait.is_zero() || is_pressing || self.env.is_manual() || self.schedule.is_closing() {
+                return;
+            }
+            let slept = wait.min(LONGEST_SLEEP);
+            std::thread::sleep(slept);
+            self.env.metrics.add(Counter::paused_ns, slept.as_nanos() as u64);
         }
-        self.catalog.pool.trim();
+    }
+
+    /// Frees files that only writers need, because nobody has written for a while. A store beside
+    /// many others leaves no file behind that must stay open for a sync.
+    pub(crate) fn trim_files(&self) {
         self.committer.trim_log();
+        if self.env.is_sharing && !self.env.is_stopped() {
+            let rested = self.catalog.rest_manifest().and_then(|()| self.committer.rest_log());
+            if let Err(error) = rested {
+                self.env.note_job_error(&error);
+            }
+        }
+    }
+
+    /// Frees memory that only writers need: of all stores that share it.
+    pub(crate) fn trim_memory(&self) {
+        self.catalog.pool.trim();
         self.catalog.tables.cache.rest();
     }
 

@@ -4,12 +4,9 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::thread::JoinHandle;
 
-use parking_lot::MutexGuard;
 use runstone_policy::plan::{Busy, Plan};
 use runstone_policy::policy::{expired_plan, next_plan};
 
@@ -22,7 +19,6 @@ use crate::jobs::collection::Collector;
 use crate::jobs::compaction::Compactor;
 use crate::jobs::covered::covered_tables;
 use crate::jobs::flush::Flusher;
-use crate::jobs::idle::Idleness;
 use crate::jobs::install::Installer;
 use crate::jobs::liveness::Past;
 use crate::jobs::prepare::{Preparation, Preparer};
@@ -31,20 +27,8 @@ use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
 use crate::write::commit::Committer;
 
-/// The niceness of compacting threads above that of the process: with fewer cores than threads, a
-/// writer would otherwise lose time slices to a compaction. The value is small, because threads
-/// that want all cores can starve a nice one. With niceness 15 compactions got a fiftieth of a
-/// core, and writers waited 14 seconds for them. Threads that only flush are not niced, because
-/// writers wait for flushes first.
-const COMPACTION_NICENESS: i32 = 2;
-
 /// Small memtables that are flushed together, at most. Others wait meanwhile.
 pub(crate) const MOST_FLUSHES: usize = 32;
-
-fn yield_to_foreground() {
-    // Linux keeps a niceness per thread. If the call fails, only latency suffers.
-    let _ = rustix::process::nice(COMPACTION_NICENESS);
-}
 
 /// A job, with its inputs.
 #[derive(Debug)]
@@ -55,6 +39,9 @@ pub(super) enum Job {
     Prepare(Preparation),
     Purge,
 }
+
+/// A job and the number that releases its claim.
+pub(super) type ClaimedJob = (u64, Job);
 
 impl Job {
     fn claim(&self) -> Claim {
@@ -95,53 +82,20 @@ impl Relief for Runner {
     }
 }
 
-/// Starts the worker threads.
-pub(crate) fn start(runner: &Arc<Runner>, count: usize) -> std::io::Result<Vec<JoinHandle<()>>> {
-    (0..count)
-        .map(|i| {
-            let runner = Arc::clone(runner);
-            // With two threads or more, the first leaves compactions to the others.
-            let compacts = count == 1 || i > 0;
-            let name = if compacts { "runstone-compact" } else { "runstone-flush" };
-            std::thread::Builder::new().name(name.into()).spawn(move || {
-                if compacts {
-                    yield_to_foreground();
-                }
-                if catch_unwind(AssertUnwindSafe(|| runner.work(compacts))).is_err() {
-                    runner.preparer.stop_after_panic();
-                }
-            })
-        })
-        .collect()
-}
-
 impl Runner {
-    fn work(&self, compacts: bool) {
-        let (mut last_seq, mut idleness) = (0, Idleness::new());
-        loop {
-            let (claim, job) = {
-                let mut claims = self.schedule.lock();
-                loop {
-                    if self.schedule.is_closing() {
-                        return;
-                    }
-                    if let Some(job) = self.next_job(&mut claims, compacts) {
-                        break (self.schedule.claim(&mut claims, job.claim()), job);
-                    }
-                    if self.schedule.wait_for_work(&mut claims) {
-                        continue;
-                    }
-                    MutexGuard::unlocked(&mut claims, || self.preparer.trim_if_idle(&mut last_seq));
-                    if compacts
-                        && idleness.lasts(self.visibility.now(), self.env.options.idle_after)
-                        && let Some(job) = self.idle_job(&mut claims)
-                    {
-                        break (self.schedule.claim(&mut claims, job.claim()), job);
-                    }
-                }
-            };
-            self.run_job(claim, job);
-        }
+    /// Claims the next job, if one is due.
+    pub(super) fn claim_next(&self, compacts: bool) -> Option<ClaimedJob> {
+        let mut claims = self.schedule.lock();
+        let job = self.next_job(&mut claims, compacts)?;
+        Some((self.schedule.claim(&mut claims, job.claim()), job))
+    }
+
+    /// The same in a store that has been idle, which has more to do.
+    pub(super) fn claim_idle(&self) -> Option<ClaimedJob> {
+        let mut claims = self.schedule.lock();
+        let due = self.next_job(&mut claims, true);
+        let job = due.or_else(|| self.idle_job(&mut claims))?;
+        Some((self.schedule.claim(&mut claims, job.claim()), job))
     }
 
     /// The next job that nothing forbids.
@@ -323,7 +277,7 @@ impl Runner {
 
     /// Releases the versions that the job held before the claim, so that files which became
     /// obsolete are on the purge list when others look.
-    fn run_job(&self, claim: u64, job: Job) -> bool {
+    pub(super) fn run_job(&self, (claim, job): ClaimedJob) -> bool {
         self.preparer.run_claimed(claim, || self.do_job(job))
     }
 
@@ -335,10 +289,13 @@ impl Runner {
             Job::Compaction(keyspace, version, plan) => {
                 self.compactor.run(&keyspace, version, &plan)
             }
-            Job::Collect(keyspace) => match &keyspace.values.load_full().current {
-                Some(store) => self.collector.collect(&keyspace, store).map(drop),
-                None => Ok(()),
-            },
+            Job::Collect(keyspace) => {
+                self.preparer.keep_rate();
+                match &keyspace.values.load_full().current {
+                    Some(store) => self.collector.collect(&keyspace, store).map(drop),
+                    None => Ok(()),
+                }
+            }
             Job::Prepare(preparation) => self.preparer.run(preparation),
             Job::Purge => {
                 self.purge();
@@ -357,13 +314,8 @@ impl Runner {
     /// Runs one job in this thread, and returns its error if it fails; `false` if none was due.
     pub(crate) fn run_one_job(&self) -> Result<bool> {
         self.env.check_caller()?;
-        let claimed = {
-            let mut claims = self.schedule.lock();
-            self.next_job(&mut claims, true)
-                .map(|job| (self.schedule.claim(&mut claims, job.claim()), job))
-        };
-        let Some((claim, job)) = claimed else { return Ok(false) };
-        if !self.run_job(claim, job) {
+        let Some(claimed) = self.claim_next(true) else { return Ok(false) };
+        if !self.run_job(claimed) {
             self.env.check_healthy()?;
         }
         Ok(true)

@@ -1,9 +1,11 @@
 //! Records which jobs run and what they claim, makes threads wait for them, and wakes workers. It
 //! decides nothing and runs nothing; `jobs` does both.
 
+pub(crate) mod ready;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, LazyLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use runstone_policy::plan::Plan;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, SeqNo};
+use crate::schedule::ready::Ready;
 
 /// Runs jobs in the caller's thread if no worker does, so that a writer that is held up can help
 /// itself.
@@ -28,7 +31,7 @@ pub(crate) static CORES: LazyLock<usize> =
     LazyLock::new(|| std::thread::available_parallelism().map_or(2, |cores| cores.get()));
 
 /// Workers look for work at this interval if nobody wakes them.
-const POLL: Duration = Duration::from_millis(500);
+pub(crate) const POLL: Duration = Duration::from_millis(500);
 
 /// The part of the store that a running job owns.
 #[derive(Debug)]
@@ -123,6 +126,8 @@ pub(crate) struct Schedule {
     claims: Mutex<Claims>,
     /// Signalled when work may be due.
     wake: Condvar,
+    /// Told the same, with the number of the store. `None` if callers run the jobs.
+    ready: Option<(Arc<Ready>, u64)>,
     /// Signalled when a job ended.
     ended: Condvar,
     closing: AtomicBool,
@@ -135,8 +140,16 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn new() -> Schedule {
-        Schedule { flush_limit: AtomicU64::new(u64::MAX), ..Schedule::default() }
+    pub(crate) fn new(ready: Option<(Arc<Ready>, u64)>) -> Schedule {
+        Schedule { ready, flush_limit: AtomicU64::new(u64::MAX), ..Schedule::default() }
+    }
+
+    /// Calls those who wait for work.
+    fn signal(&self) {
+        self.wake.notify_all();
+        if let Some((ready, store)) = &self.ready {
+            ready.note(*store);
+        }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Claims> {
@@ -147,7 +160,7 @@ impl Schedule {
     /// look.
     pub(crate) fn wake(&self) {
         drop(self.claims.lock());
-        self.wake.notify_all();
+        self.signal();
     }
 
     /// Wakes the workers, because something changed that a keyspace's policy looks at.
@@ -156,7 +169,7 @@ impl Schedule {
         claims.unsettled.insert(id);
         claims.untidy.insert(id);
         drop(claims);
-        self.wake.notify_all();
+        self.signal();
     }
 
     /// Waits for work, at most `POLL`; `false` if the time is over.
@@ -170,7 +183,7 @@ impl Schedule {
         if is_manual {
             self.wake.wait_for(claims, POLL);
         } else {
-            self.wake.notify_all();
+            self.signal();
             self.ended.wait_for(claims, POLL);
         }
     }
@@ -207,7 +220,7 @@ impl Schedule {
     pub(crate) fn while_held_up<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.held_up.fetch_add(1, Relaxed);
         drop(self.claims.lock());
-        self.wake.notify_all();
+        self.signal();
         let outcome = wait();
         self.held_up.fetch_sub(1, Relaxed);
         outcome
@@ -216,7 +229,7 @@ impl Schedule {
     pub(crate) fn close(&self) {
         let _claims = self.claims.lock();
         self.closing.store(true, Release);
-        self.wake.notify_all();
+        self.signal();
         self.ended.notify_all();
     }
 
@@ -279,7 +292,7 @@ impl Schedule {
         let mut claims = self.claims.lock();
         claims.running.retain(|(id, _)| *id != claim);
         self.ended.notify_all();
-        self.wake.notify_all();
+        self.signal();
     }
 }
 
@@ -346,6 +359,6 @@ impl Drop for Held<'_> {
         claims.exclusive.remove(&self.id);
         claims.frozen.remove(&self.id);
         self.schedule.ended.notify_all();
-        self.schedule.wake.notify_all();
+        self.schedule.signal();
     }
 }

@@ -1,6 +1,6 @@
 //! The directory of an open store. Log, manifest and value files share it, and a sync of it covers
 //! the names of all of them. After one sync has failed, a later one that succeeds proves nothing
-//! (P7). Tables and value files are opened through [`OpenFiles`].
+//! (P7). Tables, value files and manifests are opened through [`OpenFiles`].
 
 use std::io;
 use std::path::Path;
@@ -12,8 +12,10 @@ use runstone_storage::{
     StorageLock,
 };
 
-use super::open_files::OpenFiles;
+use super::open_files::{OpenFiles, OpenList};
 use super::owner::Owner;
+use crate::base::io_rate::IoRate;
+use crate::log::number_in;
 
 /// A storage that refuses to sync its directory once a sync of it has failed, and to change
 /// anything once it may have another owner.
@@ -28,10 +30,24 @@ pub(super) struct SharedDirectory {
 
 impl SharedDirectory {
     /// Lasts until the store is closed: the next open starts from what is on disk.
-    pub(super) fn new(storage: Arc<dyn Storage>, max_open_files: usize) -> SharedDirectory {
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        list: Arc<OpenList>,
+        io_rate: Arc<IoRate>,
+    ) -> SharedDirectory {
         let owner = Arc::new(Owner::default());
-        let files = OpenFiles::new(Arc::clone(&storage), Arc::clone(&owner), max_open_files);
+        let files = OpenFiles::new(Arc::clone(&storage), Arc::clone(&owner), list, io_rate);
         SharedDirectory { storage, files, owner, failed: Mutex::new(None) }
+    }
+}
+
+/// Whether a file may be closed while somebody holds it. `CURRENT` may not: another file takes its
+/// name.
+fn is_pooled(name: &str, category: Category) -> bool {
+    match category {
+        Category::Table | Category::Value => true,
+        Category::Manifest => number_in(name, "manifest").is_some(),
+        _ => false,
     }
 }
 
@@ -40,7 +56,11 @@ impl Storage for SharedDirectory {
         self.owner.check()?;
         let mut failed = self.failed.lock();
         if failed.is_none() {
-            *failed = self.storage.sync_dir().err().map(|error| error.to_string());
+            match self.files.attempt(|| self.storage.sync_dir()) {
+                // It was not opened, so nothing was synced and nothing lost.
+                Err(error) if error.is_out_of_files() => return Err(error),
+                outcome => *failed = outcome.err().map(|error| error.to_string()),
+            }
         }
         match &*failed {
             // Never "no space", which callers would wait out: what the failed sync lost does not
@@ -55,9 +75,9 @@ impl Storage for SharedDirectory {
 
     fn create(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
         self.owner.check()?;
-        match category {
-            Category::Table | Category::Value => self.files.create(name, category),
-            _ => self.files.attempt(|| self.storage.create(name, category)),
+        match is_pooled(name, category) {
+            true => self.files.create(name, category),
+            false => self.files.attempt(|| self.storage.create(name, category)),
         }
     }
 
@@ -76,9 +96,9 @@ impl Storage for SharedDirectory {
     }
 
     fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
-        match category {
-            Category::Table | Category::Value => self.files.open(name, category),
-            _ => self.files.attempt(|| self.storage.open(name, category)),
+        match is_pooled(name, category) {
+            true => self.files.open(name, category),
+            false => self.files.attempt(|| self.storage.open(name, category)),
         }
     }
 
@@ -102,6 +122,10 @@ impl Storage for SharedDirectory {
             LockMode::Exclusive => self.owner.hold(lock),
             LockMode::Shared => lock,
         }))
+    }
+
+    fn lock_holder(&self, name: &str) -> Option<u32> {
+        self.storage.lock_holder(name)
     }
 
     fn check_owner(&self) -> Result<()> {

@@ -27,12 +27,14 @@ use crate::jobs::prepare::Preparer;
 use crate::jobs::runner::Runner;
 use crate::read::get::Reader;
 use crate::schedule::Schedule;
+use crate::schedule::ready::Ready;
 use crate::transaction::locks::LockTable;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
 use crate::write::commit::{Committer, Shared};
 use crate::write::pressure::BackPressure;
+use crate::write::siblings::Siblings;
 
 /// An open store.
 #[derive(Debug)]
@@ -60,10 +62,12 @@ impl Engine {
         wal: (Wal, Arc<WalFiles>),
         last_seq: SeqNo,
         lock: Box<dyn StorageLock>,
+        (ready, siblings): (Option<&Arc<Ready>>, &Arc<Siblings>),
     ) -> Engine {
         let visibility = Arc::new(Visibility::new(last_seq));
-        let schedule = Arc::new(Schedule::new());
-        let pressure = Arc::new(BackPressure::new(&env, &catalog, &visibility));
+        let ready = ready.map(|ready| (Arc::clone(ready), env.opening));
+        let schedule = Arc::new(Schedule::new(ready));
+        let pressure = Arc::new(BackPressure::new(&env, &catalog, &visibility, siblings));
         let shared = Shared {
             env: Arc::clone(&env),
             catalog: Arc::clone(&catalog),
@@ -123,7 +127,6 @@ fn runner(
     let preparer = Arc::new(Preparer {
         env: Arc::clone(env),
         catalog: Arc::clone(catalog),
-        visibility: Arc::clone(visibility),
         schedule: Arc::clone(schedule),
         committer: Arc::clone(committer),
     });

@@ -3,6 +3,7 @@
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: what of it is not used.
 //!   [`close`]: the orderly end.
+//! - [`resources`]: what a store shares with others of the process.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
 //!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of those.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
@@ -31,6 +32,7 @@ mod open_files;
 mod owner;
 mod queries;
 mod recovery;
+pub(crate) mod resources;
 mod single_keys;
 pub mod sorted;
 mod transaction;
@@ -41,7 +43,6 @@ mod write_back;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use runstone_storage::Storage;
@@ -55,9 +56,12 @@ pub use verify::{Damage, VerifyReport};
 use crate::base::error::{Error, Result};
 use crate::base::metrics::MetricsSnapshot;
 use crate::base::options::{KeyspaceOptions, Options, WriteOptions};
+use crate::jobs::workers::Workers;
 use crate::values::Value;
 use crate::wal::batch::Batch;
+use crate::write::siblings::Sibling;
 use engine::Engine;
+use resources::Parts;
 
 /// The name of the keyspace that every store has.
 pub const DEFAULT_KEYSPACE: &str = "default";
@@ -78,7 +82,8 @@ pub struct Store {
 #[derive(Debug)]
 struct Opening {
     inner: Arc<Engine>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What the store draws on, until it is closed.
+    parts: Mutex<Option<Arc<Parts>>>,
     /// How the close ended, once it has. Held while somebody closes, so that others wait for it.
     closed: Mutex<Option<Result<()>>>,
 }
@@ -90,12 +95,12 @@ impl Store {
     /// [`Error::NotAStore`], [`Error::ForeignFiles`], [`Error::OtherDatabase`], [`Error::InUse`],
     /// [`Error::NewerFormat`], [`Error::Corruption`], an invalid option, or a storage error.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
-        open::open_path(path.as_ref(), options)
+        open::open_path(path.as_ref(), options, None)
     }
 
     /// Opens the store on a storage, or makes it there.
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
-        open::open_on(storage, options)
+        open::open_on(storage, options, None)
     }
 
     /// Removes the store in a directory: all its files, whatever they hold, and no others. The
@@ -261,6 +266,21 @@ impl Store {
 }
 
 impl Opening {
+    /// Lets the background work on a store that is open.
+    fn begin(inner: Arc<Engine>, parts: Arc<Parts>) -> Opening {
+        let (env, opening) = (&inner.env, inner.env.opening);
+        parts.count(true);
+        if parts.is_sharing() && !env.options.read_only {
+            parts.siblings.add(opening, Arc::clone(&inner.committer) as Arc<dyn Sibling>);
+        }
+        if let Some(workers) = parts.workers.as_ref().filter(|_| !env.is_manual())
+            && !env.options.read_only
+        {
+            workers.add(opening, &inner.runner);
+        }
+        Opening { inner, parts: Mutex::new(Some(parts)), closed: Mutex::default() }
+    }
+
     /// A callback of the store may not close it: closing would wait for the job that called it.
     fn close_outside(&self) -> Result<()> {
         match self.inner.env.check_caller() {
@@ -288,22 +308,39 @@ impl Opening {
     }
 
     fn close_now(&self) -> Result<()> {
-        let threads = mem::take(&mut *self.threads.lock());
+        let parts = self.parts.lock().take();
         if let Err(refused @ Error::OtherProcess) = self.inner.env.check_caller() {
             // The threads are not here, and all the rest is the other process's.
-            threads.into_iter().for_each(mem::forget);
+            mem::forget(parts);
             mem::forget(Arc::clone(&self.inner));
             return Err(refused);
         }
         let outcome = self.inner.shut_down();
+        if let Some(parts) = &parts {
+            self.leave(parts);
+        }
         // The last handle was dropped inside a callback, for which this would wait. The log keeps
         // what is in memory.
-        self.inner.env.check_caller()?;
-        self.inner.schedule.check_not_loading(None)?;
-        for thread in threads {
-            let _ = thread.join();
+        let may_wait = self.inner.env.check_caller();
+        if let Err(refused) = may_wait.and_then(|()| self.inner.schedule.check_not_loading(None)) {
+            if let Some(parts) = parts.filter(|parts| !parts.is_sharing()) {
+                parts.workers.iter().for_each(Workers::abandon);
+            }
+            return Err(refused);
         }
+        // Threads that serve nobody else end here.
+        drop(parts);
         outcome.and_then(|()| self.inner.finish_close())
+    }
+
+    /// Takes the store out of what others share with it.
+    fn leave(&self, parts: &Parts) {
+        let opening = self.inner.env.opening;
+        parts.count(false);
+        parts.siblings.remove(opening);
+        if let Some(workers) = &parts.workers {
+            workers.remove(opening);
+        }
     }
 }
 

@@ -22,22 +22,22 @@ use parking_lot::Mutex;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
+use super::resources::Parts;
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::base::codec::NUMBER_LIMIT;
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::key::{KeyspaceId, NO_KEYSPACE};
-use crate::base::options::{Background, KeyspaceOptions, Options};
+use crate::base::options::{KeyspaceOptions, Options, READY_SEGMENTS};
 use crate::base::random;
 use crate::cache::Cache;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::settle::settle_placement;
 use crate::catalog::{Catalog, ManifestState};
-use crate::jobs::runner;
+use crate::jobs::workers::Workers;
 use crate::log::number_in;
 use crate::memory::limit::limit_bytes;
-use crate::memtable::arena::ChunkPool;
 use crate::schedule::CORES;
 use crate::store::engine::Engine;
 use crate::store::recovery::{recover, recover_in_memory};
@@ -51,12 +51,11 @@ use crate::wal::reserve::RESERVE;
 use crate::wal::segments::{Wal, WalFiles, lost_number, segment_name};
 
 const LOCK_NAME: &str = "LOCK";
-/// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory
-/// budget that they may take at most.
-const POOL_BYTES: u64 = 64 << 20;
-const POOL_FRACTION: u64 = 8;
-
-pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
+pub(super) fn open_path(
+    path: &Path,
+    options: Options,
+    parts: Option<&Arc<Parts>>,
+) -> Result<Store> {
     // Before the storage makes a directory.
     options.check()?;
     let access = match (options.read_only, options.create_if_missing) {
@@ -71,15 +70,23 @@ pub(super) fn open_path(path: &Path, options: Options) -> Result<Store> {
         error.into()
     })?;
     let storage = if options.io_uring { storage.with_io_uring() } else { storage };
-    open_on(Arc::new(storage), options)
+    let storage = if parts.is_some() { storage.with_few_descriptors() } else { storage };
+    open_on(Arc::new(storage), options, parts)
 }
 
-pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
+/// Opens a store that draws on `parts`, or on parts of its own.
+pub(super) fn open_on(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    parts: Option<&Arc<Parts>>,
+) -> Result<Store> {
     options.check()?;
     // Counted now: a fork that came while a thread counted them would wait for that thread.
     LazyLock::force(&CORES);
-    let storage: Arc<dyn Storage> =
-        Arc::new(SharedDirectory::new(storage, options.open_file_limit()));
+    let parts = parts.map_or_else(|| Parts::of(&options), Arc::clone);
+    let options = parts.apply(options);
+    let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
+    let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
     let current = find_store(&*storage, &options)?;
     let mode = if options.read_only { LockMode::Shared } else { LockMode::Exclusive };
     let lock = take_lock(&*storage, mode)?;
@@ -98,13 +105,13 @@ pub(super) fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Sto
     };
     apply_options(&mut state, &options)?;
     let read = (&state, found);
-    let inner = Arc::new(assemble(storage, options, lock, read, random)?);
+    let inner = Arc::new(assemble(storage, options, lock, read, random, &parts)?);
     let inner = match recover(&inner, random) {
         Ok(()) => inner,
-        Err(error) if error.is_no_space() => open_full(inner, read, random, &error)?,
+        Err(error) if error.is_no_space() => open_full(inner, read, random, &error, &parts)?,
         Err(error) => return Err(error),
     };
-    finish(inner)
+    finish(inner, parts)
 }
 
 /// Opens a store for writing on a disk that is full, which the first attempt at a recovery found.
@@ -113,13 +120,14 @@ fn open_full(
     read: (&StoreState, Current),
     random: u64,
     error: &Error,
+    parts: &Parts,
 ) -> Result<Arc<Engine>> {
     let lock = full.lock.lock().take().ok_or(Error::Closed)?;
     let (storage, options) = (Arc::clone(&full.env.storage), full.env.options.clone());
     // What it holds in memory would be twice there.
     drop(full);
     spend_reserves(&*storage, read.0.log_floor)?;
-    let inner = Arc::new(assemble(storage, options, lock, read, random)?);
+    let inner = Arc::new(assemble(storage, options, lock, read, random, parts)?);
     recover_in_memory(&inner, random)?;
     inner.env.note_job_error(error);
     Ok(inner)
@@ -234,19 +242,19 @@ fn assemble(
     lock: Box<dyn StorageLock>,
     (state, found): (&StoreState, Current),
     random: u64,
+    parts: &Parts,
 ) -> Result<Engine> {
     let next_file = state.next_file.max(highest_file(&*storage)? + 1);
-    let env = Env::new(options, Arc::clone(&storage), Arc::new(AtomicU64::new(next_file)));
-    let env = Arc::new(env);
+    let next_file = Arc::new(AtomicU64::new(next_file));
+    let env = Arc::new(Env::new(options, Arc::clone(&storage), next_file, &parts.common));
     let options = &env.options;
     tell_limit(&env, limit_bytes());
-    let cache = Arc::new(Cache::new(options.memory_budget_bytes));
-    let pool_bytes = POOL_BYTES.min(options.memory_budget_bytes / POOL_FRACTION) as usize;
-    let pool = ChunkPool::new(pool_bytes, Some(Arc::clone(&cache)), Arc::clone(&env.bell));
+    let cache = Arc::new(parts.cache(env.opening));
+    let pool = Arc::clone(&parts.pool);
     let wal_files = Arc::new(WalFiles::new(
         Arc::clone(&storage),
         options.wal_mode,
-        options.log_segment_bytes(),
+        (options.log_segment_bytes(), if env.is_sharing { 1 } else { READY_SEGMENTS }),
         Arc::clone(&env.next_file),
         Arc::clone(&cache),
         Arc::clone(&env.bell),
@@ -272,7 +280,9 @@ fn assemble(
         catalog.keyspaces.write().insert(Arc::new(made));
     }
     let wal = (Wal::new(Arc::clone(&wal_files), random), wal_files);
-    Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock))
+    let ready = parts.workers.as_ref().map(Workers::ready);
+    let shared = (ready.filter(|_| !env.is_manual()), &parts.siblings);
+    Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock, shared))
 }
 
 /// The id for the next keyspace. No id is given out twice.
@@ -311,7 +321,7 @@ fn highest_file(storage: &dyn Storage) -> Result<u64> {
     Ok(files.iter().filter_map(|file| number(&file.name)).max().unwrap_or(0))
 }
 
-fn finish(inner: Arc<Engine>) -> Result<Store> {
+fn finish(inner: Arc<Engine>, parts: Arc<Parts>) -> Result<Store> {
     let found = inner.catalog.find_keyspace(DEFAULT_KEYSPACE);
     let keyspace = found.ok_or_else(|| Error::corruption("manifest", 0, "no default keyspace"))?;
     for keyspace in inner.catalog.keyspaces.read().values() {
@@ -322,22 +332,11 @@ fn finish(inner: Arc<Engine>) -> Result<Store> {
     inner.pressure.refresh(&keyspaces);
     keyspaces.iter().for_each(|keyspace| keyspace.tell_missing_filter(&inner.env));
     keyspaces.iter().for_each(|keyspace| inner.schedule.stir(keyspace.id));
-    let threads = match inner.env.options.background {
-        Background::Threads(count) if !inner.env.options.read_only => {
-            runner::start(&inner.runner, count).map_err(|error| {
-                // The threads that did start would keep the store open.
-                inner.schedule.close();
-                Error::invalid(
-                    format!("cannot start background threads: {error}"),
-                    "raise the limit of threads, or use fewer",
-                )
-            })?
-        }
-        _ => Vec::new(),
-    };
+    if !parts.is_sharing() {
+        parts.start()?;
+    }
     let default = Keyspace::new(Arc::clone(&inner), keyspace);
-    let (threads, closed) = (Mutex::new(threads), Mutex::default());
-    let opening = Arc::new(Opening { inner: Arc::clone(&inner), threads, closed });
+    let opening = Arc::new(Opening::begin(Arc::clone(&inner), parts));
     Ok(Store { inner, default, opening })
 }
 
@@ -347,6 +346,7 @@ mod tests {
     use runstone_storage::MemoryStorage;
 
     use super::*;
+    use crate::base::env::Common;
     use crate::base::event::EventListener;
 
     #[test]
@@ -376,7 +376,7 @@ mod tests {
         let listener = Some(Arc::clone(&told) as Arc<dyn EventListener>);
         let options = Options { memory_budget_bytes: 8 << 20, listener, ..Options::default() };
         let next_file = Arc::new(AtomicU64::new(1));
-        let env = Env::new(options, Arc::new(MemoryStorage::new()), next_file);
+        let env = Env::new(options, Arc::new(MemoryStorage::new()), next_file, &Common::default());
         for limit in [None, Some(8 << 20), Some(4 << 20)] {
             tell_limit(&env, limit);
         }

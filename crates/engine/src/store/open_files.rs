@@ -1,6 +1,6 @@
-//! The tables and value files that are open at a time. A process may open 1,024 files on most
-//! machines, and a store of 60 GB has more. So a file is closed when it was not used for long, and
-//! opened again when it is: its readers hold a [`PooledFile`] and notice nothing.
+//! The tables, value files and manifests that are open at a time. A process may open 1,024 files on
+//! most machines, and a store of 60 GB has more. So a file is closed when it was not used for long,
+//! and opened again when it is: its readers hold a [`PooledFile`] and notice nothing.
 //!
 //! - A file with writes that no sync covered stays open. The kernel reports bytes that it lost to
 //!   the handles that were open then, so one that is opened later might not be told (P7).
@@ -8,7 +8,10 @@
 //! - When the kernel refuses to open a file, half of those that can be are closed, and it is asked
 //!   again. That holds for files of every kind, so the log and the manifest come first.
 //!
-//! Not here: the log's segments and the manifest, which are few and mostly unsynced.
+//! Stores may share the list of what is open, and with it the limit. Each still finds its own files
+//! by name.
+//!
+//! Not here: the log's segments. Mapped ones have no descriptor.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -21,6 +24,7 @@ use parking_lot::Mutex;
 use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
 
 use super::owner::Owner;
+use crate::base::io_rate::IoRate;
 
 /// Times that the kernel is asked for a file.
 const TRIES: usize = 8;
@@ -28,34 +32,41 @@ const TRIES: usize = 8;
 /// not used for long takes time for each file that is open.
 const CLOSED_FRACTION: usize = 8;
 
-/// Opens files and closes them.
+/// The files that are open, of one store or of several.
 #[derive(Debug)]
-pub(super) struct OpenFiles {
-    storage: Arc<dyn Storage>,
-    owner: Arc<Owner>,
+pub(super) struct OpenList {
     /// Files beyond this number are closed, if they can be.
     most: usize,
     /// Advances when a file is opened: what a file's last use is counted in.
     turn: AtomicU64,
-    state: Mutex<State>,
+    /// One that nobody holds any more may still be listed.
+    open: Mutex<Vec<Weak<PooledFile>>>,
 }
 
-#[derive(Debug, Default)]
-struct State {
+/// Opens the files of a store and closes them. The lock of the names is taken before that of the
+/// list.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    storage: Arc<dyn Storage>,
+    owner: Arc<Owner>,
+    list: Arc<OpenList>,
+    io_rate: Arc<IoRate>,
     /// Every file that somebody holds, open or not.
-    held: BTreeMap<String, Weak<PooledFile>>,
-    /// Those that are open. One that nobody holds any more may still be listed.
-    open: Vec<Weak<PooledFile>>,
+    held: Mutex<BTreeMap<String, Weak<PooledFile>>>,
 }
 
-/// What is taken out of the state under its lock is dropped without it: the last reference to a
+/// What is taken out of the list under its lock is dropped without it: the last reference to a
 /// file takes the lock.
 type Dropped = (Vec<Arc<PooledFile>>, Vec<Arc<Handle>>);
 
 impl OpenFiles {
-    pub(super) fn new(storage: Arc<dyn Storage>, owner: Arc<Owner>, most: usize) -> Arc<OpenFiles> {
-        let (turn, state) = (AtomicU64::new(1), Mutex::default());
-        Arc::new(OpenFiles { storage, owner, most, turn, state })
+    pub(super) fn new(
+        storage: Arc<dyn Storage>,
+        owner: Arc<Owner>,
+        list: Arc<OpenList>,
+        io_rate: Arc<IoRate>,
+    ) -> Arc<OpenFiles> {
+        Arc::new(OpenFiles { storage, owner, list, io_rate, held: Mutex::default() })
     }
 
     /// Creates a file that is closed when it is not used.
@@ -90,7 +101,7 @@ impl OpenFiles {
             held.with(|_| Ok(()))?;
         }
         self.storage.remove(name)?;
-        self.state.lock().held.remove(name);
+        self.held.lock().remove(name);
         Ok(())
     }
 
@@ -98,7 +109,7 @@ impl OpenFiles {
     pub(super) fn attempt<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 1..TRIES {
             match open() {
-                Err(error) if error.is_out_of_files() && self.close_half() => {}
+                Err(error) if error.is_out_of_files() && self.list.close_half() => {}
                 outcome => return outcome,
             }
         }
@@ -106,7 +117,7 @@ impl OpenFiles {
     }
 
     fn held(&self, name: &str) -> Option<Arc<PooledFile>> {
-        self.state.lock().held.get(name).and_then(Weak::upgrade)
+        self.held.lock().get(name).and_then(Weak::upgrade)
     }
 
     /// A new file, or the one of that name that another caller opened meanwhile.
@@ -116,8 +127,9 @@ impl OpenFiles {
         category: Category,
         handle: Arc<dyn StorageFile>,
     ) -> Arc<dyn StorageFile> {
-        let fresh = Arc::new(PooledFile {
+        let fresh = Arc::new_cyclic(|own| PooledFile {
             files: Arc::clone(self),
+            own: Weak::clone(own),
             name: name.to_string(),
             category,
             hints: Hints::of(&*handle),
@@ -127,61 +139,78 @@ impl OpenFiles {
             synced: AtomicU64::new(0),
             is_kept: AtomicBool::new(false),
         });
-        let dropped;
-        let held = {
-            let mut state = self.state.lock();
-            match state.held.get(name).and_then(Weak::upgrade) {
-                Some(held) => {
-                    dropped = Dropped::default();
-                    held
-                }
-                None => {
-                    state.held.insert(name.to_string(), Arc::downgrade(&fresh));
-                    dropped = self.note_open(&mut state, &fresh, Arc::new(Handle(handle)));
-                    Arc::clone(&fresh)
-                }
-            }
-        };
+        let mut names = self.held.lock();
+        if let Some(held) = names.get(name).and_then(Weak::upgrade) {
+            // Its end takes the lock.
+            drop(names);
+            return held;
+        }
+        names.insert(name.to_string(), Arc::downgrade(&fresh));
+        let handle = Arc::new(Handle(handle));
+        let dropped = self.list.note_open(&mut self.list.open.lock(), &fresh, handle);
+        drop(names);
         drop(dropped);
-        held
+        fresh
     }
 
     /// Opens a file again that was closed.
     fn reopen(&self, file: &PooledFile) -> Result<Arc<Handle>> {
         let opened = self.attempt(|| self.storage.open(&file.name, file.category));
-        let mut state = self.state.lock();
+        let mut open = self.list.open.lock();
         // Also if the name is gone meanwhile: whoever removed it opened the file before.
         if let Some(handle) = file.handle.load_full() {
             return Ok(handle);
         }
         let handle = Arc::new(Handle(opened?));
-        // Whoever asks holds the file, so it is listed.
-        let Some(held) = state.held.get(&file.name).and_then(Weak::upgrade) else {
-            return Ok(handle);
-        };
-        let dropped = self.note_open(&mut state, &held, Arc::clone(&handle));
-        drop(state);
-        drop((held, dropped));
+        // Whoever asks holds the file.
+        let Some(own) = file.own.upgrade() else { return Ok(handle) };
+        let dropped = self.list.note_open(&mut open, &own, Arc::clone(&handle));
+        drop(open);
+        drop((own, dropped));
         Ok(handle)
+    }
+}
+
+impl OpenList {
+    /// An empty list of at most so many files.
+    pub(super) fn new(most: usize) -> Arc<OpenList> {
+        Arc::new(OpenList { most, turn: AtomicU64::new(1), open: Mutex::default() })
     }
 
     /// Lists a file that was opened, and closes others if there are too many.
-    fn note_open(&self, state: &mut State, file: &Arc<PooledFile>, handle: Arc<Handle>) -> Dropped {
+    fn note_open(
+        &self,
+        open: &mut Vec<Weak<PooledFile>>,
+        file: &Arc<PooledFile>,
+        handle: Arc<Handle>,
+    ) -> Dropped {
         file.used.store(self.turn.fetch_add(1, Relaxed) + 1, Relaxed);
         file.handle.store(Some(handle));
-        state.open.push(Arc::downgrade(file));
-        match state.open.len() > self.most {
-            true => state.close_oldest(state.open.len() - self.most, self.most / CLOSED_FRACTION),
+        open.push(Arc::downgrade(file));
+        match open.len() > self.most {
+            true => close_oldest(open, open.len() - self.most, self.most / CLOSED_FRACTION),
             false => Dropped::default(),
         }
+    }
+
+    /// Closes files if there are too many: some could not be closed before they were synced.
+    fn keep_limit(&self) {
+        let dropped = {
+            let mut open = self.open.lock();
+            match open.len().saturating_sub(self.most) {
+                0 => Dropped::default(),
+                more => close_oldest(&mut open, more, 0),
+            }
+        };
+        drop(dropped);
     }
 
     /// Closes half of the files that can be closed; `false` if there was none.
     fn close_half(&self) -> bool {
         let (files, handles) = {
-            let mut state = self.state.lock();
-            let half = state.open.len().div_ceil(2);
-            state.close_oldest(half, half)
+            let mut open = self.open.lock();
+            let half = open.len().div_ceil(2);
+            close_oldest(&mut open, half, half)
         };
         let closed = !handles.is_empty();
         drop((files, handles));
@@ -189,30 +218,27 @@ impl OpenFiles {
     }
 }
 
-impl State {
-    /// Closes files that were not used for longest: at least `needed` and up to `wanted`, if so
-    /// many can be. Those that nobody holds count, because they are closed already.
-    fn close_oldest(&mut self, needed: usize, wanted: usize) -> Dropped {
-        let listed = self.open.len();
-        let mut files: Vec<Arc<PooledFile>> =
-            mem::take(&mut self.open).iter().filter_map(Weak::upgrade).collect();
-        let gone = listed - files.len();
-        let mut handles = Vec::new();
-        if gone < needed {
-            let count = needed.max(wanted) - gone;
-            // Each key is read once: readers change it meanwhile, and a sort may panic at that.
-            files.sort_by_cached_key(|file| file.used.load(Relaxed));
-            for file in &files {
-                if handles.len() == count {
-                    break;
-                }
-                handles.extend(file.close());
+/// Closes files that were not used for longest: at least `needed` and up to `wanted`, if so many
+/// can be. Those that nobody holds count, because they are closed already.
+fn close_oldest(open: &mut Vec<Weak<PooledFile>>, needed: usize, wanted: usize) -> Dropped {
+    let listed = open.len();
+    let mut files: Vec<Arc<PooledFile>> =
+        mem::take(open).iter().filter_map(Weak::upgrade).collect();
+    let gone = listed - files.len();
+    let mut handles = Vec::new();
+    if gone < needed {
+        let count = needed.max(wanted) - gone;
+        // Each key is read once: readers change it meanwhile, and a sort may panic at that.
+        files.sort_by_cached_key(|file| file.used.load(Relaxed));
+        for file in &files {
+            if handles.len() == count {
+                break;
             }
+            handles.extend(file.close());
         }
-        let open = files.iter().filter(|file| file.handle.load().is_some());
-        self.open = open.map(Arc::downgrade).collect();
-        (files, handles)
     }
+    *open = files.iter().filter(|file| file.handle.load().is_some()).map(Arc::downgrade).collect();
+    (files, handles)
 }
 
 /// An open file of the storage.
@@ -241,6 +267,7 @@ impl Hints {
 #[derive(Debug)]
 struct PooledFile {
     files: Arc<OpenFiles>,
+    own: Weak<PooledFile>,
     name: String,
     category: Category,
     hints: Hints,
@@ -258,7 +285,7 @@ struct PooledFile {
 impl PooledFile {
     /// Lets `with` use the open file, which stays open meanwhile.
     fn with<T>(&self, with: impl FnOnce(&dyn StorageFile) -> Result<T>) -> Result<T> {
-        let turn = self.files.turn.load(Relaxed);
+        let turn = self.files.list.turn.load(Relaxed);
         // A store only when it changes something: readers share the line.
         if self.used.load(Relaxed) != turn {
             self.used.store(turn, Relaxed);
@@ -303,7 +330,7 @@ impl PooledFile {
 
 impl Drop for PooledFile {
     fn drop(&mut self) {
-        let held = &mut self.files.state.lock().held;
+        let mut held = self.files.held.lock();
         if held.get(&self.name).is_some_and(|file| file.strong_count() == 0) {
             held.remove(&self.name);
         }
@@ -328,6 +355,7 @@ impl StorageFile for PooledFile {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.files.io_rate.charge(data.len());
         self.change(|file| file.write_at(offset, data))
     }
 
@@ -335,6 +363,7 @@ impl StorageFile for PooledFile {
         let written = self.written.load(SeqCst);
         self.with(|file| file.sync())?;
         self.synced.fetch_max(written, SeqCst);
+        self.files.list.keep_limit();
         Ok(())
     }
 
@@ -473,12 +502,13 @@ mod tests {
             files: OnceLock::new(),
             removes: AtomicBool::new(false),
         });
-        let files = OpenFiles::new(Arc::clone(&storage) as _, Arc::default(), 8);
+        let (list, io_rate) = (OpenList::new(8), Arc::new(IoRate::new(None)));
+        let files = OpenFiles::new(Arc::clone(&storage) as _, Arc::default(), list, io_rate);
         storage.files.set(Arc::downgrade(&files)).expect("once");
         let file = files.create("000001.values", Category::Value).expect("creates");
         file.write_at(0, b"value").expect("writes");
         file.sync().expect("syncs");
-        assert!(files.close_half(), "it is closed");
+        assert!(files.list.close_half(), "it is closed");
         storage.removes.store(true, SeqCst);
         let mut bytes = [0; 5];
         file.read_at(0, &mut bytes).expect("whoever holds a file can read it");

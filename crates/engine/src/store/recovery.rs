@@ -35,7 +35,7 @@ use crate::values::separation::Separated;
 use crate::wal::batch::Batch;
 use crate::wal::recovery::{self, LogStart, Recovered};
 use crate::wal::segments::segment_name;
-use crate::write::pressure::buffer_limits;
+use crate::write::buffers::buffer_limits;
 
 /// A log with more unflushed key and value bytes than this goes to tables.
 const SMALL_LOG_BYTES: u64 = 64 << 10;
@@ -241,6 +241,9 @@ fn make_base_durable(inner: &Engine, random: u64) -> Result<()> {
     Manifest::create(Arc::clone(storage), number, id, &state)?.switch_current()
 }
 
+/// A replay beside other stores writes tables once its memtables take this fraction of the limit.
+const LEAST_SPILL_FRACTION: u64 = 16;
+
 /// Replays the log into memtables, and those into the target.
 fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
@@ -250,7 +253,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let mut segments: Vec<(u64, SeqNo)> = Vec::new();
     let next_keyspace = inner.catalog.manifest.lock().found_next_keyspace;
     let mut small = Some(Batch::new());
-    let (most_bytes, _) = buffer_limits(&inner.env.options);
+    let (most_bytes, _) = buffer_limits(&inner.env);
     let recovered = recovery::replay(&*inner.env.storage, start, |segment, seq, operation| {
         if segments.last().is_none_or(|(last, _)| *last != segment) {
             segments.push((segment, seq));
@@ -280,7 +283,7 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
         inner.visibility.publisher.set_visible(seq);
         match &mut target {
             Target::Tables(tables) if active.is_full() => spill(inner, keyspace, &active, tables),
-            Target::Tables(tables) if inner.catalog.pool.in_use_bytes() > most_bytes => {
+            Target::Tables(tables) if holds_much(inner, most_bytes) => {
                 spill_largest(inner, tables, most_bytes / 2)
             }
             Target::Memory if active.is_full() => {
@@ -313,6 +316,17 @@ fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Re
         segment_name(segment)
     );
     Err(Error::corruption("manifest", 0, what))
+}
+
+/// Whether memtables take more than `most_bytes`. Where other stores share the budget, their
+/// memtables count too, and this one waits until its own are worth a table.
+fn holds_much(inner: &Engine, most_bytes: u64) -> bool {
+    let own_bytes = || {
+        let all = inner.catalog.unflushed.all();
+        all.iter().map(|keyspace| keyspace.view.load().active.reserved_bytes() as u64).sum::<u64>()
+    };
+    inner.catalog.pool.in_use_bytes() > most_bytes
+        && (!inner.env.is_sharing || own_bytes() > most_bytes / LEAST_SPILL_FRACTION)
 }
 
 /// Makes room in the memory budget: many memtables, none of which is full, may exceed it together.

@@ -240,6 +240,8 @@ pub struct Manifest {
     log: LogWriter,
     /// Everything before this offset is synced.
     synced_to: u64,
+    /// Where the end was when all of it was last synced, the seal as well.
+    rested_at: u64,
     /// Size at which a new manifest is written.
     rotate_at_bytes: u64,
     /// The length that `CURRENT` gives.
@@ -277,6 +279,7 @@ impl Manifest {
             number,
             log,
             synced_to: 0,
+            rested_at: 0,
             rotate_at_bytes: 0,
             named_bytes: 0,
             broken: false,
@@ -284,6 +287,7 @@ impl Manifest {
         manifest.try_append(&state.snapshot())?;
         // The seal of the snapshot is synced too: the first record has no earlier copy.
         manifest.log.file().sync()?;
+        manifest.rested_at = manifest.log.position();
         manifest.rotate_at_bytes = (manifest.log.position() * 2).max(MIN_ROTATE_BYTES);
         manifest.prepare_current()?;
         Ok(manifest)
@@ -328,6 +332,19 @@ impl Manifest {
         self.synced_to = self.log.position();
         // The edit is committed. A seal that cannot be written does not undo it.
         let _ = self.put(&[]);
+        Ok(())
+    }
+
+    /// Syncs what the last append left, so that the file can be closed while nobody writes.
+    pub fn rest(&mut self) -> Result<()> {
+        if self.broken || self.rested_at == self.log.position() {
+            return Ok(());
+        }
+        // As in `try_append`: after a failure nobody knows what is on disk.
+        self.broken = true;
+        self.log.file().sync()?;
+        self.broken = false;
+        self.rested_at = self.log.position();
         Ok(())
     }
 
@@ -513,3 +530,39 @@ fn apply_record(state: &mut StoreState, name: &str, offset: u64, bytes: &[u8]) -
 }
 
 const _: () = assert!(MIN_ROTATE_BYTES > 2 * FRAME_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use runstone_storage::{Fault, FaultKind, SimStorage};
+
+    use super::*;
+
+    fn made(storage: &SimStorage) -> Manifest {
+        let state = StoreState { uid: 7, next_file: 2, log_start_seq: 1, ..StoreState::default() };
+        let manifest = Manifest::create(Arc::new(storage.clone()), 1, 9, &state).expect("made");
+        manifest.switch_current().expect("switched");
+        manifest
+    }
+
+    /// The file may be closed behind it, so nothing may be left that only a sync would tell of.
+    #[test]
+    fn rest_syncs_the_seal_once_and_a_failure_breaks_the_manifest() {
+        let storage = SimStorage::new(1);
+        let mut manifest = made(&storage);
+        let syncs = || storage.counters().snapshot(Category::Manifest).syncs;
+        let before = syncs();
+        manifest.rest().expect("nothing to do");
+        assert_eq!(syncs(), before);
+        manifest.append(&[]).expect("appended");
+        manifest.rest().expect("syncs");
+        manifest.rest().expect("nothing to do");
+        assert_eq!(syncs(), before + 2, "the edit's and the seal's");
+
+        manifest.append(&[]).expect("appended");
+        let at_op = storage.ops();
+        storage.inject(Fault { at_op, kind: FaultKind::Eio, sticky: false, category: None });
+        manifest.rest().expect_err("the sync fails");
+        assert!(matches!(manifest.append(&[]), Err(Error::Stopped { .. })));
+        manifest.rest().expect("it is broken already");
+    }
+}

@@ -30,7 +30,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 use crate::base::codec::{put_varint, put_wide_varint};
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
-use crate::base::options::{MIN_SEGMENT_BYTES, READY_SEGMENTS, WalMode};
+use crate::base::options::{MIN_SEGMENT_BYTES, WalMode};
 use crate::base::threads::{self, Bell};
 use crate::cache::{Cache, Reservation};
 use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, Place, PreparedRecord, number_in};
@@ -69,6 +69,8 @@ pub struct WalFiles {
     pub storage: Arc<dyn Storage>,
     mode: WalMode,
     segment_bytes: u64,
+    /// Segments that are prepared at most.
+    most_ready: usize,
     /// The store's file number counter.
     next_file: Arc<AtomicU64>,
     /// Mapped segments count against the memory budget.
@@ -99,8 +101,8 @@ struct Spares {
 
 impl Spares {
     /// How many should be prepared: one for a store with few writes, more when they go fast.
-    fn target(&self) -> usize {
-        self.taken.clamp(1, READY_SEGMENTS)
+    fn target(&self, most: usize) -> usize {
+        self.taken.clamp(1, most)
     }
 }
 
@@ -116,7 +118,7 @@ impl WalFiles {
     pub fn new(
         storage: Arc<dyn Storage>,
         mode: WalMode,
-        segment_bytes: u64,
+        (segment_bytes, most_ready): (u64, usize),
         next_file: Arc<AtomicU64>,
         cache: Arc<Cache>,
         bell: Arc<Bell>,
@@ -126,6 +128,7 @@ impl WalFiles {
             storage,
             mode,
             segment_bytes,
+            most_ready,
             next_file,
             cache,
             spares: Mutex::default(),
@@ -138,7 +141,7 @@ impl WalFiles {
     pub fn wants_spare(&self, urgent: bool) -> bool {
         self.spare_wanted.load(Relaxed) && {
             let spares = self.spares.lock();
-            spares.prepared.len() < if urgent { 1 } else { spares.target() }
+            spares.prepared.len() < if urgent { 1 } else { spares.target(self.most_ready) }
         }
     }
 
@@ -204,7 +207,7 @@ impl WalFiles {
         }
         spares.last_number = number;
         spares.prepared.push_back((number, file));
-        if spares.prepared.len() >= spares.target() {
+        if spares.prepared.len() >= spares.target(self.most_ready) {
             self.spare_wanted.store(false, Relaxed);
         }
     }
@@ -282,7 +285,7 @@ impl WalFiles {
         let (prepared, parked) = {
             let mut spares = self.spares.lock();
             spares.taken = 0;
-            let ready = spares.target().min(spares.prepared.len());
+            let ready = spares.target(self.most_ready).min(spares.prepared.len());
             let kept = IDLE_PARKED.min(spares.parked.len());
             (spares.prepared.split_off(ready), spares.parked.split_off(kept))
         };

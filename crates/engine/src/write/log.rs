@@ -136,6 +136,11 @@ impl Committer {
         let _ = self.close_finished(self.env.options.log_file_limit() * 2);
     }
 
+    /// Closes all finished segments, which takes a sync if one waits for it.
+    pub(crate) fn rest_log(&self) -> Result<()> {
+        self.close_finished(0)
+    }
+
     /// Unmaps finished segments. Until a sync covers one, its file stays open, because the kernel
     /// might not tell a later handle of bytes that it lost. So when more than `most` wait for one,
     /// this syncs.

@@ -9,9 +9,12 @@
 //! - [`load`]: the number of a bulk load.
 //! - [`log`]: syncs the log, and manages its segments.
 //! - [`rotation`]: replaces memtables.
-//! - [`pressure`]: slows writers down before they must be stopped.
+//! - [`buffers`]: the memory of memtables and its limits.
+//! - [`pressure`]: slows writers down before they must be stopped; [`siblings`]: the stores that
+//!   share the budget.
 
 mod apart;
+pub(crate) mod buffers;
 pub(crate) mod commit;
 pub(crate) mod conditional;
 pub(crate) mod held;
@@ -21,3 +24,4 @@ mod log;
 pub(crate) mod pressure;
 pub(crate) mod recent;
 mod rotation;
+pub(crate) mod siblings;

@@ -22,19 +22,21 @@ use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::key::KeyspaceId;
 use crate::base::metrics::Counter;
-use crate::base::options::{KeyspaceOptions, MAPPED_SEGMENTS, Options, WalMode};
-use crate::base::throttle::Pressure;
+use crate::base::options::KeyspaceOptions;
+use crate::base::throttle::{Pressure, fraction};
 use crate::base::value_options::WhenFull;
 use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::{KeyspaceCore, View};
-use crate::memtable::Memtable;
 use crate::schedule::Relief;
 use crate::visibility::snapshot::Visibility;
+use crate::write::buffers::{Buffers, buffer_limits};
+use crate::write::siblings::{Candidate, Sibling, Siblings};
 
 /// Memtables are looked at each time they have taken this fraction of their limit.
 const LOOKS_PER_LIMIT: u64 = 64;
 
+const BUFFERS: &str = "memtables fill their share of the memory budget";
 const RESERVE_PINNED: &str = "snapshots hold the reserve for values";
 
 /// Measures how near the store is to its limits, and slows writers down.
@@ -43,23 +45,13 @@ pub(crate) struct BackPressure {
     env: Arc<Env>,
     catalog: Arc<Catalog>,
     visibility: Arc<Visibility>,
+    siblings: Arc<Siblings>,
     /// The keyspaces that exert pressure. Usually there are none, however many keyspaces exist.
     pressed: Mutex<BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>>,
     /// The memtables' memory when it was last measured.
     buffers: Mutex<Buffers>,
     /// What memtables had ever taken when some were last chosen for a flush.
     looked_at_bytes: AtomicU64,
-}
-
-/// The fraction of the way from `slowdown` to `stop`, in thousandths.
-fn fraction(value: u64, slowdown: u64, stop: u64) -> u32 {
-    if value < slowdown || stop == 0 {
-        return 0;
-    }
-    let way = u128::from(stop.saturating_sub(slowdown).max(1));
-    // The slowdown value itself is the first step of the way.
-    let taken = u128::from(value - slowdown) + u128::from(value < stop);
-    (taken * 1000 / (way + 1)).min(1000) as u32
 }
 
 fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
@@ -125,54 +117,18 @@ fn memtable_permille(view: &View, options: &KeyspaceOptions, cache: &Cache) -> u
     }
 }
 
-/// The memory of all memtables.
-#[derive(Clone, Copy, Debug, Default)]
-struct Buffers {
-    used_bytes: u64,
-    /// What the flushes that wait or run will release.
-    waiting_bytes: u64,
-    /// What memtables had ever taken when this was measured.
-    measured_at_bytes: u64,
-}
-
-impl Buffers {
-    /// The pressure on writers; zero while no flush would release anything.
-    fn permille(&self, options: &Options) -> u32 {
-        let (soft, hard) = buffer_limits(options);
-        if self.waiting_bytes == 0 { 0 } else { fraction(self.used_bytes, soft, hard) }
-    }
-}
-
-/// A memtable that may be flushed early.
-struct Candidate {
-    bytes: u64,
-    keyspace: Arc<KeyspaceCore>,
-    memtable: Arc<Memtable>,
-}
-
-/// The two limits on memtable memory: half and three quarters of the budget, less the mapped
-/// segments of the log. At the first, memtables are flushed early and writers slow down; at the
-/// second, writers stop.
-pub(crate) fn buffer_limits(options: &Options) -> (u64, u64) {
-    let budget = options.memory_budget_bytes;
-    let log = match options.wal_mode {
-        WalMode::Mapped => options.log_segment_bytes() * MAPPED_SEGMENTS,
-        WalMode::Write => 0,
-    };
-    let rest = budget - log;
-    (rest / 2, rest / 4 * 3)
-}
-
 impl BackPressure {
     pub(crate) fn new(
         env: &Arc<Env>,
         catalog: &Arc<Catalog>,
         visibility: &Arc<Visibility>,
+        siblings: &Arc<Siblings>,
     ) -> BackPressure {
         BackPressure {
             env: Arc::clone(env),
             catalog: Arc::clone(catalog),
             visibility: Arc::clone(visibility),
+            siblings: Arc::clone(siblings),
             pressed: Mutex::default(),
             buffers: Mutex::default(),
             looked_at_bytes: AtomicU64::new(0),
@@ -181,6 +137,27 @@ impl BackPressure {
 
     /// Measures the pressure of keyspaces again, after their views changed or they were dropped.
     pub(crate) fn refresh<'a>(&self, keyspaces: impl IntoIterator<Item = &'a Arc<KeyspaceCore>>) {
+        let was_full = self.buffers.lock().is_full;
+        self.refresh_with(keyspaces, || self.present_buffers());
+        let buffers = *self.buffers.lock();
+        if buffers.is_full || was_full {
+            // Their writers fill the same budget. Not under the throttle's lock: two stores may do
+            // so at a time. What is stale then is measured again by whoever waits for it.
+            let siblings = self.siblings.beside(self.env.opening);
+            siblings.iter().for_each(|(_, sibling)| sibling.press(buffers));
+        }
+    }
+
+    /// The same with what another store measured of all memtables.
+    pub(super) fn take_over(&self, buffers: Buffers) {
+        self.refresh_with([], || buffers);
+    }
+
+    fn refresh_with<'a>(
+        &self,
+        keyspaces: impl IntoIterator<Item = &'a Arc<KeyspaceCore>>,
+        measure_buffers: impl FnOnce() -> Buffers,
+    ) {
         let mut named = None;
         let changed = self.env.throttle.refresh(|| {
             let mut pressed = self.pressed.lock();
@@ -194,10 +171,9 @@ impl BackPressure {
             let all = pressed.values().max_by_key(|(_, pressure)| pressure.permille);
             let (keyspace, pressure) = all.cloned().unzip();
             let pressure = pressure.unwrap_or(Pressure::NONE);
-            let buffers = Pressure {
-                permille: self.buffer_permille(),
-                cause: "memtables fill their share of the memory budget",
-            };
+            let buffers = measure_buffers();
+            *self.buffers.lock() = buffers;
+            let buffers = Pressure { permille: buffers.permille(&self.env), cause: BUFFERS };
             // The memtables' pressure is the whole store's.
             named = keyspace.filter(|_| pressure.permille >= buffers.permille);
             pressure.max(buffers)
@@ -247,8 +223,8 @@ impl BackPressure {
             let pressed: Vec<_> =
                 self.pressed.lock().values().map(|(keyspace, _)| Arc::clone(keyspace)).collect();
             self.refresh(&pressed);
-            permille = throttle.permille();
         }
+        permille = permille.min(throttle.permille());
         if self.env.is_manual() {
             // No worker relieves the pressure, so the writer does.
             while throttle.permille() >= 1000 && relief.run_one_job()? {}
@@ -270,9 +246,17 @@ impl BackPressure {
             if throttle.wait_a_while() {
                 break;
             }
+            self.refresh_for_others();
         }
         self.count_stall(Counter::stopped_ns, started);
         Ok(())
+    }
+
+    /// What other stores said of the memtables that share a budget may be out of date.
+    fn refresh_for_others(&self) {
+        if self.env.is_sharing && self.env.throttle.cause() == BUFFERS {
+            self.refresh_with([], || self.present_buffers());
+        }
     }
 
     /// Returns the memtables to flush early, after memtables have grown.
@@ -281,8 +265,8 @@ impl BackPressure {
     /// that the other half lasts until the flush is done; a later start ends in a stop. Once all
     /// together reach the limit, the largest are flushed until those that wait take a quarter of
     /// it. There may be thousands of small ones, and one flush at a time would never catch up.
-    pub(crate) fn memtables_to_flush(&self) -> Vec<(Arc<KeyspaceCore>, Arc<Memtable>)> {
-        let (soft, _) = buffer_limits(&self.env.options);
+    pub(crate) fn memtables_to_flush(&self) -> Vec<Candidate> {
+        let (soft, _) = buffer_limits(&self.env);
         // With many memtables, most growth is small and changes nothing.
         let looked_at = self.looked_at_bytes.load(Relaxed);
         let taken = self.catalog.pool.taken_bytes();
@@ -292,9 +276,10 @@ impl BackPressure {
         self.looked_at_bytes.store(taken, Relaxed);
         let mut candidates = Vec::new();
         let Buffers { used_bytes, mut waiting_bytes, .. } =
-            self.measure_buffers(|view, keyspace| {
+            self.measure_buffers(|view, keyspace, sibling| {
                 if view.immutable.is_empty() && !view.active.is_empty() {
                     candidates.push(Candidate {
+                        sibling: sibling.map(|(number, store)| (number, Arc::clone(store))),
                         bytes: view.active.reserved_bytes() as u64,
                         keyspace: Arc::clone(keyspace),
                         memtable: Arc::clone(&view.active),
@@ -303,14 +288,15 @@ impl BackPressure {
             });
         candidates.sort_by_key(|candidate| Reverse(candidate.bytes));
         let mut chosen = Vec::new();
-        for Candidate { bytes, keyspace, memtable } in candidates {
+        for candidate in candidates {
+            let bytes = candidate.bytes;
             let is_half = waiting_bytes == 0 && bytes >= soft / 2;
             let is_wanted = used_bytes >= soft && (waiting_bytes < soft / 4 || bytes >= soft / 4);
             if !is_half && !is_wanted {
                 break;
             }
             waiting_bytes += bytes;
-            chosen.push((keyspace, memtable));
+            chosen.push(candidate);
         }
         if chosen.is_empty() && used_bytes >= soft {
             self.refresh([]);
@@ -337,30 +323,37 @@ impl BackPressure {
         Pressure { permille, cause: RESERVE_PINNED }
     }
 
-    /// Measures all memtables; `look` sees the view of each keyspace that has any.
-    fn measure_buffers(&self, mut look: impl FnMut(&View, &Arc<KeyspaceCore>)) -> Buffers {
+    /// Measures all memtables; `look` sees the view of each keyspace that has any, and to which
+    /// other store it belongs.
+    fn measure_buffers(
+        &self,
+        mut look: impl FnMut(&View, &Arc<KeyspaceCore>, Option<(u64, &Arc<dyn Sibling>)>),
+    ) -> Buffers {
         let measured_at_bytes = self.catalog.pool.taken_bytes();
-        let mut buffers = Buffers { measured_at_bytes, ..Buffers::default() };
-        self.catalog.unflushed.for_each(|keyspace| {
+        let mut buffers = Buffers { measured_at_bytes, is_full: true, ..Buffers::default() };
+        let mut add = |keyspace: &Arc<KeyspaceCore>, sibling: Option<(u64, &Arc<dyn Sibling>)>| {
             let view = keyspace.view.load();
             let waiting = view.immutable.iter().map(|memtable| memtable.reserved_bytes() as u64);
             let waiting: u64 = waiting.sum();
             buffers.waiting_bytes += waiting;
             buffers.used_bytes += waiting + view.active.reserved_bytes() as u64;
-            look(&view, keyspace);
-        });
-        *self.buffers.lock() = buffers;
+            look(&view, keyspace, sibling);
+        };
+        self.catalog.unflushed.for_each(|keyspace| add(keyspace, None));
+        for (number, sibling) in &self.siblings.beside(self.env.opening) {
+            let own = Some((*number, sibling));
+            sibling.unflushed().for_each(|keyspace| add(keyspace, own));
+        }
         buffers
     }
 
-    /// The pressure from memtable memory, measured again after a change of any view.
-    fn buffer_permille(&self) -> u32 {
-        let (soft, _) = buffer_limits(&self.env.options);
-        if self.catalog.pool.in_use_bytes() < soft {
-            *self.buffers.lock() = Buffers::default();
-            return 0;
+    /// The memory of memtables, measured again after a change of any view.
+    fn present_buffers(&self) -> Buffers {
+        let (soft, _) = buffer_limits(&self.env);
+        match self.catalog.pool.in_use_bytes() < soft {
+            true => Buffers::default(),
+            false => self.measure_buffers(|_, _, _| {}),
         }
-        self.measure_buffers(|_, _| {}).permille(&self.env.options)
     }
 
     /// The memtables' part of the pressure as of now: they fill between two changes of a view. O(1)
@@ -369,7 +362,7 @@ impl BackPressure {
         let mut buffers = *self.buffers.lock();
         let taken = self.catalog.pool.taken_bytes();
         buffers.used_bytes += taken.saturating_sub(buffers.measured_at_bytes);
-        let mut fullest = buffers.permille(&self.env.options);
+        let mut fullest = buffers.permille(&self.env);
         for (keyspace, _) in self.pressed.lock().values() {
             let own = memtable_permille(
                 &keyspace.view.load(),
@@ -385,18 +378,5 @@ impl BackPressure {
         let took = started.elapsed();
         self.env.metrics.add(counter, took.as_nanos() as u64);
         self.env.metrics.stall_ns.record(took);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pressure_rises_evenly_from_slowdown_to_stop() {
-        assert_eq!(fraction(15, 16, 32), 0);
-        let steps: Vec<u32> = (16..32).map(|runs| fraction(runs, 16, 32)).collect();
-        assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] - pair[0] <= 60));
-        assert!(steps[0] > 0 && steps[15] < 1000, "{steps:?}");
     }
 }

@@ -6,21 +6,44 @@ use std::sync::Arc;
 
 use crate::base::key::SeqNo;
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::catalog::keyspaces::Unflushed;
 use crate::memtable::Memtable;
+use crate::write::buffers::Buffers;
 use crate::write::commit::Committer;
+use crate::write::siblings::{Candidate, Sibling};
 
 /// Memtables that are replaced under one hold of the commit lock.
 const SWITCHES_AT_ONCE: usize = 256;
 
+impl Sibling for Committer {
+    fn unflushed(&self) -> &Unflushed {
+        &self.catalog.unflushed
+    }
+
+    fn press(&self, buffers: Buffers) {
+        self.pressure.take_over(buffers);
+    }
+
+    fn flush(&self, chosen: &[Candidate]) {
+        let memtables: HashSet<_> = chosen.iter().map(|one| Arc::as_ptr(&one.memtable)).collect();
+        let keyspaces: Vec<_> = chosen.iter().map(|one| Arc::clone(&one.keyspace)).collect();
+        self.rotate(&keyspaces, |active| memtables.contains(&Arc::as_ptr(active)));
+        self.schedule.wake();
+    }
+}
+
 impl Committer {
-    /// Begins the flushes that keep memtables within their part of the budget.
+    /// Begins the flushes that keep memtables within their part of the budget, also those of other
+    /// stores that share it.
     pub(super) fn flush_early(&self) {
-        let (keyspaces, memtables): (Vec<_>, Vec<_>) =
-            self.pressure.memtables_to_flush().into_iter().unzip();
-        if !keyspaces.is_empty() {
-            let chosen: HashSet<_> = memtables.iter().map(Arc::as_ptr).collect();
-            self.rotate(&keyspaces, |active| chosen.contains(&Arc::as_ptr(active)));
-            self.schedule.wake();
+        let mut chosen = self.pressure.memtables_to_flush();
+        let store = |one: &Candidate| one.sibling.as_ref().map(|(number, _)| *number);
+        chosen.sort_by_key(store);
+        for together in chosen.chunk_by(|one, next| store(one) == store(next)) {
+            match &together[0].sibling {
+                None => self.flush(together),
+                Some((_, sibling)) => sibling.flush(together),
+            }
         }
     }
 

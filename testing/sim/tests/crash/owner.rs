@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use runstone::{
-    Background, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Scan, Snapshot, SortedWriter,
-    Store, Transaction, TransactionOptions, ValuePlacement, WriteOptions,
+    Background, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Resources, Scan, Snapshot,
+    SortedWriter, Store, Transaction, TransactionOptions, ValuePlacement, WriteOptions,
 };
 use runstone_sim::random::{Random, for_seeds};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -244,15 +244,23 @@ impl Held {
 /// held which it does not have. Dropping a copy waited for such a lock for ever, and that of a
 /// writer removed the parent's file, whose `finish` then said that all was well.
 ///
-/// The seed chooses the placement, the threads, which objects there are, in which order the child
-/// uses or drops them, and which it leaves.
+/// The seed chooses the placement, the threads, whether the store shares resources, which objects
+/// there are, in which order the child uses or drops them, and which it leaves.
 fn fork_beside_threads(path: &str, seed: u64) {
     let mut random = Random::new(seed);
     let placements = [ValuePlacement::HashGrouped, ValuePlacement::Inline, ValuePlacement::Vlog];
     let placement = placements[random.below(3) as usize];
     let threads = Background::Threads(1 + random.below(2) as usize);
     let options = options(placement, threads);
-    let store = Store::open(path, options.clone()).expect("open");
+    let resources = random.one_in(2).then(|| {
+        let builder = Resources::builder().memory_budget_bytes(8 << 20).threads(2);
+        builder.build().expect("resources")
+    });
+    let opened = match &resources {
+        Some(resources) => resources.open(path, options.clone()),
+        None => Store::open(path, options.clone()),
+    };
+    let store = opened.expect("open");
     (1_000..1_200).for_each(|i| put(&store, i).expect("put"));
     let ends = Arc::new(AtomicBool::new(false));
     let threads: Vec<_> = (0..2u8).map(|one| keep_busy(&store, one, &ends)).collect();
@@ -267,9 +275,13 @@ fn fork_beside_threads(path: &str, seed: u64) {
         // SAFETY: O1.
         let child = match unsafe { libc::fork() } {
             0 => {
+                let opens = resources.clone().is_some_and(|shared| {
+                    !matches!(shared.open(path, options.clone()), Err(Error::OtherProcess))
+                });
                 let wrong = order.iter().find(|(one, uses)| !held.end(*one, *uses));
+                let code = wrong.map_or(0, |(one, _)| 1 + *one as i32);
                 // SAFETY: O2.
-                unsafe { libc::_exit(wrong.map_or(0, |(one, _)| 1 + *one as i32)) }
+                unsafe { libc::_exit(if opens { 99 } else { code }) }
             }
             child => Pid::from_raw(child).expect("a fork"),
         };

@@ -1,0 +1,225 @@
+//! The threads that run jobs, for one store or for several that share them.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::{JoinHandle, ThreadId};
+
+use parking_lot::{Mutex, RwLock};
+use runstone_storage::fork::Process;
+
+use crate::base::key::SeqNo;
+use crate::jobs::idle::Idleness;
+use crate::jobs::runner::{ClaimedJob, Runner};
+use crate::schedule::ready::{Next, Ready, Serves};
+
+/// The niceness of compacting threads above that of the process: with fewer cores than threads, a
+/// writer would otherwise lose time slices to a compaction. The value is small, because threads
+/// that want all cores can starve a nice one. With niceness 15 compactions got a fiftieth of a
+/// core, and writers waited 14 seconds for them. Threads that only flush are not niced, because
+/// writers wait for flushes first.
+const COMPACTION_NICENESS: i32 = 2;
+
+/// Stores that are looked at in one tick, though nobody noted them. More have their turn in the
+/// next ones.
+const LOOKS_PER_TICK: usize = 128;
+
+/// A store whose jobs these threads run.
+#[derive(Debug)]
+struct Member {
+    runner: Arc<Runner>,
+    rest: Mutex<Rest>,
+}
+
+/// How long nobody has written to a store.
+#[derive(Debug)]
+struct Rest {
+    last_seq: SeqNo,
+    idleness: Idleness,
+}
+
+/// The stores, and the one at which the next tick begins.
+#[derive(Debug, Default)]
+struct Members {
+    by_number: RwLock<BTreeMap<u64, Arc<Member>>>,
+    round: Mutex<Round>,
+}
+
+#[derive(Debug, Default)]
+struct Round {
+    last: u64,
+    /// Whether somebody wrote to a store since the round began.
+    has_writes: bool,
+}
+
+/// Threads, which end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    ready: Arc<Ready>,
+    members: Arc<Members>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    process: Process,
+}
+
+impl Workers {
+    /// No thread yet.
+    pub(crate) fn new() -> Workers {
+        Workers {
+            ready: Arc::new(Ready::new()),
+            members: Arc::default(),
+            threads: Mutex::default(),
+            process: Process::current(),
+        }
+    }
+
+    /// Starts so many threads. With two or more, the first leaves compactions to the others. If one
+    /// cannot be started, the others end with this.
+    pub(crate) fn start(&self, count: usize) -> std::io::Result<()> {
+        for at in 0..count {
+            let serves = if count == 1 || at > 0 { Serves::Everything } else { Serves::Flushes };
+            let (ready, members) = (Arc::clone(&self.ready), Arc::clone(&self.members));
+            let name = match serves {
+                Serves::Everything => "runstone-compact",
+                Serves::Flushes => "runstone-flush",
+            };
+            let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+                if serves == Serves::Everything {
+                    // Linux keeps a niceness per thread. If the call fails, only latency suffers.
+                    let _ = rustix::process::nice(COMPACTION_NICENESS);
+                }
+                work(&ready, &members, serves);
+            })?;
+            self.threads.lock().push(thread);
+        }
+        Ok(())
+    }
+
+    /// Where stores note that they have work.
+    pub(crate) fn ready(&self) -> &Arc<Ready> {
+        &self.ready
+    }
+
+    /// Begins to run the jobs of a store.
+    pub(crate) fn add(&self, number: u64, runner: &Arc<Runner>) {
+        let rest = Mutex::new(Rest { last_seq: 0, idleness: Idleness::new() });
+        let member = Arc::new(Member { runner: Arc::clone(runner), rest });
+        self.members.by_number.write().insert(number, member);
+        self.ready.note(number);
+    }
+
+    /// Begins no more of its jobs. One may still run.
+    pub(crate) fn remove(&self, number: u64) {
+        let removed = self.members.by_number.write().remove(&number);
+        // It may be the last reference to a store, whose end takes locks.
+        drop(removed);
+    }
+
+    /// Ends the threads without waiting for them, because one of them may be waiting for the
+    /// caller.
+    pub(crate) fn abandon(&self) {
+        self.ready.end();
+        self.threads.lock().clear();
+    }
+}
+
+impl Drop for Workers {
+    /// Waits for the jobs that run, unless one of them is the caller.
+    fn drop(&mut self) {
+        let threads = mem::take(self.threads.get_mut());
+        if !self.process.is_current() {
+            // The threads are not here.
+            return threads.into_iter().for_each(mem::forget);
+        }
+        self.ready.end();
+        let here: ThreadId = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != here) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn work(ready: &Ready, members: &Members, serves: Serves) {
+    loop {
+        let found = match ready.next(serves) {
+            Next::End => return,
+            Next::Tick => members.tick(ready, serves),
+            Next::Store(number) => members.claim(ready, number, serves),
+        };
+        if let Some((member, job)) = found {
+            let run = || member.runner.run_job(job);
+            if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                member.runner.preparer.stop_after_panic();
+            }
+        }
+    }
+}
+
+impl Members {
+    /// The next job of a store that was noted, if there is one.
+    fn claim(
+        &self,
+        ready: &Ready,
+        number: u64,
+        serves: Serves,
+    ) -> Option<(Arc<Member>, ClaimedJob)> {
+        let member = Arc::clone(self.by_number.read().get(&number)?);
+        let job = member.runner.claim_next(serves == Serves::Everything)?;
+        // Others may find more to do there.
+        ready.note(number);
+        Some((member, job))
+    }
+
+    /// Looks at stores that nobody noted: some wait for a time, and some rest. Returns a job of one
+    /// that rests, if the thread runs such jobs.
+    fn tick(&self, ready: &Ready, serves: Serves) -> Option<(Arc<Member>, ClaimedJob)> {
+        let mut round = self.round.try_lock()?;
+        let some: Vec<(u64, Arc<Member>)> = {
+            let members = self.by_number.read();
+            let rest = members.range((Excluded(round.last), Unbounded));
+            rest.take(LOOKS_PER_TICK).map(|(number, one)| (*number, Arc::clone(one))).collect()
+        };
+        let mut found = None;
+        for (number, member) in &some {
+            round.last = *number;
+            // What waits for a time, and what nobody told.
+            ready.note(*number);
+            let is_written = member.look();
+            round.has_writes |= is_written;
+            if !is_written && serves == Serves::Everything {
+                found = member.idle_job().map(|job| (Arc::clone(member), job));
+            }
+            if found.is_some() {
+                return found;
+            }
+        }
+        if some.len() < LOOKS_PER_TICK {
+            round.last = 0;
+            let has_writes = mem::take(&mut round.has_writes);
+            if let Some((_, member)) = some.last().filter(|_| !has_writes) {
+                member.runner.preparer.trim_memory();
+            }
+        }
+        found
+    }
+}
+
+impl Member {
+    /// Whether somebody wrote since the last look. If not, frees what only writers need.
+    fn look(&self) -> bool {
+        let seq = self.runner.visibility.now();
+        let is_written = mem::replace(&mut self.rest.lock().last_seq, seq) != seq;
+        if !is_written {
+            self.runner.preparer.trim_files();
+        }
+        is_written
+    }
+
+    /// A job for a store that has been idle for long.
+    fn idle_job(&self) -> Option<ClaimedJob> {
+        let after = self.runner.env.options.idle_after;
+        let lasts = self.rest.lock().idleness.lasts(self.runner.visibility.now(), after);
+        if lasts { self.runner.claim_idle() } else { None }
+    }
+}

@@ -1,0 +1,138 @@
+//! The stores in which work may be due, for the threads that serve one store or many.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::schedule::POLL;
+
+/// Whether a thread runs all jobs, or leaves compactions to others so that flushes never wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serves {
+    /// Flushes and what they need.
+    Flushes,
+    /// Whatever is due.
+    Everything,
+}
+
+/// What a thread does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// It looks at the store of this number.
+    Store(u64),
+    /// It looks at those that rest.
+    Tick,
+    /// It ends.
+    End,
+}
+
+/// Stores that wait for a look, first come first served, each once.
+#[derive(Debug, Default)]
+struct Queue {
+    order: VecDeque<u64>,
+    listed: HashSet<u64>,
+}
+
+impl Queue {
+    fn add(&mut self, store: u64) {
+        if self.listed.insert(store) {
+            self.order.push_back(store);
+        }
+    }
+
+    fn take(&mut self) -> Option<u64> {
+        let store = self.order.pop_front()?;
+        self.listed.remove(&store);
+        Some(store)
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    /// Both kinds of threads look at each store that was noted.
+    flushes: Queue,
+    everything: Queue,
+    tick_at: Instant,
+    is_ended: bool,
+}
+
+/// Which stores to look at. Its lock is a leaf.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+impl Ready {
+    /// No store yet.
+    pub(crate) fn new() -> Ready {
+        let (flushes, everything) = (Queue::default(), Queue::default());
+        let tick_at = Instant::now() + POLL;
+        let state = State { flushes, everything, tick_at, is_ended: false };
+        Ready { state: Mutex::new(state), wake: Condvar::new() }
+    }
+
+    /// Something may be due in this store.
+    pub(crate) fn note(&self, store: u64) {
+        let mut state = self.state.lock();
+        state.flushes.add(store);
+        state.everything.add(store);
+        drop(state);
+        self.wake.notify_all();
+    }
+
+    /// What the calling thread does next. Waits for it. A tick comes every `POLL`, however many
+    /// stores are noted meanwhile.
+    pub(crate) fn next(&self, serves: Serves) -> Next {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_ended {
+                return Next::End;
+            }
+            let now = Instant::now();
+            if now >= state.tick_at {
+                state.tick_at = now + POLL;
+                return Next::Tick;
+            }
+            let queue = match serves {
+                Serves::Flushes => &mut state.flushes,
+                Serves::Everything => &mut state.everything,
+            };
+            if let Some(store) = queue.take() {
+                return Next::Store(store);
+            }
+            let until = state.tick_at;
+            self.wake.wait_until(&mut state, until);
+        }
+    }
+
+    /// Ends all threads, each after its present job.
+    pub(crate) fn end(&self) {
+        self.state.lock().is_ended = true;
+        self.wake.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_thread_looks_once_at_what_was_noted() {
+        let ready = Ready::new();
+        [3, 1, 3].iter().for_each(|store| ready.note(*store));
+        let next = |serves| ready.next(serves);
+        assert_eq!(
+            [next(Serves::Flushes), next(Serves::Flushes)],
+            [Next::Store(3), Next::Store(1)]
+        );
+        ready.note(1);
+        let all = [next(Serves::Everything), next(Serves::Everything), next(Serves::Flushes)];
+        assert_eq!(all, [Next::Store(3), Next::Store(1), Next::Store(1)]);
+        // Nothing is left but the tick.
+        assert_eq!([next(Serves::Everything), next(Serves::Flushes)], [Next::Tick, Next::Tick]);
+        ready.end();
+        assert_eq!(next(Serves::Flushes), Next::End);
+    }
+}

@@ -1,0 +1,261 @@
+//! What the stores of a process share: one memory budget, the threads that work in the background,
+//! the files that are open, and the rate at which the background writes.
+
+use std::mem;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use runstone_storage::Storage;
+use runstone_storage::fork::Process;
+
+use super::Store;
+use super::open::{open_on, open_path};
+use super::open_files::OpenList;
+use crate::base::env::Common;
+use crate::base::error::{Error, Result};
+use crate::base::io_rate::IoRate;
+use crate::base::metrics::MemoryUse;
+use crate::base::options::{
+    Background, MAPPED_LOG_FRACTION, MIN_SEGMENT_BYTES, Options, SHARED_MAPPED_SEGMENTS,
+};
+use crate::base::threads::Bell;
+use crate::cache::{Budget, Cache};
+use crate::jobs::workers::Workers;
+use crate::memtable::arena::ChunkPool;
+use crate::write::siblings::Siblings;
+
+/// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory
+/// budget that they may take at most.
+const POOL_BYTES: u64 = 64 << 20;
+const POOL_FRACTION: u64 = 8;
+
+/// Log segments are as small as for so many stores, even if there are fewer yet.
+const FEW_STORES: u64 = 64;
+
+/// What any number of stores of a process draw on together. A program that opens many stores gives
+/// them one, so that a thousand of them take no more memory, threads and descriptors than a few.
+/// Cloning it is cheap. It lasts as long as a store that was opened with it.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// use runstone::{Options, Resources};
+///
+/// let resources = Resources::builder()
+///     .memory_budget_bytes(64 << 20)
+///     .threads(2)
+///     .max_open_files(200)
+///     .background_bytes_per_second(100 << 20)
+///     .build()?;
+/// let stores: Vec<_> = (0..10)
+///     .map(|n| resources.open(dir.path().join(n.to_string()), Options::default()))
+///     .collect::<runstone::Result<_>>()?;
+/// for store in &stores {
+///     store.put("key", "value")?;
+/// }
+/// assert!(resources.memory().memtable_bytes < 64 << 20);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Resources(Arc<Parts>);
+
+/// Builds [`Resources`]. What is not set is as the options of a store have it by default.
+#[derive(Clone, Debug)]
+#[must_use = "`build` makes them"]
+pub struct ResourcesBuilder {
+    options: Options,
+    background_bytes_per_second: Option<u64>,
+}
+
+/// The parts of one store's resources, or of many stores'.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) budget: Arc<Budget>,
+    pub(super) pool: Arc<ChunkPool>,
+    pub(super) common: Common,
+    pub(super) siblings: Arc<Siblings>,
+    pub(super) files: Arc<OpenList>,
+    /// `None` if callers run the jobs, or nothing is to be written.
+    pub(super) workers: Option<Workers>,
+    /// What is set for all stores.
+    options: Options,
+    /// Stores that are open.
+    stores: AtomicU64,
+    process: Process,
+}
+
+impl Resources {
+    /// Begins to build some.
+    pub fn builder() -> ResourcesBuilder {
+        ResourcesBuilder { options: Options::default(), background_bytes_per_second: None }
+    }
+
+    /// Opens the store in a directory, or makes it there. It draws on these resources: its options
+    /// `memory_budget_bytes`, `background` (unless jobs are run by hand) and `max_open_files` do
+    /// not count.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`].
+    pub fn open(&self, path: impl AsRef<Path>, options: Options) -> Result<Store> {
+        self.check_process()?;
+        open_path(path.as_ref(), options, Some(&self.0))
+    }
+
+    /// The same on a storage.
+    pub fn open_on(&self, storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
+        self.check_process()?;
+        open_on(storage, options, Some(&self.0))
+    }
+
+    fn check_process(&self) -> Result<()> {
+        if self.0.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
+    }
+
+    /// The memory that all stores take together.
+    pub fn memory(&self) -> MemoryUse {
+        self.0.budget.usage()
+    }
+
+    /// How many stores are open.
+    pub fn stores(&self) -> u64 {
+        self.0.stores.load(Relaxed)
+    }
+}
+
+impl Drop for Resources {
+    /// The threads are not in a fork, and a lock may be held there for ever. It keeps the memory.
+    fn drop(&mut self) {
+        if !self.0.process.is_current() {
+            mem::forget(Arc::clone(&self.0));
+        }
+    }
+}
+
+impl ResourcesBuilder {
+    /// Bound on memtables, mapped log segments, block cache, index and filters of all stores
+    /// together. Each store that is written to takes 192 KiB for its log, however small its part.
+    pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
+        self.options.memory_budget_bytes = bytes;
+        self
+    }
+
+    /// Threads for the flushes and compactions of all stores. With at least 2, a long compaction
+    /// does not delay flushes.
+    pub fn threads(mut self, count: usize) -> Self {
+        self.options.background = Background::Threads(count);
+        self
+    }
+
+    /// Tables, value files and manifests kept open. Each store has one descriptor more, for its
+    /// lock, and one for its log where the file system cannot map that.
+    pub fn max_open_files(mut self, count: usize) -> Self {
+        self.options.max_open_files = Some(count);
+        self
+    }
+
+    /// How fast flushes, compactions and collections may write, in bytes per second. Compactions
+    /// and collections wait, also for what flushes write; not while writers wait for them.
+    pub fn background_bytes_per_second(mut self, bytes: u64) -> Self {
+        self.background_bytes_per_second = Some(bytes);
+        self
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// A number that cannot work, or no more threads.
+    pub fn build(self) -> Result<Resources> {
+        self.options.check()?;
+        if self.background_bytes_per_second.is_some_and(|bytes| bytes < LEAST_RATE_BYTES) {
+            return Err(Error::invalid(
+                format!("background_bytes_per_second is below {LEAST_RATE_BYTES}"),
+                format!("set it to {LEAST_RATE_BYTES} or more, or leave it out for no limit"),
+            ));
+        }
+        let io_rate = IoRate::new(self.background_bytes_per_second);
+        let parts = Parts::new(self.options, io_rate, true);
+        parts.start()?;
+        Ok(Resources(Arc::new(parts)))
+    }
+}
+
+/// Less would take a day for a gigabyte.
+const LEAST_RATE_BYTES: u64 = 16 << 10;
+
+impl Parts {
+    /// Those of one store alone.
+    pub(super) fn of(options: &Options) -> Arc<Parts> {
+        Arc::new(Parts::new(options.clone(), IoRate::new(None), false))
+    }
+
+    fn new(options: Options, io_rate: IoRate, is_sharing: bool) -> Parts {
+        let bell = Arc::new(Bell::default());
+        let budget = Budget::new(options.memory_budget_bytes);
+        let pool_bytes = POOL_BYTES.min(options.memory_budget_bytes / POOL_FRACTION) as usize;
+        let cache = Arc::new(Cache::sharing(&budget, 0));
+        let has_threads = options.background != Background::Manual && !options.read_only;
+        Parts {
+            pool: ChunkPool::new(pool_bytes, Some(cache), Arc::clone(&bell)),
+            budget,
+            common: Common { is_sharing, bell, io_rate: Arc::new(io_rate) },
+            siblings: Arc::default(),
+            files: OpenList::new(options.open_file_limit()),
+            workers: has_threads.then(Workers::new),
+            options,
+            stores: AtomicU64::new(0),
+            process: Process::current(),
+        }
+    }
+
+    /// Starts the threads.
+    pub(super) fn start(&self) -> Result<()> {
+        let (Some(workers), Background::Threads(count)) = (&self.workers, self.options.background)
+        else {
+            return Ok(());
+        };
+        workers.start(count).map_err(|error| {
+            Error::invalid(
+                format!("cannot start background threads: {error}"),
+                "raise the limit of threads, or use fewer",
+            )
+        })
+    }
+
+    pub(super) fn is_sharing(&self) -> bool {
+        self.common.is_sharing
+    }
+
+    /// The options of a store that draws on these parts. Its log segments are the smaller, the more
+    /// stores there are already.
+    pub(super) fn apply(&self, mut options: Options) -> Options {
+        if !self.is_sharing() {
+            return options;
+        }
+        let budget_bytes = self.options.memory_budget_bytes;
+        let stores = (self.stores.load(Relaxed) + 1).max(FEW_STORES);
+        let log_bytes = budget_bytes / MAPPED_LOG_FRACTION / SHARED_MAPPED_SEGMENTS / stores;
+        options.wal_segment_bytes = options.wal_segment_bytes.min(log_bytes.max(MIN_SEGMENT_BYTES));
+        options.memory_budget_bytes = budget_bytes;
+        options.max_open_files = Some(self.options.open_file_limit());
+        if options.background != Background::Manual {
+            options.background = self.options.background;
+        }
+        options
+    }
+
+    /// The cache of a store whose opening has this number.
+    pub(super) fn cache(&self, opening: u64) -> Cache {
+        // A store alone has no other's objects to tell from its own.
+        Cache::sharing(&self.budget, if self.is_sharing() { opening } else { 0 })
+    }
+
+    /// Counts a store as open, or not any more.
+    pub(super) fn count(&self, is_open: bool) {
+        match is_open {
+            true => self.stores.fetch_add(1, Relaxed),
+            false => self.stores.fetch_sub(1, Relaxed),
+        };
+    }
+}

@@ -1,0 +1,62 @@
+//! The stores whose memtables share a budget with those of this one.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::catalog::keyspaces::Unflushed;
+use crate::memtable::Memtable;
+use crate::write::buffers::Buffers;
+
+/// Another store under the same budget.
+pub(crate) trait Sibling: Debug + Send + Sync {
+    /// Its keyspaces with memtables.
+    fn unflushed(&self) -> &Unflushed;
+
+    /// Tells it how much memory all memtables under the budget take.
+    fn press(&self, buffers: Buffers);
+
+    /// Replaces some of these, and begins their flushes.
+    fn flush(&self, chosen: &[Candidate]);
+}
+
+/// A memtable that may be flushed early.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    /// The store it belongs to, if that is another than the one that asks.
+    pub(super) sibling: Option<(u64, Arc<dyn Sibling>)>,
+    pub(super) keyspace: Arc<KeyspaceCore>,
+    pub(super) memtable: Arc<Memtable>,
+    pub(super) bytes: u64,
+}
+
+/// Open stores under one budget, by the number of their opening. A store that has a budget of its
+/// own is in none. One is added when it is open, and removed when it closes: until then this keeps
+/// it.
+#[derive(Debug, Default)]
+pub(crate) struct Siblings(RwLock<BTreeMap<u64, Arc<dyn Sibling>>>);
+
+impl Siblings {
+    /// Adds a store that was opened.
+    pub(crate) fn add(&self, opening: u64, store: Arc<dyn Sibling>) {
+        self.0.write().insert(opening, store);
+    }
+
+    /// Removes a store that closes.
+    pub(crate) fn remove(&self, opening: u64) {
+        let removed = self.0.write().remove(&opening);
+        // Its end takes locks, if this was the last reference.
+        drop(removed);
+    }
+
+    /// All stores but that of `opening`. Callers use them without the lock of the list: a listener
+    /// that one of them calls may open a store under the same budget.
+    pub(super) fn beside(&self, opening: u64) -> Vec<(u64, Arc<dyn Sibling>)> {
+        let all = self.0.read();
+        let others = all.iter().filter(|(other, _)| **other != opening);
+        others.map(|(number, store)| (*number, Arc::clone(store))).collect()
+    }
+}

@@ -1,0 +1,246 @@
+//! Stores that share a memory budget, threads and open files.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use runstone::{
+    Background, Durability, Error, Event, EventListener, KeyspaceOptions, Options, Resources,
+    Store, WriteOptions,
+};
+
+/// The tests count threads and descriptors of the process, so they run one after another.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(|panicked| panicked.into_inner())
+}
+
+/// Background threads of the process.
+fn threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    tasks.filter_map(name).filter(|name| name.starts_with("runstone")).count()
+}
+
+/// Descriptors of files below a directory.
+fn descriptors(below: &Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("Linux");
+    let target =
+        |one: std::io::Result<std::fs::DirEntry>| std::fs::read_link(one.ok()?.path()).ok();
+    all.filter_map(target).filter(|target: &PathBuf| target.starts_with(below)).count()
+}
+
+fn settles(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn three_hundred_stores_take_few_threads_and_descriptors() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let resources = Resources::builder()
+        .memory_budget_bytes(64 << 20)
+        .threads(3)
+        .max_open_files(40)
+        .build()
+        .expect("resources");
+    let path = |n: usize| dir.path().join(n.to_string());
+    let open = |n| resources.open(path(n), Options::default()).expect("a store");
+    let stores: Vec<Store> = (0..300).map(open).collect();
+    assert_eq!((threads(), resources.stores()), (3, 300));
+    for round in 0..3 {
+        for (n, store) in stores.iter().enumerate() {
+            (0..20).for_each(|key| store.put([round, key], n.to_be_bytes()).expect("a put"));
+            if n % 3 == usize::from(round) {
+                store.flush().expect("a flush");
+            }
+        }
+    }
+    // A lock each; logs are mapped where the file system allows it.
+    let is_mapped = descriptors(dir.path()) < 600;
+    let most = if is_mapped { 345 } else { 645 };
+    settles("idle stores close their files", || descriptors(dir.path()) <= most);
+    for (n, store) in stores.iter().enumerate() {
+        let value = store.get([(n % 3) as u8, 7]).expect("a get").expect("found");
+        assert_eq!(&value[..], n.to_be_bytes());
+        // A manifest that was closed takes an edit.
+        store.open_keyspace("later", None).expect("a keyspace").put("k", "v").expect("a put");
+    }
+    settles("also behind more edits", || descriptors(dir.path()) <= most);
+    assert!(resources.memory().memtable_bytes <= 64 << 20);
+    for store in stores {
+        store.close().expect("a close");
+    }
+    assert_eq!((threads(), resources.stores()), (3, 0));
+    settles("nothing stays open", || descriptors(dir.path()) == 0);
+    for n in [0, 150, 299] {
+        let store = open(n);
+        assert!(store.keyspace("later").expect("there").get("k").expect("a get").is_some());
+    }
+    drop(resources);
+    assert_eq!(threads(), 0);
+}
+
+/// Their copies have the uids of the stores, and files of the same numbers with other content.
+#[test]
+fn a_store_and_its_copy_beside_it_keep_apart() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let resources = Resources::builder().memory_budget_bytes(16 << 20).build().expect("resources");
+    let small = KeyspaceOptions { write_buffer_bytes: 256 << 10, ..KeyspaceOptions::default() };
+    let options = || Options { keyspace: Some(small.clone()), ..Options::default() };
+    let one = resources.open(dir.path().join("one"), options()).expect("a store");
+    let key = |n: u32| n.to_be_bytes();
+    (0..5_000).for_each(|n| one.put(key(n), [1; 200]).expect("a put"));
+    one.checkpoint(dir.path().join("two")).expect("a copy");
+    let two = resources.open(dir.path().join("two"), options()).expect("the copy");
+    for (store, byte) in [(&one, 2), (&two, 3)] {
+        (0..5_000).step_by(2).for_each(|n| store.put(key(n), [byte; 200]).expect("a put"));
+        store.compact().expect("a compaction");
+    }
+    for round in 0..3 {
+        for (store, byte) in [(&one, 2), (&two, 3)] {
+            for n in 0..5_000 {
+                let value = store.get(key(n)).expect("a get").expect("found");
+                let wanted = if n % 2 == 0 { byte } else { 1 };
+                assert_eq!(&value[..], [wanted; 200], "round {round}: {n} of {byte}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_memtables_of_all_stores_together_keep_the_budget() {
+    let _alone = alone();
+    const BUDGET_BYTES: u64 = 32 << 20;
+    let dir = tempfile::tempdir().expect("a directory");
+    let resources =
+        Resources::builder().memory_budget_bytes(BUDGET_BYTES).threads(2).build().expect("made");
+    let open = |n: usize| resources.open(dir.path().join(n.to_string()), Options::default());
+    let stores: Vec<Store> = (0..24).map(|n| open(n).expect("a store")).collect();
+    let most = AtomicU64::new(0);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(SeqCst) {
+                most.fetch_max(resources.memory().memtable_bytes, SeqCst);
+                std::thread::yield_now();
+            }
+        });
+        let writers: Vec<_> = stores
+            .chunks(6)
+            .map(|some| {
+                scope.spawn(move || {
+                    for n in 0..80_000_u32 {
+                        let store = &some[n as usize % some.len()];
+                        store.put(n.to_be_bytes(), [9; 400]).expect("a put");
+                    }
+                })
+            })
+            .collect();
+        writers.into_iter().for_each(|writer| writer.join().expect("a writer"));
+        is_done.store(true, SeqCst);
+    });
+    // 130 MB went through: 5.4 to each store, none of which fills a memtable of its own.
+    let most = most.into_inner();
+    assert!(most > BUDGET_BYTES / 4, "much of it is used: {most}");
+    assert!(most <= BUDGET_BYTES, "{most} bytes");
+    // A store to which nobody writes holds nothing up: what it keeps in memory was flushed.
+    for (n, store) in stores.iter().enumerate() {
+        assert!(store.metrics().counters.flushes > 0, "store {n} was never flushed");
+    }
+}
+
+/// Fails in the first flush of the store that it listens to.
+#[derive(Debug)]
+struct Panics;
+
+impl EventListener for Panics {
+    fn on_event(&self, event: &Event) {
+        assert!(!matches!(event, Event::Flushed { .. }), "as the test wants it");
+    }
+}
+
+#[test]
+fn a_store_that_fails_takes_no_other_with_it() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let resources = Resources::builder().threads(1).build().expect("resources");
+    let good = resources.open(dir.path().join("good"), Options::default()).expect("a store");
+    let listener = Some(Arc::new(Panics) as Arc<dyn EventListener>);
+    let options = Options { listener, ..Options::default() };
+    let bad = resources.open(dir.path().join("bad"), options).expect("a store");
+    bad.put("k", "v").expect("a put");
+    // The flush is done when its listener panics.
+    let _ = bad.flush();
+    settles("it stops", || matches!(bad.put("k", "w"), Err(Error::Stopped { .. })));
+    good.put("k", "v").expect("a put");
+    good.flush().expect("the thread goes on");
+    drop(bad);
+    good.put("k", "w").expect("a put");
+    good.compact().expect("a compaction");
+    assert_eq!(threads(), 1);
+}
+
+#[test]
+fn options_that_the_resources_set_do_not_count_in_a_store() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = Resources::builder().memory_budget_bytes(1).build().expect_err("too little");
+    assert!(refused.to_string().contains("memory_budget_bytes"), "{refused}");
+    Resources::builder().threads(0).build().expect_err("no thread");
+    Resources::builder().max_open_files(1).build().expect_err("too few");
+    Resources::builder().background_bytes_per_second(1).build().expect_err("too slow");
+    let resources =
+        Resources::builder().memory_budget_bytes(8 << 20).threads(1).build().expect("made");
+    let options = Options { background: Background::Threads(9), ..Options::default() };
+    let store = resources.open(dir.path().join("a"), options).expect("a store");
+    assert_eq!((threads(), store.metrics().memory.budget_bytes), (1, 8 << 20));
+    // Whoever runs jobs by hand still does.
+    let options = Options { background: Background::Manual, ..Options::default() };
+    let manual = resources.open(dir.path().join("b"), options).expect("a store");
+    manual.put("k", "v").expect("a put");
+    manual.flush().expect("a flush");
+    assert!(manual.metrics().counters.flushes == 1);
+    // Resources last as long as a store that was opened with them.
+    drop(resources);
+    store.put("k", "v").expect("a put");
+    store.flush().expect("a flush");
+    drop((store, manual));
+    assert_eq!(threads(), 0);
+}
+
+#[test]
+fn compactions_keep_the_rate_and_writers_do_not_wait_for_it() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let resources =
+        Resources::builder().background_bytes_per_second(8 << 20).build().expect("resources");
+    let store = resources.open(dir.path().join("a"), Options::default()).expect("a store");
+    let random = |n: u64| {
+        (0..125)
+            .flat_map(move |at| (n * 125 + at).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+    };
+    for round in 0..2 {
+        for n in 0..4_000_u64 {
+            let value: Vec<u8> = random(n + round).collect();
+            store.put(n.to_be_bytes(), value).expect("a put");
+        }
+        store.flush().expect("a flush");
+    }
+    store.compact().expect("a compaction");
+    assert!(store.metrics().counters.paused_ns > 0, "8 MB flushed, 4 MB compacted");
+    // Closing waits for no rate.
+    let synced = WriteOptions { durability: Some(Durability::Sync) };
+    let mut batch = runstone::Batch::new();
+    batch.put(store.default_keyspace(), "k", "v").expect("a key");
+    store.write(&batch, synced).expect("a write");
+    store.close().expect("a close");
+}
