@@ -7,11 +7,20 @@
 //! [keyspace]              # of the default keyspace, as `runstone help options` lists them
 //! policy = "garnering"
 //! ```
+//!
+//! and the resources that many stores share:
+//!
+//! ```toml
+//! memory_budget_bytes = "512M"
+//! background_threads = 4
+//! max_open_files = 200
+//! background_bytes_per_second = "100M"
+//! ```
 
 use std::time::Duration;
 
 use runstone::policy::units;
-use runstone::{Background, Durability, KeyspaceOptions, Options, WalMode};
+use runstone::{Background, Durability, KeyspaceOptions, Options, Resources, WalMode};
 use serde::Deserialize;
 
 use crate::failure::{Failure, Result};
@@ -42,14 +51,70 @@ struct Text {
     keyspace: Option<toml::Table>,
 }
 
+/// What the text of resources may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ResourcesText {
+    memory_budget_bytes: Option<Bytes>,
+    background_threads: Option<usize>,
+    max_open_files: Option<usize>,
+    background_bytes_per_second: Option<Bytes>,
+}
+
+fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
+    toml::from_str(text).map_err(|error| {
+        Failure::invalid(format!("the options do not parse: {}", error.to_string().trim()))
+    })
+}
+
+/// Makes resources as TOML says. An empty text gives the defaults.
+///
+/// # Errors
+/// If the text is no TOML, or has unknown names or values that cannot work, or if there are no more
+/// threads.
+pub fn of_resources(text: &str) -> Result<Resources> {
+    let text: ResourcesText = read(text)?;
+    let mut builder = Resources::builder();
+    if let Some(Bytes(bytes)) = text.memory_budget_bytes {
+        builder = builder.memory_budget_bytes(bytes);
+    }
+    if let Some(count) = text.background_threads {
+        builder = builder.threads(count);
+    }
+    if let Some(count) = text.max_open_files {
+        builder = builder.max_open_files(count);
+    }
+    if let Some(Bytes(bytes)) = text.background_bytes_per_second {
+        builder = builder.background_bytes_per_second(bytes);
+    }
+    Ok(builder.build()?)
+}
+
+/// Refuses options of a store that its resources have in their place.
+///
+/// # Errors
+/// If the text names one.
+pub fn check_sharing(text: &str) -> Result<()> {
+    let text: Text = read(text)?;
+    let named = [
+        ("memory_budget_bytes", text.memory_budget_bytes.is_some()),
+        ("background_threads", text.background_threads.is_some()),
+        ("max_open_files", text.max_open_files.is_some()),
+    ];
+    match named.into_iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(Failure::invalid(format!(
+            "the resources set {name} for all stores that share them; leave it out here"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Reads the options of a store from TOML. An empty text gives the defaults.
 ///
 /// # Errors
 /// If the text is no TOML, or has unknown names or values that cannot work.
 pub fn of_store(text: &str) -> Result<Options> {
-    let text: Text = toml::from_str(text).map_err(|error| {
-        Failure::invalid(format!("the options do not parse: {}", error.to_string().trim()))
-    })?;
+    let text: Text = read(text)?;
     let keyspace = text.keyspace.map(|table| of_keyspace(&table.to_string())).transpose()?;
     let default = Options::default();
     let bytes = |given: Option<Bytes>, default: u64| given.map_or(default, |bytes| bytes.0);
@@ -119,6 +184,30 @@ mod tests {
         assert!(of_store("").expect("defaults").keyspace.is_none());
         let preset = of_keyspace("preset = 'balanced'").expect("known");
         assert_eq!(preset, KeyspaceOptions::preset("balanced").expect("known"));
+    }
+
+    #[test]
+    fn resources_take_the_place_of_a_stores_own() {
+        let text = "memory_budget_bytes = '8M'\nbackground_threads = 1\nmax_open_files = 9\n\
+                    background_bytes_per_second = '1M'";
+        let made = of_resources(text).expect("valid");
+        assert_eq!(made.memory().budget_bytes, 8 << 20);
+        check_sharing("max_wal_bytes = '9M'").expect("it is the store's");
+        for name in ["memory_budget_bytes", "background_threads", "max_open_files"] {
+            let failure = check_sharing(&format!("{name} = 20000000")).expect_err(name);
+            assert!(failure.message.contains(name), "{}", failure.message);
+        }
+        for (text, name) in [
+            ("memory_budget = 5", "memory_budget_bytes"),
+            ("memory_budget_bytes = 5", "at least"),
+            ("background_threads = 0", "background threads"),
+            ("max_open_files = 1", "max_open_files"),
+            ("background_bytes_per_second = 1", "background_bytes_per_second"),
+            ("durability = 'sync'", "durability"),
+        ] {
+            let failure = of_resources(text).expect_err(text);
+            assert!(failure.message.contains(name), "{text}: {}", failure.message);
+        }
     }
 
     #[test]

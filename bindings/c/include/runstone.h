@@ -111,6 +111,9 @@ typedef struct runstone_options runstone_options;
 // Where a callback puts what it makes. It is valid until the callback returns.
 typedef struct runstone_output runstone_output;
 
+// What many stores share: memory, threads, open files. Any number of threads may use them.
+typedef struct runstone_resources runstone_resources;
+
 // A view of all keyspaces that later writes do not change. Any number of threads may use it. While
 // it is open, the store keeps what it shows.
 typedef struct runstone_snapshot runstone_snapshot;
@@ -440,6 +443,21 @@ runstone_status runstone_ingest(const runstone_keyspace *keyspace,
                                 size_t count,
                                 const char *const *paths,
                                 uint64_t *entries);
+
+// Makes what many stores of the process share: one memory budget, threads, open files, and a rate
+// at which the background writes. `toml` has `memory_budget_bytes`, `background_threads`,
+// `max_open_files` and `background_bytes_per_second`; null or empty gives the defaults of a store.
+runstone_status runstone_resources_create(const char *toml,
+                                          runstone_resources **resources);
+
+// Closes resources. They last as long as a store, or options, that have them. Null ones are no
+// error.
+runstone_status runstone_resources_close(runstone_resources *resources);
+
+// Lets stores that are opened with these options draw on `resources`, which set the memory budget,
+// the threads and the open files. Options whose text names one of those are refused.
+runstone_status runstone_options_set_resources(runstone_options *options,
+                                               const runstone_resources *resources);
 
 // Reads options from TOML; null or empty gives the defaults. Names of the first part are those of
 // the store, such as `memory_budget_bytes = "1G"`; below `[keyspace]` come those of the default

@@ -35,3 +35,7 @@ pub struct runstone_sorted_writer(());
 /// Options for runstone_open(), which takes a copy. One thread at a time may use them.
 #[allow(non_camel_case_types)]
 pub struct runstone_options(());
+
+/// What many stores share: memory, threads, open files. Any number of threads may use them.
+#[allow(non_camel_case_types)]
+pub struct runstone_resources(());

@@ -3,9 +3,9 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use runstone::{CompactionFilter, EventListener, MergeOperator, Options};
+use runstone::{CompactionFilter, EventListener, MergeOperator, Options, Resources, Store};
 use runstone_boundary::Failure;
-use runstone_boundary::options::of_store;
+use runstone_boundary::options::{check_sharing, of_resources, of_store};
 
 use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
@@ -16,21 +16,71 @@ use crate::callbacks::{
     Context, EventCallback, FilterCallback, MergeCallback, runstone_end, runstone_filter,
     runstone_listener, runstone_merger,
 };
-use crate::handles::runstone_options;
+use crate::handles::{runstone_options, runstone_resources};
 use crate::status::{answer, runstone_status};
 
 handle!(inherited 8 "options" runstone_options: Alone<OpenOptions>);
+
+handle!(9 "resources" runstone_resources: Resources);
 
 /// Options that are given at each open.
 #[derive(Debug)]
 pub struct OpenOptions {
     options: Options,
+    toml: String,
+    resources: Option<Resources>,
 }
 
 impl OpenOptions {
-    pub(crate) fn to_options(&self) -> Options {
-        self.options.clone()
+    pub(crate) fn open(&self, path: &str) -> runstone::Result<Store> {
+        match &self.resources {
+            Some(resources) => resources.open(path, self.options.clone()),
+            None => Store::open(path, self.options.clone()),
+        }
     }
+}
+
+/// Makes what many stores of the process share: one memory budget, threads, open files, and a rate
+/// at which the background writes. `toml` has `memory_budget_bytes`, `background_threads`,
+/// `max_open_files` and `background_bytes_per_second`; null or empty gives the defaults of a store.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_resources_create(
+    toml: *const c_char,
+    resources: *mut *mut runstone_resources,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's text and place.
+        let (toml, place) =
+            unsafe { (optional_text("toml", toml)?, Place::new("resources", resources)?) };
+        place.keep(of_resources(toml.unwrap_or_default())?)
+    })
+}
+
+/// Closes resources. They last as long as a store, or options, that have them. Null ones are no
+/// error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_resources_close(resources: *mut runstone_resources) -> runstone_status {
+    answer(|| runstone_resources::close(resources))
+}
+
+/// Lets stores that are opened with these options draw on `resources`, which set the memory budget,
+/// the threads and the open files. Options whose text names one of those are refused.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_options_set_resources(
+    options: *mut runstone_options,
+    resources: *const runstone_resources,
+) -> runstone_status {
+    answer(|| {
+        let resources = Resources::clone(&*runstone_resources::get(resources)?);
+        let options = runstone_options::get(options)?;
+        let mut options = options.lock()?;
+        check_sharing(&options.toml)?;
+        let before = options.resources.replace(resources);
+        // Its threads may end here.
+        drop(options);
+        drop(before);
+        Ok(())
+    })
 }
 
 /// Reads options from TOML; null or empty gives the defaults. Names of the first part are those of
@@ -45,8 +95,9 @@ pub unsafe extern "C" fn runstone_options_create(
         // SAFETY: the caller's text and place.
         let (toml, place) =
             unsafe { (optional_text("toml", toml)?, Place::new("options", options)?) };
-        let options = of_store(toml.unwrap_or_default())?;
-        place.keep(Alone::new(OpenOptions { options }))
+        let toml = toml.unwrap_or_default();
+        let (options, toml) = (of_store(toml)?, toml.to_string());
+        place.keep(Alone::new(OpenOptions { options, toml, resources: None }))
     })
 }
 

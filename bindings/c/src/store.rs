@@ -25,11 +25,11 @@ pub unsafe extern "C" fn runstone_open(
     answer(|| {
         // SAFETY: the caller's arguments, as the header says.
         let (path, place) = unsafe { (text("path", path)?, Place::new("store", store)?) };
-        let options = match runstone_options::get_some(options)? {
-            Some(options) => options.lock()?.to_options(),
-            None => Options::default(),
+        let opened = match runstone_options::get_some(options)? {
+            Some(options) => options.lock()?.open(path)?,
+            None => Store::open(path, Options::default())?,
         };
-        place.keep(Store::open(path, options)?)
+        place.keep(opened)
     })
 }
 

@@ -215,6 +215,51 @@ static void files(runstone_store *store, runstone_keyspace *keyspace, const char
     remove(copy);
 }
 
+enum { STORES = 50 };
+
+static void shared_resources(const char *path) {
+    runstone_resources *resources;
+    runstone_options *options, *own;
+    runstone_store *stores[STORES];
+    runstone_keyspace *keyspace;
+    runstone_bytes text;
+    char place[512], value[16];
+    WORKS(runstone_resources_create("memory_budget_bytes = '32M'\nbackground_threads = 2\n"
+                                    "max_open_files = 20", &resources));
+    WORKS(runstone_options_create("wal_mode = 'mapped'", &options));
+    WORKS(runstone_options_set_resources(options, resources));
+    WORKS(runstone_options_create("memory_budget_bytes = '8M'", &own));
+    CHECK(runstone_options_set_resources(own, resources) == RUNSTONE_INVALID_ARGUMENT);
+    CHECK(strstr(runstone_last_message(), "memory_budget_bytes") != NULL);
+    WORKS(runstone_options_close(own));
+    CHECK(runstone_resources_create("threads = 2", &resources) == RUNSTONE_INVALID_ARGUMENT);
+    WORKS(runstone_resources_close(resources));
+    CHECK(runstone_resources_close(resources) == RUNSTONE_CLOSED);
+    for (int i = 0; i < STORES; i++) {
+        snprintf(place, sizeof place, "%s-%d", path, i);
+        snprintf(value, sizeof value, "of %d", i);
+        WORKS(runstone_open(place, options, &stores[i]));
+        WORKS(runstone_default_keyspace(stores[i], &keyspace));
+        put(keyspace, "k", value);
+        WORKS(runstone_keyspace_close(keyspace));
+    }
+    WORKS(runstone_options_close(options));
+    WORKS(runstone_metrics(stores[STORES - 1], &text));
+    CHECK(strstr(text.data, "budget_bytes") != NULL);
+    runstone_bytes_free(&text);
+    for (int i = 0; i < STORES; i++) {
+        snprintf(place, sizeof place, "%s-%d", path, i);
+        snprintf(value, sizeof value, "of %d", i);
+        WORKS(runstone_flush(stores[i]));
+        WORKS(runstone_default_keyspace(stores[i], &keyspace));
+        CHECK(is(keyspace, "k", value));
+        WORKS(runstone_keyspace_close(keyspace));
+        WORKS(runstone_close(stores[i]));
+        WORKS(runstone_destroy(place));
+        remove(place);
+    }
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
     CHECK(strlen(runstone_version()) > 0 && strlen(runstone_last_message()) == 0);
@@ -240,6 +285,7 @@ int main(int argc, char **argv) {
     WORKS(runstone_keyspace_close(keyspace));
     WORKS(runstone_close(store));
     WORKS(runstone_destroy(argv[1]));
+    shared_resources(argv[1]);
     puts("everything: ok");
     return 0;
 }
