@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jni::EnvUnowned;
 use jni::objects::{JClass, JObject, JString};
 use jni::sys::jlong;
-use runstone::Store;
+use runstone::{Resources, Store};
 use runstone_boundary::{Handles, options};
 
 use crate::calls::{call, handle, string, text};
@@ -13,6 +13,8 @@ use crate::events::Listener;
 
 /// Open stores.
 pub static STORES: Handles<Store> = Handles::new(1, "store");
+/// What stores share.
+static RESOURCES: Handles<Resources> = Handles::new(6, "resources object");
 
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_version<'l>(
@@ -23,18 +25,58 @@ extern "system" fn Java_org_runstone_Native_version<'l>(
 }
 
 #[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_openResources<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    options: JString<'l>,
+) -> jlong {
+    call(env, |env| {
+        let resources = options::of_resources(&text(env, &options, "options")?)?;
+        Ok(RESOURCES.keep(resources)?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_storesOf<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    resources: jlong,
+) -> jlong {
+    call(env, |_| Ok(RESOURCES.get(handle(resources))?.stores() as jlong))
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeResources<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    resources: jlong,
+) {
+    call(env, |_| RESOURCES.close(handle(resources)));
+}
+
+#[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_open<'l>(
     env: EnvUnowned<'l>,
     _: JClass<'l>,
     path: JString<'l>,
     options: JString<'l>,
+    resources: jlong,
     events: JObject<'l>,
 ) -> jlong {
     call(env, |env| {
         let path = text(env, &path, "path")?;
-        let mut options = options::of_store(&text(env, &options, "options")?)?;
+        let toml = text(env, &options, "options")?;
+        let mut options = options::of_store(&toml)?;
         options.listener = Some(Arc::new(Listener::new(env, &events)?));
-        let store = Store::open(path, options)?;
+        let store = match resources {
+            0 => Store::open(path, options)?,
+            _ => {
+                options::check_sharing(&toml)?;
+                // A copy: opening takes long, and the handle may be closed meanwhile.
+                let resources = RESOURCES.get(handle(resources))?.clone();
+                resources.open(path, options)?
+            }
+        };
         Ok(STORES.keep(store)?.get() as jlong)
     })
 }

@@ -47,7 +47,7 @@ public final class Cursor extends Handle {
     private int at;
 
     Cursor(Store store, long handle) {
-        super("cursor", handle, store);
+        super("cursor", handle, Native::closeCursor, store);
     }
 
     /** Whether it is on an entry. */
@@ -121,13 +121,17 @@ public final class Cursor extends Handle {
         at = 0;
         used = 0;
         isLast = true;
-        long answer = Native.fetch(handle(), start, key, page);
-        while (answer < 0) {
-            page = new byte[Math.toIntExact(-answer)];
-            answer = Native.fetch(handle(), ON, null, page);
+        try {
+            long answer = Native.fetch(handle(), start, key, page);
+            while (answer < 0) {
+                page = new byte[Math.toIntExact(-answer)];
+                answer = Native.fetch(handle(), ON, null, page);
+            }
+            used = (int) answer;
+            isLast = (answer & IS_LAST) != 0;
+        } finally {
+            keep(this);
         }
-        used = (int) answer;
-        isLast = (answer & IS_LAST) != 0;
     }
 
     private int here() {
@@ -143,10 +147,5 @@ public final class Cursor extends Handle {
 
     private int valueBytes() {
         return (int) INT.get(page, at + 4);
-    }
-
-    @Override
-    void release(long open) {
-        Native.closeCursor(open);
     }
 }

@@ -1,71 +1,133 @@
-// What objects with a native side have in common: a handle that is closed once.
+// What objects with a native side have in common: a handle that is closed once, by whoever is done
+// with the object, or at the latest when nobody can reach it any more.
 
 package org.runstone;
 
+import java.lang.ref.Cleaner;
+import java.lang.ref.Reference;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.LongConsumer;
 
 /** An object whose native side is named by a handle. */
 abstract class Handle implements AutoCloseable {
-    private final String name;
+    private static final Cleaner CLEANER = Cleaner.create();
+
+    /** Nobody must reach the object through it, or the object would never be cleaned. */
+    private final Open state;
+    private final Cleaner.Cleanable cleanable;
+    /** The owner stays open for as long as somebody can reach what it owns. */
     private final Handle owner;
-    /** Open objects that are closed with this one. */
-    private final Set<Handle> owned;
-    private volatile long handle;
 
     /** An object that others may belong to. */
-    Handle(String name, long handle) {
-        this.name = name;
-        this.handle = handle;
-        this.owner = null;
-        this.owned = ConcurrentHashMap.newKeySet();
+    Handle(String name, long handle, LongConsumer release) {
+        this(new Open(name, handle, release, null), null);
     }
 
     /** An object that is closed with its owner. */
-    Handle(String name, long handle, Handle owner) {
-        this.name = name;
-        this.handle = handle;
-        this.owner = owner;
-        this.owned = null;
-        owner.owned.add(this);
+    Handle(String name, long handle, LongConsumer release, Handle owner) {
+        this(new Open(name, handle, release, owner.state), owner);
+        owner.state.owned.add(state);
         if (!owner.isOpen()) {
             // The owner was closed meanwhile, and may not have seen this one.
             close();
         }
     }
 
-    /** The handle, if the object is open. */
+    private Handle(Open state, Handle owner) {
+        this.state = state;
+        this.owner = owner;
+        cleanable = CLEANER.register(this, state);
+    }
+
+    /** The native side of an object. */
+    private static final class Open implements Runnable {
+        private final String name;
+        private final LongConsumer release;
+        private final Open owner;
+        /** Open objects that are closed with this one; null if it has an owner itself. */
+        private final Set<Open> owned;
+        private volatile long handle;
+
+        Open(String name, long handle, LongConsumer release, Open owner) {
+            this.name = name;
+            this.handle = handle;
+            this.release = release;
+            this.owner = owner;
+            this.owned = owner == null ? ConcurrentHashMap.newKeySet() : null;
+        }
+
+        /** Nobody can reach the object, and nobody has closed it. */
+        @Override
+        public void run() {
+            if (handle == 0) {
+                return;
+            }
+            // Asked for here only: whoever closes what he opens needs none.
+            System.Logger logger = System.getLogger("org.runstone");
+            if (owner == null) {
+                logger.log(System.Logger.Level.WARNING, "a " + name
+                        + " was not closed before it became unreachable; it is closed now");
+            }
+            try {
+                close();
+            } catch (RunstoneException failed) {
+                logger.log(System.Logger.Level.WARNING, "closing a " + name + " failed", failed);
+            }
+        }
+
+        void close() {
+            long open;
+            synchronized (this) {
+                open = handle;
+                handle = 0;
+            }
+            if (open == 0) {
+                return;
+            }
+            if (owner != null) {
+                owner.owned.remove(this);
+            }
+            if (owned != null) {
+                owned.forEach(Open::close);
+            }
+            release.accept(open);
+        }
+    }
+
+    /**
+     * The handle, if the object is open. Whoever gives it to a native method calls
+     * {@link #keep} behind that: else the object could be cleaned while the method runs.
+     */
     final long handle() {
-        long open = handle;
+        long open = state.handle;
         if (open == 0) {
-            throw new RunstoneException.Closed("the " + name + " is closed");
+            throw new RunstoneException.Closed("the " + state.name + " is closed");
         }
         return open;
     }
 
     final boolean isOpen() {
-        return handle != 0;
+        return state.handle != 0;
     }
 
-    /** Closes the native side; called once. */
-    abstract void release(long open);
+    /** Keeps objects reachable up to here. */
+    static void keep(Handle one) {
+        Reference.reachabilityFence(one);
+    }
+
+    static void keep(Handle one, Handle other) {
+        Reference.reachabilityFence(one);
+        Reference.reachabilityFence(other);
+    }
 
     @Override
     public void close() {
-        long open;
-        synchronized (this) {
-            open = handle;
-            handle = 0;
+        try {
+            state.close();
+        } finally {
+            // It has nothing to do any more.
+            cleanable.clean();
         }
-        if (open == 0) {
-            return;
-        }
-        if (owner != null) {
-            owner.owned.remove(this);
-        }
-        if (owned != null) {
-            owned.forEach(Handle::close);
-        }
-        release(open);
     }
 }

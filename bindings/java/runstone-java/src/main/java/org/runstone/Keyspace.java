@@ -17,7 +17,7 @@ public final class Keyspace extends Handle {
     private final String name;
 
     Keyspace(Store store, String name, long handle) {
-        super("keyspace", handle, store);
+        super("keyspace", handle, Native::closeKeyspace, store);
         this.store = store;
         this.name = name;
     }
@@ -34,13 +34,21 @@ public final class Keyspace extends Handle {
 
     /** The value of a key, or null. */
     public byte[] get(byte[] key) {
-        return Native.get(handle(), 0, Objects.requireNonNull(key, "key"));
+        try {
+            return Native.get(handle(), 0, Objects.requireNonNull(key, "key"));
+        } finally {
+            keep(this);
+        }
     }
 
     /** The value that a key had at the snapshot, or null. */
     public byte[] get(byte[] key, Snapshot snapshot) {
         Objects.requireNonNull(key, "key");
-        return Native.get(handle(), Objects.requireNonNull(snapshot, "snapshot").handle(), key);
+        try {
+            return Native.get(handle(), Objects.requireNonNull(snapshot, "snapshot").handle(), key);
+        } finally {
+            keep(this, snapshot);
+        }
     }
 
     /**
@@ -56,22 +64,26 @@ public final class Keyspace extends Handle {
     /** Reads the value that a key had at the snapshot into a buffer. Null: now. */
     public int get(ByteBuffer key, ByteBuffer value, Snapshot snapshot) {
         int room = value.remaining();
-        long moment = Snapshot.of(snapshot);
-        int size;
-        if (key.isDirect() && value.isDirect() && !value.isReadOnly()) {
-            size = Native.getDirect(handle(), moment, key, key.position(), key.remaining(),
-                    value, value.position(), room);
-        } else {
-            byte[] found = Native.get(handle(), moment, bytesOf(key));
-            size = found == null ? -1 : found.length;
-            if (found != null) {
-                value.duplicate().put(found, 0, Math.min(room, size));
+        try {
+            long moment = Snapshot.of(snapshot);
+            int size;
+            if (key.isDirect() && value.isDirect() && !value.isReadOnly()) {
+                size = Native.getDirect(handle(), moment, key, key.position(), key.remaining(),
+                        value, value.position(), room);
+            } else {
+                byte[] found = Native.get(handle(), moment, bytesOf(key));
+                size = found == null ? -1 : found.length;
+                if (found != null) {
+                    value.duplicate().put(found, 0, Math.min(room, size));
+                }
             }
+            if (size >= 0) {
+                value.limit(value.position() + Math.min(room, size));
+            }
+            return size;
+        } finally {
+            keep(this, snapshot);
         }
-        if (size >= 0) {
-            value.limit(value.position() + Math.min(room, size));
-        }
-        return size;
     }
 
     /** The values of many keys in their order, null for those without one, all of one moment. */
@@ -83,7 +95,12 @@ public final class Keyspace extends Handle {
         }
         ByteBuffer asked = ByteBuffer.allocate((int) bytes).order(ByteOrder.LITTLE_ENDIAN);
         keys.forEach(key -> asked.putInt(key.length).put(key));
-        byte[] answer = Native.multiGet(handle(), asked.array());
+        byte[] answer;
+        try {
+            answer = Native.multiGet(handle(), asked.array());
+        } finally {
+            keep(this);
+        }
         ByteBuffer found = ByteBuffer.wrap(answer).order(ByteOrder.LITTLE_ENDIAN);
         List<byte[]> values = new ArrayList<>(keys.size());
         while (found.hasRemaining()) {
@@ -105,7 +122,11 @@ public final class Keyspace extends Handle {
     /** Stores a value; with {@code sync} it survives a power loss. */
     public void put(byte[] key, byte[] value, boolean sync) {
         Objects.requireNonNull(key, "key");
-        Native.put(handle(), key, Objects.requireNonNull(value, "value"), sync);
+        try {
+            Native.put(handle(), key, Objects.requireNonNull(value, "value"), sync);
+        } finally {
+            keep(this);
+        }
     }
 
     /** Stores a value. The buffers' positions stay. Direct buffers cost no copy on the way. */
@@ -116,8 +137,12 @@ public final class Keyspace extends Handle {
     /** Stores a value; with {@code sync} it survives a power loss. */
     public void put(ByteBuffer key, ByteBuffer value, boolean sync) {
         if (key.isDirect() && value.isDirect()) {
-            Native.putDirect(handle(), key, key.position(), key.remaining(),
-                    value, value.position(), value.remaining(), sync);
+            try {
+                Native.putDirect(handle(), key, key.position(), key.remaining(),
+                        value, value.position(), value.remaining(), sync);
+            } finally {
+                keep(this);
+            }
         } else {
             put(bytesOf(key), bytesOf(value), sync);
         }
@@ -130,7 +155,11 @@ public final class Keyspace extends Handle {
 
     /** Removes a key; with {@code sync} that survives a power loss. */
     public void delete(byte[] key, boolean sync) {
-        Native.delete(handle(), Objects.requireNonNull(key, "key"), sync);
+        try {
+            Native.delete(handle(), Objects.requireNonNull(key, "key"), sync);
+        } finally {
+            keep(this);
+        }
     }
 
     /** Removes the keys from {@code from} on and before {@code to}, by one record. Null: no end. */
@@ -140,17 +169,29 @@ public final class Keyspace extends Handle {
 
     /** Removes the keys of a range; with {@code sync} that survives a power loss. */
     public void deleteRange(byte[] from, byte[] to, boolean sync) {
-        Native.deleteRange(handle(), from, to, sync);
+        try {
+            Native.deleteRange(handle(), from, to, sync);
+        } finally {
+            keep(this);
+        }
     }
 
     /** About how many entries a range holds, replaced and deleted ones included. Null: no bound. */
     public long estimateEntries(byte[] from, byte[] to) {
-        return Native.estimate(handle(), from, to)[0];
+        return estimate(from, to)[0];
     }
 
     /** About how many bytes a range takes. Null: no bound. */
     public long estimateBytes(byte[] from, byte[] to) {
-        return Native.estimate(handle(), from, to)[1];
+        return estimate(from, to)[1];
+    }
+
+    private long[] estimate(byte[] from, byte[] to) {
+        try {
+            return Native.estimate(handle(), from, to);
+        } finally {
+            keep(this);
+        }
     }
 
     /** A cursor over all keys. */
@@ -170,8 +211,12 @@ public final class Keyspace extends Handle {
 
     /** The same; without {@code fillCache} what the cursor reads stays out of the cache. */
     public Cursor cursor(byte[] from, byte[] to, Snapshot snapshot, boolean fillCache) {
-        long cursor = Native.cursor(handle(), Snapshot.of(snapshot), from, to, fillCache);
-        return new Cursor(store, cursor);
+        try {
+            long cursor = Native.cursor(handle(), Snapshot.of(snapshot), from, to, fillCache);
+            return new Cursor(store, cursor);
+        } finally {
+            keep(this, snapshot);
+        }
     }
 
     /** A cursor over the keys that begin with a prefix. */
@@ -181,7 +226,11 @@ public final class Keyspace extends Handle {
 
     /** Compacts the keyspace to the end. */
     public void compact() {
-        Native.compact(handle());
+        try {
+            Native.compact(handle());
+        } finally {
+            keep(this);
+        }
     }
 
     /** The least key behind all keys with a prefix, or null if there is none. */
@@ -202,10 +251,5 @@ public final class Keyspace extends Handle {
         byte[] bytes = new byte[buffer.remaining()];
         buffer.duplicate().get(bytes);
         return bytes;
-    }
-
-    @Override
-    void release(long open) {
-        Native.closeKeyspace(open);
     }
 }

@@ -11,7 +11,13 @@ final class Native {
 
     static native String version();
 
-    static native long open(String path, String options, Events events);
+    static native long openResources(String options);
+
+    static native long storesOf(long resources);
+
+    static native void closeResources(long resources);
+
+    static native long open(String path, String options, long resources, Events events);
 
     static native void closeStore(long store);
 

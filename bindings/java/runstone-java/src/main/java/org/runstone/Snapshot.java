@@ -5,16 +5,11 @@ package org.runstone;
 /** A moment of a store, which readers can name. While it is open, the store keeps what it sees. */
 public final class Snapshot extends Handle {
     Snapshot(Store store, long handle) {
-        super("snapshot", handle, store);
+        super("snapshot", handle, Native::closeSnapshot, store);
     }
 
     /** The handle of a snapshot, or 0 for now. */
     static long of(Snapshot snapshot) {
         return snapshot == null ? 0 : snapshot.handle();
-    }
-
-    @Override
-    void release(long open) {
-        Native.closeSnapshot(open);
     }
 }

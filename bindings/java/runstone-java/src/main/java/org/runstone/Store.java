@@ -21,13 +21,15 @@ import java.util.function.Consumer;
  * }</pre>
  *
  * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. Whoever
- * uses one of them afterwards gets {@link RunstoneException.Closed}.
+ * uses one of them afterwards gets {@link RunstoneException.Closed}. A store that nobody can reach
+ * any more, nor anything of it, is closed by a thread of the JVM some time later, with a warning: a
+ * program that waits for that cannot tell when its files are free.
  */
 public final class Store extends Handle {
     private final Keyspace defaultKeyspace;
 
     private Store(long handle) {
-        super("store", handle);
+        super("store", handle, Native::closeStore);
         defaultKeyspace = keyspace("default");
     }
 
@@ -45,7 +47,7 @@ public final class Store extends Handle {
      *     an option is unknown, and so on; its code tells which
      */
     public static Store open(Path path, String options) {
-        return opened(path, options, null);
+        return opened(path, options, null, null);
     }
 
     /**
@@ -57,16 +59,24 @@ public final class Store extends Handle {
      * {@link System.Logger} {@code org.runstone}, as warnings those that somebody should look at.
      */
     public static Store open(Path path, String options, Consumer<StoreEvent> onEvent) {
-        return opened(path, options, Objects.requireNonNull(onEvent, "onEvent"));
+        return opened(path, options, null, Objects.requireNonNull(onEvent, "onEvent"));
     }
 
-    private static Store opened(Path path, String options, Consumer<StoreEvent> onEvent) {
+    /** Opens a store with resources of its own, if those are null. A null listener logs. */
+    static Store opened(
+            Path path, String options, Resources resources, Consumer<StoreEvent> onEvent) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
         // Not when the class of native methods is loaded: who then fails, fails with an error of
         // the JVM that names neither file nor version.
         Library.load();
-        return new Store(Native.open(directory, options, new Events(directory, onEvent)));
+        try {
+            long shared = resources == null ? 0 : resources.handle();
+            return new Store(
+                    Native.open(directory, options, shared, new Events(directory, onEvent)));
+        } finally {
+            keep(resources);
+        }
     }
 
     /** The keyspace that every store has. */
@@ -76,7 +86,11 @@ public final class Store extends Handle {
 
     /** An existing keyspace. */
     public Keyspace keyspace(String name) {
-        return new Keyspace(this, name, Native.openKeyspace(handle(), name, null, false));
+        try {
+            return new Keyspace(this, name, Native.openKeyspace(handle(), name, null, false));
+        } finally {
+            keep(this);
+        }
     }
 
     /** A keyspace, which is made with default options if it does not exist. */
@@ -91,17 +105,29 @@ public final class Store extends Handle {
      *     null keeps those
      */
     public Keyspace openKeyspace(String name, String options) {
-        return new Keyspace(this, name, Native.openKeyspace(handle(), name, options, true));
+        try {
+            return new Keyspace(this, name, Native.openKeyspace(handle(), name, options, true));
+        } finally {
+            keep(this);
+        }
     }
 
     /** Drops a keyspace and its files. Cursors and snapshots from before go on. */
     public void dropKeyspace(String name) {
-        Native.dropKeyspace(handle(), name);
+        try {
+            Native.dropKeyspace(handle(), name);
+        } finally {
+            keep(this);
+        }
     }
 
     /** The names of all keyspaces, in order of creation. */
     public List<String> keyspaces() {
-        return List.of(Native.keyspaces(handle()).split("\0"));
+        try {
+            return List.of(Native.keyspaces(handle()).split("\0"));
+        } finally {
+            keep(this);
+        }
     }
 
     /** Writes a batch: all of it or nothing, and durable as the store's options say. */
@@ -115,12 +141,20 @@ public final class Store extends Handle {
      * @param sync whether it must survive a power loss
      */
     public void write(WriteBatch batch, boolean sync) {
-        batch.writeTo(handle(), sync);
+        try {
+            batch.writeTo(handle(), sync);
+        } finally {
+            keep(this);
+        }
     }
 
     /** The present moment, which stays readable while the snapshot is open. */
     public Snapshot snapshot() {
-        return new Snapshot(this, Native.snapshot(handle()));
+        try {
+            return new Snapshot(this, Native.snapshot(handle()));
+        } finally {
+            keep(this);
+        }
     }
 
     /** Begins a transaction that sees one moment, and fails at its commit if others interfere. */
@@ -130,38 +164,53 @@ public final class Store extends Handle {
 
     /** Begins a transaction. */
     public Transaction begin(Transaction.Mode mode) {
-        return new Transaction(this, Native.begin(handle(), mode.ordinal()));
+        try {
+            return new Transaction(this, Native.begin(handle(), mode.ordinal()));
+        } finally {
+            keep(this);
+        }
     }
 
     /** Writes what is in memory to tables. */
     public void flush() {
-        Native.flush(handle());
+        try {
+            Native.flush(handle());
+        } finally {
+            keep(this);
+        }
     }
 
     /** Makes all acknowledged writes survive a power loss. */
     public void sync() {
-        Native.sync(handle());
+        try {
+            Native.sync(handle());
+        } finally {
+            keep(this);
+        }
     }
 
     /** Makes a copy of the store in a new directory; files are shared where that can be. */
     public void checkpoint(Path path) {
-        Native.checkpoint(handle(), path.toString());
+        try {
+            Native.checkpoint(handle(), path.toString());
+        } finally {
+            keep(this);
+        }
     }
 
     /** What the store measures, by name, such as {@code runstone_cache_bytes}. */
     public Map<String, Double> metrics() {
-        Map<String, Double> metrics = new LinkedHashMap<>();
-        for (String line : Native.metrics(handle()).split("\n")) {
-            int space = line.lastIndexOf(' ');
-            if (!line.startsWith("#") && space > 0) {
-                metrics.put(line.substring(0, space), Double.valueOf(line.substring(space + 1)));
+        try {
+            Map<String, Double> metrics = new LinkedHashMap<>();
+            for (String line : Native.metrics(handle()).split("\n")) {
+                int space = line.lastIndexOf(' ');
+                if (!line.startsWith("#") && space > 0) {
+                    metrics.put(line.substring(0, space), Double.valueOf(line.substring(space + 1)));
+                }
             }
+            return metrics;
+        } finally {
+            keep(this);
         }
-        return metrics;
-    }
-
-    @Override
-    void release(long open) {
-        Native.closeStore(open);
     }
 }

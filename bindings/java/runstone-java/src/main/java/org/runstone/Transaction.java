@@ -21,31 +21,47 @@ public final class Transaction extends Handle {
     }
 
     Transaction(Store store, long handle) {
-        super("transaction", handle, store);
+        super("transaction", handle, Native::closeTransaction, store);
     }
 
     /** The value of a key as the transaction sees it, or null. */
     public byte[] get(Keyspace keyspace, byte[] key) {
         Objects.requireNonNull(key, "key");
-        return Native.transactionGet(handle(), keyspace.handle(), key, false);
+        try {
+            return Native.transactionGet(handle(), keyspace.handle(), key, false);
+        } finally {
+            keep(this, keyspace);
+        }
     }
 
     /** The value of a key, which nobody else may change before the commit. */
     public byte[] getForUpdate(Keyspace keyspace, byte[] key) {
         Objects.requireNonNull(key, "key");
-        return Native.transactionGet(handle(), keyspace.handle(), key, true);
+        try {
+            return Native.transactionGet(handle(), keyspace.handle(), key, true);
+        } finally {
+            keep(this, keyspace);
+        }
     }
 
     /** Stores a value, which others see after the commit. */
     public void put(Keyspace keyspace, byte[] key, byte[] value) {
         Objects.requireNonNull(key, "key");
         Objects.requireNonNull(value, "value");
-        Native.transactionPut(handle(), keyspace.handle(), key, value);
+        try {
+            Native.transactionPut(handle(), keyspace.handle(), key, value);
+        } finally {
+            keep(this, keyspace);
+        }
     }
 
     /** Removes a key, which others see after the commit. */
     public void delete(Keyspace keyspace, byte[] key) {
-        Native.transactionDelete(handle(), keyspace.handle(), Objects.requireNonNull(key, "key"));
+        try {
+            Native.transactionDelete(handle(), keyspace.handle(), Objects.requireNonNull(key, "key"));
+        } finally {
+            keep(this, keyspace);
+        }
     }
 
     /** Makes all writes visible at once, and ends the transaction. */
@@ -66,10 +82,5 @@ public final class Transaction extends Handle {
         } finally {
             close();
         }
-    }
-
-    @Override
-    void release(long open) {
-        Native.closeTransaction(open);
     }
 }

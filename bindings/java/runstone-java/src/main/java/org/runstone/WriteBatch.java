@@ -2,6 +2,7 @@
 
 package org.runstone;
 
+import java.lang.ref.Reference;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
@@ -104,7 +105,12 @@ public final class WriteBatch {
         for (int place = 0; place < keyspaceCount; place++) {
             handles[place] = keyspaces[place].handle();
         }
-        Native.write(store, handles, operations, used, sync);
+        try {
+            Native.write(store, handles, operations, used, sync);
+        } finally {
+            // It keeps the keyspaces.
+            Reference.reachabilityFence(this);
+        }
     }
 
     private WriteBatch add(byte kind, Keyspace keyspace, byte[] key, byte[] value) {

@@ -207,7 +207,7 @@ class MisuseTest {
         long handle = keyspace.handle();
         refuses(Code.INVALID_ARGUMENT, "null", () -> Native.get(handle, 0, null));
         refuses(Code.INVALID_ARGUMENT, "null", () -> Native.put(handle, bytes("a"), null, false));
-        refuses(Code.INVALID_ARGUMENT, "null", () -> Native.open(null, "", null));
+        refuses(Code.INVALID_ARGUMENT, "null", () -> Native.open(null, "", 0, null));
         refuses(Code.INVALID_ARGUMENT, "null",
                 () -> Native.write(store.handle(), null, new byte[0], 0, false));
         refuses(Code.INVALID_ARGUMENT, "null",
