@@ -48,12 +48,11 @@ final class Backing {
             compression = "none"
             """;
     /**
-     * A restore fills the whole budget, so this one keeps it below RocksDB's memory. Segments of
-     * the log count against the budget, so small ones leave more to memtables. Writers are slowed
-     * down less than elsewhere: a flush that is late costs them less than sleeping for it.
+     * Segments of the log count against the budget, so small ones leave more to memtables. Writers
+     * are slowed down less than elsewhere: a flush that is late costs them less than sleeping for
+     * it.
      */
     private static final String DEFAULT_OPTIONS = """
-            memory_budget_bytes = "32M"
             wal_segment_bytes = "1M"
             max_delayed_bytes_per_second = "1G"
             [keyspace]
@@ -71,6 +70,7 @@ final class Backing {
     private final long maxUncommitted;
     /** Options of tables; null keeps what they have. */
     private final String tableOptions;
+    private final SharedResources shared;
     private final Store store;
     private final Keyspace meta;
     private final Map<String, Table> tables = new LinkedHashMap<>();
@@ -104,9 +104,16 @@ final class Backing {
         this.tableOptions = options == null ? DEFAULT_TABLE : null;
         Path directory = context.stateDir().toPath().resolve("runstone").resolve(name);
         try {
+            shared = SharedResources.of(context);
+        } catch (RunstoneException error) {
+            throw new ProcessorStateException("Error opening store " + name + ", option "
+                    + SharedResources.OPTIONS + ": " + error.getMessage(), error);
+        }
+        try {
             Files.createDirectories(directory);
-            store = Store.open(directory, Objects.toString(options, DEFAULT_OPTIONS));
+            store = shared.get().open(directory, Objects.toString(options, DEFAULT_OPTIONS));
         } catch (IOException | RunstoneException error) {
+            shared.close();
             throw new ProcessorStateException("Error opening store " + name + " at location "
                     + directory + ": " + error.getMessage(), error);
         }
@@ -276,7 +283,11 @@ final class Backing {
     synchronized void close() {
         if (isOpen) {
             isOpen = false;
-            store.close();
+            try {
+                store.close();
+            } finally {
+                shared.close();
+            }
         }
     }
 }

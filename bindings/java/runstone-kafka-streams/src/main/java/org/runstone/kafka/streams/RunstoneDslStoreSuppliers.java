@@ -18,9 +18,10 @@ import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
  * dsl.store.suppliers.class = org.runstone.kafka.streams.RunstoneDslStoreSuppliers
  * </pre>
  *
- * <p>{@code runstone.options} has options of each store as TOML, such as
- * {@code memory_budget_bytes = "128M"}, and {@code runstone.max.uncommitted.bytes} how much may
- * wait in memory for a commit of Kafka's transaction.
+ * <p>{@code runstone.resources} has what all stores of an instance share, as TOML, such as
+ * {@code memory_budget_bytes = "512M"}; {@code runstone.options} has options of each store, such as
+ * {@code durability = "sync"}; and {@code runstone.max.uncommitted.bytes} is how much may wait in
+ * memory for a commit of Kafka's transaction.
  *
  * <p>Results are those of RocksDB's stores, with one exception: on window close
  * ({@link EmitStrategy#onWindowClose}) there may be more. Kafka asks a store for closed windows

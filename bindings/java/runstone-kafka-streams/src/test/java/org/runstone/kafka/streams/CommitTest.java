@@ -185,7 +185,7 @@ class CommitTest {
     @Test
     void optionsMayChangeBetweenOpens() {
         String[] texts = {null, "[keyspace]\nwrite_buffer_bytes = '8M'\ncompression = 'lz4'",
-            "memory_budget_bytes = '8M'", null};
+            "max_wal_bytes = '64M'", null};
         for (int time = 0; time < texts.length; time++) {
             options = texts[time];
             KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.AT_LEAST_ONCE, 1 << 20);
