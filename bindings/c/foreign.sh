@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Tests and wrappers of others, over Runstone in LevelDB's place: LevelDB's own test of its C
+# interface (from the crate leveldb-sys, which brings LevelDB's source), and the tests of levigo,
+# LevelDB for Go. Their registries give both; nothing of them is changed but the name of an include.
+# Prints what passed, with LevelDB's library too where the system has it. Needs what test.sh needs,
+# and Go for levigo. Usage: bindings/c/foreign.sh
+set -euo pipefail
+cd "$(dirname "$0")"
+work=$(mktemp -d)
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+./install.sh "$work/usr" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+
+mkdir -p "$work/crate/src" "$work/go"
+cat > "$work/crate/Cargo.toml" << 'EOF'
+[package]
+name = "fetch"
+edition = "2021"
+[dependencies]
+leveldb-sys = "=2.0.9"
+[workspace]
+EOF
+: > "$work/crate/src/lib.rs"
+source=$(cd "$work/crate" && cargo metadata --format-version 1 2> /dev/null |
+    grep -o '"manifest_path":"[^"]*leveldb-sys-[^"]*"' | cut -d '"' -f 4)
+sed 's|#include "leveldb/c.h"|#include <leveldb/c.h>|' \
+    "$(dirname "$source")"/deps/leveldb-*/db/c_test.c > "$work/c_test.c"
+cc -Wno-unused "$work/c_test.c" -I"$work/usr/include" -L"$work/usr/lib" -lleveldb -o "$work/c_test"
+
+if command -v go > /dev/null; then
+    cat > "$work/go/go.mod" << 'EOF'
+module fetch
+go 1.21
+require github.com/jmhodges/levigo v1.0.0
+EOF
+    cat > "$work/go/go.sum" << 'EOF'
+github.com/jmhodges/levigo v1.0.0 h1:q5EC36kV79HWeTBWsod3mG11EgStG3qArTKcvlksN1U=
+github.com/jmhodges/levigo v1.0.0/go.mod h1:Q6Qx+uH3RAqyK4rFQroq9RL7mdkABMcfhEI+nNuzMJQ=
+EOF
+fi
+
+# LABEL LIBRARY_DIRECTORY: all of it with one library, which is found there when it runs.
+run() {
+    if LD_LIBRARY_PATH="$2" "$work/c_test" > "$work/log" 2>&1 && grep -qx PASS "$work/log"; then
+        echo "$1: LevelDB's c_test passed"
+    else
+        tail -3 "$work/log"
+        echo "$1: LevelDB's c_test failed"
+        bad=1
+    fi
+    [ -f "$work/go/go.mod" ] || return 0
+    (cd "$work/go" && LD_LIBRARY_PATH="$2" CGO_ENABLED=1 CGO_CFLAGS="-I$work/usr/include" \
+        CGO_LDFLAGS="-L$2 -lleveldb" go test -count=1 -v github.com/jmhodges/levigo) \
+        > "$work/log" 2>&1 || bad=1
+    passed=$(grep -c '^--- PASS' "$work/log" || true)
+    failed=$(grep -c '^--- FAIL' "$work/log" || true)
+    [ "$passed" -gt 0 ] || { cat "$work/log"; bad=1; }
+    echo "$1: levigo $passed passed, $failed failed"
+}
+
+bad=0
+theirs=$(ldconfig -p | sed -n 's|.*libleveldb\.so\.1d.* => \(.*\)|\1|p' | head -1)
+if [ -n "$theirs" ]; then
+    mkdir "$work/theirs"
+    ln -s "$theirs" "$work/theirs/libleveldb.so.1d"
+    ln -s "$theirs" "$work/theirs/libleveldb.so.1"
+    ln -s "$theirs" "$work/theirs/libleveldb.so"
+    run LevelDB "$work/theirs"
+    bad=0
+fi
+run Runstone "$work/usr/lib"
+exit "$bad"
