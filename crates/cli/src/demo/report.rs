@@ -72,7 +72,7 @@ impl Report {
 
 fn phase_json(phase: &Phase) -> Value {
     let in_store = phase.in_store.as_secs_f64();
-    let Percentiles { p50_ns, p99_ns, p999_ns, max_ns, count } = phase.latency;
+    let Percentiles { p50_ns, p99_ns, p999_ns, max_ns, count, .. } = phase.latency;
     json!({
         "name": phase.name,
         "operations": phase.operations,

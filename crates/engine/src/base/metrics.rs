@@ -1,9 +1,8 @@
-//! Counters and histograms of a running store, and their Prometheus text.
+//! Counters and histograms of a running store. `prometheus.rs` writes them as a text.
 //!
 //! Counters of hot paths are striped over cache lines by thread, so that counting never makes two
 //! readers share a line. Histograms have 16 buckets per power of two: at most 6% error, no locks.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -42,7 +41,8 @@ pub struct MemoryUse {
         #[allow(non_camel_case_types)]
         pub enum Counter { $($(#[doc = $doc])+ $name),+ }
 
-        const COUNTERS: &[(&str, &str)] = &[$((stringify!($name), concat!($($doc),+))),+];
+        pub(super) const COUNTERS: &[(&str, &str)] =
+            &[$((stringify!($name), concat!($($doc),+))),+];
 
         /// All counters at one moment.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -54,7 +54,7 @@ pub struct MemoryUse {
                 CounterValues { $($name: values.next().unwrap_or(0)),+ }
             }
 
-            fn to_vec(&self) -> Vec<u64> {
+            pub(super) fn to_vec(&self) -> Vec<u64> {
                 vec![$(self.$name),+]
             }
 
@@ -269,6 +269,7 @@ const BUCKETS: usize = 64 << SUB_BUCKET_BITS;
 #[derive(Debug)]
 pub struct Histogram {
     buckets: Vec<AtomicU64>,
+    sum: AtomicU64,
     max: AtomicU64,
 }
 
@@ -276,16 +277,18 @@ impl Default for Histogram {
     fn default() -> Self {
         Histogram {
             buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
             max: AtomicU64::new(0),
         }
     }
 }
 
-/// Percentiles of a histogram.
+/// Count, sum and percentiles of a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
 pub struct Percentiles {
     pub count: u64,
+    pub sum_ns: u64,
     pub p50_ns: u64,
     pub p99_ns: u64,
     pub p999_ns: u64,
@@ -297,6 +300,7 @@ impl Histogram {
     pub fn record(&self, took: Duration) {
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket(ns)].fetch_add(1, Relaxed);
+        self.sum.fetch_add(ns, Relaxed);
         self.max.fetch_max(ns, Relaxed);
     }
 
@@ -316,7 +320,8 @@ impl Histogram {
             }
             max_ns
         };
-        Percentiles { count, p50_ns: at(500), p99_ns: at(990), p999_ns: at(999), max_ns }
+        let sum_ns = self.sum.load(Relaxed);
+        Percentiles { count, sum_ns, p50_ns: at(500), p99_ns: at(990), p999_ns: at(999), max_ns }
     }
 }
 
@@ -382,6 +387,8 @@ pub struct MetricsSnapshot {
     pub pressure: PressureState,
     /// Estimated bytes still to be compacted.
     pub compaction_debt_bytes: u64,
+    /// The same of each keyspace, in order of creation.
+    pub keyspaces: Vec<KeyspaceMetrics>,
     /// Commit latency (one in 64).
     pub commit: Percentiles,
     /// Get latency (one in 64).
@@ -390,6 +397,60 @@ pub struct MetricsSnapshot {
     pub stall: Percentiles,
     /// Log syncs.
     pub sync: Percentiles,
+}
+
+/// What one keyspace holds, and what flushes and compactions did to it since the store was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct KeyspaceMetrics {
+    pub name: String,
+    pub tables: u64,
+    pub runs: u64,
+    pub table_bytes: u64,
+    pub table_entries: u64,
+    pub memtable_bytes: u64,
+    pub value_file_bytes: u64,
+    pub compaction_debt_bytes: u64,
+    pub flushes: u64,
+    pub flush_bytes_written: u64,
+    pub compactions: u64,
+    pub compaction_bytes_read: u64,
+    pub compaction_bytes_written: u64,
+}
+
+/// What flushes and compactions did to one keyspace: once a job, so that no stripes are needed.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    flushes: AtomicU64,
+    flush_bytes_written: AtomicU64,
+    compactions: AtomicU64,
+    compaction_bytes_read: AtomicU64,
+    compaction_bytes_written: AtomicU64,
+}
+
+impl Work {
+    pub(crate) fn count_flush(&self, bytes: u64) {
+        self.flushes.fetch_add(1, Relaxed);
+        self.flush_bytes_written.fetch_add(bytes, Relaxed);
+    }
+
+    pub(crate) fn count_compaction(&self, read_bytes: u64, written_bytes: u64) {
+        self.compactions.fetch_add(1, Relaxed);
+        self.compaction_bytes_read.fetch_add(read_bytes, Relaxed);
+        self.compaction_bytes_written.fetch_add(written_bytes, Relaxed);
+    }
+
+    /// Adds what was done to what the keyspace holds.
+    pub(crate) fn add_to(&self, metrics: KeyspaceMetrics) -> KeyspaceMetrics {
+        KeyspaceMetrics {
+            flushes: self.flushes.load(Relaxed),
+            flush_bytes_written: self.flush_bytes_written.load(Relaxed),
+            compactions: self.compactions.load(Relaxed),
+            compaction_bytes_read: self.compaction_bytes_read.load(Relaxed),
+            compaction_bytes_written: self.compaction_bytes_written.load(Relaxed),
+            ..metrics
+        }
+    }
 }
 
 /// I/O of one category of files.
@@ -402,75 +463,6 @@ pub struct IoCounters {
     pub writes: u64,
     pub reads: u64,
     pub syncs: u64,
-}
-
-impl MetricsSnapshot {
-    /// The Prometheus exposition format.
-    pub fn to_prometheus(&self) -> String {
-        let mut text = String::new();
-        let mut metric = |name: &str, help: &str, kind: &str, value: u64| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "# HELP runstone_{name} {}", help.trim());
-            let _ = writeln!(text, "# TYPE runstone_{name} {kind}");
-            let _ = writeln!(text, "runstone_{name} {value}");
-        };
-        for ((name, help), value) in COUNTERS.iter().zip(self.counters.to_vec()) {
-            metric(&format!("{name}_total"), help, "counter", value);
-        }
-        let gauges = [
-            ("memory_budget_bytes", "Memory budget.", self.memory.budget_bytes),
-            ("memtable_bytes", "Reserved by memtables and log.", self.memory.memtable_bytes),
-            ("held_bytes", "Flushed memtables that readers hold.", self.memory.held_bytes),
-            ("mapped_bytes", "Mapped for blocks and values.", self.memory.mapped_bytes),
-            (
-                "pinned_bytes",
-                "Pinned index, filters, and range deletes of tables.",
-                self.memory.pinned_bytes,
-            ),
-            ("cache_bytes", "Block cache.", self.memory.cache_bytes),
-            ("table_bytes", "Live tables.", self.table_bytes),
-            ("table_file_bytes", "Table files, live or not.", self.table_file_bytes),
-            ("peak_table_file_bytes", "Most of these.", self.peak_table_file_bytes),
-            ("wal_bytes", "Log segments in use.", self.wal_bytes),
-            (
-                "commit_lock_peak_entries",
-                "Most entries looked at under one hold of the commit lock.",
-                self.commit_lock_peak_entries,
-            ),
-            (
-                "commit_lock_peak_bytes",
-                "Most bytes copied under one hold of the commit lock.",
-                self.commit_lock_peak_bytes,
-            ),
-            ("compaction_debt_bytes", "Bytes still to be compacted.", self.compaction_debt_bytes),
-            ("pressure_permille", "Back-pressure.", u64::from(self.pressure.permille)),
-        ];
-        for (name, help, value) in gauges {
-            metric(name, help, "gauge", value);
-        }
-        for io in &self.io {
-            for (what, value) in [("written", io.written_bytes), ("read", io.read_bytes)] {
-                let _ = writeln!(
-                    text,
-                    "runstone_storage_bytes_total{{category=\"{}\",direction=\"{what}\"}} {value}",
-                    io.category
-                );
-            }
-        }
-        for (name, p) in
-            [("commit", self.commit), ("get", self.get), ("stall", self.stall), ("sync", self.sync)]
-        {
-            for (quantile, ns) in [("0.5", p.p50_ns), ("0.99", p.p99_ns), ("0.999", p.p999_ns)] {
-                let _ = writeln!(
-                    text,
-                    "runstone_{name}_seconds{{quantile=\"{quantile}\"}} {:.9}",
-                    ns as f64 / 1e9
-                );
-            }
-            let _ = writeln!(text, "runstone_{name}_seconds_count {}", p.count);
-        }
-        text
-    }
 }
 
 #[cfg(test)]
@@ -492,7 +484,7 @@ mod tests {
         let p = histogram.percentiles();
         assert!((500_000..540_000).contains(&p.p50_ns), "{p:?}");
         assert!((990_000..=1_000_000).contains(&p.p99_ns), "{p:?}");
-        assert_eq!((p.count, p.max_ns), (1000, 1_000_000));
+        assert_eq!((p.count, p.max_ns, p.sum_ns), (1000, 1_000_000, 500_500_000));
     }
 
     #[test]

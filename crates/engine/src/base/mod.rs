@@ -17,6 +17,7 @@ pub mod metrics;
 pub(crate) mod options;
 pub(crate) mod pace;
 pub(crate) mod prefetch;
+mod prometheus;
 pub(crate) mod random;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;

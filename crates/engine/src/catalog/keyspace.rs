@@ -15,6 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::key::{KeyspaceId, SeqNo};
 use crate::base::merge_operator::Merging;
+use crate::base::metrics::Work;
 use crate::base::options::KeyspaceOptions;
 use crate::catalog::dead_ranges::DeadRanges;
 use crate::catalog::settle::settle_prefixer;
@@ -48,6 +49,14 @@ impl View {
     /// The memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(&self.immutable)
+    }
+
+    /// Memory of entries that are not flushed.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        let waiting = self.immutable.iter().map(|memtable| memtable.allocated_bytes());
+        // An empty memtable takes memory too, but none of it waits for a flush.
+        let active = if self.active.is_empty() { 0 } else { self.active.allocated_bytes() };
+        (active + waiting.sum::<usize>()) as u64
     }
 
     /// The newest record of a key in a memtable that a reader at `seq` sees. Most keyspaces have
@@ -107,6 +116,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) values: ArcSwap<ValueFiles>,
     /// Held by the plan that is installed part by part: the tree records one such plan at most.
     pub(crate) parting: Mutex<()>,
+    /// What flushes and compactions did to it.
+    pub(crate) work: Work,
 }
 
 impl KeyspaceCore {
@@ -170,6 +181,7 @@ impl KeyspaceCore {
             ttl_ms,
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
+            work: Work::default(),
         })
     }
 

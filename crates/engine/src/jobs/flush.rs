@@ -169,6 +169,7 @@ impl Flusher {
             self.env
                 .metrics
                 .add_all(&[(Counter::flushes, 1), (Counter::flush_bytes_written, bytes)]);
+            one.keyspace.work.count_flush(bytes);
             self.env.emit(|| Event::Flushed {
                 keyspace: one.keyspace.name.clone(),
                 table: first.id,

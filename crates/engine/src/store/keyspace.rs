@@ -418,11 +418,7 @@ impl Keyspace {
 
     /// Bytes in memtables that are not flushed yet.
     pub fn memtable_bytes(&self) -> u64 {
-        let view = self.inner.view.load();
-        let waiting = view.immutable.iter().map(|memtable| memtable.allocated_bytes());
-        // An empty memtable takes memory too, but none of it waits for a flush.
-        let active = if view.active.is_empty() { 0 } else { view.active.allocated_bytes() };
-        (active + waiting.sum::<usize>()) as u64
+        self.inner.view.load().memtable_bytes()
     }
 
     /// Flushes the store, compacts this keyspace into a single run, and collects the garbage in its

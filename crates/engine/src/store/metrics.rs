@@ -5,7 +5,8 @@ use std::sync::Arc;
 use runstone_policy::policy::compaction_debt_bytes;
 use runstone_storage::Category;
 
-use crate::base::metrics::{IoCounters, MetricsSnapshot};
+use crate::base::metrics::{IoCounters, KeyspaceMetrics, MetricsSnapshot};
+use crate::catalog::keyspace::KeyspaceCore;
 use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
 
@@ -27,40 +28,28 @@ impl Engine {
             })
             .collect();
         let written: u64 = io.iter().map(|io| io.written_bytes).sum();
-        let mut table_bytes = 0;
-        let mut table_entries = 0;
-        let mut filter_bits = 0;
-        let mut compaction_debt = 0;
         let keyspaces = self.catalog.keyspaces.read().clone();
-        for keyspace in keyspaces.values() {
-            let version = Arc::clone(&keyspace.view.load().version);
-            for (_, table) in version.shape.tables() {
-                table_bytes += table.bytes;
-                table_entries += table.entries;
-                filter_bits += table.filter_bits;
-            }
-            let options = keyspace.options.load();
-            if let Ok(policy) = options.compaction_policy() {
-                compaction_debt += compaction_debt_bytes(&version.shape, policy, &options.shape);
-            }
-        }
+        let filter_bits = keyspaces.values().map(filter_bits).sum();
+        let keyspaces: Vec<KeyspaceMetrics> = keyspaces.values().map(keyspace_metrics).collect();
+        let sum = |of: fn(&KeyspaceMetrics) -> u64| keyspaces.iter().map(of).sum();
         let user_bytes = counters.user_bytes_written.max(1);
         let (table_file_bytes, peak_table_file_bytes) = self.catalog.tables.disk.now_and_peak();
         let held = self.committer.most_held();
         MetricsSnapshot {
             memory: self.catalog.tables.cache.usage(),
             io,
-            table_bytes,
+            table_bytes: sum(|keyspace| keyspace.table_bytes),
             table_file_bytes,
             peak_table_file_bytes,
-            table_entries,
+            table_entries: sum(|keyspace| keyspace.table_entries),
             filter_bits,
             wal_bytes: self.committer.log_bytes(),
             commit_lock_peak_entries: held.entries,
             commit_lock_peak_bytes: held.bytes,
             write_amplification_permille: written.saturating_mul(1000) / user_bytes,
             pressure: self.env.throttle.report(),
-            compaction_debt_bytes: compaction_debt,
+            compaction_debt_bytes: sum(|keyspace| keyspace.compaction_debt_bytes),
+            keyspaces,
             commit: self.env.metrics.commit_ns.percentiles(),
             get: self.env.metrics.get_ns.percentiles(),
             stall: self.env.metrics.stall_ns.percentiles(),
@@ -72,8 +61,7 @@ impl Engine {
     /// Bytes of the value files of all keyspaces.
     pub(crate) fn value_file_bytes(&self) -> u64 {
         let keyspaces = self.catalog.keyspaces.read();
-        let values = keyspaces.values().map(|keyspace| keyspace.values.load_full());
-        values.map(|values| values.all().map(|store| store.file_bytes()).sum::<u64>()).sum()
+        keyspaces.values().map(value_file_bytes).sum()
     }
 
     /// Bytes that the store takes on disk now: tables, values, log and manifest.
@@ -89,4 +77,31 @@ impl Engine {
             .sum();
         tables + self.value_file_bytes() + log + manifest
     }
+}
+
+fn filter_bits(keyspace: &Arc<KeyspaceCore>) -> u64 {
+    keyspace.view.load().version.shape.tables().map(|(_, table)| table.filter_bits).sum()
+}
+
+fn value_file_bytes(keyspace: &Arc<KeyspaceCore>) -> u64 {
+    keyspace.values.load_full().all().map(|store| store.file_bytes()).sum()
+}
+
+fn keyspace_metrics(keyspace: &Arc<KeyspaceCore>) -> KeyspaceMetrics {
+    let view = keyspace.view.load_full();
+    let shape = &view.version.shape;
+    let options = keyspace.options.load();
+    let policy = options.compaction_policy().ok();
+    keyspace.work.add_to(KeyspaceMetrics {
+        name: keyspace.name.clone(),
+        tables: shape.tables().count() as u64,
+        runs: shape.levels.iter().map(|level| level.runs().len() as u64).sum(),
+        table_bytes: shape.bytes(),
+        table_entries: shape.tables().map(|(_, table)| table.entries).sum(),
+        memtable_bytes: view.memtable_bytes(),
+        value_file_bytes: value_file_bytes(keyspace),
+        compaction_debt_bytes: policy
+            .map_or(0, |policy| compaction_debt_bytes(shape, policy, &options.shape)),
+        ..KeyspaceMetrics::default()
+    })
 }

@@ -354,6 +354,7 @@ impl Compactor {
             (Counter::bytes_moved, moved_bytes),
             (Counter::entries_dropped, dropped),
         ]);
+        keyspace.work.count_compaction(read_bytes, written_bytes);
         tracing::debug!(keyspace = keyspace.name, why, read_bytes, written_bytes, "compacted");
         self.env.emit(|| Event::Compacted {
             keyspace: keyspace.name.clone(),
