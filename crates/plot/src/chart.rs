@@ -1,0 +1,680 @@
+//! Line and bar charts: axes, ticks, legend, title. Two kinds of chart, one width, no styles. The
+//! library `plotters` is not used: it draws no groups of bars, its SVG has neither names on bars
+//! nor dash patterns, and it brings crates of its own.
+//!
+//! No text lies on another: what is too long is broken into lines, set aslant or shortened, and
+//! labels of an axis that have no room are left out.
+
+use std::fmt::Write as _;
+
+use crate::canvas::{
+    Anchor, Canvas, SIZE, Style, TEXT, TITLE, escape, format_size, shorten, text_width, wrap,
+};
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 80.0;
+const TOP: f64 = 44.0;
+const PLOT_WIDTH: f64 = 480.0;
+const PLOT_HEIGHT: f64 = 290.0;
+/// Told apart by people who see colours differently too (Okabe and Ito).
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
+/// Beyond the eighth series, colours come again with another dash.
+const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
+/// The colour of marks.
+const MARK: &str = "#c00000";
+/// How wide the mark of a point of a line is.
+const MARK_WIDTH: f64 = 18.0;
+/// A line of more points is drawn through as many of them, evenly chosen.
+const MOST_POINTS: usize = 240;
+/// A line of more points is drawn without circles at them.
+const MOST_CIRCLES: usize = 60;
+/// About so many ticks on an axis.
+const TICKS: f64 = 6.0;
+
+/// The title of the vertical axis ends here.
+const Y_TITLE: f64 = 26.0;
+/// Degrees by which long names of groups are turned, and how long they may be.
+const SLANT: f64 = 35.0;
+const LONGEST_SLANTED: f64 = 190.0;
+const LINE_HEIGHT: f64 = 14.0;
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scale {
+    /// Even; from 0 if all values are positive.
+    #[default]
+    Linear,
+    /// Each doubling takes the same space, labels are sizes: `64 MiB`, `1 TiB`. Less than 1 counts
+    /// as 1.
+    Bytes,
+}
+
+/// One axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Axis {
+    /// What it shows, and the unit unless the labels carry it.
+    pub title: String,
+    /// How it is divided.
+    pub scale: Scale,
+}
+
+impl Axis {
+    /// An even axis.
+    pub fn linear(title: impl Into<String>) -> Axis {
+        Axis { title: title.into(), scale: Scale::Linear }
+    }
+
+    /// A doubling axis of sizes.
+    pub fn bytes(title: impl Into<String>) -> Axis {
+        Axis { title: title.into(), scale: Scale::Bytes }
+    }
+}
+
+/// A line of a [`LineChart`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// Name in the legend.
+    pub name: String,
+    /// In the order in which they are joined. Points that are no numbers are left out.
+    pub points: Vec<(f64, f64)>,
+    /// What another source says.
+    pub marks: Marks,
+}
+
+/// What another source says of some points of a [`Line`], drawn as marks across their place.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Marks {
+    /// Name in the legend, where that of the first line with marks stands.
+    pub name: String,
+    /// Points that are no numbers draw no mark.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Lines over a common axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LineChart {
+    /// Above the chart.
+    pub title: String,
+    /// Horizontal.
+    pub x: Axis,
+    /// Vertical.
+    pub y: Axis,
+    /// In the order of the legend.
+    pub lines: Vec<Line>,
+}
+
+/// The bars of one colour of a [`BarChart`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bars {
+    /// Name in the legend.
+    pub name: String,
+    /// One per category; what is no number draws no bar.
+    pub values: Vec<f64>,
+    /// What another source says of each category, drawn as a mark across the bar; what is no number
+    /// draws no mark.
+    pub marks: Vec<f64>,
+}
+
+/// Groups of bars.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BarChart {
+    /// Above the chart.
+    pub title: String,
+    /// What the categories are.
+    pub x: String,
+    /// Vertical.
+    pub y: Axis,
+    /// Below each group.
+    pub categories: Vec<String>,
+    /// In the order of the legend.
+    pub bars: Vec<Bars>,
+    /// What the marks are; in the legend if there are any.
+    pub marks: String,
+}
+
+/// A chart of either kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Chart {
+    /// Lines.
+    Line(LineChart),
+    /// Bars.
+    Bar(BarChart),
+}
+
+impl Chart {
+    /// The title.
+    pub fn title(&self) -> &str {
+        match self {
+            Chart::Line(chart) => &chart.title,
+            Chart::Bar(chart) => &chart.title,
+        }
+    }
+}
+
+/// An SVG document with the charts one below the other.
+pub fn svg(charts: &[Chart]) -> String {
+    let drawn: Vec<(Canvas, f64)> = charts.iter().map(draw).collect();
+    let height = drawn.iter().fold(0.0, |sum, (_, height)| sum + height);
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>"
+    );
+    let mut top = 0.0;
+    for (canvas, height) in drawn {
+        let _ = writeln!(text, "<g transform=\"translate(0 {top})\">\n{}</g>", canvas.svg);
+        top += height;
+    }
+    text.push_str("</svg>\n");
+    text
+}
+
+/// A chart, and how high it is: [`HEIGHT`], unless labels need more.
+fn draw(chart: &Chart) -> (Canvas, f64) {
+    let mut canvas = Canvas::default();
+    match chart {
+        Chart::Line(chart) => draw_lines(&mut canvas, chart),
+        Chart::Bar(chart) => draw_bars(&mut canvas, chart),
+    }
+    let lowest = canvas.places.iter().map(|place| place.bottom).fold(0.0, f64::max);
+    (canvas, HEIGHT.max((lowest + 8.0).ceil()))
+}
+
+/// An axis with its range: where values lie on it, from 0 to 1.
+struct Range {
+    scale: Scale,
+    low: f64,
+    high: f64,
+    ticks: Vec<f64>,
+}
+
+impl Range {
+    fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Range {
+        let place = |value: f64| match scale {
+            Scale::Linear => value,
+            Scale::Bytes => value.max(1.0).log2(),
+        };
+        let placed = values.filter(|value| value.is_finite()).map(place);
+        let low = placed.clone().fold(f64::INFINITY, f64::min);
+        let high = placed.fold(f64::NEG_INFINITY, f64::max);
+        let (mut low, mut high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
+        if scale == Scale::Linear {
+            low = low.min(0.0);
+        }
+        if high <= low {
+            high = low + 1.0;
+        }
+        let step = match scale {
+            Scale::Linear => nice((high - low) / TICKS),
+            Scale::Bytes => ((high - low) / TICKS).ceil(),
+        };
+        // Lines end inside the plot on the vertical axis; on a doubling axis the data is the range.
+        if scale == Scale::Linear {
+            (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        }
+        let first = (low / step).ceil();
+        let count = ((high / step) - first + 1e-9).floor().max(0.0) as u64;
+        let ticks = (0..=count).map(|i| (first + i as f64) * step).collect();
+        Range { scale, low, high, ticks }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let placed = match self.scale {
+            Scale::Linear => value,
+            Scale::Bytes => value.max(1.0).log2(),
+        };
+        (placed - self.low) / (self.high - self.low)
+    }
+
+    /// Ticks as (position from 0 to 1, label).
+    fn labels(&self) -> Vec<(f64, String)> {
+        let step = self.ticks.get(1).map_or(1.0, |second| second - self.ticks[0]);
+        let label = |tick: f64| match self.scale {
+            Scale::Linear => decimal(tick, step),
+            Scale::Bytes => format_size(tick.exp2().round() as u64),
+        };
+        let position = |tick: f64| (tick - self.low) / (self.high - self.low);
+        self.ticks.iter().map(|tick| (position(*tick), label(*tick))).collect()
+    }
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below `step`.
+fn nice(step: f64) -> f64 {
+    let power = 10_f64.powf(step.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= step * 0.999_999);
+    factor.unwrap_or(10.0) * power
+}
+
+/// A number with as many decimals as steps of this size need.
+fn decimal(value: f64, step: f64) -> String {
+    let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+    // Long labels have no room beside a title.
+    if !(1e-4..1e5).contains(&step) {
+        let text = format!("{value:.1e}").replace(".0e", "e");
+        return if value == 0.0 { "0".to_string() } else { text };
+    }
+    format!("{value:.decimals$}")
+}
+
+fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
+    let all = |line: &Line| [&line.points[..], &line.marks.points].concat();
+    let all: Vec<(f64, f64)> = chart.lines.iter().flat_map(all).filter(is_drawn).collect();
+    let points = || all.iter();
+    let x = Range::of(chart.x.scale, points().map(|point| point.0));
+    let y = Range::of(chart.y.scale, points().map(|point| point.1));
+    frame(canvas, &chart.title, &chart.y.title, &y);
+    label_ticks(canvas, &x);
+    below(canvas, &chart.x.title, TOP + PLOT_HEIGHT + 42.0);
+    let mut names = Legend::default();
+    for (i, line) in chart.lines.iter().enumerate() {
+        let (colour, dash) = look(i);
+        let place = |point: &&(f64, f64)| {
+            let (right, up) = (x.at(point.0) * PLOT_WIDTH, y.at(point.1) * PLOT_HEIGHT);
+            (LEFT + right, TOP + PLOT_HEIGHT - up)
+        };
+        let drawn: Vec<&(f64, f64)> = line.points.iter().filter(|p| is_drawn(p)).collect();
+        let last = drawn.len().saturating_sub(1);
+        let step = drawn.len().div_ceil(MOST_POINTS).max(1);
+        let kept = (0..drawn.len()).filter(|at| at.is_multiple_of(step) || *at == last);
+        let places: Vec<(f64, f64)> = kept.map(|at| place(&drawn[at])).collect();
+        let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        canvas.add(format_args!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
+            path.join(" ")
+        ));
+        // Circles of so many points would hide the line.
+        for (x, y) in places.iter().filter(|_| places.len() <= MOST_CIRCLES) {
+            canvas.add(format_args!(
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>"
+            ));
+        }
+        names.add(canvas, &line.name, (colour, dash));
+    }
+    mark_lines(canvas, chart, (&x, &y), &mut names);
+}
+
+/// Those labels that have room, from the left.
+fn label_ticks(canvas: &mut Canvas, range: &Range) {
+    let style = Style { anchor: Anchor::Middle, ..TEXT };
+    let (bottom, mut free) = (TOP + PLOT_HEIGHT, f64::NEG_INFINITY);
+    for (position, label) in range.labels() {
+        let at = LEFT + position * PLOT_WIDTH;
+        canvas.add(format_args!("<path d=\"M{at:.1} {bottom:.1}v5\" stroke=\"#444\"/>"));
+        let place = Canvas::place(&label, at, bottom + 18.0, style);
+        if place.left >= free {
+            free = place.right + 6.0;
+            canvas.text(&label, at, bottom + 18.0, style);
+        }
+    }
+}
+
+fn mark_lines(
+    canvas: &mut Canvas,
+    chart: &LineChart,
+    (x, y): (&Range, &Range),
+    names: &mut Legend,
+) {
+    let marks = || chart.lines.iter().map(|line| &line.marks);
+    for Marks { name, points } in marks() {
+        for point in points.iter().filter(|point| is_drawn(point)) {
+            let left = LEFT + x.at(point.0) * PLOT_WIDTH - MARK_WIDTH / 2.0;
+            let at = TOP + PLOT_HEIGHT * (1.0 - y.at(point.1));
+            mark(canvas, (left, at, MARK_WIDTH), name, point.1);
+        }
+    }
+    if let Some(first) = marks().find(|marks| marks.points.iter().any(is_drawn)) {
+        names.add(canvas, &first.name, (MARK, ""));
+    }
+}
+
+/// A stroke that begins at these coordinates, so wide.
+fn mark(canvas: &mut Canvas, (left, at, width): (f64, f64, f64), name: &str, value: f64) {
+    let name = escape(name);
+    canvas.add(format_args!(
+        "<path d=\"M{left:.1} {at:.1}h{width:.1}\" stroke=\"{MARK}\" stroke-width=\"3\">\
+         <title>{name}: {value}</title></path>"
+    ));
+}
+
+fn draw_bars(canvas: &mut Canvas, chart: &BarChart) {
+    let values = chart.bars.iter().flat_map(|bars| bars.values.iter().chain(&bars.marks).copied());
+    let y = Range::of(chart.y.scale, values);
+    frame(canvas, &chart.title, &chart.y.title, &y);
+    let lowest = label_categories(canvas, &chart.categories);
+    below(canvas, &chart.x, lowest + 24.0);
+    let group = PLOT_WIDTH / chart.categories.len().max(1) as f64;
+    let bar = group * 0.8 / chart.bars.len().max(1) as f64;
+    let base = y.at(0.0).clamp(0.0, 1.0);
+    for at in 0..chart.categories.len() {
+        for (i, bars) in chart.bars.iter().enumerate() {
+            let left = LEFT + group * at as f64 + group * 0.1 + bar * i as f64;
+            let number = |values: &Vec<f64>| values.get(at).copied().filter(|v| v.is_finite());
+            if let Some(value) = number(&bars.values) {
+                let (from, to) = (base.min(y.at(value)), base.max(y.at(value)));
+                canvas.add(format_args!(
+                    "<rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{bar:.1}\" height=\"{:.1}\" \
+                     fill=\"{}\"><title>{}: {value}</title></rect>",
+                    TOP + PLOT_HEIGHT * (1.0 - to),
+                    PLOT_HEIGHT * (to - from),
+                    look(i).0,
+                    escape(&bars.name)
+                ));
+            }
+            if let Some(value) = number(&bars.marks) {
+                let at = TOP + PLOT_HEIGHT * (1.0 - y.at(value));
+                mark(canvas, (left, at, bar), &chart.marks, value);
+            }
+        }
+    }
+    let mut names = Legend::default();
+    for (i, bars) in chart.bars.iter().enumerate() {
+        names.add(canvas, &bars.name, look(i));
+    }
+    if chart.bars.iter().flat_map(|bars| &bars.marks).any(|mark| mark.is_finite()) {
+        names.add(canvas, &chart.marks, (MARK, ""));
+    }
+}
+
+/// Names of groups, below them: on lines if these are as narrow as a group, else aslant. Returns
+/// where the last line stands.
+fn label_categories(canvas: &mut Canvas, categories: &[String]) -> f64 {
+    let group = PLOT_WIDTH / categories.len().max(1) as f64;
+    let (style, top) = (Style { anchor: Anchor::Middle, ..TEXT }, TOP + PLOT_HEIGHT + 18.0);
+    let words = |name: &String| name.replace('-', "- ");
+    let fits = |name: &String| {
+        let widest = words(name).split(' ').map(|word| text_width(word, SIZE)).fold(0.0, f64::max);
+        widest <= group - 6.0
+    };
+    if !categories.iter().all(fits) {
+        return label_aslant(canvas, categories, group);
+    }
+    let mut lowest = top;
+    for (at, category) in categories.iter().enumerate() {
+        let x = LEFT + group * (at as f64 + 0.5);
+        let is_one = text_width(category, SIZE) <= group - 6.0;
+        let lines = if is_one { vec![category.clone()] } else { joined(&words(category), group) };
+        for (line, y) in lines.iter().zip(0..) {
+            let y = top + f64::from(y) * 14.0;
+            canvas.text(line, x, y, style);
+            lowest = y.max(lowest);
+        }
+    }
+    lowest
+}
+
+/// Lines of a name whose words were parted after hyphens.
+fn joined(words: &str, group: f64) -> Vec<String> {
+    let lines = wrap(words, group - 6.0, SIZE);
+    lines.into_iter().map(|line| line.replace("- ", "-")).collect()
+}
+
+/// From below to the right end of the name, which stands below the middle of its group; every
+/// second name and fewer if they would touch. Returns where the lowest begins.
+fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
+    // Lines at this angle are so far apart as groups are, times its sine.
+    let sine = SLANT.to_radians().sin();
+    let step = (LINE_HEIGHT / (group * sine)).ceil().max(1.0) as usize;
+    let top = TOP + PLOT_HEIGHT + 14.0;
+    let mut lowest = top;
+    for (at, category) in categories.iter().enumerate().step_by(step) {
+        let x = LEFT + group * (at as f64 + 0.5);
+        // Left of the drawing there is no room.
+        let room = ((x - 30.0) / SLANT.to_radians().cos()).min(LONGEST_SLANTED);
+        let name = shorten(category, room, SIZE);
+        canvas.add(format_args!(
+            "<text transform=\"translate({x:.1} {top:.1}) rotate(-{SLANT})\" \
+             text-anchor=\"end\" font-size=\"{SIZE}\">{}</text>",
+            escape(&name)
+        ));
+        lowest = (top + text_width(&name, SIZE) * sine + 6.0).max(lowest);
+    }
+    lowest
+}
+
+/// The title of the horizontal axis.
+fn below(canvas: &mut Canvas, title: &str, y: f64) {
+    let middle = LEFT + PLOT_WIDTH / 2.0;
+    // Names of colours stand to the right, and may reach so far down.
+    let title = shorten(title, PLOT_WIDTH + 40.0, SIZE);
+    canvas.text(&title, middle, y, Style { anchor: Anchor::Middle, ..TEXT });
+}
+
+/// Title, title of the vertical axis, horizontal lines with their labels.
+fn frame(canvas: &mut Canvas, title: &str, y: &str, range: &Range) {
+    let (right, bottom) = (LEFT + PLOT_WIDTH, TOP + PLOT_HEIGHT);
+    let middle = TOP + PLOT_HEIGHT / 2.0;
+    let mut lines = wrap(title, (WIDTH - LEFT - 8.0) / 1.1, TITLE.size);
+    if lines.len() > 2 {
+        let rest = lines.split_off(1).join(" ");
+        lines.push(shorten(&rest, (WIDTH - LEFT - 8.0) / 1.1, TITLE.size));
+    }
+    let first = if lines.len() > 1 { 16.0 } else { 24.0 };
+    for (line, at) in lines.iter().zip(0..) {
+        canvas.text(line, LEFT, first + 17.0 * f64::from(at), TITLE);
+    }
+    canvas.add(format_args!(
+        "<text transform=\"translate(18 {middle:.1}) rotate(-90)\" \
+         text-anchor=\"middle\">{}</text>",
+        escape(&shorten(y, 2.0 * (middle - 8.0), SIZE))
+    ));
+    let mut free = f64::INFINITY;
+    for (position, label) in range.labels() {
+        let at = bottom - position * PLOT_HEIGHT;
+        canvas.add(format_args!("<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/>"));
+        let label = shorten(&label, LEFT - 8.0 - Y_TITLE, SIZE);
+        let style = Style { anchor: Anchor::End, ..TEXT };
+        let place = Canvas::place(&label, LEFT - 8.0, at + 4.0, style);
+        if place.bottom <= free {
+            free = place.top;
+            canvas.text(&label, LEFT - 8.0, at + 4.0, style);
+        }
+    }
+    canvas.add(format_args!(
+        "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#444\"/>"
+    ));
+}
+
+/// Names of colours, one below the other.
+struct Legend {
+    y: f64,
+}
+
+impl Default for Legend {
+    fn default() -> Legend {
+        Legend { y: TOP + 8.0 }
+    }
+}
+
+impl Legend {
+    fn add(&mut self, canvas: &mut Canvas, name: &str, (colour, dash): (&str, &str)) {
+        let (x, y) = (LEFT + PLOT_WIDTH + 16.0, self.y);
+        canvas.add(format_args!(
+            "<path d=\"M{x} {y}h20\" stroke=\"{colour}\" stroke-width=\"3\"{dash}/>"
+        ));
+        let lines = wrap(name, WIDTH - x - 26.0 - 6.0, SIZE);
+        for (line, at) in lines.iter().zip(0..) {
+            canvas.text(line, x + 26.0, y + 4.0 + 14.0 * f64::from(at), TEXT);
+        }
+        self.y += 14.0 * lines.len().saturating_sub(1) as f64 + 18.0;
+    }
+}
+
+fn look(index: usize) -> (&'static str, &'static str) {
+    (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
+}
+
+fn is_drawn(point: &(f64, f64)) -> bool {
+    point.0.is_finite() && point.1.is_finite()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canvas::tests::assert_apart;
+
+    fn lines() -> LineChart {
+        let line = |name: &str, factor: f64| Line {
+            name: name.into(),
+            points: (26..44).map(|i| (f64::from(i).exp2(), factor * f64::from(i))).collect(),
+            marks: Marks::default(),
+        };
+        LineChart {
+            title: "a < b & c".into(),
+            x: Axis::bytes("data written"),
+            y: Axis::linear("bytes written per byte"),
+            lines: vec![line("one", 1.0), line("two", 0.5)],
+        }
+    }
+
+    #[test]
+    fn a_line_chart_is_whole_and_the_same_each_time() {
+        let text = svg(&[Chart::Line(lines()), Chart::Line(lines())]);
+        assert_eq!(text, svg(&[Chart::Line(lines()), Chart::Line(lines())]));
+        for name in ["svg", "text", "g "] {
+            let closing = name.trim();
+            let opened = text.matches(&format!("<{name}")).count();
+            assert_eq!(opened, text.matches(&format!("</{closing}>")).count(), "{name}");
+        }
+        assert_eq!(text.matches("<polyline").count(), 4);
+        assert_eq!(text.matches("<circle").count(), 72);
+        for shown in
+            ["a &lt; b &amp; c", "data written", "bytes written per byte", ">one<", ">4 TiB<"]
+        {
+            assert!(text.contains(shown), "{shown}");
+        }
+        assert!(!text.contains("NaN") && !text.contains("inf"));
+    }
+
+    #[test]
+    fn bars_stand_on_zero_and_reach_their_values() {
+        let chart = BarChart {
+            title: "bars".into(),
+            x: "policy".into(),
+            y: Axis::linear("tables"),
+            categories: vec!["a".into(), "b".into()],
+            bars: vec![Bars { name: "n".into(), values: vec![10.0, f64::NAN], marks: vec![5.0] }],
+            marks: "the paper".into(),
+        };
+        let text = svg(&[Chart::Bar(chart)]);
+        let whole = format!("y=\"{TOP:.1}\" width=\"192.0\" height=\"{PLOT_HEIGHT:.1}\"");
+        assert!(text.contains(&whole), "the largest value takes the whole height: {text}");
+        assert_eq!(text.matches("<rect").count(), 2, "what is no number draws no bar");
+        let middle = format!("<path d=\"M104.0 {:.1}h192.0\"", TOP + PLOT_HEIGHT / 2.0);
+        assert!(text.contains(&middle) && text.contains(">the paper</text>"), "{text}");
+    }
+
+    #[test]
+    fn marks_of_lines_count_for_the_axes_and_stand_in_the_legend() {
+        let marks = Marks { name: "the paper".into(), points: vec![(2.0, 20.0), (1.0, f64::NAN)] };
+        let points = vec![(0.0, 10.0), (4.0, 10.0)];
+        let lines = vec![Line { name: "here".into(), points, marks }];
+        let text = svg(&[Chart::Line(LineChart { lines, ..LineChart::default() })]);
+        let middle = LEFT + PLOT_WIDTH / 2.0 - MARK_WIDTH / 2.0;
+        assert!(text.contains(&format!("<path d=\"M{middle:.1} {TOP:.1}h18.0\"")), "{text}");
+        assert_eq!(text.matches(">the paper: ").count(), 1, "what is no number draws no mark");
+        assert!(text.contains(">the paper</text>"));
+    }
+
+    #[test]
+    fn a_line_of_very_many_points_is_thinned() {
+        let points = (0..1001).map(|at| (f64::from(at), 1.0)).collect();
+        let lines = vec![Line { name: "many".into(), points, ..Line::default() }];
+        let text = svg(&[Chart::Line(LineChart { lines, ..LineChart::default() })]);
+        assert!(!text.contains("<circle"));
+        let drawn = text.lines().find(|line| line.starts_with("<polyline")).expect("a line");
+        let places = drawn.matches(',').count();
+        assert!((200..=MOST_POINTS + 1).contains(&places), "{places}");
+    }
+
+    #[test]
+    fn ticks_are_round_and_enclose_the_values() {
+        let range = Range::of(Scale::Linear, [3.0, 17.2].into_iter());
+        assert_eq!(range.ticks, [0.0, 5.0, 10.0, 15.0, 20.0]);
+        let range = Range::of(Scale::Linear, [0.02].into_iter());
+        let labels: Vec<String> = range.labels().into_iter().map(|(_, label)| label).collect();
+        assert_eq!(labels, ["0.000", "0.005", "0.010", "0.015", "0.020"]);
+        assert_eq!(Range::of(Scale::Linear, std::iter::empty()).at(1.0), 1.0);
+        let range = Range::of(Scale::Bytes, [1024.0, 4096.0].into_iter());
+        assert_eq!(range.labels()[0], (0.0, "1 KiB".to_string()));
+        assert!((range.at(2048.0) - 0.5).abs() < 1e-9);
+        let flat = Range::of(Scale::Bytes, [1024.0].into_iter());
+        assert!(flat.at(1024.0).is_finite());
+    }
+
+    /// Long names of lines ran out of the drawing, those of groups and of large numbers into their
+    /// neighbours.
+    #[test]
+    fn labels_lie_apart() {
+        let long = "a name of several words, and_one_that_cannot_be_broken_anywhere_at_all";
+        let line = |name: &str, scale: f64| Line {
+            name: name.into(),
+            points: vec![(0.0, 0.0), (scale, scale), (scale * 1.001, scale * 0.999)],
+            marks: Marks { name: long.into(), points: vec![(scale, scale)] },
+        };
+        let mut charts = Vec::new();
+        for scale in [1e-7, 0.003, 1.0, 123.0, 1e6, 123_456_789.0, 1e15] {
+            for axis in [Axis::linear, Axis::bytes] {
+                charts.push(Chart::Line(LineChart {
+                    title: long.repeat(4),
+                    x: axis(long.repeat(3)),
+                    y: axis(long.repeat(3)),
+                    lines: (0..14).map(|_| line(long, scale)).collect(),
+                }));
+            }
+        }
+        for (count, name) in
+            [(1, long), (3, "lazy-leveling"), (6, "fragmented-leveling"), (6, "10 GiB"), (70, "x")]
+        {
+            let bars = |name: &str| Bars {
+                name: name.into(),
+                values: vec![1e9; count],
+                marks: vec![2e9; count],
+            };
+            charts.push(Chart::Bar(BarChart {
+                title: "bars".into(),
+                x: long.into(),
+                y: Axis::linear("tables"),
+                categories: vec![name.to_string(); count],
+                bars: vec![bars("one"), bars(long)],
+                marks: long.into(),
+            }));
+        }
+        for chart in &charts {
+            let (canvas, height) = draw(chart);
+            assert_apart(&canvas.places, WIDTH, height);
+            // The title of the vertical axis has a column of its own.
+            let left = canvas.places.iter().map(|place| place.left).fold(f64::INFINITY, f64::min);
+            assert!(left >= Y_TITLE || matches!(chart, Chart::Bar(_)), "{left}");
+            assert!(height >= HEIGHT);
+        }
+    }
+
+    #[test]
+    fn names_of_groups_are_broken_or_turned() {
+        let drawn = |count: usize, name: &str| {
+            let mut canvas = Canvas::default();
+            let lowest = label_categories(&mut canvas, &vec![name.to_string(); count]);
+            (canvas.svg, lowest)
+        };
+        let (flat, first) = drawn(3, "tiering");
+        assert_eq!((flat.matches("rotate").count(), flat.matches(">tiering<").count()), (0, 3));
+        let (broken, second) = drawn(5, "fragmented-leveling");
+        assert_eq!(broken.matches(">fragmented-<").count(), 5, "{broken}");
+        let (turned, third) = drawn(9, "fragmented-leveling");
+        assert_eq!(turned.matches("rotate(-35)").count(), 9);
+        assert!(first < second && second < third);
+        assert!(drawn(200, "leveling").0.matches("rotate").count() < 40, "some are left out");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_still_a_chart() {
+        let text = svg(&[Chart::Line(LineChart::default()), Chart::Bar(BarChart::default())]);
+        assert!(text.ends_with("</svg>\n") && !text.contains("NaN"), "{text}");
+        assert!(svg(&[]).contains("viewBox=\"0 0 760 0\""));
+    }
+}
