@@ -42,11 +42,19 @@ impl Limits {
     };
 }
 
+/// What a picture is of.
+pub struct Caption {
+    /// As it was named.
+    pub store: String,
+    /// When: `2026-11-27 17:30 UTC`.
+    pub taken: String,
+}
+
 /// A store as a picture.
 pub trait Drawing {
-    fn svg(&self) -> String;
+    fn svg(&self, caption: &Caption) -> String;
     /// A page that needs no other file.
-    fn html(&self) -> Result<String>;
+    fn html(&self, caption: &Caption) -> String;
     fn to_json(&self) -> Value;
     /// Draws for a terminal of this width.
     fn to_text(&self, columns: usize) -> String;

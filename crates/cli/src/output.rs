@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use serde_json::json;
@@ -168,6 +168,31 @@ pub fn amount(bytes: u64) -> String {
     if bytes < 1024 { layout::plural(bytes, "byte") } else { size(bytes) }
 }
 
+/// The minute: `2026-11-27 17:30 UTC`.
+pub fn minute_text() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    minute_of(since.as_secs())
+}
+
+/// The minute of so many seconds since 1970.
+fn minute_of(seconds: u64) -> String {
+    let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
+    // Years begin in March here, so that a leap day is the last of its year. The first of them is
+    // that of the year 0, and 400 years have 146,097 days.
+    let since_march = days + 719_468;
+    let (era, day) = (since_march / 146_097, since_march % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = match month {
+        0..10 => (year, month + 3),
+        _ => (year + 1, month - 9),
+    };
+    let (hour, minute) = (minutes / 60, minutes % 60);
+    format!("{:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC", era * 400 + year)
+}
+
 /// `812 ns`, `45.1 us`, `3.2 ms`, `1.5 s`.
 pub fn nanos(ns: u64) -> String {
     match ns {
@@ -191,4 +216,23 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 /// Three decimals are enough in JSON.
 pub fn rounded(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minutes_have_dates() {
+        let cases = [
+            (0, "1970-01-01 00:00 UTC"),
+            (951_782_399, "2000-02-28 23:59 UTC"),
+            (951_782_400, "2000-02-29 00:00 UTC"),
+            (1_795_800_659, "2026-11-27 17:30 UTC"),
+            (4_107_542_400, "2100-03-01 00:00 UTC"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(minute_of(seconds), text);
+        }
+    }
 }

@@ -5,10 +5,14 @@ use std::path::PathBuf;
 use crate::arguments::KeyspaceArgument;
 use crate::failure::{Exit, Result};
 use crate::layout::terminal_columns;
+use crate::opened::Caption;
 use crate::opening::Location;
-use crate::output::Output;
+use crate::output::{Output, minute_text};
 
 /// Draw levels, runs and tables, and say why the next compaction would run
+///
+/// From left to right are keys: a place is the fraction of the bytes that lie below its key,
+/// reckoned from bounds and sizes of tables. Those above each other share keys.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
@@ -30,9 +34,9 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let opened = Location::of(&self.store)?.to_read(self.keyspace.name())?;
         let drawing = opened.drawing()?;
-        // Refusals come before any file is written.
-        let html = self.html.as_ref().map(|_| drawing.html()).transpose()?;
-        let svg = self.svg.as_ref().map(|_| drawing.svg());
+        let caption = Caption { store: self.store.display().to_string(), taken: minute_text() };
+        let html = self.html.as_ref().map(|_| drawing.html(&caption));
+        let svg = self.svg.as_ref().map(|_| drawing.svg(&caption));
         let files = [(&self.svg, svg), (&self.html, html)];
         for (path, text) in files.iter().filter_map(|(p, text)| p.as_ref().zip(text.as_ref())) {
             output.write_file(path, text, self.force)?;

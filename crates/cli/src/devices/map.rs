@@ -5,14 +5,29 @@ use std::fmt::Write as _;
 use runstone_device::KvSsdStore;
 use runstone_flash::kvssd::BlockReport;
 use runstone_flash::nand::PageType;
+use runstone_plot::grid::{Cell, Grid};
+use runstone_plot::page;
+use runstone_plot::picture::Paint;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, Result};
-use crate::opened::Drawing;
+use crate::layout::plural;
+use crate::opened::{Caption, Drawing};
 
 const MAP_COLUMNS: usize = 64;
-const CELL: usize = 10;
-const LEVEL_COLORS: [&str; 6] = ["#b2182b", "#ef8a62", "#fddbc7", "#a6cee3", "#67a9cf", "#2166ac"];
+/// By the deepest level of a block's tables, and for what else blocks hold.
+const PAINTS: [Paint; 10] = [
+    Paint { fill: "#b2182b", name: "tables of L0" },
+    Paint { fill: "#ef8a62", name: "tables down to L1" },
+    Paint { fill: "#e8c07a", name: "L2" },
+    Paint { fill: "#8fc1e3", name: "L3" },
+    Paint { fill: "#4a90c2", name: "L4" },
+    Paint { fill: "#2166ac", name: "L5 or deeper" },
+    Paint { fill: "#4daf4a", name: "metadata" },
+    Paint { fill: "#a65628", name: "values" },
+    Paint { fill: "#984ea3", name: "journal, log, checkpoint" },
+    Paint { fill: "#5c5c5c", name: "bad" },
+];
+const LEVELS: usize = 6;
 
 /// What is drawn.
 pub struct Map {
@@ -40,16 +55,38 @@ impl Map {
             block_pages: geometry.block_pages,
         }
     }
+
+    /// A cell for each block, filled from below as far as its pages are needed.
+    fn grid(&self, caption: &Caption) -> Grid {
+        let cells = self.blocks.iter().enumerate().map(|(at, block)| {
+            let (live, pages) = (block.live_pages, self.block_pages);
+            let filled = f64::from(live) / f64::from(pages.max(1));
+            let tip =
+                format!("block {at}: {live} of {pages} pages live, {} erases", block.erase_count);
+            // A bad block is in no use, and shown.
+            let filled = if block.is_retired { 1.0 } else { filled };
+            Cell { paint: paint(block), filled, tip }
+        });
+        let blocks = plural(self.blocks.len() as u64, "block");
+        Grid {
+            title: caption.store.clone(),
+            notes: vec![
+                caption.taken.clone(),
+                format!("{blocks} of flash, each filled as far as its pages are live"),
+            ],
+            paints: PAINTS.to_vec(),
+            cells: cells.collect(),
+        }
+    }
 }
 
 impl Drawing for Map {
-    fn svg(&self) -> String {
-        picture(&self.blocks, self.block_pages)
+    fn svg(&self, caption: &Caption) -> String {
+        page::svg(&self.grid(caption))
     }
 
-    fn html(&self) -> Result<String> {
-        let what = "the map of a KVSSD is no page";
-        Err(Failure::usage(what, "pass --svg").at("--html"))
+    fn html(&self, caption: &Caption) -> String {
+        page::html(&self.grid(caption), "")
     }
 
     fn to_json(&self) -> Value {
@@ -114,43 +151,13 @@ fn draw(map: &Map) -> String {
     text
 }
 
-fn color(block: &BlockReport) -> &'static str {
+fn paint(block: &BlockReport) -> Option<usize> {
     match (block.is_retired, block.page_type) {
-        (true, _) => "#000000",
-        (false, None) => "#ffffff",
-        (false, Some(PageType::Kv)) => {
-            let level = usize::from(block.level.unwrap_or(0));
-            LEVEL_COLORS[level.min(LEVEL_COLORS.len() - 1)]
-        }
-        (false, Some(PageType::Meta)) => "#4daf4a",
-        (false, Some(PageType::Value)) => "#a65628",
-        (false, Some(_)) => "#984ea3",
+        (true, _) => Some(LEVELS + 3),
+        (false, None) => None,
+        (false, Some(PageType::Kv)) => Some(usize::from(block.level.unwrap_or(0)).min(LEVELS - 1)),
+        (false, Some(PageType::Meta)) => Some(LEVELS),
+        (false, Some(PageType::Value)) => Some(LEVELS + 1),
+        (false, Some(_)) => Some(LEVELS + 2),
     }
-}
-
-/// A square for each block, filled from below as far as its pages are needed.
-fn picture(blocks: &[BlockReport], block_pages: u32) -> String {
-    let rows = blocks.len().div_ceil(MAP_COLUMNS);
-    let (width, height) = (MAP_COLUMNS * CELL, rows * CELL);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\">\n\
-         <rect width=\"{width}\" height=\"{height}\" fill=\"#eeeeee\"/>\n"
-    );
-    for (at, block) in blocks.iter().enumerate() {
-        let (x, y) = (at % MAP_COLUMNS * CELL, at / MAP_COLUMNS * CELL);
-        let inside = CELL - 1;
-        let full = (block.live_pages as usize * inside).div_ceil(block_pages.max(1) as usize);
-        let top = y + inside - full.min(inside);
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"{y}\" width=\"{inside}\" height=\"{inside}\" fill=\"#ffffff\">\
-             <title>block {at}: {} live pages, {} erases</title></rect>\
-             <rect x=\"{x}\" y=\"{top}\" width=\"{inside}\" height=\"{full}\" fill=\"{}\"/>",
-            block.live_pages,
-            block.erase_count,
-            color(block)
-        );
-    }
-    svg.push_str("</svg>\n");
-    svg
 }

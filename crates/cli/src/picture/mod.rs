@@ -1,7 +1,7 @@
 //! The tree as a picture: levels, runs and tables on one axis of keys. This file gathers what is
-//! drawn; `terminal` and `svg` draw it.
+//! drawn; `terminal` draws it, and `rows` prepares it for `runstone-plot`.
 
-pub mod svg;
+pub mod rows;
 pub mod terminal;
 
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use runstone::policy::plan::{Busy, Heat, Plan};
 use runstone::policy::policy::{LevelTarget, next_plan};
 use runstone::policy::shape::{Level, Shape, Table};
 use runstone::{GroupUsage, Keyspace, ValueUsage, unstable};
+use runstone_plot::keys::{KeyAxis, Span};
+use runstone_plot::page;
 use serde_json::{Value, json};
 
 use crate::encoding::shown;
 use crate::failure::Result;
 use crate::keyspaces;
 use crate::layout::plural;
-use crate::opened::Drawing;
-use crate::output::size;
+use crate::opened::{Caption, Drawing};
 
 /// A tree to be drawn.
 pub struct Picture {
@@ -28,8 +29,8 @@ pub struct Picture {
     /// What its options add to puts and deletes, in words.
     pub features: Vec<String>,
     pub levels: Vec<LevelPicture>,
-    /// Every bound of a table, sorted, once: the axis. Its ranks, not its bytes, are the scale.
-    pub bounds: Vec<Box<[u8]>>,
+    /// Where keys lie.
+    pub axis: KeyAxis,
     pub memtable_bytes: u64,
     pub next_compaction: Option<Plan>,
     /// How its compactions fall into cells and parts, in the plan's order.
@@ -65,12 +66,7 @@ impl Picture {
         let options = keyspace.options();
         let policy = options.compaction_policy()?;
         let targets = keyspace.level_targets();
-        let mut bounds: Vec<Box<[u8]>> = shape
-            .tables()
-            .flat_map(|(_, table)| [table.min_key.clone(), table.max_key.clone()])
-            .collect();
-        bounds.sort_unstable();
-        bounds.dedup();
+        let levels = levels(&shape, &targets);
         let pending = shape.pending.as_deref().cloned();
         let is_begun = pending.is_some();
         let (busy, heat) = (Busy::default(), Heat::default());
@@ -85,8 +81,8 @@ impl Picture {
             keyspace: keyspace.name().to_string(),
             policy: policy.name().to_string(),
             features: keyspaces::features(keyspace),
-            levels: levels(&shape, &targets),
-            bounds,
+            axis: axis_of(&levels),
+            levels,
             memtable_bytes: keyspace.memtable_bytes(),
             next_compaction,
             slices,
@@ -106,30 +102,16 @@ impl Picture {
         runs.map(|run| run.tables.len()).sum()
     }
 
-    /// Where a key lies on an axis of `width` units.
-    pub fn place_key(&self, key: &[u8], width: usize) -> usize {
-        self.rank(key) * width / self.bounds.len().max(1)
+    /// Where a part of a compaction lies: from, to.
+    pub fn part(&self, part: &Slice) -> (f64, f64) {
+        let from = part.lo.as_ref().map_or(0.0, |key| self.axis.at(key));
+        let to = part.hi.as_ref().map_or(1.0, |key| self.axis.at(key));
+        (from, to)
     }
 
-    /// Where a part of a compaction lies: from, to. At least one unit.
-    pub fn place_part(&self, part: &Slice, width: usize) -> (usize, usize) {
-        let from = part.lo.as_ref().map_or(0, |key| self.place_key(key, width));
-        let to = part.hi.as_ref().map_or(width, |key| self.place_key(key, width));
-        let from = from.min(width.saturating_sub(1));
-        (from, to.clamp(from + 1, width.max(from + 1)))
-    }
-
-    fn rank(&self, key: &[u8]) -> usize {
-        self.bounds.partition_point(|bound| **bound < *key)
-    }
-
-    /// Where a table lies on an axis of `width` units: from, to. At least one unit.
+    /// Where a table lies in `width` characters: from, to.
     pub fn place(&self, table: &Table, width: usize) -> (usize, usize) {
-        let count = self.bounds.len().max(1);
-        let rank = |key: &[u8]| self.rank(key);
-        let from = rank(&table.min_key) * width / count;
-        let to = (rank(&table.max_key) + 1) * width / count;
-        (from.min(width.saturating_sub(1)), to.max(from + 1).min(width))
+        cells(self.axis.span(&table.min_key, &table.max_key), width)
     }
 
     /// Why the next compaction would run.
@@ -186,6 +168,40 @@ fn slices_to_json(slices: &Slices) -> Value {
     })
 }
 
+fn axis_of(levels: &[LevelPicture]) -> KeyAxis {
+    fn span(table: &Arc<Table>) -> Span<'_> {
+        Span { min: &table.min_key, max: &table.max_key, bytes: table.bytes }
+    }
+    let runs = levels.iter().flat_map(|level| &level.runs);
+    KeyAxis::of(&runs.map(|run| run.tables.iter().map(span).collect()).collect::<Vec<_>>())
+}
+
+/// Which of `width` characters a stretch of the axis takes, rounded; at least one.
+pub fn cells((from, to): (f64, f64), width: usize) -> (usize, usize) {
+    let at = |place: f64| (place * width as f64).round() as usize;
+    let from = at(from).min(width.saturating_sub(1));
+    (from, at(to).clamp(from + 1, width.max(from + 1)))
+}
+
+/// How many bytes labels of keys leave out: all keys begin with them. It ends behind a sign that
+/// divides keys, and in no character.
+pub fn left_out(axis: &KeyAxis) -> usize {
+    /// What is shorter is shown.
+    const LEAST: usize = 8;
+    let Some((first, _)) = axis.ends() else { return 0 };
+    let common = &first[..axis.common_prefix()];
+    let divides = |byte: &u8| b"/:|\\-_.#".contains(byte);
+    match common.iter().rposition(divides).map(|at| at + 1) {
+        Some(from) if from >= LEAST => from,
+        // Some of what they share is shown before what they do not.
+        _ if common.len() >= 2 * LEAST => {
+            let starts = |at: &usize| common[*at] & 0xc0 != 0x80;
+            (0..=common.len() - LEAST / 2).rev().find(starts).unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
 fn levels(shape: &Shape, targets: &[LevelTarget]) -> Vec<LevelPicture> {
     let describe = |(index, level): (usize, &Level)| {
         let target = *targets.get(index).unwrap_or(&LevelTarget::UNBOUNDED);
@@ -224,12 +240,12 @@ fn sublevels_of(tables: &[Arc<Table>]) -> Vec<RunPicture> {
 }
 
 impl Drawing for Picture {
-    fn svg(&self) -> String {
-        svg::svg(self)
+    fn svg(&self, caption: &Caption) -> String {
+        page::svg(&rows::rows(self, caption))
     }
 
-    fn html(&self) -> Result<String> {
-        Ok(svg::html(self))
+    fn html(&self, caption: &Caption) -> String {
+        page::html(&rows::rows(self, caption), &rows::below(self))
     }
 
     fn to_json(&self) -> Value {
@@ -242,8 +258,8 @@ impl Drawing for Picture {
 }
 
 impl LevelPicture {
-    /// `96M of 256M (37%)`.
-    pub fn fill_text(&self) -> String {
+    /// `96M of 256M (37%)`, with sizes as `size` shows them.
+    pub fn fill_text(&self, size: fn(u64) -> String) -> String {
         let bytes = size(self.bytes);
         match self.target.capacity_bytes {
             u64::MAX => format!("{bytes}, no limit"),
@@ -366,6 +382,12 @@ pub fn value_rows(file: &ValueUsage) -> Vec<ValueRow> {
 pub mod tests {
     use super::*;
 
+    /// The axis of tables of one size.
+    pub fn axis(bounds: &[(&'static [u8], &'static [u8])]) -> KeyAxis {
+        let span = |(min, max): &(&'static [u8], &'static [u8])| Span { min, max, bytes: 1 };
+        KeyAxis::of(&[bounds.iter().map(span).collect()])
+    }
+
     /// A picture of three levels.
     pub fn sample() -> Picture {
         let table = |id, min: &str, max: &str| {
@@ -391,19 +413,17 @@ pub mod tests {
             runs,
             is_overlapping,
         };
-        let mut bounds: Vec<Box<[u8]>> =
-            ["<&>", "a", "b", "k", "m", "n", "p", "z"].map(|key| key.as_bytes().into()).to_vec();
-        bounds.sort_unstable();
+        let levels = vec![
+            level(0, sublevels_of(&overlapping), true),
+            level(1, vec![], false),
+            level(2, vec![run], false),
+        ];
         Picture {
             keyspace: "default".into(),
             policy: "leveling".into(),
             features: Vec::new(),
-            levels: vec![
-                level(0, sublevels_of(&overlapping), true),
-                level(1, vec![], false),
-                level(2, vec![run], false),
-            ],
-            bounds,
+            axis: axis_of(&levels),
+            levels,
             memtable_bytes: 100,
             next_compaction: None,
             slices: Vec::new(),
@@ -465,6 +485,24 @@ pub mod tests {
         }
         let run = &picture.levels[2].runs[0];
         let places: Vec<_> = run.tables.iter().map(|table| picture.place(table, 80)).collect();
-        assert_eq!(places, [(10, 40), (60, 80)]);
+        assert!(places[0].0 == 0 && places[0].1 < places[1].0 && places[1].1 == 80, "{places:?}");
+        let newest = picture.place(&picture.levels[0].runs[0].tables[0], 80);
+        assert_eq!(newest.0, places[0].0, "both begin with one key");
+    }
+
+    #[test]
+    fn labels_leave_out_what_all_keys_share() {
+        let cases: [(&'static [u8], &'static [u8], usize); 7] = [
+            (b"user0001", b"user0999", 0),
+            (b"some/directory/a", b"some/directory/b", 15),
+            (b"a/b/c", b"a/b/d", 0),
+            (b"0000000000000000000000001", b"0000000000000000000000002", 20),
+            ("éééééééééa".as_bytes(), "éééééééééb".as_bytes(), 14),
+            (b"k", b"k", 0),
+            (b"", b"", 0),
+        ];
+        for (first, last, length) in cases {
+            assert_eq!(left_out(&axis(&[(first, last)])), length, "{first:?}");
+        }
     }
 }

@@ -8,13 +8,15 @@
 use runstone::ValueUsage;
 use runstone::policy::text::format_key;
 
-use super::{Picture, RunPicture, ValueRow, tombstone_permille, value_rows};
+use super::{Picture, RunPicture, ValueRow, cells, left_out, tombstone_permille, value_rows};
 use crate::layout::{fold, plural};
 use crate::output::size;
 
 const LABEL_COLUMNS: usize = 22;
 /// More runs of a level are summed up in one line.
 const MOST_RUNS: usize = 24;
+/// Labels of the axis, if all have room.
+const MOST_TICKS: usize = 4;
 
 /// Draws the picture; each line takes at most `columns`, or 60 if that is less.
 pub fn draw(picture: &Picture, columns: usize) -> String {
@@ -35,7 +37,7 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
         text.push_str(&format!(
             "L{}  {}  {}  tombstones {}.{}%",
             level.index,
-            level.fill_text(),
+            level.fill_text(size),
             level.runs_text(),
             tombstones / 10,
             tombstones % 10
@@ -56,12 +58,8 @@ pub fn draw(picture: &Picture, columns: usize) -> String {
             text.push_str(&format!("    and {more} more with {}\n", size(bytes)));
         }
     }
-    if let (Some(first), Some(last)) = (picture.bounds.first(), picture.bounds.last()) {
-        let (first, last) = axis_ends(first, last);
-        let gap = width.saturating_sub(first.chars().count() + last.chars().count()).max(1);
-        let margin = LABEL_COLUMNS;
-        text.push_str(&format!("{:margin$}{first}{:gap$}{last}\n", "", ""));
-        text.push_str(&format!("{:margin$}█▓ tables by turns  ▚ several  · none\n", ""));
+    if !picture.axis.is_empty() {
+        text.push_str(&draw_axis(picture, width));
     }
     text.push_str(&format!("next compaction: {}\n", picture.next_compaction_text()));
     text.push_str(&draw_slices(picture, width));
@@ -119,11 +117,12 @@ fn draw_slices(picture: &Picture, width: usize) -> String {
     }
     let mut bounds = vec!['·'; width];
     for cut in picture.cuts() {
-        bounds[picture.place_key(cut, width).min(width - 1)] = '│';
+        let at = picture.axis.at(cut);
+        bounds[cells((at, at), width).0] = '│';
     }
     let mut parts = vec!['·'; width];
     for (i, part) in picture.parts().enumerate() {
-        let (from, to) = picture.place_part(part, width);
+        let (from, to) = cells(picture.part(part), width);
         parts[from..to].fill(if i % 2 == 0 { '█' } else { '▓' });
     }
     let line = |name: &str, count: usize, drawn: Vec<char>| {
@@ -131,18 +130,38 @@ fn draw_slices(picture: &Picture, width: usize) -> String {
         format!("    {name:<9}{count:>7}  {drawn}\n")
     };
     // Every compaction has one cell more than cuts.
-    let cells = picture.cuts().count() + picture.slices.len();
-    line("cells", cells, bounds) + &line("parts", picture.parts().count(), parts)
+    let cell_count = picture.cuts().count() + picture.slices.len();
+    line("cells", cell_count, bounds) + &line("parts", picture.parts().count(), parts)
 }
 
-/// The ends of the axis, without the directory that they share.
-fn axis_ends(first: &[u8], last: &[u8]) -> (String, String) {
-    let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
-    let slash = first[..common].iter().rposition(|byte| *byte == b'/');
-    let from = slash.map_or(0, |slash| slash + 1);
+/// Keys of the store at their places: both ends, and what has room between.
+fn draw_axis(picture: &Picture, width: usize) -> String {
+    let from = left_out(&picture.axis);
     let dots = if from > 0 { ".." } else { "" };
-    let end = |key: &[u8]| format!("{dots}{}", format_key(&key[from..]));
-    (end(first), end(last))
+    let label = |key: &[u8]| format!("{dots}{}", format_key(key.get(from..).unwrap_or(&[])));
+    let ticks = picture.axis.ticks(MOST_TICKS);
+    // Of one key, there is one end.
+    let (before, last) = match &ticks[..] {
+        [before @ .., (_, last)] if !before.is_empty() => (before, label(last)),
+        all => (all, String::new()),
+    };
+    let end = width.saturating_sub(last.chars().count());
+    let mut line = String::new();
+    for (at, (place, key)) in before.iter().enumerate() {
+        let (label, used) = (label(key), line.chars().count());
+        let length = label.chars().count();
+        // In the middle of its place, but the first.
+        let left = (place * width as f64) as usize;
+        let left = if at == 0 { 0 } else { left.saturating_sub(length / 2) };
+        if at == 0 || left >= used + 2 && left + length + 2 <= end {
+            line.push_str(&" ".repeat(left.saturating_sub(used)));
+            line.push_str(&label);
+        }
+    }
+    let gap = end.saturating_sub(line.chars().count()).max(1);
+    let margin = LABEL_COLUMNS;
+    let line = format!("{:margin$}{line}{:gap$}{last}", "", "");
+    format!("{}\n{:margin$}█▓ tables by turns  ▚ several  · none\n", line.trim_end(), "")
 }
 
 fn draw_run(picture: &Picture, run: &RunPicture, width: usize) -> String {
@@ -150,12 +169,12 @@ fn draw_run(picture: &Picture, run: &RunPicture, width: usize) -> String {
         Some(id) => format!("run {id}"),
         None => "row".to_string(),
     };
-    let mut cells = vec!['·'; width];
+    let mut drawn = vec!['·'; width];
     let mut filled_to = 0;
     for (i, table) in run.tables.iter().enumerate() {
         let (from, to) = picture.place(table, width);
         let fill = if i % 2 == 0 { '█' } else { '▓' };
-        for (at, cell) in cells.iter_mut().enumerate().take(to).skip(from) {
+        for (at, cell) in drawn.iter_mut().enumerate().take(to).skip(from) {
             // Tables of a run are disjoint: sharing a cell means too little room.
             *cell = if at < filled_to { '▚' } else { fill };
         }
@@ -163,8 +182,8 @@ fn draw_run(picture: &Picture, run: &RunPicture, width: usize) -> String {
     }
     let tombstones = tombstone_permille(run.tables.iter());
     let mark = if tombstones >= 500 { '†' } else { ' ' };
-    let cells: String = cells.into_iter().collect();
-    format!("    {label:<9}{:>7}{mark} {cells}\n", size(run.bytes()))
+    let drawn: String = drawn.into_iter().collect();
+    format!("    {label:<9}{:>7}{mark} {drawn}\n", size(run.bytes()))
 }
 
 #[cfg(test)]
@@ -181,7 +200,7 @@ mod tests {
             assert!(line.chars().count() <= 80, "{line}");
         }
         assert!(text.contains("L0  9M of 12M (75%)  3 overlapping tables"), "{text}");
-        assert_eq!(axis_ends(b"a/b/c", b"a/b/d"), ("..\"c\"".into(), "..\"d\"".into()));
+        assert!(text.contains(" \"<&>\" ") && text.contains(" \"z\"\n"), "{text}");
         assert!(!text.contains("parts"), "{text}");
         assert!(text.contains("run 7") && text.contains("next compaction: none is due"), "{text}");
     }

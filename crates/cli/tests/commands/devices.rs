@@ -32,8 +32,13 @@ fn a_kvssd_takes_the_commands_of_a_store() {
     assert!(run(&["verify", "kvssd:n.img"]).contains("899 records: no damage"));
     assert!(run(&["stats", "kvssd:n.img"]).contains("rlsm: 48 blocks"));
     assert!(run(&["shape", "kvssd:n.img"]).contains("flash:"));
-    run(&["shape", "kvssd:n.img", "--svg", "map.svg"]);
-    assert!(place.path("map.svg").exists());
+    run(&["shape", "kvssd:n.img", "--svg", "map.svg", "--html", "map.html"]);
+    for name in ["map.svg", "map.html"] {
+        let map = std::fs::read_to_string(place.path(name)).expect("a file");
+        for told in ["kvssd:n.img", " UTC", "48 blocks of flash", ">metadata<", "block 47: "] {
+            assert!(map.contains(told), "{name}: {told}");
+        }
+    }
     assert!(run(&["dump", "kvssd:n.img", "--entries"]).contains("stratum 0"));
     let refused = place.run(&["count", "kvssd:n.img", "--keyspace", "other"]);
     assert!(refused.code == 3 && refused.stderr.contains("no keyspaces"), "{}", refused.stderr);
@@ -47,8 +52,7 @@ fn flags_that_mean_nothing_to_a_kvssd_are_refused() {
     let place = Place::new();
     place.ok(&["put", MAKE, "a", "1"]);
     for (arguments, word) in [
-        (&["shape", "kvssd:n.img", "--html", "x.html"][..], "--svg"),
-        (&["stats", "kvssd:n.img", "--prometheus"], "--json"),
+        (&["stats", "kvssd:n.img", "--prometheus"][..], "--json"),
         (&["dump", "kvssd:n.img", "000001.table"], "no files"),
         (&["bench", "fillseq", "--num", "1", "--store", "kvssd:b.img", "--bloom-bits", "9"], "URL"),
     ] {

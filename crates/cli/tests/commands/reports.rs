@@ -31,10 +31,18 @@ fn the_shape_is_drawn() {
     place.ok(&["shape", "s", "--svg", "s.svg", "--html", "s.html"]);
     let svg = std::fs::read_to_string(place.path("s.svg")).expect("a file");
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    assert_eq!(svg.matches("<title>").count(), tables);
-    assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count());
     let html = std::fs::read_to_string(place.path("s.html")).expect("a file");
-    assert!(html.starts_with("<!DOCTYPE html>") && html.contains(svg.trim_end()));
+    assert!(html.starts_with("<!DOCTYPE html>") && html.ends_with("</body></html>\n"));
+    assert!(html.contains("<meta name=\"viewport\""));
+    // A page has a wide and a narrow drawing.
+    for (text, drawings) in [(&svg, 1), (&html, 2)] {
+        assert_eq!(text.matches("<title>table ").count(), drawings * tables, "{text}");
+        assert_eq!(text.matches("<text").count(), text.matches("</text>").count());
+        for told in [">s, keyspace default<", " UTC<", "KiB", ">table without tombstones<"] {
+            assert!(text.matches(told).count() >= drawings, "{told}: {text}");
+        }
+        assert!(text.contains(">key000000<") && text.contains(">key019999<"), "real keys: {text}");
+    }
     assert_eq!(place.run(&["shape", "s", "--svg", "s.svg"]).code, 5, "nothing is overwritten");
 }
 
