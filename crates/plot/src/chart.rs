@@ -385,7 +385,6 @@ fn draw_bars(canvas: &mut Canvas, chart: &BarChart) {
 fn label_categories(canvas: &mut Canvas, categories: &[String]) -> f64 {
     let group = PLOT_WIDTH / categories.len().max(1) as f64;
     let (style, top) = (Style { anchor: Anchor::Middle, ..TEXT }, TOP + PLOT_HEIGHT + 18.0);
-    let words = |name: &String| name.replace('-', "- ");
     let fits = |name: &String| {
         let widest = words(name).split(' ').map(|word| text_width(word, SIZE)).fold(0.0, f64::max);
         widest <= group - 6.0
@@ -407,10 +406,26 @@ fn label_categories(canvas: &mut Canvas, categories: &[String]) -> f64 {
     lowest
 }
 
-/// Lines of a name whose words were parted after hyphens.
+/// Stands for a space between a number and its unit, where no line ends.
+const BETWEEN: &str = "\u{1}";
+
+/// A name as words between which a line may end: hyphens end words, units do not begin any.
+fn words(name: &str) -> String {
+    let mut words = String::new();
+    for word in name.replace('-', "- ").split_whitespace() {
+        let is_number = words.ends_with(|last: char| last.is_ascii_digit());
+        let is_unit = word.len() <= 3 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let before = if words.is_empty() { "" } else { " " };
+        words.push_str(if is_number && is_unit { BETWEEN } else { before });
+        words.push_str(word);
+    }
+    words
+}
+
+/// Lines of [`words`].
 fn joined(words: &str, group: f64) -> Vec<String> {
     let lines = wrap(words, group - 6.0, SIZE);
-    lines.into_iter().map(|line| line.replace("- ", "-")).collect()
+    lines.into_iter().map(|line| line.replace("- ", "-").replace(BETWEEN, " ")).collect()
 }
 
 /// From below to the right end of the name, which stands below the middle of its group; every
@@ -668,6 +683,8 @@ mod tests {
         let (turned, third) = drawn(9, "fragmented-leveling");
         assert_eq!(turned.matches("rotate(-35)").count(), 9);
         assert!(first < second && second < third);
+        let (units, _) = drawn(6, "fillseq 100 KiB");
+        assert_eq!(units.matches(">100 KiB<").count(), 6, "{units}");
         assert!(drawn(200, "leveling").0.matches("rotate").count() < 40, "some are left out");
     }
 
