@@ -40,6 +40,8 @@ fi
 
 # LABEL LIBRARY_DIRECTORY: all of it with one library, which is found there when it runs.
 run() {
+    export TEST_TMPDIR="$work/$1"
+    mkdir "$TEST_TMPDIR"
     if LD_LIBRARY_PATH="$2" "$work/c_test" > "$work/log" 2>&1 && grep -qx PASS "$work/log"; then
         echo "$1: LevelDB's c_test passed"
     else
