@@ -1,13 +1,15 @@
 //! Batches: writes that happen together or not at all.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
-use runstone::{Batch, Store};
+use runstone::Batch;
 use runstone_boundary::Result;
 use runstone_boundary::alone::Alone;
 
 use crate::bytes::Buffer;
 use crate::errors::{outcome, wait};
-use crate::held::Held;
+use crate::held::Family;
 use crate::keyspace::{Keyspace, bounds, write_options};
 
 /// Writes that happen together. As a context manager it writes them at the end of the block, unless
@@ -15,14 +17,14 @@ use crate::keyspace::{Keyspace, bounds, write_options};
 #[pyclass(frozen, module = "runstone")]
 pub struct WriteBatch {
     /// Writes that name no keyspace go to its default one.
-    store: Held<Store>,
+    family: Arc<Family>,
     batch: Alone<Batch>,
     sync: Option<bool>,
 }
 
 impl WriteBatch {
-    pub fn new(store: Store, sync: Option<bool>) -> WriteBatch {
-        WriteBatch { store: Held::new(store), batch: Alone::new(Batch::new()), sync }
+    pub fn new(family: &Arc<Family>, sync: Option<bool>) -> WriteBatch {
+        WriteBatch { family: Arc::clone(family), batch: Alone::new(Batch::new()), sync }
     }
 
     fn add(
@@ -31,9 +33,12 @@ impl WriteBatch {
         work: impl FnOnce(&mut Batch, &runstone::Keyspace) -> Result<()>,
     ) -> PyResult<()> {
         outcome((|| {
-            let own = self.store.get()?.default_keyspace();
-            let keyspace = keyspace.map_or(Ok(own), Keyspace::inner)?;
-            work(&mut *self.batch.lock()?, keyspace)
+            let store = self.family.store()?;
+            let mut batch = self.batch.lock()?;
+            match keyspace {
+                None => work(&mut batch, store.default_keyspace()),
+                Some(keyspace) => work(&mut batch, &*keyspace.inner()?),
+            }
         })())
     }
 }
@@ -88,7 +93,7 @@ impl WriteBatch {
     /// Writes what was collected, and forgets it.
     fn write(&self, py: Python<'_>) -> PyResult<()> {
         wait(py, || {
-            let store = self.store.get()?;
+            let store = self.family.store()?;
             let mut batch = self.batch.lock()?;
             store.write(&batch, write_options(self.sync))?;
             batch.clear();

@@ -1,6 +1,7 @@
 //! A keyspace, which is a mutable mapping from bytes to bytes.
 
 use std::ops::Bound as End;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
@@ -11,7 +12,7 @@ use runstone_boundary::Result;
 
 use crate::bytes::{Buffer, View};
 use crate::errors::wait;
-use crate::held::Held;
+use crate::held::{Family, Held, InUse};
 use crate::snapshot::Snapshot;
 use crate::walk::{Cursor, Range, Shows, Walk};
 
@@ -19,8 +20,7 @@ use crate::walk::{Cursor, Range, Shows, Walk};
 #[pyclass(frozen, subclass, mapping, module = "runstone")]
 pub struct Keyspace {
     name: String,
-    /// With its store, for what concerns more than one key.
-    held: Held<(runstone::Keyspace, runstone::Store)>,
+    held: Held<runstone::Keyspace>,
 }
 
 /// The options of a write.
@@ -40,12 +40,12 @@ fn bytes<'py>(py: Python<'py>, value: &Value) -> Bound<'py, PyBytes> {
 }
 
 impl Keyspace {
-    pub fn new(keyspace: runstone::Keyspace, store: runstone::Store) -> Keyspace {
-        Keyspace { name: keyspace.name().to_string(), held: Held::new((keyspace, store)) }
+    pub fn new(keyspace: runstone::Keyspace, family: &Arc<Family>) -> Keyspace {
+        Keyspace { name: keyspace.name().to_string(), held: Held::new(keyspace, family) }
     }
 
-    pub fn inner(&self) -> Result<&runstone::Keyspace> {
-        Ok(&self.held.get()?.0)
+    pub fn inner(&self) -> Result<InUse<runstone::Keyspace>> {
+        self.held.get()
     }
 
     fn look_up(
@@ -73,7 +73,7 @@ impl Keyspace {
             let options = range.options()?;
             Ok(self.inner()?.cursor(if keys_only { options.keys_only() } else { options })?)
         })?;
-        Ok(Walk::new(cursor.into(), shows, reverse))
+        Ok(Walk::new(cursor.into(), shows, reverse, self.held.family()))
     }
 }
 
@@ -238,7 +238,7 @@ impl Keyspace {
         let range = Range { start, stop, prefix, snapshot };
         let cursor =
             wait(py, || Ok(self.inner()?.cursor(range.options()?.fill_cache(fill_cache))?))?;
-        Ok(Cursor::new(cursor.into()))
+        Ok(Cursor::new(cursor.into(), self.held.family()))
     }
 
     #[pyo3(signature = (key, *default))]
@@ -296,10 +296,10 @@ impl Keyspace {
             Err(_) => entries.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?,
         };
         wait(py, || {
-            let (keyspace, store) = self.held.get()?;
+            let (keyspace, store) = (self.inner()?, self.held.family().store()?);
             let mut batch = runstone::Batch::new();
             for (key, value) in &pairs {
-                batch.put(keyspace, key, value)?;
+                batch.put(&keyspace, key, value)?;
             }
             Ok(store.write(&batch, WriteOptions::default())?)
         })

@@ -34,6 +34,7 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::add(module)?;
     module.add_class::<store::Store>()?;
+    module.add_class::<store::Opening>()?;
     module.add_class::<keyspace::Keyspace>()?;
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<snapshot::Snapshot>()?;

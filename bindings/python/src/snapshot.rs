@@ -1,18 +1,20 @@
 //! Snapshots.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use runstone_boundary::alone::Alone;
 
 use crate::errors::{closed, wait};
-use crate::held::Held;
+use crate::held::{Family, Held};
 
 /// A view of all keyspaces that later writes do not change.
 #[pyclass(frozen, module = "runstone")]
 pub struct Snapshot(Held<Alone<Option<runstone::Snapshot>>>);
 
 impl Snapshot {
-    pub fn new(snapshot: runstone::Snapshot) -> Snapshot {
-        Snapshot(Held::new(Alone::new(Some(snapshot))))
+    pub fn new(snapshot: runstone::Snapshot, family: &Arc<Family>) -> Snapshot {
+        Snapshot(Held::new(Alone::new(Some(snapshot)), family))
     }
 
     pub fn get(&self, py: Python<'_>) -> PyResult<runstone::Snapshot> {
@@ -23,7 +25,7 @@ impl Snapshot {
 #[pymethods]
 impl Snapshot {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.0.is_foreign() {
+        if self.0.is_over() {
             return Ok(());
         }
         wait(py, || {

@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
@@ -13,7 +13,7 @@ use runstone_boundary::{Code, Failure};
 
 use crate::batch::WriteBatch;
 use crate::errors::{outcome, wait};
-use crate::held::Held;
+use crate::held::Family;
 use crate::keyspace::Keyspace;
 use crate::programs::{Filter, Listener, LostLog, Merger, Program};
 use crate::snapshot::Snapshot;
@@ -22,7 +22,7 @@ use crate::transaction::Transaction;
 /// An open store.
 #[pyclass(frozen, weakref, extends = Keyspace, module = "runstone")]
 pub struct Store {
-    store: Held<runstone::Store>,
+    family: Arc<Family>,
     path: PathBuf,
 }
 
@@ -60,9 +60,26 @@ pub fn open<'py>(
         let warned = warn(py, &format!("{}: {message}", path.display()));
         warned.or_else(|error| wait(py, || Ok(store.clone().close()?)).and(Err(error)))?;
     }
-    let keyspace = Keyspace::new(store.default_keyspace().clone(), store.clone());
-    let store = Store { store: Held::new(store), path };
+    let default = store.default_keyspace().clone();
+    let family = Family::new(store);
+    let keyspace = Keyspace::new(default, &family);
+    let store = Store { family, path };
     Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(store))
+}
+
+/// A store, without keeping it open.
+#[pyclass(frozen, module = "runstone._runstone")]
+pub struct Opening(Weak<Family>);
+
+#[pymethods]
+impl Opening {
+    fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, || self.0.upgrade().map_or(Ok(()), |family| family.close()))
+    }
 }
 
 /// Warns the caller of `runstone.open`.
@@ -93,27 +110,32 @@ impl Store {
         create: bool,
     ) -> PyResult<Keyspace> {
         wait(py, || {
-            let (store, options) = (self.store.get()?, options.map(of_keyspace).transpose()?);
+            let (store, options) = (self.family.store()?, options.map(of_keyspace).transpose()?);
             let existing = if create { None } else { Some(store.keyspace(name)?) };
             let keyspace = match existing {
                 Some(keyspace) if options.is_none() => keyspace,
                 _ => store.open_keyspace(name, options)?,
             };
-            Ok(Keyspace::new(keyspace, store.clone()))
+            Ok(Keyspace::new(keyspace, &self.family))
         })
     }
 
+    fn _opening(&self) -> Opening {
+        Opening(Arc::downgrade(&self.family))
+    }
+
     fn drop_keyspace(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        wait(py, || Ok(self.store.get()?.drop_keyspace(name)?))
+        wait(py, || Ok(self.family.store()?.drop_keyspace(name)?))
     }
 
     fn keyspaces(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        wait(py, || Ok(self.store.get()?.keyspaces()))
+        wait(py, || Ok(self.family.store()?.keyspaces()))
     }
 
     #[pyo3(signature = (*, sync=None))]
     fn write_batch(&self, sync: Option<bool>) -> PyResult<WriteBatch> {
-        Ok(WriteBatch::new(outcome(self.store.get())?.clone(), sync))
+        outcome(self.family.store())?;
+        Ok(WriteBatch::new(&self.family, sync))
     }
 
     #[pyo3(signature = (*, serializable=false, pessimistic=false, sync=None))]
@@ -124,33 +146,33 @@ impl Store {
         pessimistic: bool,
         sync: Option<bool>,
     ) -> PyResult<Transaction> {
-        wait(py, || Transaction::begin(self.store.get()?, [serializable, pessimistic], sync))
+        wait(py, || Transaction::begin(&self.family, [serializable, pessimistic], sync))
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        wait(py, || Ok(Snapshot::new(self.store.get()?.snapshot())))
+        wait(py, || Ok(Snapshot::new(self.family.store()?.snapshot(), &self.family)))
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.get()?.sync()?))
+        wait(py, || Ok(self.family.store()?.sync()?))
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.get()?.flush()?))
+        wait(py, || Ok(self.family.store()?.flush()?))
     }
 
     fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.get()?.wait_idle()?))
+        wait(py, || Ok(self.family.store()?.wait_idle()?))
     }
 
     fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        wait(py, || Ok(self.store.get()?.checkpoint(path)?))
+        wait(py, || Ok(self.family.store()?.checkpoint(path)?))
     }
 
     /// Reads and checks everything. Damage raises.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         wait(py, || {
-            let report = self.store.get()?.verify()?;
+            let report = self.family.store()?.verify()?;
             match report.damage.first() {
                 None => Ok(report.bytes),
                 Some(damage) => Err(Failure::new(
@@ -163,11 +185,11 @@ impl Store {
 
     /// The counters as a text for Prometheus.
     fn metrics(&self, py: Python<'_>) -> PyResult<String> {
-        wait(py, || Ok(self.store.get()?.metrics().to_prometheus()))
+        wait(py, || Ok(self.family.store()?.metrics().to_prometheus()))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || Ok(self.store.get()?.clone().close()?))
+        wait(py, || self.family.close())
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {

@@ -1,15 +1,17 @@
 //! Transactions.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use runstone::{Isolation, Store, TransactionMode, TransactionOptions, Value};
+use runstone::{Isolation, TransactionMode, TransactionOptions, Value};
 use runstone_boundary::cursors::AnyCursor;
 use runstone_boundary::transactions::{PagedCursor, SharedTransaction};
 use runstone_boundary::{Code, Result};
 
 use crate::bytes::Buffer;
-use crate::errors::{outcome, wait};
-use crate::held::Held;
+use crate::errors::wait;
+use crate::held::{Family, Held};
 use crate::keyspace::{Keyspace, bounds, write_options};
 use crate::walk::{Range, Shows, Walk};
 
@@ -24,7 +26,7 @@ pub struct Transaction {
 
 impl Transaction {
     pub fn begin(
-        store: &Store,
+        family: &Arc<Family>,
         [serializable, pessimistic]: [bool; 2],
         sync: Option<bool>,
     ) -> Result<Transaction> {
@@ -35,17 +37,26 @@ impl Transaction {
         if pessimistic {
             options.mode = TransactionMode::Pessimistic;
         }
-        let begun = SharedTransaction::begin(store, options)?;
-        let held = Held::new((begun, store.default_keyspace().clone()));
+        let store = family.store()?;
+        let begun = SharedTransaction::begin(&store, options)?;
+        let held = Held::new((begun, store.default_keyspace().clone()), family);
         Ok(Transaction { held, sync })
     }
 
-    fn inner(&self) -> Result<&SharedTransaction> {
-        Ok(&self.held.get()?.0)
-    }
-
-    fn of<'a>(&'a self, keyspace: Option<&'a Keyspace>) -> Result<&'a runstone::Keyspace> {
-        keyspace.map_or_else(|| Ok(&self.held.get()?.1), Keyspace::inner)
+    /// Does something with the transaction, in a keyspace or the default one.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        keyspace: Option<&Keyspace>,
+        work: impl FnOnce(&SharedTransaction, &runstone::Keyspace) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        wait(py, || {
+            let held = self.held.get()?;
+            match keyspace {
+                None => work(&held.0, &held.1),
+                Some(keyspace) => work(&held.0, &*keyspace.inner()?),
+            }
+        })
     }
 
     fn walk(
@@ -56,11 +67,10 @@ impl Transaction {
         shows: Shows,
         reverse: bool,
     ) -> PyResult<Walk> {
-        let cursor = wait(py, || {
-            let keyspace = self.of(keyspace)?.clone();
-            PagedCursor::new(self.inner()?.clone(), keyspace, range.options()?)
+        let cursor = self.with(py, keyspace, |inner, keyspace| {
+            PagedCursor::new(inner.clone(), keyspace.clone(), range.options()?)
         })?;
-        Ok(Walk::new(AnyCursor::Transaction(cursor), shows, reverse))
+        Ok(Walk::new(AnyCursor::Transaction(cursor), shows, reverse, self.held.family()))
     }
 }
 
@@ -82,8 +92,9 @@ impl Transaction {
         default: Option<Bound<'py, PyAny>>,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let keyspace = outcome(self.of(keyspace))?;
-        let found = wait(py, || self.inner()?.read(|inner| Ok(inner.get(keyspace, &key)?)))?;
+        let found = self.with(py, keyspace, |inner, keyspace| {
+            inner.read(|inner| Ok(inner.get(keyspace, &key)?))
+        })?;
         Ok(shown(py, found, default))
     }
 
@@ -95,8 +106,9 @@ impl Transaction {
         default: Option<Bound<'py, PyAny>>,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let keyspace = outcome(self.of(keyspace))?;
-        let found = wait(py, || self.inner()?.write(|inner| inner.get_for_update(keyspace, &key)))?;
+        let found = self.with(py, keyspace, |inner, keyspace| {
+            inner.write(|inner| inner.get_for_update(keyspace, &key))
+        })?;
         Ok(shown(py, found, default))
     }
 
@@ -108,8 +120,9 @@ impl Transaction {
         value: Buffer,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<()> {
-        let keyspace = outcome(self.of(keyspace))?;
-        wait(py, || self.inner()?.write(|inner| inner.put(keyspace, &key, &value)))
+        self.with(py, keyspace, |inner, keyspace| {
+            inner.write(|inner| inner.put(keyspace, &key, &value))
+        })
     }
 
     fn __setitem__(&self, py: Python<'_>, key: Buffer, value: Buffer) -> PyResult<()> {
@@ -118,8 +131,7 @@ impl Transaction {
 
     #[pyo3(signature = (key, *, keyspace=None))]
     fn delete(&self, py: Python<'_>, key: Buffer, keyspace: Option<&Keyspace>) -> PyResult<()> {
-        let keyspace = outcome(self.of(keyspace))?;
-        wait(py, || self.inner()?.write(|inner| inner.delete(keyspace, &key)))
+        self.with(py, keyspace, |inner, keyspace| inner.write(|inner| inner.delete(keyspace, &key)))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
@@ -134,8 +146,9 @@ impl Transaction {
         operand: Buffer,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<()> {
-        let keyspace = outcome(self.of(keyspace))?;
-        wait(py, || self.inner()?.write(|inner| inner.merge(keyspace, &key, &operand)))
+        self.with(py, keyspace, |inner, keyspace| {
+            inner.write(|inner| inner.merge(keyspace, &key, &operand))
+        })
     }
 
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, keyspace=None))]
@@ -147,10 +160,9 @@ impl Transaction {
         prefix: Option<Buffer>,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<()> {
-        let keyspace = outcome(self.of(keyspace))?;
-        wait(py, || {
+        self.with(py, keyspace, |inner, keyspace| {
             let range = bounds(start, stop, prefix)?;
-            self.inner()?.write(|inner| inner.delete_range::<Vec<u8>>(keyspace, range))
+            inner.write(|inner| inner.delete_range::<Vec<u8>>(keyspace, range))
         })
     }
 
@@ -183,8 +195,8 @@ impl Transaction {
     }
 
     fn set_savepoint(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || {
-            self.inner()?.write(|inner| {
+        self.with(py, None, |inner, _| {
+            inner.write(|inner| {
                 inner.set_savepoint();
                 Ok(())
             })
@@ -192,15 +204,15 @@ impl Transaction {
     }
 
     fn rollback_to_savepoint(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || self.inner()?.write(runstone::Transaction::rollback_to_savepoint))
+        self.with(py, None, |inner, _| inner.write(runstone::Transaction::rollback_to_savepoint))
     }
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || self.inner()?.commit(write_options(self.sync)))
+        self.with(py, None, |inner, _| inner.commit(write_options(self.sync)))
     }
 
     fn rollback(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || self.inner()?.rollback())
+        self.with(py, None, |inner, _| inner.rollback())
     }
 
     fn __enter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -214,9 +226,12 @@ impl Transaction {
         _value: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        // The block may have ended it itself.
-        let state = self.inner().and_then(|inner| inner.read(|_| Ok(())));
-        if state.is_err_and(|failure| failure.code == Code::Closed) {
+        // The block may have ended it itself. If it closed the store, a commit says so, and what it
+        // raised goes on.
+        let has_ended = self.held.get().is_ok_and(|held| {
+            held.0.read(|_| Ok(())).is_err_and(|failure| failure.code == Code::Closed)
+        });
+        if has_ended || (!kind.is_none() && self.held.is_over()) {
             return Ok(());
         }
         if kind.is_none() { self.commit(py) } else { self.rollback(py) }

@@ -1,6 +1,7 @@
 //! Iterators, and cursors that move both ways.
 
-use parking_lot::MutexGuard;
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use runstone::ReadOptions;
@@ -11,7 +12,7 @@ use runstone_boundary::{Code, Failure, Result};
 
 use crate::bytes::Buffer;
 use crate::errors::{closed, outcome, wait};
-use crate::held::Held;
+use crate::held::{Family, Held};
 
 /// An iterator reads this many entries first, and half as many again each time after, up to the
 /// most. So what it read for nothing when its user stops is less than half of what was used, and a
@@ -151,18 +152,14 @@ pub struct Walk {
 }
 
 impl Walk {
-    pub fn new(place: AnyCursor, shows: Shows, is_reverse: bool) -> Walk {
+    pub fn new(place: AnyCursor, shows: Shows, is_reverse: bool, family: &Arc<Family>) -> Walk {
         let (start, step) = match is_reverse {
             true => (Move::Last, Move::Previous),
             false => (Move::First, Move::Next),
         };
         let (place, page) = (Some(place), Page::default());
         let steps = Steps { place, page, size: FIRST_PAGE, onward: Some(start), failure: None };
-        Walk { steps: Held::new(Alone::new(steps)), shows, step }
-    }
-
-    fn lock(&self) -> Result<MutexGuard<'_, Steps>> {
-        self.steps.get()?.lock()
+        Walk { steps: Held::new(Alone::new(steps), family), shows, step }
     }
 }
 
@@ -173,7 +170,8 @@ impl Walk {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let mut steps = outcome(self.lock())?;
+        let held = outcome(self.steps.get())?;
+        let mut steps = outcome(held.lock())?;
         if steps.page.is_spent() {
             let steps = &mut *steps;
             wait(py, move || steps.fill(steps.onward, self.step, self.shows))?;
@@ -191,7 +189,8 @@ impl Walk {
     /// Goes on at the first key that is not less, or backwards at the last that is not greater.
     fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
         wait(py, || {
-            let mut steps = self.lock()?;
+            let held = self.steps.get()?;
+            let mut steps = held.lock()?;
             (steps.size, steps.failure) = (FIRST_PAGE, None);
             let to = match self.step {
                 Move::Previous => Move::SeekForPrevious(&key),
@@ -202,11 +201,12 @@ impl Walk {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.steps.is_foreign() {
+        if self.steps.is_over() {
             return Ok(());
         }
         wait(py, || {
-            let mut steps = self.lock()?;
+            let held = self.steps.get()?;
+            let mut steps = held.lock()?;
             steps.place = None;
             steps.page.clear();
             Ok(())
@@ -228,18 +228,14 @@ impl Walk {
 pub struct Cursor(Held<Alone<Option<AnyCursor>>>);
 
 impl Cursor {
-    pub fn new(place: AnyCursor) -> Cursor {
-        Cursor(Held::new(Alone::new(Some(place))))
-    }
-
-    /// Never waits: who has the lock may wait for the interpreter.
-    fn lock(&self) -> Result<MutexGuard<'_, Option<AnyCursor>>> {
-        self.0.get()?.lock()
+    pub fn new(place: AnyCursor, family: &Arc<Family>) -> Cursor {
+        Cursor(Held::new(Alone::new(Some(place)), family))
     }
 
     fn go(&self, py: Python<'_>, to: Move<'_>) -> PyResult<bool> {
         wait(py, || {
-            let mut place = self.lock()?;
+            let held = self.0.get()?;
+            let mut place = held.lock()?;
             let place = place.as_mut().ok_or_else(|| closed("cursor"))?;
             place.go(to)?;
             Ok(place.entry().is_some())
@@ -247,7 +243,9 @@ impl Cursor {
     }
 
     fn show<T>(&self, part: impl FnOnce(&[u8], &[u8]) -> T) -> PyResult<Option<T>> {
-        let place = outcome(self.lock())?;
+        let held = outcome(self.0.get())?;
+        // Never waits: who has the lock may wait for the interpreter.
+        let place = outcome(held.lock())?;
         let place = outcome(place.as_ref().ok_or_else(|| closed("cursor")))?;
         Ok(place.entry().map(|(key, value)| part(key, value)))
     }
@@ -295,11 +293,11 @@ impl Cursor {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.0.is_foreign() {
+        if self.0.is_over() {
             return Ok(());
         }
         wait(py, || {
-            *self.lock()? = None;
+            *self.0.get()?.lock()? = None;
             Ok(())
         })
     }

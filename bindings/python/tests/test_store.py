@@ -249,10 +249,11 @@ def test_after_close(tmp_path: Path) -> None:
         transaction.commit,
         lambda: db.transaction(),
         lambda: db.drop_keyspace("more"),
+        lambda: list(walk),
     ):
         with pytest.raises(runstone.Closed):
             late()
-    list(walk)
+    walk.close()
     with runstone.open(tmp_path / "db") as db:
         assert len(db) == 0
 

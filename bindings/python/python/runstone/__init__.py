@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-import weakref
 from collections.abc import MutableMapping
 from typing import Any, Callable, Mapping, Optional, Union
 
@@ -99,15 +98,16 @@ Merger = Callable[[bytes, Optional[bytes], "list[bytes]"], bytes]
 Filter = Callable[[int, bytes, bytes], Union[bool, bytes]]
 Listener = Callable[[Event], object]
 
-# Stores that are open. Their threads may call Python, so they end before the interpreter does.
-_open: "weakref.WeakSet[Store]" = weakref.WeakSet()
+# Stores that are open, without keeping them so. Their threads may call Python, so they end before
+# the interpreter does.
+_open: "list[_runstone.Opening]" = []
 
 
 @atexit.register
 def _close_all() -> None:
-    for store in list(_open):
+    for opening in _open:
         try:
-            store.close()
+            opening.close()
         except Error:
             # There is nobody left to tell; what was written is in the log.
             pass
@@ -143,7 +143,7 @@ def open(
         dict(compaction_filters or {}),
         on_event,
     )
-    _open.add(store)
+    _open[:] = [opening for opening in _open if opening.is_open()] + [store._opening()]
     return store
 
 
