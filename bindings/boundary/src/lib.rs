@@ -6,6 +6,7 @@
 //! * [`options`]: options of a store as TOML. [`events`]: events of a store as kinds and fields.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
 //!   cursors of a store or a transaction alike.
+//! * [`properties`]: what LevelDB's programs ask of a store.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod failure;
 pub mod handles;
 pub mod options;
 pub mod pointers;
+pub mod properties;
 pub mod transactions;
 
 pub use failure::{Code, Failure, Result, guard};

@@ -81,6 +81,26 @@ impl WriteBatch {
         })
     }
 
+    /// Adds the writes of another batch.
+    fn append(&self, other: &WriteBatch) -> PyResult<()> {
+        outcome((|| {
+            self.family.store()?;
+            // A copy: both may be the same.
+            let other = other.batch.lock()?.clone();
+            Ok(self.batch.lock()?.append(&other)?)
+        })())
+    }
+
+    /// About how many bytes it takes in the log.
+    fn approximate_bytes(&self) -> PyResult<u64> {
+        outcome((|| {
+            self.family.store()?;
+            let batch = self.batch.lock()?;
+            // LevelDB's batches begin with twelve bytes.
+            Ok(12 + batch.user_bytes() + 4 * batch.len())
+        })())
+    }
+
     fn clear(&self) -> PyResult<()> {
         outcome(self.batch.lock())?.clear();
         Ok(())
@@ -91,12 +111,15 @@ impl WriteBatch {
     }
 
     /// Writes what was collected, and forgets it.
-    fn write(&self, py: Python<'_>) -> PyResult<()> {
+    #[pyo3(signature = (*, clear=true))]
+    fn write(&self, py: Python<'_>, clear: bool) -> PyResult<()> {
         wait(py, || {
             let store = self.family.store()?;
             let mut batch = self.batch.lock()?;
             store.write(&batch, write_options(self.sync))?;
-            batch.clear();
+            if clear {
+                batch.clear();
+            }
             Ok(())
         })
     }
@@ -112,6 +135,6 @@ impl WriteBatch {
         _value: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        if kind.is_none() { self.write(py) } else { self.clear() }
+        if kind.is_none() { self.write(py, true) } else { self.clear() }
     }
 }

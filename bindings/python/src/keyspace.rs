@@ -48,6 +48,11 @@ impl Keyspace {
         self.held.get()
     }
 
+    /// Whose keyspace it is.
+    pub fn family(&self) -> &Arc<Family> {
+        self.held.family()
+    }
+
     fn look_up(
         &self,
         py: Python<'_>,

@@ -4,6 +4,7 @@
 //! * [`errors`]: failures as exceptions. [`bytes`]: keys and values in and out.
 //! * [`keyspace`], [`store`]: a store is its default keyspace and more.
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
+//! * [`between`]: iterators of plyvel. [`page`]: what iterators read ahead.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
 //!
 //! * [`held`]: what an object of Python holds, and how that ends.
@@ -16,10 +17,12 @@
 #![allow(missing_docs)]
 
 mod batch;
+mod between;
 mod bytes;
 mod errors;
 mod held;
 mod keyspace;
+mod page;
 mod programs;
 mod snapshot;
 mod store;
@@ -41,6 +44,10 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<walk::Walk>()?;
     module.add_class::<walk::Cursor>()?;
+    module.add_class::<between::Iterator>()?;
+    module.add_class::<between::RawIterator>()?;
+    module.add_function(wrap_pyfunction!(between::iterator, module)?)?;
+    module.add_function(wrap_pyfunction!(between::raw_iterator, module)?)?;
     module.add_class::<bytes::View>()?;
     module.add_class::<programs::Event>()?;
     module.add_function(wrap_pyfunction!(store::open, module)?)?;

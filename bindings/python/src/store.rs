@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use runstone::EventListener;
 use runstone_boundary::options::{of_keyspace, of_store};
+use runstone_boundary::properties::property;
 use runstone_boundary::{Code, Failure};
 
 use crate::batch::WriteBatch;
@@ -167,6 +168,11 @@ impl Store {
 
     fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         wait(py, || Ok(self.family.store()?.checkpoint(path)?))
+    }
+
+    /// A property of LevelDB's.
+    fn _property(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
+        wait(py, || Ok(property(&*self.family.store()?, name)))
     }
 
     /// Reads and checks everything. Damage raises.

@@ -13,14 +13,7 @@ use runstone_boundary::{Code, Failure, Result};
 use crate::bytes::Buffer;
 use crate::errors::{closed, outcome, wait};
 use crate::held::{Family, Held};
-
-/// An iterator reads this many entries first, and half as many again each time after, up to the
-/// most. So what it read for nothing when its user stops is less than half of what was used, and a
-/// first page. With pages that double it is up to all of that.
-const FIRST_PAGE: usize = 8;
-const MOST_ENTRIES: usize = 512;
-/// So many bytes end a page.
-const MOST_BYTES: usize = 256 << 10;
+use crate::page::{FIRST_ENTRIES, MOST_BYTES, Page, more};
 
 /// What an iterator shows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +21,37 @@ pub enum Shows {
     Keys,
     Values,
     Items,
+    Nothing,
+}
+
+impl Shows {
+    /// Adds an entry to a page, as far as it is shown.
+    #[inline]
+    pub fn keep(self, page: &mut Page, key: &[u8], value: &[u8]) {
+        match self {
+            Shows::Keys => page.push(key, &[]),
+            Shows::Values => page.push(&[], value),
+            Shows::Items => page.push(key, value),
+            Shows::Nothing => page.push(&[], &[]),
+        }
+    }
+
+    /// An entry of a page as an object of Python.
+    #[inline]
+    pub fn show<'py>(
+        self,
+        py: Python<'py>,
+        (key, value): (&[u8], &[u8]),
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match self {
+            Shows::Keys => PyBytes::new(py, key).into_any(),
+            Shows::Values => PyBytes::new(py, value).into_any(),
+            Shows::Items => {
+                PyTuple::new(py, [PyBytes::new(py, key), PyBytes::new(py, value)])?.into_any()
+            }
+            Shows::Nothing => py.None().into_bound(py),
+        })
+    }
 }
 
 /// Which keys, at which moment, in which direction.
@@ -59,42 +83,6 @@ impl Range {
     }
 }
 
-/// Entries that were read ahead: what is shown of them, and where it ends in `bytes`.
-#[derive(Default)]
-struct Page {
-    bytes: Vec<u8>,
-    ends: Vec<(usize, usize)>,
-    /// Which entry is next, and where it begins.
-    next: usize,
-    at: usize,
-}
-
-impl Page {
-    fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let (key_end, value_end) = *self.ends.get(self.next)?;
-        self.next += 1;
-        let start = std::mem::replace(&mut self.at, value_end);
-        Some((&self.bytes[start..key_end], &self.bytes[key_end..value_end]))
-    }
-
-    fn push(&mut self, key: &[u8], value: &[u8]) {
-        self.bytes.extend_from_slice(key);
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.ends.push((key_end, self.bytes.len()));
-    }
-
-    fn is_spent(&self) -> bool {
-        self.next == self.ends.len()
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-        (self.next, self.at) = (0, 0);
-    }
-}
-
 struct Steps {
     /// `None` once it is closed.
     place: Option<AnyCursor>,
@@ -118,9 +106,9 @@ impl Steps {
         }
         let Some(mut to) = to else { return Ok(()) };
         self.onward = Some(step);
-        while self.page.ends.len() < self.size && self.page.bytes.len() < MOST_BYTES {
+        while self.page.len() < self.size && self.page.bytes() < MOST_BYTES {
             match place.go(to) {
-                Err(failure) if self.page.ends.is_empty() => return Err(failure),
+                Err(failure) if self.page.is_empty() => return Err(failure),
                 Err(failure) => {
                     self.failure = Some(failure);
                     break;
@@ -131,14 +119,10 @@ impl Steps {
                 self.onward = None;
                 break;
             };
-            match shows {
-                Shows::Keys => self.page.push(key, &[]),
-                Shows::Values => self.page.push(&[], value),
-                Shows::Items => self.page.push(key, value),
-            }
+            shows.keep(&mut self.page, key, value);
             to = step;
         }
-        self.size = (self.size + self.size / 2).min(MOST_ENTRIES);
+        self.size = more(self.size);
         Ok(())
     }
 }
@@ -158,7 +142,7 @@ impl Walk {
             false => (Move::First, Move::Next),
         };
         let (place, page) = (Some(place), Page::default());
-        let steps = Steps { place, page, size: FIRST_PAGE, onward: Some(start), failure: None };
+        let steps = Steps { place, page, size: FIRST_ENTRIES, onward: Some(start), failure: None };
         Walk { steps: Held::new(Alone::new(steps), family), shows, step }
     }
 }
@@ -176,14 +160,7 @@ impl Walk {
             let steps = &mut *steps;
             wait(py, move || steps.fill(steps.onward, self.step, self.shows))?;
         }
-        let Some((key, value)) = steps.page.next() else { return Ok(None) };
-        Ok(Some(match self.shows {
-            Shows::Keys => PyBytes::new(py, key).into_any(),
-            Shows::Values => PyBytes::new(py, value).into_any(),
-            Shows::Items => {
-                PyTuple::new(py, [PyBytes::new(py, key), PyBytes::new(py, value)])?.into_any()
-            }
-        }))
+        steps.page.next().map(|entry| self.shows.show(py, entry)).transpose()
     }
 
     /// Goes on at the first key that is not less, or backwards at the last that is not greater.
@@ -191,7 +168,7 @@ impl Walk {
         wait(py, || {
             let held = self.steps.get()?;
             let mut steps = held.lock()?;
-            (steps.size, steps.failure) = (FIRST_PAGE, None);
+            (steps.size, steps.failure) = (FIRST_ENTRIES, None);
             let to = match self.step {
                 Move::Previous => Move::SeekForPrevious(&key),
                 _ => Move::Seek(&key),

@@ -181,7 +181,7 @@ def test_a_failed_open(tmp_path: Path) -> None:
     fill(tmp_path / "db").close()
     for options in ({"keyspace": {"policy": "nice"}}, {"on_event": 7}, {"memory": 5}):
         with pytest.raises((runstone.Error, TypeError)):
-            runstone.open(tmp_path / "db", **options)  # type: ignore[arg-type]
+            runstone.open(tmp_path / "db", **options)
     (tmp_path / "db" / "CURRENT").write_text("no name of a manifest")
     with pytest.raises(runstone.Error):
         runstone.open(tmp_path / "db")
@@ -225,7 +225,7 @@ def test_the_end_of_plyvel(tmp_path: Path) -> None:
     assert left(tmp_path) != []
     db.close()
     assert nothing_left(tmp_path) and db.closed
-    calls: list[Callable[[], object]] = [lambda walk=walk: next(walk) for walk in walks]
+    calls: list[Callable[[], object]] = [walk.__next__ for walk in walks]
     calls += [raw.next, raw.key, raw.valid, lambda: batch.put(b"k", b"v"), batch.write]
     calls += [lambda: part.get(b"k"), lambda: snapshot.get(b"k"), lambda: list(db)]
     for call in calls:
@@ -249,8 +249,9 @@ def test_programs_that_end(tmp_path: Path) -> None:
         "import os\n"
         "from runstone import _close_all\n"
         "_close_all()\n"
-        "assert not [n for n in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + n)\n"
-        "            and os.readlink('/proc/self/fd/' + n).startswith(sys.argv[1])]\n"
+        "fds = ['/proc/self/fd/' + name for name in os.listdir('/proc/self/fd')]\n"
+        "paths = [os.readlink(fd) for fd in fds if os.path.exists(fd)]\n"
+        "assert not [path for path in paths if path.startswith(sys.argv[1])]\n"
         "assert len(os.listdir('/proc/self/task')) == 1\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "db")]

@@ -1,10 +1,14 @@
 """What programs of plyvel do."""
 
+from __future__ import annotations
+
+import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
+import runstone
 from runstone import plyvel
 
 
@@ -73,3 +77,188 @@ def test_iterators_of_plyvel(tmp_path: Path) -> None:
         assert shown[0] == (b"a", b"A") and len(shown) == 6
         with pytest.raises(plyvel.Error):
             raw.key()
+
+
+def open_db(path: Path) -> plyvel.DB:
+    return plyvel.DB(str(path), create_if_missing=True)
+
+
+def test_names_and_attributes(tmp_path: Path) -> None:
+    assert plyvel.__leveldb_version__ == "1.23" and plyvel.__version__ == "1.5.1"
+    assert issubclass(plyvel.IOError, OSError) and issubclass(plyvel.IOError, plyvel.Error)
+    name = str(tmp_path / "db")
+    with open_db(tmp_path / "db") as db:
+        assert db.name == name and name in repr(db) and "closed" not in repr(db)
+        with pytest.raises(AttributeError):
+            db.name = "other"  # type: ignore[misc]
+        part = db.prefixed_db(b"a/")
+        inner = part.prefixed_db(b"b/")
+        assert part.db is db and inner.db is db and inner.prefix == b"a/b/"
+        assert "a/b/" in repr(inner)
+    assert "closed" in repr(db)
+    with plyvel.DB(name.encode()) as again, pytest.raises(plyvel.Error):
+        assert again.name == name.encode()
+        plyvel.DB(tmp_path / "db")
+
+
+def test_batches(tmp_path: Path) -> None:
+    """A batch could not be appended, had no size, and was empty once it was written."""
+    with open_db(tmp_path / "db") as db:
+        part = db.prefixed_db(b"p/")
+        one, other = part.write_batch(), db.write_batch()
+        sizes = [one.approximate_size()]
+        adds: list[Callable[[], None]] = [
+            lambda: one.put(b"a", bytearray(b"1")),
+            lambda: one.delete(b"b"),
+            lambda: other.put(b"b", memoryview(b"2")),
+            lambda: other.append(one),
+            lambda: other.append(other),
+        ]
+        for add in adds:
+            add()
+            sizes.append(max(one.approximate_size(), other.approximate_size()))
+        assert sizes == sorted(sizes) and sizes[0] < sizes[1] < sizes[2] < sizes[-1]
+        for wrong in (None, b"bytes", db):
+            with pytest.raises(TypeError, match="source"):
+                one.append(wrong)  # type: ignore[arg-type]
+        other.write()
+        assert list(db) == [(b"b", b"2"), (b"p/a", b"1")]
+        db.delete(b"b")
+        other.write()
+        assert db.get(b"b") == b"2"
+        other.clear()
+        assert other.approximate_size() == sizes[0]
+        with db.write_batch() as batch:
+            batch.put(b"c", b"3")
+        db.delete(b"c")
+        batch.write()
+        assert db.get(b"c") is None
+
+
+def test_properties_and_sizes(tmp_path: Path) -> None:
+    with open_db(tmp_path / "db") as db:
+        for number in range(2000):
+            db.put(b"%04d" % number, bytes(100))
+        db.compact_range()
+        names = ["stats", "sstables", "num-files-at-level0", "approximate-memory-usage"]
+        for name in names:
+            found = db.get_property(b"leveldb." + name.encode())
+            assert isinstance(found, bytes) and found
+        assert b"runstone_" in (db.get_property(b"runstone.metrics") or b"")
+        assert db.get_property(b"none") is None and db.get_property(b"\xff") is None
+        for wrong in (None, 42, "leveldb.stats"):
+            with pytest.raises(TypeError, match="name"):
+                db.get_property(wrong)  # type: ignore[arg-type]
+        assert db.approximate_size(b"0", b"2") > 0 == db.approximate_size(b"2", b"0")
+        assert db.approximate_sizes() == []
+        assert len(db.approximate_sizes((b"0", b"1"), (b"", b"\xff"))) == 2
+        for start, stop in ((None, b""), (b"", None), ("0", b"1"), (1, 2)):
+            with pytest.raises(TypeError, match="st[ao]"):
+                db.approximate_size(start, stop)  # type: ignore[arg-type]
+            if start is not None and stop is not None:
+                with pytest.raises(TypeError, match="start"):
+                    db.compact_range(start=start, stop=stop)  # type: ignore[arg-type]
+
+
+def test_what_is_closed(tmp_path: Path) -> None:
+    """It was an Error; programs of plyvel wait for a RuntimeError."""
+    with open_db(tmp_path / "db") as db:
+        db.put(b"k", b"v")
+        walk, raw, snapshot = db.iterator(), db.raw_iterator(), db.snapshot()
+        with walk, raw, snapshot:
+            raw.seek_to_first()
+            assert next(walk) == raw.item() == (b"k", snapshot.get(b"k"))
+        calls: list[Callable[[], object]] = [
+            walk.__next__, walk.prev, walk.seek_to_start, walk.seek_to_stop,
+            lambda: walk.seek(b"k"), raw.valid, raw.key, raw.value, raw.item, raw.next, raw.prev,
+            raw.seek_to_first, raw.seek_to_last, lambda: raw.seek(b"k"),
+            lambda: snapshot.get(b"k"), snapshot.iterator, snapshot.raw_iterator,
+        ]
+        for call in calls:
+            with pytest.raises(RuntimeError, match="closed"):
+                call()
+        for closing in (walk, raw, snapshot):
+            closing.close()
+        snapshot.release()
+
+
+def test_raw_iterators(tmp_path: Path) -> None:
+    with open_db(tmp_path / "db") as db:
+        for key in (b"a", b"p/a", b"p/b", b"z"):
+            db.put(key, b"of " + key)
+        raw = db.prefixed_db(b"p/").raw_iterator()
+        assert not raw.valid()
+        for call in (raw.next, raw.prev, raw.key, raw.value, raw.item):
+            with pytest.raises(plyvel.IteratorInvalidError):
+                call()
+        raw.seek(b"aa")
+        assert raw.item() == (b"b", b"of p/b")
+        raw.prev()
+        assert raw.key() == b"a"
+        raw.prev()
+        assert not raw.valid()
+        raw.seek_to_last()
+        assert raw.key() == b"b"
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 20, 21, 600])
+def test_turns_anywhere(tmp_path: Path, reverse: bool, length: int) -> None:
+    """An iterator reads ahead by the page; a turn at any place, on the ends of pages too, shows
+    what a list would."""
+    source = random.Random(length)
+    with open_db(tmp_path / "db") as db:
+        keys = [b"%04d" % (2 * number) for number in range(length)]
+        for key in keys:
+            db.put(key, b"v" + key)
+        shown = keys[::-1] if reverse else keys
+        for parts in range(4):
+            walk = db.iterator(
+                reverse=reverse, include_key=parts % 2 > 0, include_value=parts // 2 > 0
+            )
+            gap = 0
+            for _ in range(400):
+                kind, count = source.choice("npnpnps<>"), source.randrange(40)
+                if kind == "s":
+                    target = source.randrange(2 * length + 3)
+                    walk.seek(b"%04d" % target)
+                    gap = sum(key < b"%04d" % target for key in keys)
+                    gap = length - gap if reverse else gap
+                elif kind in "<>":
+                    walk.seek_to_start() if kind == "<" else walk.seek_to_stop()
+                    gap = length if (kind == ">") != reverse else 0
+                for _ in range(count if kind in "np" else 0):
+                    at = gap if kind == "n" else gap - 1
+                    found = next(walk, b"none") if kind == "n" else previous(walk)
+                    if not 0 <= at < length:
+                        assert found == b"none"
+                        break
+                    key = shown[at]
+                    assert found == [None, key, b"v" + key, (key, b"v" + key)][parts]
+                    gap += 1 if kind == "n" else -1
+
+
+def previous(walk: Any) -> Any:
+    try:
+        return walk.prev()
+    except StopIteration:
+        return b"none"
+
+
+def test_an_error_behind_a_page(tmp_path: Path) -> None:
+    """What lies before a key that cannot be read is shown, and the error comes at its place."""
+    store = runstone.open(tmp_path / "db", keyspace={"merge_operator": "add-u64"})
+    keys = [b"%02d" % number for number in range(30)]
+    store.update((key, b"no number") for key in keys)
+    store.merge(keys[15], bytes(8))
+    store.close()
+    with open_db(tmp_path / "db") as db:
+        for reverse in (False, True):
+            walk, found = db.iterator(reverse=reverse), []
+            with pytest.raises(plyvel.Error, match="merge"):
+                for key, _ in walk:
+                    found.append(key)
+            assert found == (keys[:15:-1] if reverse else keys[:15])
+            assert walk.prev()[0] == found[-1]
+            walk.seek_to_start()
+            assert walk.prev()[0] == keys[0] if reverse else next(walk)[0] == keys[0]

@@ -154,6 +154,35 @@ fn a_batch_is_for_one_store() {
 }
 
 #[test]
+fn a_batch_takes_the_writes_of_another() {
+    let [one, other] = [(), ()].map(|()| {
+        Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("open")
+    });
+    let keyspace = one.default_keyspace();
+    one.put("a0", "old").expect("put");
+    let (mut batch, mut more) = (Batch::new(), Batch::new());
+    batch.append(&more).expect("nothing");
+    more.delete_range(keyspace, "a".."b").expect("push");
+    more.put(keyspace, "a1", "1").expect("push");
+    more.delete(keyspace, "c").expect("push");
+    batch.put(keyspace, "a2", "2").expect("push");
+    batch.put(keyspace, "c", "3").expect("push");
+    batch.append(&more).expect("of the same store");
+    assert_eq!((batch.len(), batch.user_bytes()), (5, 3 + 2 + more.user_bytes()));
+    assert_eq!(batch.operations().count(), 5);
+
+    let mut foreign = Batch::new();
+    foreign.put(other.default_keyspace(), "x", "y").expect("push");
+    batch.append(&foreign).expect_err("another store");
+    assert_eq!(batch.len(), 5, "it stays as it was");
+
+    one.write(&batch, WriteOptions::default()).expect("write");
+    let left: Vec<Vec<u8>> =
+        keyspace.iter().expect("iter").map(|entry| entry.expect("entry").0.to_vec()).collect();
+    assert_eq!(left, [b"a1"], "the range was deleted behind the first batch");
+}
+
+#[test]
 fn batches_span_keyspaces_and_keyspaces_come_back() {
     let storage = MemoryStorage::new();
     {

@@ -11,6 +11,7 @@ use runstone_boundary::guard;
 
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
+use runstone_boundary::properties::property;
 
 use crate::Result;
 use crate::destroy::{destroy, verify};
@@ -21,7 +22,6 @@ use crate::handles::{
 use crate::memory::{bytes, copy, name as text, quietly, report, text as own_text};
 use crate::options::moment;
 use crate::order::Order;
-use crate::properties::property;
 
 handle!(1 "database" leveldb_t: Database);
 handle!(2 "snapshot" leveldb_snapshot_t: Snapshot);

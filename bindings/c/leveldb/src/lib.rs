@@ -22,6 +22,5 @@ pub mod iterator;
 pub mod memory;
 pub mod options;
 pub mod order;
-mod properties;
 
 pub(crate) use runstone_boundary::Result;

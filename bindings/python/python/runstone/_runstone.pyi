@@ -1,6 +1,7 @@
 """What the native part of runstone looks like from Python."""
 
 import os
+import typing
 from types import TracebackType
 from typing import (
     Any,
@@ -8,7 +9,6 @@ from typing import (
     Dict,
     Generic,
     Iterable,
-    Iterator,
     List,
     Mapping,
     MutableMapping,
@@ -66,7 +66,7 @@ class _Block:
 class _Closing(_Block):
     def close(self) -> None: ...
 
-class Walk(_Closing, Iterator[_T], Generic[_T]):
+class Walk(_Closing, typing.Iterator[_T], Generic[_T]):
     """An iterator that reads ahead. It shows the moment when it was made, and keeps its store open
     until that is closed."""
 
@@ -90,6 +90,55 @@ class Cursor(_Closing):
     def key(self) -> Optional[bytes]: ...
     @property
     def value(self) -> Optional[bytes]: ...
+
+class Iterator(_Closing):
+    """An iterator of plyvel: it stands between two entries and gives that on either side."""
+
+    def __iter__(self) -> Iterator: ...
+    def __next__(self) -> Any: ...
+    def next(self) -> Any: ...
+    def prev(self) -> Any: ...
+    def seek_to_start(self) -> None: ...
+    def seek_to_stop(self) -> None: ...
+    def seek(self, target: Buffer) -> None: ...
+
+class RawIterator(_Closing):
+    """LevelDB's own iterator, which is on an entry or on none."""
+
+    def valid(self) -> bool: ...
+    def seek_to_first(self) -> None: ...
+    def seek_to_last(self) -> None: ...
+    def seek(self, target: Buffer) -> None: ...
+    def next(self) -> None: ...
+    def prev(self) -> None: ...
+    def key(self) -> bytes: ...
+    def value(self) -> bytes: ...
+    def item(self) -> Tuple[bytes, bytes]: ...
+
+def iterator(
+    keyspace: Keyspace,
+    inside: bytes,
+    snapshot: Optional[Snapshot],
+    *,
+    reverse: Optional[bool] = False,
+    start: Optional[Buffer] = None,
+    stop: Optional[Buffer] = None,
+    include_start: Optional[bool] = True,
+    include_stop: Optional[bool] = False,
+    prefix: Optional[Buffer] = None,
+    include_key: Optional[bool] = True,
+    include_value: Optional[bool] = True,
+    verify_checksums: Optional[bool] = False,
+    fill_cache: Optional[bool] = True,
+) -> Iterator: ...
+def raw_iterator(
+    keyspace: Keyspace,
+    inside: bytes,
+    snapshot: Optional[Snapshot],
+    *,
+    verify_checksums: Optional[bool] = False,
+    fill_cache: Optional[bool] = True,
+) -> RawIterator: ...
 
 class Event:
     """What happened in a store.
@@ -245,8 +294,13 @@ class WriteBatch(_Block, _Writes):
     """Writes that happen together. A `with` block writes them at its end, unless it raises."""
 
     def __len__(self) -> int: ...
+    def append(self, other: WriteBatch) -> None:
+        """Adds the writes of another batch of the same store."""
+    def approximate_bytes(self) -> int:
+        """About how many bytes it takes."""
     def clear(self) -> None: ...
-    def write(self) -> None: ...
+    def write(self, *, clear: bool = True) -> None:
+        """Writes what was collected, and forgets it unless `clear` is false."""
 
 class Transaction(_Block, _Writes):
     """Reads and writes together. A `with` block commits at its end, or rolls back if it raises."""
@@ -324,6 +378,7 @@ class Store(_Closing, Keyspace):
     def checkpoint(self, path: Union[str, os.PathLike[str]]) -> None: ...
     def verify(self) -> int:
         """Reads and checks everything, and gives how many bytes; damage raises Corruption."""
+    def _property(self, name: str) -> Optional[str]: ...
     def metrics(self) -> str:
         """The counters as a text for Prometheus."""
 

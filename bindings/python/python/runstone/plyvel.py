@@ -2,31 +2,43 @@
 
 Databases are stores of Runstone; those of LevelDB are imported with ``runstone import``. Only the
 order of bytes is there, so a comparator is refused. Filters and caches are Runstone's own: what is
-read is always checked, and `fill_cache` is for iterators.
+read is always checked, and `fill_cache` is for iterators. What is used after it was closed raises
+`runstone.Closed`, which is a RuntimeError.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 from types import TracebackType
-from typing import Any, Iterator, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Optional, Tuple, Type, TypeVar, Union
 
 import runstone
 from runstone import Corruption as CorruptionError
-from runstone import Cursor, Error, Snapshot as _Snapshot, Store
+from runstone import Error, Snapshot as _Snapshot, Store
 from runstone import Storage as IOError
+from runstone import _runstone
+from runstone._runstone import Iterator, IteratorInvalidError, RawIterator
 
-__all__ = ["DB", "CorruptionError", "Error", "IOError", "destroy_db", "repair_db"]
+__all__ = [
+    "DB",
+    "CorruptionError",
+    "Error",
+    "IOError",
+    "IteratorInvalidError",
+    "__leveldb_version__",
+    "__version__",
+    "destroy_db",
+    "repair_db",
+]
 
-_Path = Union[str, "os.PathLike[str]"]
-_Item = Any
+# The interfaces that this one follows.
+__version__ = "1.5.1"
+__leveldb_version__ = "1.23"
+
+_Buffer = Union[bytes, bytearray, memoryview]
+_Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _Self = TypeVar("_Self")
-
-
-def _successor(prefix: bytes) -> Optional[bytes]:
-    """The least key behind all that begin with a prefix; None if there is none."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 class _Closing:
@@ -47,153 +59,6 @@ class _Closing:
         self.close()
 
 
-class _Iterator(_Closing):
-    """An iterator that moves both ways between two bounds."""
-
-    def __init__(
-        self,
-        source: _Reader,
-        *,
-        fill_cache: bool,
-        reverse: bool = False,
-        start: Optional[bytes] = None,
-        stop: Optional[bytes] = None,
-        include_start: bool = True,
-        include_stop: bool = False,
-        prefix: Optional[bytes] = None,
-        include_key: bool = True,
-        include_value: bool = True,
-    ) -> None:
-        if prefix is not None:
-            if start is not None or stop is not None:
-                raise TypeError("'prefix' cannot be used together with 'start' or 'stop'")
-            start, stop = prefix, _successor(prefix)
-        else:
-            start = start + b"\0" if start is not None and not include_start else start
-            stop = stop + b"\0" if stop is not None and include_stop else stop
-        whole = source._prefix
-        low = whole + (start or b"")
-        high = whole + stop if stop is not None else _successor(whole)
-        if high is not None and high < low:
-            # LevelDB shows nothing of a range that ends before it starts.
-            high = low
-        self._prefix, self._strip = whole, len(whole)
-        self._reverse, self._key, self._value = reverse, include_key, include_value
-        self._cursor: Cursor = source._db.cursor(
-            low, high, snapshot=source._snapshot, fill_cache=fill_cache
-        )
-        # Between two entries: the cursor is on the one in front of it, in the direction `_up`.
-        self._up: Optional[bool] = None
-
-    def _item(self) -> _Item:
-        key, value = self._cursor.key, self._cursor.value
-        assert key is not None and value is not None
-        key = key[self._strip :]
-        if self._key and self._value:
-            return key, value
-        if self._key:
-            return key
-        return value if self._value else None
-
-    def _step(self, up: bool) -> _Item:
-        cursor = self._cursor
-        if self._up is None:
-            # At an end: the first step in reading direction starts there.
-            if up == self._reverse:
-                raise StopIteration
-            found = cursor.first() if up else cursor.last()
-        elif self._up == up:
-            found = cursor.next() if up else cursor.previous()
-        else:
-            # Turning gives the entry that was given last.
-            found = cursor.valid or (cursor.last() if not up else cursor.first())
-        self._up = up
-        if not found:
-            raise StopIteration
-        return self._item()
-
-    def __iter__(self) -> _Iterator:
-        return self
-
-    def __next__(self) -> _Item:
-        return self._step(not self._reverse)
-
-    def next(self) -> _Item:
-        return self.__next__()
-
-    def prev(self) -> _Item:
-        return self._step(self._reverse)
-
-    def seek_to_start(self) -> None:
-        self._cursor.first()
-        self._cursor.previous()
-        self._up = None if not self._reverse else False
-
-    def seek_to_stop(self) -> None:
-        self._cursor.last()
-        self._cursor.next()
-        self._up = True if not self._reverse else None
-
-    def seek(self, target: bytes) -> None:
-        """The next step forwards gives the first key that is not less."""
-        low = self._cursor.seek(self._prefix + target)
-        # As if it had come down to this entry: a step up gives it, one down the entry before.
-        self._up = False if low else True
-
-    def close(self) -> None:
-        self._cursor.close()
-
-
-class _RawIterator(_Closing):
-    """LevelDB's own iterator."""
-
-    def __init__(self, source: _Reader, fill_cache: bool) -> None:
-        self._cursor = source._db.cursor(
-            prefix=source._prefix, snapshot=source._snapshot, fill_cache=fill_cache
-        )
-        self._strip, self._prefix = len(source._prefix), source._prefix
-
-    def valid(self) -> bool:
-        return self._cursor.valid
-
-    def seek_to_first(self) -> None:
-        self._cursor.first()
-
-    def seek_to_last(self) -> None:
-        self._cursor.last()
-
-    def seek(self, target: bytes) -> None:
-        self._cursor.seek(self._prefix + target)
-
-    def next(self) -> None:
-        self._cursor.next()
-
-    def prev(self) -> None:
-        self._cursor.previous()
-
-    def key(self) -> bytes:
-        key = self._cursor.key
-        if key is None:
-            raise IteratorInvalidError()
-        return key[self._strip :]
-
-    def value(self) -> bytes:
-        value = self._cursor.value
-        if value is None:
-            raise IteratorInvalidError()
-        return value
-
-    def item(self) -> Tuple[bytes, bytes]:
-        return self.key(), self.value()
-
-    def close(self) -> None:
-        self._cursor.close()
-
-
-class IteratorInvalidError(Error):
-    """The iterator is on no entry."""
-
-
 class _Reader:
     """What databases, their prefixes and their snapshots read in the same way."""
 
@@ -204,45 +69,52 @@ class _Reader:
     def get(
         self,
         key: bytes,
-        default: Optional[bytes] = None,
+        default: Any = None,
         *,
-        verify_checksums: bool = False,
-        fill_cache: bool = True,
-    ) -> Optional[bytes]:
+        verify_checksums: Optional[bool] = False,
+        fill_cache: Optional[bool] = True,
+    ) -> Any:
+        if verify_checksums is not False or fill_cache is not True:
+            _check_flags(verify_checksums=verify_checksums, fill_cache=fill_cache)
         return self._db.get(self._prefix + key, default, snapshot=self._snapshot)
 
-    def iterator(self, *, verify_checksums: bool = False, fill_cache: bool = True,
-                 **bounds: Any) -> _Iterator:
-        return _Iterator(self, fill_cache=fill_cache, **bounds)
+    def iterator(self, **options: Any) -> Iterator:
+        """An iterator, with plyvel's options."""
+        return _runstone.iterator(self._db, self._prefix, self._snapshot, **options)
 
-    def raw_iterator(
-        self, *, verify_checksums: bool = False, fill_cache: bool = True
-    ) -> _RawIterator:
-        return _RawIterator(self, fill_cache)
+    def raw_iterator(self, **options: Any) -> RawIterator:
+        """LevelDB's own iterator; also of a part with a prefix."""
+        return _runstone.raw_iterator(self._db, self._prefix, self._snapshot, **options)
 
-    def __iter__(self) -> Iterator[_Item]:
-        return self.iterator()
+    def __iter__(self) -> Iterator:
+        return _runstone.iterator(self._db, self._prefix, self._snapshot)
 
 
 class Snapshot(_Closing, _Reader):
     """A view that later writes do not change."""
 
-    def __init__(self, db: Store, prefix: bytes) -> None:
-        self._db, self._prefix, self._snapshot = db, prefix, db.snapshot()
+    def __init__(self, *, db: DB, prefix: Optional[bytes] = None) -> None:
+        self._db, self._prefix, self._snapshot = db._db, prefix or b"", db._db.snapshot()
 
     def close(self) -> None:
         if self._snapshot is not None:
             self._snapshot.close()
 
+    def release(self) -> None:
+        self.close()
+
 
 class WriteBatch:
     """Writes that happen together. Without `transaction` they do also if the block raises."""
 
-    def __init__(self, db: Store, prefix: bytes, transaction: bool, sync: bool) -> None:
-        self._batch = db.write_batch(sync=sync)
+    def __init__(
+        self, db: DB, prefix: bytes, transaction: Optional[bool], sync: Optional[bool]
+    ) -> None:
+        _check_flags(transaction=transaction)
+        self._batch = db._db.write_batch(sync=sync)
         self._prefix, self._transaction = prefix, transaction
 
-    def put(self, key: bytes, value: bytes) -> None:
+    def put(self, key: bytes, value: _Buffer) -> None:
         self._batch.put(self._prefix + key, value)
 
     def delete(self, key: bytes) -> None:
@@ -252,10 +124,17 @@ class WriteBatch:
         self._batch.clear()
 
     def append(self, source: WriteBatch) -> None:
-        raise Error("Runstone's batches are not appended to others; put into one batch")
+        """Adds the writes of another batch."""
+        if not isinstance(source, WriteBatch):
+            raise TypeError(f"'source' is a WriteBatch, not {type(source).__name__}")
+        self._batch.append(source._batch)
+
+    def approximate_size(self) -> int:
+        return self._batch.approximate_bytes()
 
     def write(self) -> None:
-        self._batch.write()
+        """Writes what was collected, and keeps it."""
+        self._batch.write(clear=False)
 
     def __enter__(self) -> WriteBatch:
         return self
@@ -266,93 +145,108 @@ class WriteBatch:
         value: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if self._transaction and kind is not None:
-            self.clear()
-        else:
+        if not (self._transaction and kind is not None):
             self.write()
+        self.clear()
 
 
-class PrefixedDB(_Reader):
+class _Writer(_Reader):
+    """What databases and their prefixes do in the same way."""
+
+    def _whole(self) -> DB:
+        raise NotImplementedError
+
+    def put(self, key: bytes, value: _Buffer, *, sync: Optional[bool] = False) -> None:
+        self._db.put(self._prefix + key, value, sync=sync)
+
+    def delete(self, key: bytes, *, sync: Optional[bool] = False) -> None:
+        self._db.delete(self._prefix + key, sync=sync)
+
+    def write_batch(
+        self, *, transaction: Optional[bool] = False, sync: Optional[bool] = False
+    ) -> WriteBatch:
+        return WriteBatch(self._whole(), self._prefix, transaction, sync)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(db=self._whole(), prefix=self._prefix)
+
+    def prefixed_db(self, prefix: bytes) -> PrefixedDB:
+        _check_bytes(prefix=prefix)
+        return PrefixedDB(db=self._whole(), prefix=self._prefix + prefix)
+
+
+class PrefixedDB(_Writer):
     """The part of a database whose keys begin with a prefix, without it."""
 
-    def __init__(self, db: Store, prefix: bytes) -> None:
-        self._db, self._prefix = db, prefix
+    def __init__(self, *, db: DB, prefix: bytes) -> None:
+        self._parent, self._db, self._prefix = db, db._db, prefix
+
+    def _whole(self) -> DB:
+        return self._parent
+
+    @property
+    def db(self) -> DB:
+        return self._parent
 
     @property
     def prefix(self) -> bytes:
         return self._prefix
 
-    def put(self, key: bytes, value: bytes, *, sync: bool = False) -> None:
-        self._db.put(self._prefix + key, value, sync=sync)
-
-    def delete(self, key: bytes, *, sync: bool = False) -> None:
-        self._db.delete(self._prefix + key, sync=sync)
-
-    def write_batch(self, *, transaction: bool = False, sync: bool = False) -> WriteBatch:
-        return WriteBatch(self._db, self._prefix, transaction, sync)
-
-    def snapshot(self) -> Snapshot:
-        return Snapshot(self._db, self._prefix)
-
-    def prefixed_db(self, prefix: bytes) -> PrefixedDB:
-        return PrefixedDB(self._db, self._prefix + prefix)
+    def __repr__(self) -> str:
+        return f"<plyvel.PrefixedDB with prefix {self._prefix!r} at {hex(id(self))}>"
 
 
-class DB(_Closing, PrefixedDB):
+class DB(_Closing, _Writer):
     """A database of plyvel."""
 
     def __init__(
         self,
         name: _Path,
         *,
-        create_if_missing: bool = False,
-        error_if_exists: bool = False,
-        paranoid_checks: Optional[bool] = None,
-        write_buffer_size: Optional[int] = None,
-        max_open_files: Optional[int] = None,
-        lru_cache_size: Optional[int] = None,
-        block_size: Optional[int] = None,
-        block_restart_interval: Optional[int] = None,
-        max_file_size: Optional[int] = None,
-        compression: Optional[str] = "snappy",
-        bloom_filter_bits: int = 0,
-        comparator: Optional[Any] = None,
-        comparator_name: Optional[bytes] = None,
+        create_if_missing: Optional[bool] = False,
+        error_if_exists: Optional[bool] = False,
+        **options: Any,
     ) -> None:
-        if comparator is not None:
-            raise Error("Runstone orders keys by their bytes: encode them so that this is yours")
-        name = os.fspath(name)
-        exists = os.path.exists(os.path.join(name, "CURRENT"))
+        """The options are plyvel's. As in LevelDB, a size is moved into the range that can be.
+        A store keeps its layout: block_size, compression and so on are for a new one."""
+        self._name, self._closed = name, True
+        path = _check_name(name)
+        _check_flags(create_if_missing=create_if_missing, error_if_exists=error_if_exists)
+        opening, layout = _options(**options)
+        exists = os.path.exists(os.path.join(path, "CURRENT"))
+        if os.path.isdir(path) and not os.access(path, os.W_OK):
+            raise IOError(f"{path}: may not be written")
         if exists and error_if_exists:
-            raise Error(f"{name}: exists (error_if_exists is true)")
+            raise Error(f"{path}: exists (error_if_exists is true)")
         if not exists and not create_if_missing:
-            raise Error(f"{name}: does not exist (create_if_missing is false)")
-        options: dict[str, Any] = {}
-        if lru_cache_size is not None:
-            options["memory_budget_bytes"] = lru_cache_size + (192 << 20)
-        if max_open_files is not None:
-            options["max_open_files"] = max(max_open_files, 74)
-        layout = {
-            "write_buffer_bytes": write_buffer_size and max(write_buffer_size, 64 << 10),
-            "block_bytes": block_size,
-            "restart_interval": block_restart_interval,
-            "table_bytes": max_file_size,
-            "compression": "none" if compression is None else None,
-            "filter_bits_per_key": bloom_filter_bits or None,
-        }
-        layout = {name: value for name, value in layout.items() if value is not None}
-        # A store keeps its options; those of a program are for a new one.
+            raise runstone.NotAStore(f"{path}: does not exist (create_if_missing is false)")
         if layout and not exists:
-            options["keyspace"] = layout
-        super().__init__(runstone.open(name, **options), b"")
-        self.name, self.closed = name, False
+            opening["keyspace"] = layout
+        self._db = runstone.open(path, **opening)
+        self._closed = False
+
+    def _whole(self) -> DB:
+        return self
+
+    @property
+    def name(self) -> _Path:
+        return self._name
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __repr__(self) -> str:
+        closed = " (closed)" if self._closed else ""
+        return f"<plyvel.DB with name {self._name!r}{closed} at {hex(id(self))}>"
 
     def close(self) -> None:
+        self._closed = True
         self._db.close()
-        self.closed = True
 
     def approximate_size(self, start: bytes, stop: bytes) -> int:
-        return self._db.estimate(start, stop)[1]
+        _check_bytes(start=start, stop=stop)
+        return self._db.estimate(start, max(start, stop))[1]
 
     def approximate_sizes(self, *ranges: Tuple[bytes, bytes]) -> list[int]:
         return [self.approximate_size(start, stop) for start, stop in ranges]
@@ -360,24 +254,126 @@ class DB(_Closing, PrefixedDB):
     def compact_range(
         self, *, start: Optional[bytes] = None, stop: Optional[bytes] = None
     ) -> None:
+        _check_bytes(start=start or b"", stop=stop or b"")
         if start is None or stop is None or start <= stop:
             self._db.compact(start, stop)
 
     def get_property(self, name: bytes) -> Optional[bytes]:
-        """`leveldb.stats`: the counters of the store; None for others."""
-        return self._db.metrics().encode() if name == b"leveldb.stats" else None
+        """LevelDB's properties, and `runstone.metrics`: all counters; None for others."""
+        _check_bytes(name=name)
+        found = self._db._property(name.decode("latin-1"))
+        return None if found is None else found.encode()
 
 
 def destroy_db(name: _Path) -> None:
     """Removes a database."""
-    try:
-        runstone.destroy(name)
-        os.rmdir(name)
-    except (runstone.NotAStore, OSError):
-        pass
+    path = _check_name(name)
+    if os.path.isdir(path):
+        try:
+            runstone.destroy(path)
+        except runstone.NotAStore:
+            return
+        try:
+            os.rmdir(path)
+        except OSError:
+            # Files of others are in it.
+            pass
 
 
-def repair_db(name: _Path, **_options: Any) -> None:
+def repair_db(name: _Path, **options: Any) -> None:
     """Verifies a database, and repairs nothing: damage raises CorruptionError."""
-    with runstone.open(name, create_if_missing=False, read_only=True) as store:
+    path = _check_name(name)
+    _options(**options)
+    with runstone.open(path, create_if_missing=False, read_only=True) as store:
         store.verify()
+
+
+def _check_name(name: Any) -> str:
+    if not isinstance(name, (str, bytes, os.PathLike)):
+        raise TypeError(f"'name' is a path as text or bytes, not {type(name).__name__}")
+    return os.fsdecode(name)
+
+
+def _check_flags(**flags: Any) -> None:
+    for name, flag in flags.items():
+        if flag is not None and not isinstance(flag, bool):
+            raise TypeError(f"'{name}' is True or False, not {flag!r}")
+
+
+def _check_bytes(**given: Any) -> None:
+    for name, value in given.items():
+        if not isinstance(value, bytes):
+            raise TypeError(f"'{name}' is bytes, not {type(value).__name__}")
+
+
+def _size(name: str, given: Any, least: int, most: int) -> Optional[int]:
+    """A number, moved into the range that LevelDB allows."""
+    if given is None:
+        return None
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise TypeError(f"'{name}' is a number or None, not {given!r}") from None
+    return min(max(number, least), most)
+
+
+def _options(
+    *,
+    paranoid_checks: Optional[bool] = None,
+    write_buffer_size: Optional[int] = None,
+    max_open_files: Optional[int] = None,
+    lru_cache_size: Optional[int] = None,
+    block_size: Optional[int] = None,
+    block_restart_interval: Optional[int] = None,
+    max_file_size: Optional[int] = None,
+    compression: Union[str, bytes, None] = "snappy",
+    bloom_filter_bits: int = 0,
+    comparator: Any = None,
+    comparator_name: Optional[bytes] = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Plyvel's options as those of a store, and of a new one's layout."""
+    _check_flags(paranoid_checks=paranoid_checks)
+    if isinstance(compression, bytes):
+        compression = compression.decode("utf-8", "replace")
+    if compression is not None and not isinstance(compression, str):
+        raise TypeError(f"'compression' is None or 'snappy', not {compression!r}")
+    if compression not in (None, "snappy"):
+        raise ValueError(f"'compression' is None or 'snappy', not {compression!r}")
+    if comparator_name is not None:
+        _check_bytes(comparator_name=comparator_name)
+    if (comparator is None) != (comparator_name is None):
+        raise ValueError("'comparator' and 'comparator_name' must be specified together")
+    if comparator is not None:
+        if not callable(comparator):
+            raise TypeError("'comparator' is not callable")
+        raise Error("Runstone orders keys by their bytes: encode them so that this is yours")
+    bits = _size("bloom_filter_bits", bloom_filter_bits, 0, 30)
+    if bits is None:
+        raise TypeError("'bloom_filter_bits' is a number, not None")
+    buffer = _size("write_buffer_size", write_buffer_size, 64 << 10, 1 << 30)
+    cache = _size("lru_cache_size", lru_cache_size, 0, 1 << 40)
+    store = {
+        "max_open_files": _size("max_open_files", max_open_files, 74, 50_000),
+        "memory_budget_bytes": _budget(buffer, cache),
+    }
+    layout = {
+        "write_buffer_bytes": buffer,
+        "block_bytes": _size("block_size", block_size, 1 << 10, 4 << 20),
+        "restart_interval": _size("block_restart_interval", block_restart_interval, 1, 1 << 10),
+        "table_bytes": _size("max_file_size", max_file_size, 1 << 20, 1 << 30),
+        "compression": "none" if compression is None else None,
+        "filter_bits_per_key": bits or None,
+    }
+    return _given(store), _given(layout)
+
+
+def _budget(buffer: Optional[int], cache: Optional[int]) -> Optional[int]:
+    """Memory for a cache and the buffers beside it, which Runstone counts together."""
+    if buffer is None and cache is None:
+        return None
+    least = 512 << 20 if cache is None else cache + (192 << 20)
+    return max(least, 3 * (buffer or 0) + (cache or 0))
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}

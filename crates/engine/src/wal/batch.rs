@@ -173,6 +173,22 @@ impl Batch {
         }
     }
 
+    /// Adds the writes of another batch of the same store behind those of this one.
+    ///
+    /// # Errors
+    /// If the other was made with keyspaces of another store.
+    pub fn append(&mut self, other: &Batch) -> Result<()> {
+        if let Some(opening) = other.opening {
+            self.bind(opening)?;
+        }
+        self.bytes.extend_from_slice(&other.bytes);
+        self.count += other.count;
+        self.deletes += other.deletes;
+        self.range_deletes += other.range_deletes;
+        self.user_bytes += other.user_bytes;
+        Ok(())
+    }
+
     /// The encoded operations.
     pub(crate) fn encoded(&self) -> &[u8] {
         &self.bytes

@@ -6,7 +6,7 @@ use runstone::Store;
 use runstone::policy::shape::Shape;
 
 /// The value of a property; `None` if there is no such one.
-pub(crate) fn property(store: &Store, name: &str) -> Option<String> {
+pub fn property(store: &Store, name: &str) -> Option<String> {
     if name == "runstone.metrics" {
         return Some(store.metrics().to_prometheus());
     }

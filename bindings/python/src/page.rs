@@ -1,0 +1,86 @@
+//! Entries that an iterator has read ahead. Reading them may wait, so it is done while other
+//! threads of Python run, for many at a time; the objects of Python are made of them later.
+
+/// An iterator reads this many entries first, and half as many again each time after, up to the
+/// most. So what it read for nothing when its user stops is less than half of what was used, and a
+/// first page. With pages that double it is up to all of that.
+pub const FIRST_ENTRIES: usize = 8;
+const MOST_ENTRIES: usize = 512;
+/// So many bytes end a page.
+pub const MOST_BYTES: usize = 256 << 10;
+
+/// How many entries the page behind one of `entries` has.
+pub fn more(entries: usize) -> usize {
+    (entries + entries / 2).min(MOST_ENTRIES)
+}
+
+/// Entries in the direction in which they were read, and how many of them were given.
+#[derive(Default)]
+pub struct Page {
+    bytes: Vec<u8>,
+    /// Where the key and the value of each end. They begin where the entry before ends.
+    ends: Vec<(usize, usize)>,
+    given: usize,
+}
+
+impl Page {
+    /// The next entry, which is given.
+    #[inline]
+    pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
+        let at = self.given;
+        self.given += usize::from(at < self.ends.len());
+        self.entry(at)
+    }
+
+    /// The entry that was given last, which is taken back.
+    #[inline]
+    pub fn back(&mut self) -> Option<(&[u8], &[u8])> {
+        self.given = self.given.checked_sub(1)?;
+        self.entry(self.given)
+    }
+
+    #[inline]
+    fn entry(&self, at: usize) -> Option<(&[u8], &[u8])> {
+        let (key_end, value_end) = *self.ends.get(at)?;
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        Some((&self.bytes[start..key_end], &self.bytes[key_end..value_end]))
+    }
+
+    #[inline]
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether all were given.
+    #[inline]
+    pub fn is_spent(&self) -> bool {
+        self.given == self.ends.len()
+    }
+
+    /// Whether none was given.
+    #[inline]
+    pub fn is_fresh(&self) -> bool {
+        self.given == 0
+    }
+
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.given = 0;
+    }
+}
