@@ -3,6 +3,7 @@
 //!
 //! * [`errors`]: failures as exceptions. [`bytes`]: keys and values in and out.
 //! * [`keyspace`], [`store`]: a store is its default keyspace and more.
+//! * [`keyspace::views`]: what `keys`, `values` and `items` give.
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
 //! * [`between`]: iterators of plyvel. [`page`]: what iterators read ahead.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
@@ -44,6 +45,10 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Transaction>()?;
     module.add_class::<walk::Walk>()?;
     module.add_class::<walk::Cursor>()?;
+    module.add_class::<keyspace::views::EntriesView>()?;
+    module.add_class::<keyspace::views::Keys>()?;
+    module.add_class::<keyspace::views::Values>()?;
+    module.add_class::<keyspace::views::Items>()?;
     module.add_class::<between::Iterator>()?;
     module.add_class::<between::RawIterator>()?;
     module.add_function(wrap_pyfunction!(between::iterator, module)?)?;

@@ -145,6 +145,18 @@ impl Walk {
         let steps = Steps { place, page, size: FIRST_ENTRIES, onward: Some(start), failure: None };
         Walk { steps: Held::new(Alone::new(steps), family), shows, step }
     }
+
+    /// The next entry.
+    #[inline]
+    pub fn step<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let held = outcome(self.steps.get())?;
+        let mut steps = outcome(held.lock())?;
+        if steps.page.is_spent() {
+            let steps = &mut *steps;
+            wait(py, move || steps.fill(steps.onward, self.step, self.shows))?;
+        }
+        steps.page.next().map(|entry| self.shows.show(py, entry)).transpose()
+    }
 }
 
 #[pymethods]
@@ -154,17 +166,11 @@ impl Walk {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let held = outcome(self.steps.get())?;
-        let mut steps = outcome(held.lock())?;
-        if steps.page.is_spent() {
-            let steps = &mut *steps;
-            wait(py, move || steps.fill(steps.onward, self.step, self.shows))?;
-        }
-        steps.page.next().map(|entry| self.shows.show(py, entry)).transpose()
+        self.step(py)
     }
 
     /// Goes on at the first key that is not less, or backwards at the last that is not greater.
-    fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
+    pub fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
         wait(py, || {
             let held = self.steps.get()?;
             let mut steps = held.lock()?;
@@ -177,7 +183,7 @@ impl Walk {
         })
     }
 
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.steps.is_over() {
             return Ok(());
         }

@@ -88,7 +88,7 @@ def test_a_fork_that_ends_as_programs_do(tmp_path: Path) -> None:
         "import os, runstone, sys\n"
         "db = runstone.open(sys.argv[1])\n"
         "db[b'k'] = b'v'\n"
-        "walk, batch, transaction = db.items(), db.write_batch(), db.transaction()\n"
+        "walk, batch, transaction = iter(db.items()), db.write_batch(), db.transaction()\n"
         "transaction.put(b't', b'v'); batch.put(b'b', b'v')\n"
         "child = os.fork()\n"
         "if child == 0:\n"

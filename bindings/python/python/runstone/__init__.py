@@ -17,7 +17,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
-from collections.abc import MutableMapping
+from collections.abc import ItemsView, KeysView, MutableMapping, Set, ValuesView
 from typing import Any, Callable, Mapping, Optional, Union
 
 from . import _runstone
@@ -35,6 +35,8 @@ from ._runstone import (
     Internal,
     InUse,
     InvalidArgument,
+    Items,
+    Keys,
     Keyspace,
     LockTimeout,
     MergeFailed,
@@ -49,6 +51,7 @@ from ._runstone import (
     Store,
     Transaction,
     UnknownKeyspace,
+    Values,
     Walk,
     WriteBatch,
     __version__,
@@ -69,6 +72,8 @@ __all__ = [
     "InsideCallback",
     "Internal",
     "InvalidArgument",
+    "Items",
+    "Keys",
     "Keyspace",
     "LockTimeout",
     "MergeFailed",
@@ -83,6 +88,7 @@ __all__ = [
     "Store",
     "Transaction",
     "UnknownKeyspace",
+    "Values",
     "Walk",
     "WriteBatch",
     "__version__",
@@ -93,6 +99,19 @@ __all__ = [
 ]
 
 MutableMapping.register(Keyspace)
+KeysView.register(Keys)
+ValuesView.register(Values)
+ItemsView.register(Items)
+for _view in (Keys, Items):
+    for _name in (
+        "__and__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__or__", "__rand__",
+        "__ror__", "__rsub__", "__rxor__", "__sub__", "__xor__", "isdisjoint",
+    ):
+        # Those of a set, which ask only for iteration, `in` and `len`.
+        setattr(_view, _name, getattr(Set, _name))
+    setattr(_view, "_from_iterable", classmethod(lambda _, entries: set(entries)))
+    setattr(_view, "__hash__", None)
+del _name, _view
 
 Merger = Callable[[bytes, Optional[bytes], "list[bytes]"], bytes]
 Filter = Callable[[int, bytes, bytes], Union[bool, bytes]]

@@ -6,24 +6,29 @@ from types import TracebackType
 from typing import (
     Any,
     Callable,
+    ClassVar,
     Dict,
     Generic,
+    ItemsView,
     Iterable,
+    KeysView,
     List,
-    Mapping,
     MutableMapping,
     Optional,
     Tuple,
     Type,
     TypeVar,
     Union,
+    ValuesView,
     overload,
 )
+
+from _typeshed import SupportsKeysAndGetItem
 
 Buffer = Union[bytes, bytearray, memoryview]
 _T = TypeVar("_T")
 _D = TypeVar("_D")
-_Entries = Union[Mapping[bytes, bytes], Iterable[Tuple[bytes, bytes]]]
+_Entries = Union[SupportsKeysAndGetItem[bytes, bytes], Iterable[Tuple[bytes, bytes]]]
 
 __version__: str
 
@@ -167,9 +172,36 @@ class View:
     def address(self) -> int: ...
     def __len__(self) -> int: ...
 
-# At run time it is registered as a MutableMapping; its views are iterators.
-class Keyspace:
-    """An ordered, mutable mapping from bytes to bytes."""
+class EntriesView(_Closing, Generic[_T]):
+    """What `keys`, `values` and `items` give: a view of a range, as those of a dict.
+
+    It shows the keyspace as it is when it is asked, or a snapshot. `len` counts one by one, and
+    `in` of values looks at all; the other look-ups are gets. Each `iter` is a `Walk` of its own. A
+    view that was itself stepped by `next`, sought, or entered by `with` is an iterator from then
+    on, and `iter` goes on with it.
+    """
+
+    def __iter__(self) -> Walk[_T]: ...
+    def __reversed__(self) -> Walk[_T]: ...
+    def __next__(self) -> _T: ...
+    def __len__(self) -> int: ...
+    def __bool__(self) -> bool: ...
+    def __contains__(self, key: object) -> bool: ...
+    def seek(self, key: Buffer) -> None:
+        """Goes on at the first key that is not less, or backwards at the last not greater."""
+
+class Keys(EntriesView[bytes], KeysView[bytes]): ...
+class Values(EntriesView[bytes], ValuesView[bytes]): ...
+class Items(EntriesView[Tuple[bytes, bytes]], ItemsView[bytes, bytes]): ...
+
+# At run time it and its views are registered with the classes of collections.abc.
+class Keyspace(MutableMapping[bytes, bytes]):
+    """An ordered, mutable mapping from bytes to bytes.
+
+    `==` compares entries with those of another keyspace or mapping, in order, and stops at the
+    first that differs or is too many: beside a dict it reads at most one entry more than that has.
+    Two names of one keyspace are equal without a read. Like a dict it has no hash.
+    """
 
     @property
     def name(self) -> str: ...
@@ -178,9 +210,14 @@ class Keyspace:
     def __delitem__(self, key: Buffer) -> None: ...
     def __contains__(self, key: object) -> bool: ...
     def __iter__(self) -> Walk[bytes]: ...
+    def __reversed__(self) -> Walk[bytes]: ...
     def __len__(self) -> int:
-        """Counts the keys one by one."""
-    def __bool__(self) -> bool: ...
+        """Counts the keys one by one, in some 100 ns each; `estimate` tells about how many there
+        are without that."""
+    def __bool__(self) -> bool:
+        """Whether there is a key, without counting."""
+    def __eq__(self, other: object) -> bool: ...
+    __hash__: ClassVar[None]  # type: ignore[assignment]
     @overload
     def get(self, key: Buffer, *, snapshot: Optional[Snapshot] = None) -> Optional[bytes]: ...
     @overload
@@ -224,7 +261,7 @@ class Keyspace:
         prefix: Optional[Buffer] = None,
         reverse: bool = False,
         snapshot: Optional[Snapshot] = None,
-    ) -> Walk[bytes]: ...
+    ) -> Keys: ...
     def values(
         self,
         start: Optional[Buffer] = None,
@@ -233,7 +270,7 @@ class Keyspace:
         prefix: Optional[Buffer] = None,
         reverse: bool = False,
         snapshot: Optional[Snapshot] = None,
-    ) -> Walk[bytes]: ...
+    ) -> Values: ...
     def items(
         self,
         start: Optional[Buffer] = None,
@@ -242,7 +279,7 @@ class Keyspace:
         prefix: Optional[Buffer] = None,
         reverse: bool = False,
         snapshot: Optional[Snapshot] = None,
-    ) -> Walk[Tuple[bytes, bytes]]: ...
+    ) -> Items: ...
     def cursor(
         self,
         start: Optional[Buffer] = None,
@@ -258,11 +295,13 @@ class Keyspace:
     @overload
     def pop(self, key: Buffer, default: _D) -> Union[bytes, _D]: ...
     def popitem(self) -> Tuple[bytes, bytes]:
-        """Removes the first entry."""
-    def setdefault(self, key: Buffer, default: Buffer) -> bytes: ...
-    def update(self, entries: _Entries) -> None:
-        """Puts all entries, together or none."""
-    def clear(self) -> None: ...
+        """Removes the first entry, and gives it; KeyError if there is none."""
+    def setdefault(self, key: Buffer, default: Buffer) -> bytes:
+        """The value of a key, which is `default` from now on if it had none."""
+    def update(self, entries: _Entries = ...) -> None:
+        """Puts all entries of a mapping or of pairs, together or none."""
+    def clear(self) -> None:
+        """Removes all entries, by one record."""
     def estimate(
         self, start: Optional[Buffer] = None, stop: Optional[Buffer] = None
     ) -> Tuple[int, int]:

@@ -1,12 +1,15 @@
 //! A keyspace, which is a mutable mapping from bytes to bytes.
 
+pub mod views;
+
 use std::ops::Bound as End;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple, PyType};
 use runstone::{Durability, Value, WriteOptions, prefix_successor};
 use runstone_boundary::Result;
 
@@ -15,6 +18,9 @@ use crate::errors::wait;
 use crate::held::{Family, Held, InUse};
 use crate::snapshot::Snapshot;
 use crate::walk::{Cursor, Range, Shows, Walk};
+use views::{
+    EntriesView, Given, Items, Keys, Values, count, default_of, equals_keyspace, equals_mapping,
+};
 
 /// A keyspace of a store.
 #[pyclass(frozen, subclass, mapping, module = "runstone")]
@@ -53,13 +59,13 @@ impl Keyspace {
         self.held.family()
     }
 
-    fn look_up(
+    /// The value of a key, at a moment or now.
+    pub fn look_up(
         &self,
         py: Python<'_>,
-        key: &Buffer,
-        snapshot: Option<&Snapshot>,
+        key: &[u8],
+        snapshot: Option<runstone::Snapshot>,
     ) -> PyResult<Option<Value>> {
-        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         wait(py, || {
             Ok(match &snapshot {
                 None => self.inner()?.get(key)?,
@@ -68,17 +74,21 @@ impl Keyspace {
         })
     }
 
+    /// Whether both are the same keyspace of the same store.
+    fn is_same(&self, other: &Keyspace) -> bool {
+        let ids = (self.held.get().map(|own| own.id()), other.held.get().map(|other| other.id()));
+        Arc::ptr_eq(self.family(), other.family())
+            && matches!(ids, (Ok(own), Ok(other)) if own == other)
+    }
+
     fn missing(key: &Buffer) -> PyErr {
         PyKeyError::new_err(key.to_vec())
     }
 
-    fn walk(&self, py: Python<'_>, range: Range, shows: Shows, reverse: bool) -> PyResult<Walk> {
-        let keys_only = shows == Shows::Keys;
-        let cursor = wait(py, || -> Result<runstone::Cursor> {
-            let options = range.options()?;
-            Ok(self.inner()?.cursor(if keys_only { options.keys_only() } else { options })?)
-        })?;
-        Ok(Walk::new(cursor.into(), shows, reverse, self.held.family()))
+    fn all_keys(&self, py: Python<'_>, is_reverse: bool) -> PyResult<Walk> {
+        let options = runstone::ReadOptions::default().keys_only();
+        let cursor = wait(py, || Ok(self.inner()?.cursor(options)?))?;
+        Ok(Walk::new(cursor.into(), Shows::Keys, is_reverse, self.held.family()))
     }
 }
 
@@ -97,6 +107,7 @@ impl Keyspace {
         default: Option<Bound<'py, PyAny>>,
         snapshot: Option<&Snapshot>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         Ok(match self.look_up(py, &key, snapshot)? {
             None => default,
             Some(value) => Some(bytes(py, &value).into_any()),
@@ -115,6 +126,7 @@ impl Keyspace {
         key: Buffer,
         snapshot: Option<&Snapshot>,
     ) -> PyResult<Option<View>> {
+        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
         Ok(self.look_up(py, &key, snapshot)?.map(View))
     }
 
@@ -166,16 +178,8 @@ impl Keyspace {
 
     /// Counts the keys one by one.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        wait(py, || {
-            let mut cursor = self.inner()?.cursor(runstone::ReadOptions::default().keys_only())?;
-            let mut count = 0;
-            cursor.seek_to_first()?;
-            while cursor.valid() {
-                count += 1;
-                cursor.next()?;
-            }
-            Ok(count)
-        })
+        let options = runstone::ReadOptions::default().keys_only();
+        wait(py, || count(self.inner()?.cursor(options)?))
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
@@ -183,50 +187,69 @@ impl Keyspace {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Walk> {
-        let range = Range { start: None, stop: None, prefix: None, snapshot: None };
-        self.walk(py, range, Shows::Keys, false)
+        self.all_keys(py, false)
+    }
+
+    fn __reversed__(&self, py: Python<'_>) -> PyResult<Walk> {
+        self.all_keys(py, true)
+    }
+
+    /// Whether another mapping has the same entries.
+    fn __eq__<'py>(
+        this: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = this.py();
+        let is_same = match other.cast::<Keyspace>() {
+            Ok(other) => {
+                this.get().is_same(other.get()) || { equals_keyspace(py, this.get(), other.get())? }
+            }
+            Err(_) if is_mapping(other)? => equals_mapping(this.get(), other)?,
+            Err(_) => return Ok(py.NotImplemented().into_bound(py)),
+        };
+        Ok(PyBool::new(py, is_same).to_owned().into_any())
     }
 
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, snapshot=None))]
-    fn keys(
-        &self,
-        py: Python<'_>,
+    fn keys<'py>(
+        this: &Bound<'py, Self>,
         start: Option<Buffer>,
         stop: Option<Buffer>,
         prefix: Option<Buffer>,
         reverse: bool,
-        snapshot: Option<&Snapshot>,
-    ) -> PyResult<Walk> {
-        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
-        self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Keys, reverse)
+        snapshot: Option<Bound<'py, Snapshot>>,
+    ) -> PyResult<Bound<'py, Keys>> {
+        let given = Given { start, stop, prefix, is_reverse: reverse, snapshot };
+        let view = EntriesView::new(this, Shows::Keys, given)?;
+        Bound::new(this.py(), PyClassInitializer::from(view).add_subclass(Keys))
     }
 
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, snapshot=None))]
-    fn values(
-        &self,
-        py: Python<'_>,
+    fn values<'py>(
+        this: &Bound<'py, Self>,
         start: Option<Buffer>,
         stop: Option<Buffer>,
         prefix: Option<Buffer>,
         reverse: bool,
-        snapshot: Option<&Snapshot>,
-    ) -> PyResult<Walk> {
-        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
-        self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Values, reverse)
+        snapshot: Option<Bound<'py, Snapshot>>,
+    ) -> PyResult<Bound<'py, Values>> {
+        let given = Given { start, stop, prefix, is_reverse: reverse, snapshot };
+        let view = EntriesView::new(this, Shows::Values, given)?;
+        Bound::new(this.py(), PyClassInitializer::from(view).add_subclass(Values))
     }
 
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, reverse=false, snapshot=None))]
-    fn items(
-        &self,
-        py: Python<'_>,
+    fn items<'py>(
+        this: &Bound<'py, Self>,
         start: Option<Buffer>,
         stop: Option<Buffer>,
         prefix: Option<Buffer>,
         reverse: bool,
-        snapshot: Option<&Snapshot>,
-    ) -> PyResult<Walk> {
-        let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
-        self.walk(py, Range { start, stop, prefix, snapshot }, Shows::Items, reverse)
+        snapshot: Option<Bound<'py, Snapshot>>,
+    ) -> PyResult<Bound<'py, Items>> {
+        let given = Given { start, stop, prefix, is_reverse: reverse, snapshot };
+        let view = EntriesView::new(this, Shows::Items, given)?;
+        Bound::new(this.py(), PyClassInitializer::from(view).add_subclass(Items))
     }
 
     #[pyo3(signature = (start=None, stop=None, *, prefix=None, snapshot=None, fill_cache=true))]
@@ -246,16 +269,18 @@ impl Keyspace {
         Ok(Cursor::new(cursor.into(), self.held.family()))
     }
 
-    #[pyo3(signature = (key, *default))]
+    #[pyo3(signature = (key, *given, **named))]
     fn pop<'py>(
         &self,
         py: Python<'py>,
         key: Buffer,
-        default: &Bound<'py, PyTuple>,
+        given: &Bound<'py, PyTuple>,
+        named: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let default = default_of(given, named)?;
         match self.take(py, &key)? {
             Some(value) => Ok(bytes(py, &value).into_any()),
-            None => default.get_item(0).map_err(|_| Keyspace::missing(&key)),
+            None => default.ok_or_else(|| Keyspace::missing(&key)),
         }
     }
 
@@ -287,7 +312,9 @@ impl Keyspace {
     }
 
     /// Puts all entries of a mapping or of pairs, together.
-    fn update(&self, py: Python<'_>, entries: &Bound<'_, PyAny>) -> PyResult<()> {
+    #[pyo3(signature = (entries=None))]
+    fn update(&self, py: Python<'_>, entries: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(entries) = entries else { return Ok(()) };
         let pairs: Vec<(Buffer, Buffer)> = match entries.cast::<PyDict>() {
             Ok(dict) => dict.items().extract()?,
             Err(_) if entries.hasattr("keys")? => entries
@@ -373,6 +400,14 @@ impl Keyspace {
             _ => Ok(self.inner()?.compact_range::<Vec<u8>>(bounds(start, stop, None)?)?),
         })
     }
+}
+
+fn is_mapping(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if object.is_instance_of::<PyDict>() {
+        return Ok(true);
+    }
+    static MAPPING: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    object.is_instance(MAPPING.import(object.py(), "collections.abc", "Mapping")?)
 }
 
 impl Keyspace {
