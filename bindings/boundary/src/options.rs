@@ -61,10 +61,25 @@ struct ResourcesText {
     background_bytes_per_second: Option<Bytes>,
 }
 
+/// What the parser calls by the names of Rust's types.
+const NUMBER: &str = "expected a whole number from 0 up";
+
 fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
     toml::from_str(text).map_err(|error| {
-        Failure::invalid(format!("the options do not parse: {}", error.to_string().trim()))
+        let told =
+            error.to_string().replace("expected usize", NUMBER).replace("expected u64", NUMBER);
+        Failure::invalid(format!("the options do not parse: {}", told.trim()))
     })
+}
+
+/// The engine calls the option by another name.
+fn check_threads(count: Option<usize>) -> Result<()> {
+    match count {
+        Some(0) => {
+            Err(Failure::invalid("option background_threads is 0, but must be at least 1"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes resources as TOML says. An empty text gives the defaults.
@@ -74,6 +89,7 @@ fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
 /// threads.
 pub fn of_resources(text: &str) -> Result<Resources> {
     let text: ResourcesText = read(text)?;
+    check_threads(text.background_threads)?;
     let mut builder = Resources::builder();
     if let Some(Bytes(bytes)) = text.memory_budget_bytes {
         builder = builder.memory_budget_bytes(bytes);
@@ -115,6 +131,7 @@ pub fn check_sharing(text: &str) -> Result<()> {
 /// If the text is no TOML, or has unknown names or values that cannot work.
 pub fn of_store(text: &str) -> Result<Options> {
     let text: Text = read(text)?;
+    check_threads(text.background_threads)?;
     let keyspace = text.keyspace.map(|table| of_keyspace(&table.to_string())).transpose()?;
     let default = Options::default();
     let bytes = |given: Option<Bytes>, default: u64| given.map_or(default, |bytes| bytes.0);
@@ -200,7 +217,7 @@ mod tests {
         for (text, name) in [
             ("memory_budget = 5", "memory_budget_bytes"),
             ("memory_budget_bytes = 5", "at least"),
-            ("background_threads = 0", "background threads"),
+            ("background_threads = 0", "background_threads"),
             ("max_open_files = 1", "max_open_files"),
             ("background_bytes_per_second = 1", "background_bytes_per_second"),
             ("durability = 'sync'", "durability"),
@@ -215,7 +232,8 @@ mod tests {
         for (text, name) in [
             ("memory_budget = 5", "memory_budget_bytes"),
             ("memory_budget_bytes = 5", "at least"),
-            ("background_threads = 0", "background threads"),
+            ("background_threads = 0", "background_threads"),
+            ("max_open_files = 'many'", "whole number"),
             ("durability = 'always'", "sync"),
             ("keyspace = 5", "keyspace"),
             ("[keyspace]\npolicy = 'nice'", "nice"),

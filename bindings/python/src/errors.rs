@@ -2,7 +2,7 @@
 
 use pyo3::PyTypeInfo;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -56,7 +56,6 @@ macro_rules! exceptions {
 
 exceptions! {
     [
-        InvalidArgument: "An argument or option is out of range.",
         NotAStore: "The path holds no store.",
         ForeignFiles: "The directory holds files of something else.",
         NewerFormat: "A newer release wrote the store.",
@@ -76,6 +75,7 @@ exceptions! {
         Internal: "A fault of the store itself. Please report it.",
     ]
     [
+        InvalidArgument(PyValueError): "An argument or option is out of range.",
         Closed(PyRuntimeError): "The object, or its store, is closed.",
         Storage(PyOSError): "The file system refused an operation.",
     ]

@@ -228,7 +228,7 @@ def test_options(tmp_path: Path) -> None:
     for wrong in ({"memory": 5}, {"memory_budget_bytes": 5}, {"keyspace": {"policy": "nice"}}):
         with pytest.raises(runstone.InvalidArgument):
             runstone.open(tmp_path / "other", **wrong)
-    with pytest.raises(runstone.InvalidArgument):
+    with pytest.raises(TypeError, match="durability"):
         runstone.open(tmp_path / "other", durability=object())
     assert not (tmp_path / "other").exists()
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import re
 from collections.abc import ItemsView, KeysView, MutableMapping, Set, ValuesView
 from typing import Any, Callable, Mapping, Optional, Union
 
@@ -133,7 +134,7 @@ def _close_all() -> None:
 
 
 def open(
-    path: Union[str, "os.PathLike[str]"],
+    path: Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"],
     *,
     merge_operators: Optional[Mapping[str, Merger]] = None,
     compaction_filters: Optional[Mapping[str, Filter]] = None,
@@ -144,7 +145,8 @@ def open(
 
     Options have the names of the store's: ``memory_budget_bytes="1G"``, ``durability="sync"``,
     ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds
-    those of the default keyspace, as ``runstone help options`` lists them.
+    those of the default keyspace, as ``runstone help options`` lists them. A value of the wrong kind
+    is a TypeError or an `InvalidArgument`, which is a ValueError, and so is one that cannot be.
 
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
     first; it gives the new value. A compaction filter is a function of a level, a key and a value;
@@ -155,41 +157,77 @@ def open(
     raises goes to ``sys.unraisablehook``. Without it, records of the log that a crash left and that
     cannot be used are a RuntimeWarning.
     """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path is text, bytes or a path, not {path!r}")
     store = _runstone.open(
-        os.fspath(path),
+        os.fsdecode(path),
         to_toml(options),
-        dict(merge_operators or {}),
-        dict(compaction_filters or {}),
+        _functions("merge_operators", merge_operators),
+        _functions("compaction_filters", compaction_filters),
         on_event,
     )
     _open[:] = [opening for opening in _open if opening.is_open()] + [store._opening()]
     return store
 
 
+def _functions(argument: str, given: Any) -> "dict[str, Callable[..., Any]]":
+    """Functions by name, if they are."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{argument} is a dict from names to functions, not {given!r}")
+    for name, function in given.items():
+        if not isinstance(name, str):
+            raise TypeError(f"a name in {argument} is text, not {name!r}")
+        if not callable(function):
+            raise TypeError(f"{argument}[{name!r}] is not callable: {function!r}")
+    return dict(given)
+
+
 def to_toml(options: Mapping[str, Any]) -> str:
     """Options as TOML, which `Store.keyspace` takes: to_toml({"block_bytes": "8K"})."""
-    lines = [f"{name} = {_toml(value)}" for name, value in options.items()
-             if not isinstance(value, Mapping)]
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            lines.append(f"{name} = {_toml(value)}")
-    return "\n".join(lines)
+    if not isinstance(options, Mapping):
+        raise TypeError(f"options are a dict from names to values, not {options!r}")
+    pairs = [(_checked(name), value) for name, value in options.items()]
+    # Tables come last.
+    pairs.sort(key=lambda pair: isinstance(pair[1], Mapping))
+    return "\n".join(f"{name} = {_toml(name, value)}" for name, value in pairs)
 
 
-def _toml(value: Any) -> str:
+_NAME = re.compile("[A-Za-z0-9_-]+")
+
+
+def _checked(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of an option is text, not {name!r}")
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(f"{name!r} is no option; `runstone help options` lists them")
+    return name
+
+
+def _toml(option: str, value: Any) -> str:
+    """A value as TOML; the option is for errors."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        return f'"{escaped}"'
+        return '"' + "".join(map(_escaped, value)) + '"'
     if isinstance(value, Mapping):
-        pairs = (f"{name} = {_toml(inner)}" for name, inner in value.items())
+        pairs = (f"{_checked(name)} = {_toml(f'{option}.{name}', inner)}"
+                 for name, inner in value.items())
         return "{ " + ", ".join(pairs) + " }"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    raise InvalidArgument(f"an option is a number, text, bool, list or dict, not {value!r}")
+        return "[" + ", ".join(_toml(option, inner) for inner in value) + "]"
+    why = "; leave it out for the default" if value is None else ""
+    raise TypeError(f"option {option} is a number, text, bool, list or dict, not {value!r}{why}")
+
+
+def _escaped(character: str) -> str:
+    if character in '\\"':
+        return "\\" + character
+    is_plain = character >= " " and character != "\x7f"
+    return character if is_plain else f"\\u{ord(character):04x}"
 
 
 def get_view(
@@ -200,6 +238,8 @@ def get_view(
     Nothing is copied where the value is larger than 4 KiB. The view keeps its block in memory: let
     it go soon.
     """
+    if not isinstance(keyspace, Keyspace):
+        raise TypeError(f"keyspace is a Keyspace or a Store, not {keyspace!r}")
     view = keyspace._view(key, snapshot=snapshot)
     if view is None:
         return None

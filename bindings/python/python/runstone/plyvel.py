@@ -76,7 +76,10 @@ class _Reader:
     ) -> Any:
         if verify_checksums is not False or fill_cache is not True:
             _check_flags(verify_checksums=verify_checksums, fill_cache=fill_cache)
-        return self._db.get(self._prefix + key, default, snapshot=self._snapshot)
+        return self._db.get(self._key(key), default, snapshot=self._snapshot)
+
+    def _key(self, key: bytes) -> bytes:
+        return _below(self._prefix, key)
 
     def iterator(self, **options: Any) -> Iterator:
         """An iterator, with plyvel's options."""
@@ -115,10 +118,10 @@ class WriteBatch:
         self._prefix, self._transaction = prefix, transaction
 
     def put(self, key: bytes, value: _Buffer) -> None:
-        self._batch.put(self._prefix + key, value)
+        self._batch.put(_below(self._prefix, key), value)
 
     def delete(self, key: bytes) -> None:
-        self._batch.delete(self._prefix + key)
+        self._batch.delete(_below(self._prefix, key))
 
     def clear(self) -> None:
         self._batch.clear()
@@ -157,10 +160,10 @@ class _Writer(_Reader):
         raise NotImplementedError
 
     def put(self, key: bytes, value: _Buffer, *, sync: Optional[bool] = False) -> None:
-        self._db.put(self._prefix + key, value, sync=sync)
+        self._db.put(self._key(key), value, sync=sync)
 
     def delete(self, key: bytes, *, sync: Optional[bool] = False) -> None:
-        self._db.delete(self._prefix + key, sync=sync)
+        self._db.delete(self._key(key), sync=sync)
 
     def write_batch(
         self, *, transaction: Optional[bool] = False, sync: Optional[bool] = False
@@ -294,6 +297,13 @@ def _check_name(name: Any) -> str:
     return os.fsdecode(name)
 
 
+def _below(prefix: bytes, key: bytes) -> bytes:
+    try:
+        return prefix + key
+    except TypeError:
+        raise TypeError(f"'key' is bytes, not {type(key).__name__}") from None
+
+
 def _check_flags(**flags: Any) -> None:
     for name, flag in flags.items():
         if flag is not None and not isinstance(flag, bool):
@@ -356,14 +366,17 @@ def _options(
         "max_open_files": _size("max_open_files", max_open_files, 74, 50_000),
         "memory_budget_bytes": _budget(buffer, cache),
     }
-    layout = {
+    layout: dict[str, Any] = {
         "write_buffer_bytes": buffer,
         "block_bytes": _size("block_size", block_size, 1 << 10, 4 << 20),
         "restart_interval": _size("block_restart_interval", block_restart_interval, 1, 1 << 10),
-        "table_bytes": _size("max_file_size", max_file_size, 1 << 20, 1 << 30),
         "compression": "none" if compression is None else None,
         "filter_bits_per_key": bits or None,
     }
+    table = _size("max_file_size", max_file_size, 1 << 20, 1 << 30)
+    if table is not None:
+        # A table has a block at least.
+        layout["shape"] = {"table_bytes": max(table, layout["block_bytes"] or 0)}
     return _given(store), _given(layout)
 
 

@@ -6,7 +6,7 @@ use std::ops::Bound as End;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple, PyType};
@@ -37,8 +37,9 @@ pub fn write_options(sync: Option<bool>) -> WriteOptions {
 
 /// A time to live in seconds.
 fn time_to_live(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("a time to live of {seconds} s is none")))
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!("ttl is a number of seconds from 0 up, not {seconds}"))
+    })
 }
 
 fn bytes<'py>(py: Python<'py>, value: &Value) -> Bound<'py, PyBytes> {
@@ -315,18 +316,11 @@ impl Keyspace {
     #[pyo3(signature = (entries=None))]
     fn update(&self, py: Python<'_>, entries: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(entries) = entries else { return Ok(()) };
-        let pairs: Vec<(Buffer, Buffer)> = match entries.cast::<PyDict>() {
-            Ok(dict) => dict.items().extract()?,
-            Err(_) if entries.hasattr("keys")? => entries
-                .call_method0("keys")?
-                .try_iter()?
-                .map(|key| {
-                    let key = key?;
-                    Ok((key.extract()?, entries.get_item(&key)?.extract()?))
-                })
-                .collect::<PyResult<_>>()?,
-            Err(_) => entries.try_iter()?.map(|pair| pair?.extract()).collect::<PyResult<_>>()?,
-        };
+        let pairs = pairs(entries).map_err(|error| {
+            let is_type = error.is_instance_of::<PyTypeError>(py);
+            let what = format!("entries are a mapping or pairs of bytes: {}", error.value(py));
+            if is_type { PyTypeError::new_err(what) } else { error }
+        })?;
         wait(py, || {
             let (keyspace, store) = (self.inner()?, self.held.family().store()?);
             let mut batch = runstone::Batch::new();
@@ -399,6 +393,22 @@ impl Keyspace {
             (None, None) => Ok(self.inner()?.compact()?),
             _ => Ok(self.inner()?.compact_range::<Vec<u8>>(bounds(start, stop, None)?)?),
         })
+    }
+}
+
+/// The entries of a mapping, or pairs.
+fn pairs(entries: &Bound<'_, PyAny>) -> PyResult<Vec<(Buffer, Buffer)>> {
+    match entries.cast::<PyDict>() {
+        Ok(dict) => dict.items().extract(),
+        Err(_) if entries.hasattr("keys")? => entries
+            .call_method0("keys")?
+            .try_iter()?
+            .map(|key| {
+                let key = key?;
+                Ok((key.extract()?, entries.get_item(&key)?.extract()?))
+            })
+            .collect(),
+        Err(_) => entries.try_iter()?.map(|pair| pair?.extract()).collect(),
     }
 }
 
