@@ -41,8 +41,9 @@ struct Steps {
     is_upward: bool,
     /// Where it stands while the page is empty.
     place: Place,
-    /// Entries of the next page.
+    /// Entries of the next page, and of the first one from a new place.
     size: usize,
+    first_size: usize,
     /// What went wrong behind the page; it is raised in place of the next one.
     failure: Option<Failure>,
     shows: Shows,
@@ -51,6 +52,19 @@ struct Steps {
 }
 
 impl Steps {
+    fn new(
+        cursor: runstone::Cursor,
+        place: Place,
+        first_size: usize,
+        shows: Shows,
+        hidden: usize,
+    ) -> Steps {
+        let (page, first, size) = (Page::default(), Vec::new(), first_size);
+        let is_upward = !matches!(place, Place::Stop);
+        let failure = None;
+        Steps { cursor, page, first, is_upward, place, size, first_size, failure, shows, hidden }
+    }
+
     /// Whether the page has the entry that a step leads to.
     #[inline]
     fn has(&self, is_upward: bool) -> bool {
@@ -72,7 +86,7 @@ impl Steps {
     /// Stands somewhere else.
     fn stand(&mut self, place: Place) {
         self.page.clear();
-        (self.place, self.size, self.failure) = (place, FIRST_ENTRIES, None);
+        (self.place, self.size, self.failure) = (place, self.first_size, None);
     }
 
     /// Reads what a step leads to, if anything is there.
@@ -240,18 +254,9 @@ pub fn iterator(
         options = options.keys_only();
     }
     let cursor = cursor(py, keyspace, snapshot, options, yes(fill_cache))?;
-    let (is_reverse, hidden) = (yes(reverse), inside.len());
-    let steps = Steps {
-        cursor,
-        page: Page::default(),
-        first: Vec::new(),
-        is_upward: !is_reverse,
-        place: if is_reverse { Place::Stop } else { Place::Start },
-        size: FIRST_ENTRIES,
-        failure: None,
-        shows,
-        hidden,
-    };
+    let is_reverse = yes(reverse);
+    let place = if is_reverse { Place::Stop } else { Place::Start };
+    let steps = Steps::new(cursor, place, FIRST_ENTRIES, shows, inside.len());
     let steps = Held::new(Alone::new(Some(steps)), keyspace.family());
     Ok(Iterator { steps, prefix: inside.to_vec(), is_reverse })
 }
@@ -350,10 +355,12 @@ fn stop() -> PyErr {
     pyo3::exceptions::PyStopIteration::new_err(())
 }
 
-/// LevelDB's own iterator, which is on an entry or on none.
+/// LevelDB's own iterator, which is on an entry or on none: the one that the page would give next,
+/// in the direction of the page. Its first page is one entry, because many seek for one alone.
 #[pyclass(frozen, weakref, module = "runstone.plyvel")]
 pub struct RawIterator {
-    cursor: Held<Alone<Option<runstone::Cursor>>>,
+    /// `None` once it is closed.
+    steps: Held<Alone<Option<Steps>>>,
     prefix: Vec<u8>,
 }
 
@@ -373,41 +380,46 @@ pub fn raw_iterator(
     let _ = verify_checksums;
     let options = options(&inside, [None, None, None], [true, false])?;
     let cursor = cursor(py, keyspace, snapshot, options, fill_cache.unwrap_or(false))?;
-    let cursor = Held::new(Alone::new(Some(cursor)), keyspace.family());
-    Ok(RawIterator { cursor, prefix: inside.to_vec() })
+    let steps = Steps::new(cursor, Place::Start, 1, Shows::Items, inside.len());
+    let steps = Held::new(Alone::new(Some(steps)), keyspace.family());
+    Ok(RawIterator { steps, prefix: inside.to_vec() })
 }
 
 impl RawIterator {
-    /// Moves; `None` if that takes an entry, and it is on none.
-    fn go(
-        &self,
-        py: Python<'_>,
-        takes_entry: bool,
-        to: impl FnOnce(&mut runstone::Cursor) -> runstone::Result<()> + Send,
-    ) -> PyResult<()> {
-        let is_on = wait(py, || {
-            let held = self.cursor.get()?;
-            let mut cursor = held.lock()?;
-            let cursor = cursor.as_mut().ok_or_else(|| closed("iterator"))?;
-            let is_on = cursor.valid() || !takes_entry;
-            if is_on {
-                to(cursor)?;
-            }
-            Ok(is_on)
-        })?;
-        if is_on { Ok(()) } else { Err(invalid()) }
+    fn with<T>(&self, work: impl FnOnce(&mut Steps) -> PyResult<T>) -> PyResult<T> {
+        let held = outcome(self.steps.get())?;
+        let mut steps = outcome(held.lock())?;
+        work(outcome(steps.as_mut().ok_or_else(|| closed("iterator")))?)
     }
 
-    fn look<T>(&self, show: impl FnOnce(&runstone::Cursor) -> Option<T>) -> PyResult<Option<T>> {
-        let held = outcome(self.cursor.get())?;
-        let cursor = outcome(held.lock())?;
-        Ok(show(outcome(cursor.as_ref().ok_or_else(|| closed("iterator")))?))
+    fn go_to(&self, py: Python<'_>, place: Place, is_upward: bool) -> PyResult<()> {
+        self.with(|steps| {
+            steps.stand(place);
+            wait(py, || steps.read(is_upward))
+        })
+    }
+
+    fn step(&self, py: Python<'_>, is_upward: bool) -> PyResult<()> {
+        self.with(|steps| {
+            if steps.page.look().is_none() {
+                return Err(invalid());
+            }
+            let is_there = match is_upward == steps.is_upward {
+                true => {
+                    steps.page.next();
+                    !steps.page.is_spent()
+                }
+                false => steps.page.back().is_some(),
+            };
+            if is_there { Ok(()) } else { wait(py, || steps.read(is_upward)) }
+        })
     }
 
     fn entry<T>(&self, show: impl FnOnce(&[u8], &[u8]) -> T) -> PyResult<T> {
-        let hidden = self.prefix.len();
-        self.look(|cursor| cursor.valid().then(|| show(&cursor.key()[hidden..], cursor.value())))?
-            .ok_or_else(invalid)
+        self.with(|steps| {
+            let (key, value) = steps.page.look().ok_or_else(invalid)?;
+            Ok(show(key, value))
+        })
     }
 }
 
@@ -418,28 +430,27 @@ fn invalid() -> PyErr {
 #[pymethods]
 impl RawIterator {
     fn valid(&self) -> PyResult<bool> {
-        Ok(self.look(|cursor| cursor.valid().then_some(()))?.is_some())
+        self.with(|steps| Ok(steps.page.look().is_some()))
     }
 
     fn seek_to_first(&self, py: Python<'_>) -> PyResult<()> {
-        self.go(py, false, runstone::Cursor::seek_to_first)
+        self.go_to(py, Place::Start, true)
     }
 
     fn seek_to_last(&self, py: Python<'_>) -> PyResult<()> {
-        self.go(py, false, runstone::Cursor::seek_to_last)
+        self.go_to(py, Place::Stop, false)
     }
 
     fn seek(&self, py: Python<'_>, target: Buffer) -> PyResult<()> {
-        let target = [&self.prefix, &*target].concat();
-        self.go(py, false, |cursor| cursor.seek(&target))
+        self.go_to(py, Place::Before([&self.prefix, &*target].concat()), true)
     }
 
     fn next(&self, py: Python<'_>) -> PyResult<()> {
-        self.go(py, true, runstone::Cursor::next)
+        self.step(py, true)
     }
 
     fn prev(&self, py: Python<'_>) -> PyResult<()> {
-        self.go(py, true, runstone::Cursor::prev)
+        self.step(py, false)
     }
 
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
@@ -455,11 +466,11 @@ impl RawIterator {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.cursor.is_over() {
+        if self.steps.is_over() {
             return Ok(());
         }
         wait(py, || {
-            *self.cursor.get()?.lock()? = None;
+            *self.steps.get()?.lock()? = None;
             Ok(())
         })
     }

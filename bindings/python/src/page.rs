@@ -11,7 +11,7 @@ pub const MOST_BYTES: usize = 256 << 10;
 
 /// How many entries the page behind one of `entries` has.
 pub fn more(entries: usize) -> usize {
-    (entries + entries / 2).min(MOST_ENTRIES)
+    (entries + entries.div_ceil(2)).min(MOST_ENTRIES)
 }
 
 /// Entries in the direction in which they were read, and how many of them were given.
@@ -36,6 +36,12 @@ impl Page {
     #[inline]
     pub fn back(&mut self) -> Option<(&[u8], &[u8])> {
         self.given = self.given.checked_sub(1)?;
+        self.entry(self.given)
+    }
+
+    /// The entry that would be given next.
+    #[inline]
+    pub fn look(&self) -> Option<(&[u8], &[u8])> {
         self.entry(self.given)
     }
 

@@ -262,3 +262,33 @@ def test_an_error_behind_a_page(tmp_path: Path) -> None:
             assert walk.prev()[0] == found[-1]
             walk.seek_to_start()
             assert walk.prev()[0] == keys[0] if reverse else next(walk)[0] == keys[0]
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 100])
+def test_raw_iterators_turn_anywhere(tmp_path: Path, length: int) -> None:
+    source = random.Random(length)
+    with open_db(tmp_path / "db") as db:
+        keys = [b"%04d" % (2 * number) for number in range(length)]
+        for key in [b"a", *(b"p" + key for key in keys), b"z"]:
+            db.put(key, b"v" + key)
+        raw, at = db.prefixed_db(b"p").raw_iterator(), -1
+        for _ in range(600):
+            kind = source.choice("npnpns<>")
+            if kind == "s":
+                target = b"%04d" % source.randrange(2 * length + 3)
+                raw.seek(target)
+                at = sum(key < target for key in keys)
+            elif kind in "<>":
+                raw.seek_to_first() if kind == "<" else raw.seek_to_last()
+                at = 0 if kind == "<" else length - 1
+            for _ in range(source.randrange(1, 12) if kind in "np" else 0):
+                move = raw.next if kind == "n" else raw.prev
+                if 0 <= at < length:
+                    move()
+                    at += 1 if kind == "n" else -1
+                else:
+                    with pytest.raises(plyvel.IteratorInvalidError):
+                        move()
+            assert raw.valid() == (0 <= at < length)
+            if raw.valid():
+                assert raw.item() == (keys[at], b"vp" + keys[at]) == (raw.key(), raw.value())
