@@ -21,7 +21,7 @@ use std::thread;
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
-use pyo3::Python;
+use pyo3::{Py, PyAny, Python};
 use runstone::storage::fork::Process;
 use runstone::{Error, Store};
 use runstone_boundary::Result;
@@ -31,6 +31,8 @@ use crate::programs::is_inside;
 /// An open store, and what its objects hold.
 pub struct Family {
     store: Place<Store>,
+    /// What the store calls, which Python's collector has to see.
+    functions: Vec<Arc<Py<PyAny>>>,
     members: Mutex<Members>,
     process: Process,
 }
@@ -44,9 +46,14 @@ struct Members {
 }
 
 impl Family {
-    pub fn new(store: Store) -> Arc<Family> {
-        let process = Process::current();
-        Arc::new(Family { store: Place::new(store), members: Mutex::default(), process })
+    pub fn new(store: Store, functions: Vec<Arc<Py<PyAny>>>) -> Arc<Family> {
+        let (store, process) = (Place::new(store), Process::current());
+        Arc::new(Family { store, functions, members: Mutex::default(), process })
+    }
+
+    /// What the store calls.
+    pub fn functions(&self) -> &[Arc<Py<PyAny>>] {
+        &self.functions
     }
 
     /// The store.

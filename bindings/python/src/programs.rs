@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -33,11 +33,11 @@ fn inside<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
 /// A function of Python under a name.
 pub struct Program {
     name: String,
-    function: Py<PyAny>,
+    function: Arc<Py<PyAny>>,
 }
 
 impl Program {
-    pub fn new(name: String, function: Py<PyAny>) -> Program {
+    pub fn new(name: String, function: Arc<Py<PyAny>>) -> Program {
         Program { name, function }
     }
 }
@@ -152,7 +152,7 @@ impl Event {
 }
 
 /// `on_event(event)`. What it raises goes to `sys.unraisablehook`.
-pub struct Listener(pub Py<PyAny>);
+pub struct Listener(pub Arc<Py<PyAny>>);
 
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

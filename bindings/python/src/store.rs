@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use runstone::EventListener;
@@ -25,6 +26,8 @@ use crate::transaction::Transaction;
 pub struct Store {
     family: Arc<Family>,
     path: PathBuf,
+    /// Tells whether the object is there.
+    object: Arc<()>,
 }
 
 /// Opens a store, or makes it. `options` is TOML. Without a listener, a lost end of the log is a
@@ -39,12 +42,13 @@ pub fn open<'py>(
     on_event: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, Store>> {
     let mut options = outcome(of_store(options))?;
+    let mut functions = Vec::new();
     for (name, function) in merge_operators.iter() {
-        let program = Program::new(name.extract()?, function.unbind());
+        let program = Program::new(name.extract()?, kept(function, &mut functions));
         options.merge_operators.push(Arc::new(Merger(program)));
     }
     for (name, function) in compaction_filters.iter() {
-        let program = Program::new(name.extract()?, function.unbind());
+        let program = Program::new(name.extract()?, kept(function, &mut functions));
         options.compaction_filters.push(Arc::new(Filter(program)));
     }
     let lost = Arc::new(LostLog::default());
@@ -52,7 +56,7 @@ pub fn open<'py>(
         Some(function) if !function.is_callable() => {
             return Err(PyTypeError::new_err("on_event is not callable"));
         }
-        Some(function) => Arc::new(Listener(function.unbind())),
+        Some(function) => Arc::new(Listener(kept(function, &mut functions))),
         None => Arc::clone(&lost) as Arc<dyn EventListener>,
     });
     let store = wait(py, || Ok(runstone::Store::open(&path, options)?))?;
@@ -62,24 +66,47 @@ pub fn open<'py>(
         warned.or_else(|error| wait(py, || Ok(store.clone().close()?)).and(Err(error)))?;
     }
     let default = store.default_keyspace().clone();
-    let family = Family::new(store);
+    let family = Family::new(store, functions);
     let keyspace = Keyspace::new(default, &family);
-    let store = Store { family, path };
+    let store = Store { family, path, object: Arc::default() };
     Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(store))
+}
+
+/// A function of Python that the store and its object share: one reference, which Python's
+/// collector sees through the object.
+fn kept(function: Bound<'_, PyAny>, all: &mut Vec<Arc<Py<PyAny>>>) -> Arc<Py<PyAny>> {
+    let function = Arc::new(function.unbind());
+    all.push(Arc::clone(&function));
+    function
 }
 
 /// A store, without keeping it open.
 #[pyclass(frozen, module = "runstone._runstone")]
-pub struct Opening(Weak<Family>);
+pub struct Opening {
+    family: Weak<Family>,
+    object: Weak<()>,
+}
 
 #[pymethods]
 impl Opening {
     fn is_open(&self) -> bool {
-        self.0.strong_count() > 0
+        self.family.strong_count() > 0
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        wait(py, || self.0.upgrade().map_or(Ok(()), |family| family.close()))
+        wait(py, || self.family.upgrade().map_or(Ok(()), |family| family.close()))
+    }
+
+    /// Closes the store if nothing but its object keeps it open. An object that goes by itself is
+    /// not there any more when its weak references tell of it.
+    fn close_if_alone(&self, py: Python<'_>) -> PyResult<()> {
+        if self.object.strong_count() == 0 {
+            return Ok(());
+        }
+        wait(py, || match self.family.upgrade() {
+            Some(family) if Arc::strong_count(&family) == OF_THE_STORE + 1 => family.close(),
+            _ => Ok(()),
+        })
     }
 }
 
@@ -95,8 +122,22 @@ pub fn destroy(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     wait(py, || Ok(runstone::Store::destroy(path)?))
 }
 
+/// How often the object of a store holds what it shares with others: itself, and as a keyspace.
+const OF_THE_STORE: usize = 2;
+
 #[pymethods]
 impl Store {
+    /// Shows Python's collector what the store calls, so that it finds a program whose store calls
+    /// the program. Not while other objects keep the store open: they call it too, and the
+    /// collector does not know that they need it. Before it takes anything apart, it closes the
+    /// store by way of its weak references.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if Arc::strong_count(&self.family) > OF_THE_STORE {
+            return Ok(());
+        }
+        self.family.functions().iter().try_for_each(|function| visit.call(&**function))
+    }
+
     #[getter]
     fn path(&self) -> PathBuf {
         self.path.clone()
@@ -122,7 +163,7 @@ impl Store {
     }
 
     fn _opening(&self) -> Opening {
-        Opening(Arc::downgrade(&self.family))
+        Opening { family: Arc::downgrade(&self.family), object: Arc::downgrade(&self.object) }
     }
 
     fn drop_keyspace(&self, py: Python<'_>, name: &str) -> PyResult<()> {

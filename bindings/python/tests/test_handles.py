@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -258,3 +259,60 @@ def test_programs_that_end(tmp_path: Path) -> None:
     subprocess.run(command, check=True, timeout=60)
     with runstone.open(tmp_path / "db", read_only=True) as db:
         assert db[b"k"] == b"v"
+
+
+class App:
+    """A program that has a store which calls it."""
+
+    def __init__(self, path: Path, **more: Any) -> None:
+        self.events: list[str] = []
+        self.db = runstone.open(
+            path,
+            on_event=self.on_event,
+            merge_operators={"last": self.merge},
+            compaction_filters={"keep": self.keep},
+            keyspace={"merge_operator": "last", "compaction_filter": "keep",
+                      "write_buffer_bytes": "64K"},
+        )
+        for number in range(5000):
+            self.db.merge(b"%d" % (number % 100), b"%d" % number)
+        self.more = more
+
+    def on_event(self, event: runstone.Event) -> None:
+        self.events.append(event.kind)
+
+    def merge(self, key: bytes, base: Optional[bytes], operands: list[bytes]) -> bytes:
+        return operands[-1]
+
+    def keep(self, level: int, key: bytes, value: bytes) -> bool:
+        return bool(self.events or True)
+
+
+def test_a_store_that_calls_its_owner(tmp_path: Path) -> None:
+    """Python's collector did not see that the store held its functions, so a program whose methods
+    were functions of its store was never collected, and the store stayed open."""
+    for _ in range(5):
+        app: Any = App(tmp_path / "db")
+        watch = weakref.ref(app)
+        app = None
+        gc.collect()
+        assert watch() is None and nothing_left(tmp_path)
+    with runstone.open(tmp_path / "db", merge_operators={"last": lambda k, b, o: o[-1]}) as db:
+        assert len(db) == 100 and db[b"7"] == b"4907"
+
+
+def test_a_part_keeps_the_functions(tmp_path: Path) -> None:
+    """An iterator or a keyspace that is still there needs them: nothing is taken from it."""
+    app: Any = App(tmp_path / "db")
+    part, walk = app.db.keyspace("default"), iter(app.db.items())
+    del app
+    gc.collect()
+    assert part[b"7"] == b"4907" and next(walk) == (b"0", b"4900")
+    part.merge(b"7", b"new")
+    part.compact()
+    assert part[b"7"] == b"new"
+    del part, walk
+    for store in [one for one in gc.get_objects() if isinstance(one, runstone.Store)]:
+        store.close()
+    gc.collect()
+    assert nothing_left(tmp_path)

@@ -18,6 +18,7 @@ import atexit
 import ctypes
 import os
 import re
+import weakref
 from collections.abc import ItemsView, KeysView, MutableMapping, Set, ValuesView
 from typing import Any, Callable, Mapping, Optional, Union
 
@@ -121,6 +122,8 @@ Listener = Callable[[Event], object]
 # Stores that are open, without keeping them so. Their threads may call Python, so they end before
 # the interpreter does.
 _open: "list[_runstone.Opening]" = []
+# They call back before Python's collector takes apart what a store calls.
+_watches: "dict[int, weakref.ref[Store]]" = {}
 
 
 @atexit.register
@@ -166,8 +169,22 @@ def open(
         _functions("compaction_filters", compaction_filters),
         on_event,
     )
-    _open[:] = [opening for opening in _open if opening.is_open()] + [store._opening()]
+    _watch(store, store._opening())
     return store
+
+
+def _watch(store: Store, opening: _runstone.Opening) -> None:
+    def forget(watch: "weakref.ref[Store]") -> None:
+        _watches.pop(id(watch), None)
+        try:
+            opening.close_if_alone()
+        except Error:
+            # As at the end of the interpreter; and a merge operator leaves it to the last object.
+            pass
+
+    _open[:] = [one for one in _open if one.is_open()] + [opening]
+    watch = weakref.ref(store, forget)
+    _watches[id(watch)] = watch
 
 
 def _functions(argument: str, given: Any) -> "dict[str, Callable[..., Any]]":
