@@ -332,7 +332,7 @@ impl Iterator {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.steps.is_over() {
+        if self.steps.is_foreign() {
             return Ok(());
         }
         wait(py, || {
@@ -466,7 +466,7 @@ impl RawIterator {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.steps.is_over() {
+        if self.steps.is_foreign() {
             return Ok(());
         }
         wait(py, || {

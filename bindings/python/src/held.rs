@@ -25,12 +25,13 @@ use pyo3::{Py, PyAny, Python};
 use runstone::storage::fork::Process;
 use runstone::{Error, Store};
 use runstone_boundary::Result;
+use runstone_boundary::alone::Alone;
 
 use crate::programs::is_inside;
 
 /// An open store, and what its objects hold.
 pub struct Family {
-    store: Place<Store>,
+    store: Shared<Store>,
     /// What the store calls, which Python's collector has to see.
     functions: Vec<Arc<Py<PyAny>>>,
     members: Mutex<Members>,
@@ -40,14 +41,14 @@ pub struct Family {
 #[derive(Default)]
 struct Members {
     /// By slot. A slot is `None` while it is free.
-    places: Vec<Option<Weak<dyn LetGo>>>,
+    objects: Vec<Option<Weak<dyn LetGo>>>,
     free: Vec<usize>,
     is_closed: bool,
 }
 
 impl Family {
     pub fn new(store: Store, functions: Vec<Arc<Py<PyAny>>>) -> Arc<Family> {
-        let (store, process) = (Place::new(store), Process::current());
+        let (store, process) = (Shared::new(store), Process::current());
         Arc::new(Family { store, functions, members: Mutex::default(), process })
     }
 
@@ -74,12 +75,12 @@ impl Family {
         if let Err(refused @ Error::InsideCallback) = outcome {
             return Err(refused.into());
         }
-        let places = {
+        let objects = {
             let mut members = self.members.lock();
             members.is_closed = true;
-            mem::take(&mut members.places)
+            mem::take(&mut members.objects)
         };
-        places.iter().flatten().filter_map(Weak::upgrade).for_each(|place| place.let_go());
+        objects.iter().flatten().filter_map(Weak::upgrade).for_each(|object| object.let_go());
         self.store.let_go();
         Ok(outcome?)
     }
@@ -93,31 +94,31 @@ impl Family {
         if self.is_foreign() { Err(Error::OtherProcess.into()) } else { Ok(()) }
     }
 
-    /// Lists a place, and gives its slot. O(1).
-    fn add(&self, place: Weak<dyn LetGo>) -> usize {
+    /// Lists an object, and gives its slot. O(1).
+    fn add(&self, object: Weak<dyn LetGo>) -> usize {
         let mut members = self.members.lock();
         if members.is_closed {
             drop(members);
-            place.upgrade().inspect(|place| place.let_go());
+            object.upgrade().inspect(|object| object.let_go());
             return usize::MAX;
         }
         match members.free.pop() {
             Some(slot) => {
-                members.places[slot] = Some(place);
+                members.objects[slot] = Some(object);
                 slot
             }
             None => {
-                members.places.push(Some(place));
-                members.places.len() - 1
+                members.objects.push(Some(object));
+                members.objects.len() - 1
             }
         }
     }
 
-    /// Takes a place from the list. O(1).
+    /// Takes an object from the list. O(1).
     fn remove(&self, slot: usize) {
         let mut members = self.members.lock();
-        if let Some(place) = members.places.get_mut(slot) {
-            *place = None;
+        if let Some(object) = members.objects.get_mut(slot) {
+            *object = None;
             members.free.push(slot);
         }
     }
@@ -133,55 +134,75 @@ impl Drop for Family {
     }
 }
 
-/// Where an object is, until it is let go.
-struct Place<T>(ArcSwapOption<T>);
-
-trait LetGo: Send + Sync {
+/// What can let go of what it holds of a store, while Python keeps it.
+pub trait LetGo: Send + Sync {
+    /// Lets go. May wait for threads that use it, and those for Python, whose lock is not held.
     fn let_go(&self);
 }
 
-impl<T: Send + Sync> LetGo for Place<T> {
-    fn let_go(&self) {
-        self.0.store(None);
-    }
-}
+/// What several threads use at once.
+pub struct Shared<T>(ArcSwapOption<T>);
 
-impl<T> Place<T> {
-    fn new(object: T) -> Place<T> {
-        Place(ArcSwapOption::from_pointee(object))
-    }
-
-    #[inline]
-    fn get(&self) -> Result<InUse<T>> {
-        let object = self.0.load();
-        if object.is_some() { Ok(InUse(object)) } else { Err(Error::Closed.into()) }
-    }
-}
-
-/// What an object of Python holds of a store.
-pub struct Held<T: Send + Sync + 'static> {
-    place: Arc<Place<T>>,
-    family: Arc<Family>,
-    slot: usize,
-}
-
-impl<T: Send + Sync + 'static> Held<T> {
-    pub fn new(object: T, family: &Arc<Family>) -> Held<T> {
-        let place = Arc::new(Place::new(object));
-        let family = Arc::clone(family);
-        let listed: Weak<dyn LetGo> = Arc::<Place<T>>::downgrade(&place);
-        let slot = family.add(listed);
-        Held { place, family, slot }
+impl<T> Shared<T> {
+    pub fn new(object: T) -> Shared<T> {
+        Shared(ArcSwapOption::from_pointee(object))
     }
 
     /// The object, which stays while the result lives.
     ///
     /// # Errors
-    /// Once its store is closed, and in a fork of the process that made it.
+    /// Once it is let go.
     #[inline]
     pub fn get(&self) -> Result<InUse<T>> {
-        self.family.check()?;
-        self.place.get()
+        let object = self.0.load();
+        if object.is_some() { Ok(InUse(object)) } else { Err(Error::Closed.into()) }
+    }
+}
+
+impl<T: Send + Sync> LetGo for Shared<T> {
+    fn let_go(&self) {
+        self.0.store(None);
+    }
+}
+
+impl<T: Send> LetGo for Alone<Option<T>> {
+    fn let_go(&self) {
+        // It fails only in a fork.
+        if let Ok(mut object) = self.wait() {
+            *object = None;
+        }
+    }
+}
+
+/// What an object of Python holds of a store.
+pub struct Held<T: LetGo + 'static> {
+    /// `None` only while it ends.
+    object: Option<Arc<T>>,
+    family: Arc<Family>,
+    slot: usize,
+    /// The family's, closer by.
+    process: Process,
+}
+
+impl<T: LetGo + 'static> Held<T> {
+    pub fn new(object: T, family: &Arc<Family>) -> Held<T> {
+        let object = Arc::new(object);
+        let listed: Weak<dyn LetGo> = Arc::<T>::downgrade(&object);
+        let slot = family.add(listed);
+        let process = family.process;
+        Held { object: Some(object), family: Arc::clone(family), slot, process }
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// In a fork of the process that made it.
+    #[inline]
+    pub fn get(&self) -> Result<&T> {
+        match &self.object {
+            Some(object) if !self.is_foreign() => Ok(object),
+            _ => Err(Error::OtherProcess.into()),
+        }
     }
 
     /// Whose object it is.
@@ -189,20 +210,19 @@ impl<T: Send + Sync + 'static> Held<T> {
         &self.family
     }
 
-    /// Whether there is nothing to close: in a fork of the process that made it, or because its
-    /// store is closed.
-    pub fn is_over(&self) -> bool {
-        self.family.is_foreign() || self.place.0.load().is_none()
+    /// Whether this is a fork of the process that made it.
+    pub fn is_foreign(&self) -> bool {
+        !self.process.is_current()
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Held<T> {
+impl<T: LetGo + 'static> Drop for Held<T> {
     fn drop(&mut self) {
-        if self.family.is_foreign() {
-            mem::forget(Arc::clone(&self.place));
+        if self.is_foreign() {
+            mem::forget(self.object.take());
         } else {
             self.family.remove(self.slot);
-            end(self.place.0.swap(None));
+            end(self.object.take());
         }
     }
 }

@@ -21,35 +21,33 @@ pub struct Page {
     /// Where the key and the value of each end. They begin where the entry before ends.
     ends: Vec<(usize, usize)>,
     given: usize,
+    /// Where the next one begins.
+    at: usize,
 }
 
 impl Page {
     /// The next entry, which is given.
     #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let at = self.given;
-        self.given += usize::from(at < self.ends.len());
-        self.entry(at)
+        let (key_end, value_end) = *self.ends.get(self.given)?;
+        self.given += 1;
+        let start = std::mem::replace(&mut self.at, value_end);
+        Some((&self.bytes[start..key_end], &self.bytes[key_end..value_end]))
     }
 
     /// The entry that was given last, which is taken back.
     #[inline]
     pub fn back(&mut self) -> Option<(&[u8], &[u8])> {
         self.given = self.given.checked_sub(1)?;
-        self.entry(self.given)
+        self.at = self.given.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        self.look()
     }
 
     /// The entry that would be given next.
     #[inline]
     pub fn look(&self) -> Option<(&[u8], &[u8])> {
-        self.entry(self.given)
-    }
-
-    #[inline]
-    fn entry(&self, at: usize) -> Option<(&[u8], &[u8])> {
-        let (key_end, value_end) = *self.ends.get(at)?;
-        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1);
-        Some((&self.bytes[start..key_end], &self.bytes[key_end..value_end]))
+        let (key_end, value_end) = *self.ends.get(self.given)?;
+        Some((&self.bytes[self.at..key_end], &self.bytes[key_end..value_end]))
     }
 
     #[inline]
@@ -87,6 +85,6 @@ impl Page {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
-        self.given = 0;
+        (self.given, self.at) = (0, 0);
     }
 }

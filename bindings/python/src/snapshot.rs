@@ -25,7 +25,7 @@ impl Snapshot {
 #[pymethods]
 impl Snapshot {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.0.is_over() {
+        if self.0.is_foreign() {
             return Ok(());
         }
         wait(py, || {

@@ -11,7 +11,7 @@ use runstone_boundary::{Code, Result};
 
 use crate::bytes::Buffer;
 use crate::errors::wait;
-use crate::held::{Family, Held};
+use crate::held::{Family, Held, Shared};
 use crate::keyspace::{Keyspace, bounds, write_options};
 use crate::walk::{Range, Shows, Walk};
 
@@ -20,7 +20,7 @@ use crate::walk::{Range, Shows, Walk};
 #[pyclass(frozen, module = "runstone")]
 pub struct Transaction {
     /// With the keyspace of what names none.
-    held: Held<(SharedTransaction, runstone::Keyspace)>,
+    held: Held<Shared<(SharedTransaction, runstone::Keyspace)>>,
     sync: Option<bool>,
 }
 
@@ -39,7 +39,8 @@ impl Transaction {
         }
         let store = family.store()?;
         let begun = SharedTransaction::begin(&store, options)?;
-        let held = Held::new((begun, store.default_keyspace().clone()), family);
+        let held = Shared::new((begun, store.default_keyspace().clone()));
+        let held = Held::new(held, family);
         Ok(Transaction { held, sync })
     }
 
@@ -51,7 +52,7 @@ impl Transaction {
         work: impl FnOnce(&SharedTransaction, &runstone::Keyspace) -> Result<T> + Send,
     ) -> PyResult<T> {
         wait(py, || {
-            let held = self.held.get()?;
+            let held = self.held.get()?.get()?;
             match keyspace {
                 None => work(&held.0, &held.1),
                 Some(keyspace) => work(&held.0, &*keyspace.inner()?),
@@ -228,10 +229,12 @@ impl Transaction {
     ) -> PyResult<()> {
         // The block may have ended it itself. If it closed the store, a commit says so, and what it
         // raised goes on.
-        let has_ended = self.held.get().is_ok_and(|held| {
-            held.0.read(|_| Ok(())).is_err_and(|failure| failure.code == Code::Closed)
-        });
-        if has_ended || (!kind.is_none() && self.held.is_over()) {
+        let held = self.held.get().and_then(Shared::get);
+        let has_ended = match &held {
+            Ok(held) => held.0.read(|_| Ok(())).is_err_and(|failure| failure.code == Code::Closed),
+            Err(failure) => failure.code == Code::Closed && !kind.is_none(),
+        };
+        if has_ended {
             return Ok(());
         }
         if kind.is_none() { self.commit(py) } else { self.rollback(py) }

@@ -12,7 +12,7 @@ use runstone_boundary::{Code, Failure, Result};
 
 use crate::bytes::Buffer;
 use crate::errors::{closed, outcome, wait};
-use crate::held::{Family, Held};
+use crate::held::{Family, Held, LetGo};
 use crate::page::{FIRST_ENTRIES, MOST_BYTES, Page, more};
 
 /// What an iterator shows of an entry.
@@ -96,6 +96,11 @@ struct Steps {
 }
 
 impl Steps {
+    fn close(&mut self) {
+        self.place = None;
+        self.page.clear();
+    }
+
     /// Reads a page from where `to` leads. That may wait, so it is done while others run, and the
     /// objects of Python are made of the page later.
     fn fill(&mut self, to: Option<Move<'_>>, step: Move<'static>, shows: Shows) -> Result<()> {
@@ -124,6 +129,15 @@ impl Steps {
         }
         self.size = more(self.size);
         Ok(())
+    }
+}
+
+impl LetGo for Alone<Steps> {
+    fn let_go(&self) {
+        // It fails only in a fork.
+        if let Ok(mut steps) = self.wait() {
+            steps.close();
+        }
     }
 }
 
@@ -184,14 +198,13 @@ impl Walk {
     }
 
     pub fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.steps.is_over() {
+        if self.steps.is_foreign() {
             return Ok(());
         }
         wait(py, || {
             let held = self.steps.get()?;
             let mut steps = held.lock()?;
-            steps.place = None;
-            steps.page.clear();
+            steps.close();
             Ok(())
         })
     }
@@ -276,7 +289,7 @@ impl Cursor {
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if self.0.is_over() {
+        if self.0.is_foreign() {
             return Ok(());
         }
         wait(py, || {

@@ -15,7 +15,7 @@ use runstone_boundary::Result;
 
 use crate::bytes::{Buffer, View};
 use crate::errors::wait;
-use crate::held::{Family, Held, InUse};
+use crate::held::{Family, Held, InUse, Shared};
 use crate::snapshot::Snapshot;
 use crate::walk::{Cursor, Range, Shows, Walk};
 use views::{
@@ -26,7 +26,7 @@ use views::{
 #[pyclass(frozen, subclass, mapping, module = "runstone")]
 pub struct Keyspace {
     name: String,
-    held: Held<runstone::Keyspace>,
+    held: Held<Shared<runstone::Keyspace>>,
 }
 
 /// The options of a write.
@@ -48,11 +48,14 @@ fn bytes<'py>(py: Python<'py>, value: &Value) -> Bound<'py, PyBytes> {
 
 impl Keyspace {
     pub fn new(keyspace: runstone::Keyspace, family: &Arc<Family>) -> Keyspace {
-        Keyspace { name: keyspace.name().to_string(), held: Held::new(keyspace, family) }
+        Keyspace {
+            name: keyspace.name().to_string(),
+            held: Held::new(Shared::new(keyspace), family),
+        }
     }
 
     pub fn inner(&self) -> Result<InUse<runstone::Keyspace>> {
-        self.held.get()
+        self.held.get()?.get()
     }
 
     /// Whose keyspace it is.
@@ -77,7 +80,7 @@ impl Keyspace {
 
     /// Whether both are the same keyspace of the same store.
     fn is_same(&self, other: &Keyspace) -> bool {
-        let ids = (self.held.get().map(|own| own.id()), other.held.get().map(|other| other.id()));
+        let ids = (self.inner().map(|own| own.id()), other.inner().map(|other| other.id()));
         Arc::ptr_eq(self.family(), other.family())
             && matches!(ids, (Ok(own), Ok(other)) if own == other)
     }

@@ -81,7 +81,9 @@ impl EntriesView {
             (Some(start), Some(stop)) if stop < start => drop(view.cursor(py)?),
             _ => {
                 outcome(keyspace.get().inner())?;
-                view.options(py)?;
+                if let Some(snapshot) = &view.snapshot {
+                    snapshot.get().get(py)?;
+                }
             }
         }
         Ok(view)
