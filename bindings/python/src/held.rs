@@ -227,6 +227,13 @@ impl<T: LetGo + 'static> Drop for Held<T> {
     }
 }
 
+impl<T: Send + Sync + 'static> Shared<T> {
+    /// Ends the object, where nobody uses it, and that may wait.
+    pub fn end(&self) {
+        end(self.0.swap(None));
+    }
+}
+
 /// An object that somebody uses.
 pub struct InUse<T>(Guard<Option<Arc<T>>>);
 

@@ -6,6 +6,7 @@
 //! * [`keyspace::views`]: what `keys`, `values` and `items` give.
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
 //! * [`between`]: iterators of plyvel. [`page`]: what iterators read ahead.
+//! * [`resources`]: what many stores share.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
 //!
 //! * [`held`]: what an object of Python holds, and how that ends.
@@ -25,6 +26,7 @@ mod held;
 mod keyspace;
 mod page;
 mod programs;
+mod resources;
 mod snapshot;
 mod store;
 mod transaction;
@@ -55,6 +57,7 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(between::raw_iterator, module)?)?;
     module.add_class::<bytes::View>()?;
     module.add_class::<programs::Event>()?;
+    module.add_class::<resources::Resources>()?;
     module.add_function(wrap_pyfunction!(store::open, module)?)?;
     module.add_function(wrap_pyfunction!(store::destroy, module)?)
 }

@@ -9,7 +9,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use runstone::EventListener;
-use runstone_boundary::options::{of_keyspace, of_store};
+use runstone_boundary::options::{check_sharing, of_keyspace, of_store};
 use runstone_boundary::properties::property;
 use runstone_boundary::{Code, Failure};
 
@@ -18,6 +18,7 @@ use crate::errors::{outcome, wait};
 use crate::held::Family;
 use crate::keyspace::Keyspace;
 use crate::programs::{Filter, Listener, LostLog, Merger, Program};
+use crate::resources::Resources;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 
@@ -40,7 +41,12 @@ pub fn open<'py>(
     merge_operators: &Bound<'py, PyDict>,
     compaction_filters: &Bound<'py, PyDict>,
     on_event: Option<Bound<'py, PyAny>>,
+    resources: Option<&Resources>,
 ) -> PyResult<Bound<'py, Store>> {
+    let resources = resources.map(|shared| shared.get(py)).transpose()?;
+    if resources.is_some() {
+        outcome(check_sharing(options))?;
+    }
     let mut options = outcome(of_store(options))?;
     let mut functions = Vec::new();
     for (name, function) in merge_operators.iter() {
@@ -59,7 +65,12 @@ pub fn open<'py>(
         Some(function) => Arc::new(Listener(kept(function, &mut functions))),
         None => Arc::clone(&lost) as Arc<dyn EventListener>,
     });
-    let store = wait(py, || Ok(runstone::Store::open(&path, options)?))?;
+    let store = wait(py, || {
+        Ok(match resources {
+            Some(shared) => shared.open(&path, options)?,
+            None => runstone::Store::open(&path, options)?,
+        })
+    })?;
     if let Some(message) = lost.take() {
         // What it raises is raised by the open, where warnings are errors.
         let warned = warn(py, &format!("{}: {message}", path.display()));

@@ -84,6 +84,7 @@ __all__ = [
     "NotAStore",
     "OtherProcess",
     "ReadOnly",
+    "Resources",
     "Snapshot",
     "Stopped",
     "Storage",
@@ -136,12 +137,28 @@ def _close_all() -> None:
             pass
 
 
+class Resources(_runstone.Resources):
+    """What any number of stores share: memory, threads, open files, a rate of background writes.
+
+    >>> shared = runstone.Resources(memory_budget_bytes="512M", background_threads=4)
+    >>> one = runstone.open(path, resources=shared)          # doctest: +SKIP
+
+    ``max_open_files`` and ``background_bytes_per_second`` are the other options. What is left out is
+    as in a store by itself, and the rate has no limit. They last as long as a store that was opened
+    with them, also behind `close`.
+    """
+
+    def __new__(cls, **options: Any) -> Resources:
+        return super().__new__(cls, to_toml(options))
+
+
 def open(
     path: Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"],
     *,
     merge_operators: Optional[Mapping[str, Merger]] = None,
     compaction_filters: Optional[Mapping[str, Filter]] = None,
     on_event: Optional[Listener] = None,
+    resources: Optional[Resources] = None,
     **options: Any,
 ) -> Store:
     """Opens the store in a directory, or makes it there.
@@ -159,7 +176,11 @@ def open(
     middle of that, by any thread: it should return soon, and may only read from the store. What it
     raises goes to ``sys.unraisablehook``. Without it, records of the log that a crash left and that
     cannot be used are a RuntimeWarning.
+
+    ``resources`` are what the store shares with others. Options that they set are refused then.
     """
+    if resources is not None and not isinstance(resources, Resources):
+        raise TypeError(f"resources are a runstone.Resources, not {resources!r}")
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"path is text, bytes or a path, not {path!r}")
     store = _runstone.open(
@@ -168,6 +189,7 @@ def open(
         _functions("merge_operators", merge_operators),
         _functions("compaction_filters", compaction_filters),
         on_event,
+        resources,
     )
     _watch(store, store._opening())
     return store

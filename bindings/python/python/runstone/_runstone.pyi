@@ -422,12 +422,29 @@ class Store(_Closing, Keyspace):
     def metrics(self) -> str:
         """The counters as a text for Prometheus."""
 
+_Resources = TypeVar("_Resources", bound="Resources")
+
+class Resources:
+    """What many stores share."""
+
+    def __new__(cls: Type[_Resources], options: str) -> _Resources: ...
+    @property
+    def stores(self) -> int:
+        """How many stores that share them are open."""
+
+    def close(self) -> None:
+        """Opens no more stores. Those that are open keep what they share."""
+
+    def __enter__(self: _Resources) -> _Resources: ...
+    def __exit__(self, *error: object) -> None: ...
+
 def open(
     path: str,
     options: str,
     merge_operators: Dict[str, Callable[..., Any]],
     compaction_filters: Dict[str, Callable[..., Any]],
     on_event: Optional[Callable[[Event], object]],
+    resources: Optional[Resources],
 ) -> Store: ...
 def destroy(path: Union[str, os.PathLike[str]]) -> None:
     """Removes the files of a store."""
