@@ -75,9 +75,7 @@ fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
 /// The engine calls the option by another name.
 fn check_threads(count: Option<usize>) -> Result<()> {
     match count {
-        Some(0) => {
-            Err(Failure::invalid("option background_threads is 0, but must be at least 1"))
-        }
+        Some(0) => Err(Failure::invalid("option background_threads is 0, but must be at least 1")),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use std::mem;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::JoinHandle;
 
 use parking_lot::{Mutex, RwLock};
 use runstone_storage::fork::Process;
@@ -125,7 +125,7 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Waits for the jobs that run, unless one of them is the caller.
+    /// Waits for the jobs that run, unless the caller is one of them: others may wait for it.
     fn drop(&mut self) {
         let threads = mem::take(self.threads.get_mut());
         if !self.process.is_current() {
@@ -133,9 +133,9 @@ impl Drop for Workers {
             return threads.into_iter().for_each(mem::forget);
         }
         self.ready.end();
-        let here: ThreadId = std::thread::current().id();
-        for thread in threads.into_iter().filter(|thread| thread.thread().id() != here) {
-            let _ = thread.join();
+        let here = std::thread::current().id();
+        if threads.iter().all(|thread| thread.thread().id() != here) {
+            threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
 }
