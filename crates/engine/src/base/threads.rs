@@ -23,6 +23,22 @@ impl Bell {
     }
 }
 
+thread_local! {
+    /// Whether this thread runs the jobs of stores.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says that this thread runs the jobs of stores.
+pub(crate) fn become_worker() {
+    IS_WORKER.set(true);
+}
+
+/// Whether this thread runs the jobs of stores. In one of their callbacks it calls another store,
+/// and no other thread may be there for its jobs.
+pub(crate) fn is_worker() -> bool {
+    IS_WORKER.get()
+}
+
 /// Takes the thread's own buffer; [`keep`] gives it back. A thread that is ending has none any
 /// more, but a destructor of one of its variables may still use the store: it gets a new one.
 pub(crate) fn take<T: Default>(own: &'static LocalKey<Cell<T>>) -> T {

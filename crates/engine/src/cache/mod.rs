@@ -447,6 +447,11 @@ impl Budget {
         self.budget_bytes.saturating_sub(others).max(floor)
     }
 
+    /// Removes all objects, because nobody is there to read them.
+    pub fn clear(&self) {
+        self.map.clear();
+    }
+
     /// Writers pause: the peak tells nothing about the next memtables, and empty slabs go.
     pub fn rest(&self) {
         self.slabs.trim();

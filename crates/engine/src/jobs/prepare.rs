@@ -124,9 +124,9 @@ impl Preparer {
 
     /// Compactions call this at intervals, and collections when they begin: it waits while more was
     /// written than the rate allows. Not while writers are slowed down or a flush waits for
-    /// compactions: then all wait for this one.
-    pub(crate) fn keep_rate(&self) {
-        loop {
+    /// compactions: then all wait for this one. Nor if the work is not `wanted` any more.
+    pub(crate) fn keep_rate(&self, wanted: impl Fn() -> bool) {
+        while wanted() {
             let wait = self.env.io_rate.wait();
             let is_pressing = self.env.throttle.permille() > 0 || self.schedule.is_flush_held_up();
             if wait.is_zero() || is_pressing || self.env.is_manual() || self.schedule.is_closing() {
@@ -148,12 +148,6 @@ impl Preparer {
                 self.env.note_job_error(&error);
             }
         }
-    }
-
-    /// Frees memory that only writers need: of all stores that share it.
-    pub(crate) fn trim_memory(&self) {
-        self.catalog.pool.trim();
-        self.catalog.tables.cache.rest();
     }
 
     /// Runs a job and releases its claim, even if the job panics: the thread may be a user's, which

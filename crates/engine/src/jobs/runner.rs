@@ -12,6 +12,7 @@ use runstone_policy::policy::{expired_plan, next_plan};
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
+use crate::base::threads;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::keyspaces::Keyspaces;
@@ -290,7 +291,7 @@ impl Runner {
                 self.compactor.run(&keyspace, version, &plan)
             }
             Job::Collect(keyspace) => {
-                self.preparer.keep_rate();
+                self.preparer.keep_rate(|| keyspace.check_exists().is_ok());
                 match &keyspace.values.load_full().current {
                     Some(store) => self.collector.collect(&keyspace, store).map(drop),
                     None => Ok(()),
@@ -356,9 +357,10 @@ impl Runner {
         })
     }
 
-    /// Runs jobs here, if no other thread does, until `done` holds or none is due.
+    /// Runs jobs here, if no other thread does, until `done` holds or none is due. A thread that
+    /// runs jobs does not wait for others to do so.
     pub(crate) fn run_jobs_until(&self, done: impl Fn() -> bool) -> Result<()> {
-        let are_ours = self.env.is_manual();
+        let are_ours = self.env.is_manual() || threads::is_worker();
         while are_ours && !done() && self.run_one_job()? {}
         Ok(())
     }

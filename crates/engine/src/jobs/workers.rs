@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::ops::Bound::{Excluded, Unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,8 +10,11 @@ use parking_lot::{Mutex, RwLock};
 use runstone_storage::fork::Process;
 
 use crate::base::key::SeqNo;
+use crate::base::threads;
+use crate::cache::Budget;
 use crate::jobs::idle::Idleness;
 use crate::jobs::runner::{ClaimedJob, Runner};
+use crate::memtable::arena::ChunkPool;
 use crate::schedule::ready::{Next, Ready, Serves};
 
 /// The niceness of compacting threads above that of the process: with fewer cores than threads, a
@@ -41,15 +43,18 @@ struct Rest {
 }
 
 /// The stores, and the one at which the next tick begins.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Members {
+    pool: Arc<ChunkPool>,
+    budget: Arc<Budget>,
     by_number: RwLock<BTreeMap<u64, Arc<Member>>>,
     round: Mutex<Round>,
 }
 
 #[derive(Debug, Default)]
 struct Round {
-    last: u64,
+    /// The least number of a store that has not had its turn. The first store of a process is 0.
+    next: u64,
     /// Whether somebody wrote to a store since the round began.
     has_writes: bool,
 }
@@ -64,11 +69,13 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// No thread yet.
-    pub(crate) fn new() -> Workers {
+    /// No thread yet. The stores take their memory from the pool and the budget.
+    pub(crate) fn new(pool: &Arc<ChunkPool>, budget: &Arc<Budget>) -> Workers {
+        let (pool, budget) = (Arc::clone(pool), Arc::clone(budget));
+        let (by_number, round) = (RwLock::default(), Mutex::default());
         Workers {
             ready: Arc::new(Ready::new()),
-            members: Arc::default(),
+            members: Arc::new(Members { pool, budget, by_number, round }),
             threads: Mutex::default(),
             process: Process::current(),
         }
@@ -85,6 +92,7 @@ impl Workers {
                 Serves::Flushes => "runstone-flush",
             };
             let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+                threads::become_worker();
                 if serves == Serves::Everything {
                     // Linux keeps a niceness per thread. If the call fails, only latency suffers.
                     let _ = rustix::process::nice(COMPACTION_NICENESS);
@@ -148,10 +156,7 @@ fn work(ready: &Ready, members: &Members, serves: Serves) {
             Next::Store(number) => members.claim(ready, number, serves),
         };
         if let Some((member, job)) = found {
-            let run = || member.runner.run_job(job);
-            if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                member.runner.preparer.stop_after_panic();
-            }
+            member.guard(|| member.runner.run_job(job));
         }
     }
 }
@@ -165,7 +170,8 @@ impl Members {
         serves: Serves,
     ) -> Option<(Arc<Member>, ClaimedJob)> {
         let member = Arc::clone(self.by_number.read().get(&number)?);
-        let job = member.runner.claim_next(serves == Serves::Everything)?;
+        let claim = || member.runner.claim_next(serves == Serves::Everything);
+        let job = member.guard(claim).flatten()?;
         // Others may find more to do there.
         ready.note(number);
         Some((member, job))
@@ -177,35 +183,57 @@ impl Members {
         let mut round = self.round.try_lock()?;
         let some: Vec<(u64, Arc<Member>)> = {
             let members = self.by_number.read();
-            let rest = members.range((Excluded(round.last), Unbounded));
+            let rest = members.range(round.next..);
             rest.take(LOOKS_PER_TICK).map(|(number, one)| (*number, Arc::clone(one))).collect()
         };
         let mut found = None;
         for (number, member) in &some {
-            round.last = *number;
+            round.next = *number + 1;
             // What waits for a time, and what nobody told.
             ready.note(*number);
-            let is_written = member.look();
+            let is_written = member.guard(|| member.look()).unwrap_or(false);
             round.has_writes |= is_written;
             if !is_written && serves == Serves::Everything {
-                found = member.idle_job().map(|job| (Arc::clone(member), job));
+                let job = member.guard(|| member.idle_job()).flatten();
+                found = job.map(|job| (Arc::clone(member), job));
             }
             if found.is_some() {
                 return found;
             }
         }
         if some.len() < LOOKS_PER_TICK {
-            round.last = 0;
-            let has_writes = mem::take(&mut round.has_writes);
-            if let Some((_, member)) = some.last().filter(|_| !has_writes) {
-                member.runner.preparer.trim_memory();
+            round.next = 0;
+            if !mem::take(&mut round.has_writes) {
+                self.trim_memory();
             }
         }
         found
     }
+
+    /// Frees memory that only writers need; all that is kept, if there is no store.
+    fn trim_memory(&self) {
+        if self.by_number.read().is_empty() {
+            self.pool.empty();
+            self.budget.clear();
+        }
+        self.pool.trim();
+        self.budget.rest();
+    }
 }
 
 impl Member {
+    /// Does something for the store that may call its user's code: a listener or a clock. If that
+    /// panics, the store stops, and the thread goes on for the others.
+    fn guard<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        if done.is_err() {
+            // What stops it may panic as well, and so may the end of what it threw.
+            let stop = || self.runner.preparer.stop_after_panic();
+            let _ = catch_unwind(AssertUnwindSafe(stop));
+        }
+        done.ok()
+    }
+
     /// Whether somebody wrote since the last look. If not, frees what only writers need.
     fn look(&self) -> bool {
         let seq = self.runner.visibility.now();

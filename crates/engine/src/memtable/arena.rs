@@ -269,9 +269,18 @@ impl ChunkPool {
 
     /// Frees all but a few chunks, because nobody has written for a while.
     pub fn trim(&self) {
+        self.keep(READY_CHUNKS);
+    }
+
+    /// Frees all chunks, because nobody is there to write.
+    pub fn empty(&self) {
+        self.keep(0);
+    }
+
+    fn keep(&self, most: usize) {
         let surplus = {
             let mut free = self.free.lock();
-            let kept = READY_CHUNKS.min(free.len());
+            let kept = most.min(free.len());
             (free.split_off(kept), std::mem::take(&mut *self.stale.lock()))
         };
         drop(surplus);

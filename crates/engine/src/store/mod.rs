@@ -323,7 +323,7 @@ impl Opening {
         // what is in memory.
         let may_wait = self.inner.env.check_caller();
         if let Err(refused) = may_wait.and_then(|()| self.inner.schedule.check_not_loading(None)) {
-            if let Some(parts) = parts.filter(|parts| !parts.is_sharing()) {
+            if let Some(parts) = parts.and_then(Arc::into_inner) {
                 parts.workers.iter().for_each(Workers::abandon);
             }
             return Err(refused);

@@ -196,13 +196,14 @@ impl Parts {
         let pool_bytes = POOL_BYTES.min(options.memory_budget_bytes / POOL_FRACTION) as usize;
         let cache = Arc::new(Cache::sharing(&budget, 0));
         let has_threads = options.background != Background::Manual && !options.read_only;
+        let pool = ChunkPool::new(pool_bytes, Some(cache), Arc::clone(&bell));
         Parts {
-            pool: ChunkPool::new(pool_bytes, Some(cache), Arc::clone(&bell)),
+            workers: has_threads.then(|| Workers::new(&pool, &budget)),
+            pool,
             budget,
             common: Common { is_sharing, bell, io_rate: Arc::new(io_rate) },
             siblings: Arc::default(),
             files: OpenList::new(options.open_file_limit()),
-            workers: has_threads.then(Workers::new),
             options,
             stores: AtomicU64::new(0),
             process: Process::current(),

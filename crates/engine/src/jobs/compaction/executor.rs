@@ -198,7 +198,7 @@ impl Execution<'_> {
         reached!(CompactionGoesOn);
         self.compactor.preparer.let_flushes_pass();
         self.let_synced_writes_pass(worker);
-        self.compactor.preparer.keep_rate();
+        self.compactor.preparer.keep_rate(|| self.keyspace.check_exists().is_ok());
         let is_needed = self.version.is_none() && self.progress.furthest.load(Acquire) > at + 1;
         if self.has_failed() || (self.compactor.schedule.is_closing() && !is_needed) {
             return Err(Error::Closed);
