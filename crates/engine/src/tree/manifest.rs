@@ -342,7 +342,7 @@ impl Manifest {
         }
         // As in `try_append`: after a failure nobody knows what is on disk.
         self.broken = true;
-        self.log.file().sync()?;
+        self.log.file().sync().map_err(|error| Error::from(error).of_failed_sync())?;
         self.broken = false;
         self.rested_at = self.log.position();
         Ok(())
