@@ -105,6 +105,11 @@ impl Env {
         self.options.background == Background::Manual
     }
 
+    /// Whether flushes run though nobody calls the store, and succeed as far as it knows.
+    pub(crate) fn flushes_by_itself(&self) -> bool {
+        !self.is_manual() && !self.is_stopped() && !self.is_out_of_space()
+    }
+
     /// The number of a new file. Numbers are never given out twice.
     pub(crate) fn new_file(&self) -> u64 {
         self.next_file.fetch_add(1, Relaxed)

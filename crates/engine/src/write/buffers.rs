@@ -9,18 +9,46 @@ use crate::base::throttle::fraction;
 pub(crate) struct Buffers {
     /// Whether it takes so much that it was measured.
     pub(super) is_full: bool,
-    pub(super) used_bytes: u64,
-    /// What the flushes that wait or run will release.
-    pub(super) waiting_bytes: u64,
+    /// That of stores whose flushes run by themselves.
+    pub(super) flushable: Part,
+    /// That of the others. A flush that waits there may wait for ever.
+    pub(super) stuck: Part,
     /// What memtables had ever taken when this was measured.
     pub(super) measured_at_bytes: u64,
 }
 
+/// The memory of some memtables.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Part {
+    pub(super) used_bytes: u64,
+    /// What the flushes that wait or run will release.
+    pub(super) waiting_bytes: u64,
+}
+
 impl Buffers {
+    /// What counts against the limits of a store. One that flushes waits for no other that does
+    /// not, and has a quarter of the lower limit to itself, whatever that holds. One that does not
+    /// flush by itself counts all.
+    pub(super) fn of(&self, env: &Env) -> Part {
+        let (soft, _) = buffer_limits(env);
+        let Part { used_bytes, waiting_bytes } = self.flushable;
+        match env.flushes_by_itself() {
+            true => {
+                let stuck_bytes = self.stuck.used_bytes.min(soft - soft / 4);
+                Part { used_bytes: used_bytes + stuck_bytes, waiting_bytes }
+            }
+            false => Part {
+                used_bytes: used_bytes + self.stuck.used_bytes,
+                waiting_bytes: waiting_bytes + self.stuck.waiting_bytes,
+            },
+        }
+    }
+
     /// The pressure on writers; zero while no flush would release anything.
     pub(super) fn permille(&self, env: &Env) -> u32 {
         let (soft, hard) = buffer_limits(env);
-        if self.waiting_bytes == 0 { 0 } else { fraction(self.used_bytes, soft, hard) }
+        let Part { used_bytes, waiting_bytes } = self.of(env);
+        if waiting_bytes == 0 { 0 } else { fraction(used_bytes, soft, hard) }
     }
 }
 

@@ -17,12 +17,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use runstone_policy::policy::{compaction_debt_bytes, space_percent};
 
+use crate::base::callback::Inside;
 use crate::base::env::Env;
 use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::key::KeyspaceId;
 use crate::base::metrics::Counter;
 use crate::base::options::KeyspaceOptions;
+use crate::base::threads;
 use crate::base::throttle::{Pressure, fraction};
 use crate::base::value_options::WhenFull;
 use crate::cache::Cache;
@@ -30,7 +32,7 @@ use crate::catalog::Catalog;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::schedule::Relief;
 use crate::visibility::snapshot::Visibility;
-use crate::write::buffers::{Buffers, buffer_limits};
+use crate::write::buffers::{Buffers, Part, buffer_limits};
 use crate::write::siblings::{Candidate, Sibling, Siblings};
 
 /// Memtables are looked at each time they have taken this fraction of their limit.
@@ -142,7 +144,9 @@ impl BackPressure {
         let buffers = *self.buffers.lock();
         if buffers.is_full || was_full {
             // Their writers fill the same budget. Not under the throttle's lock: two stores may do
-            // so at a time. What is stale then is measured again by whoever waits for it.
+            // so at a time. What is stale then is measured again by whoever waits for it. The
+            // caller may hold locks of this store, so their listeners may not call it.
+            let _inside = Inside::of(self.env.opening);
             let siblings = self.siblings.beside(self.env.opening);
             siblings.iter().for_each(|(_, sibling)| sibling.press(buffers));
         }
@@ -224,8 +228,9 @@ impl BackPressure {
                 self.pressed.lock().values().map(|(keyspace, _)| Arc::clone(keyspace)).collect();
             self.refresh(&pressed);
         }
+        self.refresh_if_free();
         permille = permille.min(throttle.permille());
-        if self.env.is_manual() {
+        if self.env.is_manual() || threads::is_worker() {
             // No worker relieves the pressure, so the writer does.
             while throttle.permille() >= 1000 && relief.run_one_job()? {}
             return Ok(());
@@ -252,6 +257,15 @@ impl BackPressure {
         Ok(())
     }
 
+    /// Ends the pressure of memtables once all together are below the limit. Another store may have
+    /// freed its own by closing, which told nobody. O(1).
+    fn refresh_if_free(&self) {
+        let (soft, _) = buffer_limits(&self.env);
+        if self.env.is_sharing && self.catalog.pool.in_use_bytes() < soft {
+            self.refresh_for_others();
+        }
+    }
+
     /// What other stores said of the memtables that share a budget may be out of date.
     fn refresh_for_others(&self) {
         if self.env.is_sharing && self.env.throttle.cause() == BUFFERS {
@@ -275,17 +289,18 @@ impl BackPressure {
         }
         self.looked_at_bytes.store(taken, Relaxed);
         let mut candidates = Vec::new();
-        let Buffers { used_bytes, mut waiting_bytes, .. } =
-            self.measure_buffers(|view, keyspace, sibling| {
-                if view.immutable.is_empty() && !view.active.is_empty() {
-                    candidates.push(Candidate {
-                        sibling: sibling.map(|(number, store)| (number, Arc::clone(store))),
-                        bytes: view.active.reserved_bytes() as u64,
-                        keyspace: Arc::clone(keyspace),
-                        memtable: Arc::clone(&view.active),
-                    });
-                }
-            });
+        let buffers = self.measure_buffers(|view, keyspace, sibling| {
+            let is_stuck = sibling.is_some_and(|(_, store)| !store.flushes_by_itself());
+            if view.immutable.is_empty() && !view.active.is_empty() && !is_stuck {
+                candidates.push(Candidate {
+                    sibling: sibling.map(|(number, store)| (number, Arc::clone(store))),
+                    bytes: view.active.reserved_bytes() as u64,
+                    keyspace: Arc::clone(keyspace),
+                    memtable: Arc::clone(&view.active),
+                });
+            }
+        });
+        let Part { used_bytes, mut waiting_bytes } = buffers.of(&self.env);
         candidates.sort_by_key(|candidate| Reverse(candidate.bytes));
         let mut chosen = Vec::new();
         for candidate in candidates {
@@ -331,18 +346,20 @@ impl BackPressure {
     ) -> Buffers {
         let measured_at_bytes = self.catalog.pool.taken_bytes();
         let mut buffers = Buffers { measured_at_bytes, is_full: true, ..Buffers::default() };
-        let mut add = |keyspace: &Arc<KeyspaceCore>, sibling: Option<(u64, &Arc<dyn Sibling>)>| {
+        let Buffers { flushable, stuck, .. } = &mut buffers;
+        let mut add = |part: &mut Part, keyspace: &Arc<KeyspaceCore>, sibling| {
             let view = keyspace.view.load();
             let waiting = view.immutable.iter().map(|memtable| memtable.reserved_bytes() as u64);
             let waiting: u64 = waiting.sum();
-            buffers.waiting_bytes += waiting;
-            buffers.used_bytes += waiting + view.active.reserved_bytes() as u64;
+            part.waiting_bytes += waiting;
+            part.used_bytes += waiting + view.active.reserved_bytes() as u64;
             look(&view, keyspace, sibling);
         };
-        self.catalog.unflushed.for_each(|keyspace| add(keyspace, None));
-        for (number, sibling) in &self.siblings.beside(self.env.opening) {
-            let own = Some((*number, sibling));
-            sibling.unflushed().for_each(|keyspace| add(keyspace, own));
+        let own = if self.env.flushes_by_itself() { &mut *flushable } else { &mut *stuck };
+        self.catalog.unflushed.for_each(|keyspace| add(own, keyspace, None));
+        for (number, store) in &self.siblings.beside(self.env.opening) {
+            let part = if store.flushes_by_itself() { &mut *flushable } else { &mut *stuck };
+            store.unflushed().for_each(|keyspace| add(part, keyspace, Some((*number, store))));
         }
         buffers
     }
@@ -361,7 +378,7 @@ impl BackPressure {
     fn memtables_permille(&self) -> u32 {
         let mut buffers = *self.buffers.lock();
         let taken = self.catalog.pool.taken_bytes();
-        buffers.used_bytes += taken.saturating_sub(buffers.measured_at_bytes);
+        buffers.flushable.used_bytes += taken.saturating_sub(buffers.measured_at_bytes);
         let mut fullest = buffers.permille(&self.env);
         for (keyspace, _) in self.pressed.lock().values() {
             let own = memtable_permille(

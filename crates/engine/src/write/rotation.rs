@@ -20,6 +20,10 @@ impl Sibling for Committer {
         &self.catalog.unflushed
     }
 
+    fn flushes_by_itself(&self) -> bool {
+        self.env.flushes_by_itself()
+    }
+
     fn press(&self, buffers: Buffers) {
         self.pressure.take_over(buffers);
     }

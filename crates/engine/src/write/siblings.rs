@@ -16,6 +16,10 @@ pub(crate) trait Sibling: Debug + Send + Sync {
     /// Its keyspaces with memtables.
     fn unflushed(&self) -> &Unflushed;
 
+    /// Whether its flushes run by themselves. Nobody waits for those of a store without space, of
+    /// one that was stopped, or of one whose caller runs the jobs.
+    fn flushes_by_itself(&self) -> bool;
+
     /// Tells it how much memory all memtables under the budget take.
     fn press(&self, buffers: Buffers);
 
