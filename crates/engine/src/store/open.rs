@@ -249,7 +249,7 @@ fn assemble(
     let env = Arc::new(Env::new(options, Arc::clone(&storage), next_file, &parts.common));
     let options = &env.options;
     tell_limit(&env, limit_bytes());
-    let cache = Arc::new(parts.cache(env.opening));
+    let cache = Arc::new(parts.new_cache());
     let pool = Arc::clone(&parts.pool);
     let wal_files = Arc::new(WalFiles::new(
         Arc::clone(&storage),

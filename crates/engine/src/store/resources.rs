@@ -83,6 +83,8 @@ pub(super) struct Parts {
     options: Options,
     /// Stores that are open.
     stores: AtomicU64,
+    /// Caches that were made.
+    caches: AtomicU64,
     process: Process,
 }
 
@@ -206,6 +208,7 @@ impl Parts {
             files: OpenList::new(options.open_file_limit()),
             options,
             stores: AtomicU64::new(0),
+            caches: AtomicU64::new(1),
             process: Process::current(),
         }
     }
@@ -246,10 +249,10 @@ impl Parts {
         options
     }
 
-    /// The cache of a store whose opening has this number.
-    pub(super) fn cache(&self, opening: u64) -> Cache {
-        // A store alone has no other's objects to tell from its own.
-        Cache::sharing(&self.budget, if self.is_sharing() { opening } else { 0 })
+    /// A cache for a store that is being opened. Each attempt gets one of its own: a store that
+    /// was opened on a full disk gives numbers of files that the first attempt made and removed.
+    pub(super) fn new_cache(&self) -> Cache {
+        Cache::sharing(&self.budget, self.caches.fetch_add(1, Relaxed))
     }
 
     /// Counts a store as open, or not any more.
