@@ -48,7 +48,8 @@ struct Members {
     pool: Arc<ChunkPool>,
     budget: Arc<Budget>,
     by_number: RwLock<BTreeMap<u64, Arc<Member>>>,
-    round: Mutex<Round>,
+    /// Of the threads that only flush, and of the others.
+    rounds: [Mutex<Round>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -72,10 +73,10 @@ impl Workers {
     /// No thread yet. The stores take their memory from the pool and the budget.
     pub(crate) fn new(pool: &Arc<ChunkPool>, budget: &Arc<Budget>) -> Workers {
         let (pool, budget) = (Arc::clone(pool), Arc::clone(budget));
-        let (by_number, round) = (RwLock::default(), Mutex::default());
+        let (by_number, rounds) = (RwLock::default(), Default::default());
         Workers {
             ready: Arc::new(Ready::new()),
-            members: Arc::new(Members { pool, budget, by_number, round }),
+            members: Arc::new(Members { pool, budget, by_number, rounds }),
             threads: Mutex::default(),
             process: Process::current(),
         }
@@ -180,7 +181,7 @@ impl Members {
     /// Looks at stores that nobody noted: some wait for a time, and some rest. Returns a job of one
     /// that rests, if the thread runs such jobs.
     fn tick(&self, ready: &Ready, serves: Serves) -> Option<(Arc<Member>, ClaimedJob)> {
-        let mut round = self.round.try_lock()?;
+        let mut round = self.rounds[serves as usize].try_lock()?;
         let some: Vec<(u64, Arc<Member>)> = {
             let members = self.by_number.read();
             let rest = members.range(round.next..);

@@ -53,6 +53,9 @@ struct State {
     /// Both kinds of threads look at each store that was noted.
     flushes: Queue,
     everything: Queue,
+    /// Each kind has ticks of its own, because they do different things in one. With ticks for all,
+    /// threads that only flush, which are not niced, had every one of them.
+    flush_tick_at: Instant,
     tick_at: Instant,
     is_ended: bool,
 }
@@ -69,7 +72,8 @@ impl Ready {
     pub(crate) fn new() -> Ready {
         let (flushes, everything) = (Queue::default(), Queue::default());
         let tick_at = Instant::now() + POLL;
-        let state = State { flushes, everything, tick_at, is_ended: false };
+        let flush_tick_at = tick_at;
+        let state = State { flushes, everything, flush_tick_at, tick_at, is_ended: false };
         Ready { state: Mutex::new(state), wake: Condvar::new() }
     }
 
@@ -82,27 +86,28 @@ impl Ready {
         self.wake.notify_all();
     }
 
-    /// What the calling thread does next. Waits for it. A tick comes every `POLL`, however many
-    /// stores are noted meanwhile.
+    /// What the calling thread does next. Waits for it. A tick comes every `POLL` to one thread of
+    /// each kind, however many stores are noted meanwhile.
     pub(crate) fn next(&self, serves: Serves) -> Next {
         let mut state = self.state.lock();
         loop {
             if state.is_ended {
                 return Next::End;
             }
+            let State { flushes, everything, flush_tick_at, tick_at, .. } = &mut *state;
+            let (queue, tick_at) = match serves {
+                Serves::Flushes => (flushes, flush_tick_at),
+                Serves::Everything => (everything, tick_at),
+            };
             let now = Instant::now();
-            if now >= state.tick_at {
-                state.tick_at = now + POLL;
+            if now >= *tick_at {
+                *tick_at = now + POLL;
                 return Next::Tick;
             }
-            let queue = match serves {
-                Serves::Flushes => &mut state.flushes,
-                Serves::Everything => &mut state.everything,
-            };
             if let Some(store) = queue.take() {
                 return Next::Store(store);
             }
-            let until = state.tick_at;
+            let until = *tick_at;
             self.wake.wait_until(&mut state, until);
         }
     }
@@ -130,7 +135,7 @@ mod tests {
         ready.note(1);
         let all = [next(Serves::Everything), next(Serves::Everything), next(Serves::Flushes)];
         assert_eq!(all, [Next::Store(3), Next::Store(1), Next::Store(1)]);
-        // Nothing is left but the tick.
+        // Nothing is left but the tick, of which each kind has its own.
         assert_eq!([next(Serves::Everything), next(Serves::Flushes)], [Next::Tick, Next::Tick]);
         ready.end();
         assert_eq!(next(Serves::Flushes), Next::End);
