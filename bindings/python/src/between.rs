@@ -181,8 +181,8 @@ pub struct Iterator {
     is_reverse: bool,
 }
 
-/// What of plyvel's arguments says where an iterator begins and ends. A prefixed database shows
-/// the keys that begin with `inside`, without it.
+/// The bounds of an iterator, from plyvel's arguments. A prefixed database shows the keys that
+/// begin with `inside`, and leaves that prefix out.
 fn options(
     inside: &[u8],
     [start, stop, prefix]: [Option<Buffer>; 3],

@@ -66,8 +66,7 @@ impl Family {
         self.store.get()
     }
 
-    /// Closes the store, and takes from its objects what they hold. It does nothing more the second
-    /// time.
+    /// Closes the store, and releases what its objects hold. A second call does nothing.
     pub fn close(&self) -> Result<()> {
         self.check()?;
         let Some(store) = self.store.0.load_full() else { return Ok(()) };
@@ -129,7 +128,7 @@ impl Drop for Family {
         if self.is_foreign() {
             mem::forget(self.store.0.load_full());
         } else {
-            end(self.store.0.swap(None));
+            self.store.end();
         }
     }
 }
@@ -228,7 +227,7 @@ impl<T: LetGo + 'static> Drop for Held<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Ends the object, where nobody uses it, and that may wait.
+    /// Drops the object once nobody uses it. The drop may wait, so Python's lock is let go.
     pub fn end(&self) {
         end(self.0.swap(None));
     }

@@ -50,7 +50,8 @@ impl KeyAxis {
         bounds.sort_unstable();
         bounds.dedup();
         let heads = Heads::of(&bounds);
-        // Most tables of level 0 differ in the first digit, and have most bounds inside.
+        // The bounds of most tables of level 0 differ in their first digit, and most other bounds
+        // lie between them.
         let first_digits = bounds.iter().map(|bound| heads.number(bound, heads.skipped));
         let first_digits: Vec<u128> = first_digits.collect();
         let mut stretches = Stretches::new(bounds.len());

@@ -255,8 +255,8 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Neighbours that are narrower than `least` are drawn as one, so that no number of tables makes a
-/// drawing large. Each stands for what lies in less than `least`, or is a bar of its own.
+/// Joins neighbours that are narrower than `least`, so that many tables make no large drawing. A
+/// joined bar covers less than `least`; every other bar stays as it is.
 fn merged(bars: &[Bar], least: f64) -> Vec<Bar> {
     let mut merged: Vec<(Bar, usize)> = Vec::new();
     for bar in bars {

@@ -1,4 +1,4 @@
-//! The tree as rows of bars, which `runstone-plot` draws, and the table of levels below them.
+//! Turns a tree into rows of bars, which `runstone-plot` draws, and into a table of its levels.
 
 use std::fmt::Write as _;
 
