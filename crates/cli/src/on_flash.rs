@@ -1,14 +1,12 @@
 //! `simulate --flash`: what the flash below a tree programs, by layer. The model is
-//! `runstone::policy::simulator::flash`; it holds a tree of its own, page by page, so it is told
+//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it is told
 //! once more what the user writes.
 
 use clap::ValueEnum;
 use runstone::policy::mix::mix64;
 use runstone::policy::options::PolicyOptions;
 use runstone::policy::policy::CompactionPolicy;
-use runstone::policy::simulator::flash::{
-    FlashCosts, FlashDesign, FlashError, FlashSetup, FlashSimulator,
-};
+use runstone_simulator::flash::{FlashCosts, FlashDesign, FlashError, FlashSetup, FlashSimulator};
 use serde_json::{Value, json};
 
 use crate::arguments::parse_size;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runstone::policy::options::PolicyOptions;
 use runstone::policy::policy::CompactionPolicy;
-use runstone::policy::simulator::{
+use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
+use runstone_simulator::{
     Coarsening, Loads, RangeDeletes, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
 };
-use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
@@ -330,7 +330,7 @@ fn simulate(setup: &Setup, policy: &'static dyn CompactionPolicy) -> Result<Outc
 
 fn levels(report: &SimReport) -> String {
     let header = ["level", "bytes", "capacity", "tables", "runs", "probes/get"];
-    let row = |level: &runstone::policy::simulator::SimLevel| {
+    let row = |level: &runstone_simulator::SimLevel| {
         let capacity = match level.capacity_bytes {
             u64::MAX => "by runs".to_string(),
             bytes => size(bytes),

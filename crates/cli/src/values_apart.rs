@@ -1,10 +1,10 @@
 //! `simulate --placement`: what values apart from the tree cost beside it. The model is
-//! `runstone::policy::simulator::values`; the tree then holds a pointer for each value that flushes
+//! `runstone_simulator::values`; the tree then holds a pointer for each value that flushes
 //! write, and for a log one more for each that a collection moves.
 
 use clap::ValueEnum;
-use runstone::policy::simulator::SimReport;
-use runstone::policy::simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
+use runstone_simulator::SimReport;
+use runstone_simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
 use serde_json::{Value, json};
 
 use crate::arguments::parse_size;

@@ -10,7 +10,7 @@
 //! file in `policies/` and one line in [`registry`].
 //!
 //! `shape` is the tree as data, its plans included. `partition` and `policy` decide over it.
-//! `policies` stand on both, and the registry and the simulator on top.
+//! `policies` stand on both, and the registry on top.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +29,6 @@ pub mod policy;
 pub mod prefix;
 pub mod registry;
 pub mod shape;
-pub mod simulator;
 pub mod sketch;
 pub mod strata;
 pub mod text;

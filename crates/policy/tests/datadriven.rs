@@ -17,7 +17,6 @@
 //! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone go? |
 //! | `link inputs=1,2 without=3` | per body line `key@newer>older`: is that the next version? |
 //! | `newest inputs=1,2 without=3` | per body line `key@seq`: does nothing hold a newer version? |
-//! | `simulate flushes= flush= entry= keys= order= seed=` | the simulator's report |
 //!
 //! Lines of a tree: `L1 r1 11:[a..h]=64M#3-9 tomb=2 n=50 12:..` is a run (newest first in a level;
 //! sequence numbers, tombstones, entries and prefixes `p=ab,ac` may be left out; `keys=0-999` gives
@@ -47,7 +46,6 @@ use runstone_policy::registry;
 use runstone_policy::shape::expiry::Expiries;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, TableId};
-use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
 use runstone_policy::sketch::Sketch;
 use runstone_policy::text::format_bytes;
 
@@ -169,7 +167,6 @@ impl World {
             "drop" => self.drop_guard(&args, body),
             "link" => self.link_guard(&args, body),
             "newest" => self.newer_guard(&args, body),
-            "simulate" => self.simulate(&args),
             other => Err(format!("unknown directive {other}")),
         }
     }
@@ -412,44 +409,6 @@ impl World {
             let may_hold = |table: &Table| !without.contains(&table.id);
             let is_newest = guard.is_newest(key.as_bytes(), seq, may_hold);
             writeln!(out, "{line} {}", if is_newest { "newest" } else { "unknown" }).unwrap();
-        }
-        Ok(out)
-    }
-
-    fn simulate(&self, args: &Args) -> Result<String, String> {
-        let workload = SimWorkload {
-            flush_bytes: args.number("flush", 64 << 20)?,
-            entry_bytes: args.number("entry", 128)?,
-            key_space: args.number("keys", 1 << 40)?,
-            order: match args.0.get("order").map_or("uniform", String::as_str) {
-                "uniform" => KeyOrder::Uniform,
-                "sequential" => KeyOrder::Sequential,
-                other => return Err(format!("unknown order {other}")),
-            },
-            seed: args.number("seed", 1)?,
-            prefix_count: args.number("prefixes", 128)?,
-        };
-        let mut simulator = Simulator::new(self.policy, self.options.clone(), workload);
-        let report = simulator.run(args.number("flushes", 100)?).map_err(|e| e.to_string())?;
-        let mut out = String::new();
-        let sizes = [
-            ("user", report.user_bytes),
-            ("flushed", report.flushed_bytes),
-            ("compaction read", report.compaction_read_bytes),
-            ("compacted", report.compacted_bytes),
-            ("moved", report.moved_bytes),
-        ];
-        for (name, bytes) in sizes {
-            writeln!(out, "{name} {}", format_bytes(bytes)).unwrap();
-        }
-        writeln!(out, "wa {} / 1000", report.write_amplification_permille).unwrap();
-        writeln!(out, "runs per get {} / 1000", report.tables_probed_per_get_permille).unwrap();
-        writeln!(out, "plans {}, L0 runs <= {}", report.plan_count, report.max_l0_run_count)
-            .unwrap();
-        for level in &report.levels {
-            let (size, tables) = (format_bytes(level.bytes), level.table_count);
-            writeln!(out, "L{} {size} tables={tables} runs={}", level.level, level.run_count)
-                .unwrap();
         }
         Ok(out)
     }

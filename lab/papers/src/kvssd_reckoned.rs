@@ -3,9 +3,9 @@
 //! the block SSD, at their scale.
 
 use runstone::policy::registry;
-use runstone::policy::simulator::flash::{FlashDesign, FlashError, FlashSimulator};
 use runstone::{Error, Result};
 use runstone_plot::Axis;
+use runstone_simulator::flash::{FlashDesign, FlashError, FlashSimulator};
 
 use super::kvssd_lab::{Lab, Run, sides};
 use super::kvssd_runs::{Draw, Load, OVER_PROVISION_PERCENT};

@@ -4,13 +4,13 @@
 use std::fs;
 use std::sync::Arc;
 
-use runstone::policy::simulator::flash::{FlashDesign, FlashSetup};
 use runstone::storage::{MemoryStorage, process};
 use runstone::{Error, KeyspaceOptions, Options, Result, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
 use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
+use runstone_simulator::flash::{FlashDesign, FlashSetup};
 
 use runstone_workloads::generators::Rng;
 use runstone_workloads::generators::keys::ycsb_key;

@@ -6,7 +6,7 @@
 use runstone::KeyspaceOptions;
 use runstone::policy::registry;
 use runstone::policy::shape::Shape;
-use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimReport, SimWorkload, Simulator};
+use runstone_simulator::{FRESH_KEYS, KeyOrder, SimReport, SimWorkload, Simulator};
 
 /// What is written.
 pub(super) struct Writes {

@@ -9,7 +9,7 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 15] = [
+pub const EDGES: [Edge<'_>; 16] = [
     ("crates/policy", &[]),
     ("crates/storage", &[]),
     ("crates/plot", &["policy"]),
@@ -27,6 +27,7 @@ pub const EDGES: [Edge<'_>; 15] = [
             "device",
             "flash",
             "papers",
+            "simulator",
             "workloads",
         ],
     ),
@@ -34,9 +35,10 @@ pub const EDGES: [Edge<'_>; 15] = [
     ("devices/device", &["engine", "flash"]),
     ("lab/command", &["cli"]),
     ("lab/workloads", &["engine"]),
-    ("lab/papers", &["engine", "flash", "plot", "workloads"]),
+    ("lab/simulator", &["policy"]),
+    ("lab/papers", &["engine", "flash", "plot", "policy", "simulator", "workloads"]),
     ("lab/limits", &["engine", "workloads"]),
-    ("testing/sim", &["engine", "flash"]),
+    ("testing/sim", &["engine", "flash", "policy", "simulator"]),
     ("testing/tidy", &[]),
 ];
 

@@ -1,5 +1,5 @@
 //! `simulate`: what a policy would cost at any size, from its decisions over metadata alone. The
-//! model is `runstone::policy::simulator`, and the run and its report are in [`crate::simulation`].
+//! model is `runstone_simulator`, and the run and its report are in [`crate::simulation`].
 //! Here are the flags, and the refusals.
 
 use std::path::PathBuf;
@@ -9,9 +9,7 @@ use runstone::policy::options::{OptionError, PolicyOptions};
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::policy::policy::CompactionPolicy;
 use runstone::policy::registry;
-use runstone::policy::simulator::{
-    Coarsening, FRESH_KEYS, KeyOrder, Loads, RangeDeletes, SimWorkload,
-};
+use runstone_simulator::{Coarsening, FRESH_KEYS, KeyOrder, Loads, RangeDeletes, SimWorkload};
 
 use crate::arguments::{parse_size, policy_names};
 use crate::failure::{Exit, Failure, Result};

@@ -22,9 +22,9 @@ mod ycsb;
 
 use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
 use runstone::policy::shape::Shape;
-use runstone::policy::simulator::SimReport;
 use runstone::{KeyspaceOptions, Result};
 use runstone_plot::{Axis, Line};
+use runstone_simulator::SimReport;
 use runstone_workloads::generators::{Latest, Rng};
 
 use crate::context::Part;

@@ -3,8 +3,8 @@
 //! beside the engine, at its scale. Tables and values are counted, not logs and journals.
 
 use runstone::policy::options::MIN_TABLE_BYTES;
-use runstone::policy::simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
 use runstone::{KeyspaceOptions, Result, ValueOptions, ValuePlacement};
+use runstone_simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
 
 use super::bench::{Bench, Phase};
 use super::designs::{Design, KEY_BYTES, RECORDS, Workload};

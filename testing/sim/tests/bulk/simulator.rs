@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runstone::policy::registry;
-use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, Loads, SimWorkload, Simulator};
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_sim::random::Random;
+use runstone_simulator::{FRESH_KEYS, KeyOrder, Loads, SimWorkload, Simulator};
 
 const FLUSHES: u64 = 160;
 const ENTRIES: u64 = 500;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
 use runstone::policy::registry;
-use runstone::policy::simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
@@ -14,6 +13,7 @@ use runstone::{
 };
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::Random;
+use runstone_simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};
 
 /// A clock that tests set.
 #[derive(Debug, Default)]

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::spread::{Spread, mul_div};
 use super::{Simulator, spread_of};
-use crate::policy::load_edit;
-use crate::shape::{EditError, Table};
+use runstone_policy::policy::load_edit;
+use runstone_policy::shape::{EditError, Table};
 
 /// Keeps the bounds of loads apart from those of flushes.
 const SEED: u64 = 1 << 62;

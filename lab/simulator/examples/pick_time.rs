@@ -1,5 +1,5 @@
 //! How long a pick takes on a tree of about 10,000 tables, per policy. A measurement, not a test:
-//! run it with `cargo run --release -p runstone-policy --example pick_time`.
+//! run it with `cargo run --release -p runstone-simulator --example pick_time`.
 //!
 //! Three states: nothing is due; level 0 is due; and, by other numbers for the same tree, a deep
 //! level is due, which for the policies of whole levels is the longest plan they can make.
@@ -13,7 +13,7 @@ use runstone_policy::plan::{Busy, Heat};
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
-use runstone_policy::simulator::{KeyOrder, SimWorkload, Simulator};
+use runstone_simulator::{KeyOrder, SimWorkload, Simulator};
 
 const FLUSH_BYTES: u64 = 16 << 20;
 const ROUNDS: u32 = 200;

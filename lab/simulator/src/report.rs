@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 
 use super::spread::number;
-use crate::shape::overlapping::sublevels;
-use crate::shape::{Level, Shape, Table};
+use runstone_policy::shape::overlapping::sublevels;
+use runstone_policy::shape::{Level, Shape, Table};
 
 /// One level at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Simulator, mul_div};
-use crate::policy::expired_plan;
-use crate::shape::expiry::{Expiries, ExpiryCounts, ExpiryStep};
-use crate::shape::plan::{Busy, Compaction, Plan};
-use crate::shape::{Table, TableId};
+use runstone_policy::policy::expired_plan;
+use runstone_policy::shape::expiry::{Expiries, ExpiryCounts, ExpiryStep};
+use runstone_policy::shape::plan::{Busy, Compaction, Plan};
+use runstone_policy::shape::{Table, TableId};
 
 /// What a compaction keeps of its inputs, before it joins equal keys.
 pub(super) struct Left {

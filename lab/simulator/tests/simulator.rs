@@ -3,7 +3,7 @@
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::registry::{POLICIES, find};
-use runstone_policy::simulator::{
+use runstone_simulator::{
     KeyOrder, Loads, RangeDeletes, SimLevel, SimReport, SimWorkload, Simulator,
 };
 

@@ -2,7 +2,7 @@
 //! changed: whoever shows a result shows that too.
 
 use super::{KeyOrder, SimWorkload};
-use crate::options::PolicyOptions;
+use runstone_policy::options::PolicyOptions;
 
 /// By how much sizes were multiplied to keep a shape within a number of tables; powers of two.
 ///

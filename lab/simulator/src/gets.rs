@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::report::{SimGets, covered_keys};
 use super::spread::{mul_div, number, sweep};
 use super::{Simulator, Totals, narrow};
-use crate::shape::{EditError, Level, Shape, Table, TableId};
+use runstone_policy::shape::{EditError, Level, Shape, Table, TableId};
 
 /// Most units in which the gets of a phase are counted, so that sums over tables and keys fit 128
 /// bits. A lot has many of them.
@@ -106,8 +106,8 @@ fn add_shared(tables: &[&Arc<Table>], hot: &mut BTreeMap<TableId, u128>) {
 mod tests {
     use super::super::{FRESH_KEYS, KeyOrder, SimWorkload};
     use super::*;
-    use crate::options::PolicyOptions;
-    use crate::registry;
+    use runstone_policy::options::PolicyOptions;
+    use runstone_policy::registry;
 
     /// With 2^64 - 1 gets the sum left 128 bits: 7 thousandths of a table were probed per get.
     #[test]

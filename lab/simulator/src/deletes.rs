@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::spread::{Spread, mul_div, number};
 use super::{KeyOrder, Simulator};
-use crate::shape::plan::Plan;
-use crate::shape::{Table, TableId};
+use runstone_policy::shape::plan::Plan;
+use runstone_policy::shape::{Table, TableId};
 
 /// How often a range delete comes, and how much it removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

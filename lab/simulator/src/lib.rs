@@ -45,17 +45,17 @@ pub use deletes::RangeDeletes;
 pub use loads::Loads;
 pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 
-use crate::edit::edit_for;
-use crate::mix::mix64;
-use crate::options::PolicyOptions;
-use crate::partition::{Histogram, Input, Point};
-use crate::policy::space;
-use crate::policy::{CompactionPolicy, LevelTarget};
-use crate::prefix::MAX_TABLE_PREFIXES;
-use crate::shape::plan::{Busy, Compaction, Cut, Heat, Partitioner, Plan};
-use crate::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
 use deletes::Deleted;
 use report::{covered_keys, permille_of, sought_keys};
+use runstone_policy::edit::edit_for;
+use runstone_policy::mix::mix64;
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::partition::{Histogram, Input, Point};
+use runstone_policy::policy::space;
+use runstone_policy::policy::{CompactionPolicy, LevelTarget};
+use runstone_policy::prefix::MAX_TABLE_PREFIXES;
+use runstone_policy::shape::plan::{Busy, Compaction, Cut, Heat, Partitioner, Plan};
+use runstone_policy::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
 use spread::{Buckets, Spread, mul_div, number, thrown_into};
 
 /// Entries are planned together up to this fraction of a table.
@@ -251,8 +251,8 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// [`next_plan`](crate::policy::next_plan), with what the model knows of the keys in the place
-    /// of sketches.
+    /// [`next_plan`](runstone_policy::policy::next_plan), with what the model knows of the keys in
+    /// the place of sketches.
     fn next_plan(&self) -> Option<Plan> {
         let (policy, options) = (self.policy, &self.options);
         let shape = &*self.shape.at(|_| self.flush_count);

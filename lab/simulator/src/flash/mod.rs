@@ -32,14 +32,14 @@ mod tree;
 
 use thiserror::Error;
 
-use crate::bands::Bands;
-use crate::mix::mix64;
-use crate::options::PolicyOptions;
-use crate::policy::CompactionPolicy;
-use crate::shape::plan::{Busy, Heat, Plan};
 use drive::{BLOCK_BYTES, Drive};
 use firmware::Firmware;
 use remap::{Input, Known, Output};
+use runstone_policy::bands::Bands;
+use runstone_policy::mix::mix64;
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::policy::CompactionPolicy;
+use runstone_policy::shape::plan::{Busy, Heat, Plan};
 use tree::{Entry, Tree};
 
 /// Fewest blocks of a device.
@@ -456,7 +456,7 @@ impl FlashSetup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry;
+    use runstone_policy::registry;
 
     const PAGE_BYTES: u64 = 32 << 10;
     const RECORDS: u64 = 40_000;
