@@ -19,7 +19,6 @@ mod covering;
 pub mod drop_guard;
 pub mod edit;
 pub mod filters;
-pub mod mix;
 pub mod options;
 mod overlap;
 pub mod partition;

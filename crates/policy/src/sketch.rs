@@ -90,7 +90,7 @@ impl fmt::Debug for Sketch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mix::mix64;
+    use runstone_random::mix64;
 
     fn sketch(keys: std::ops::Range<u64>) -> Sketch {
         let mut sketch = Sketch::of_nothing();

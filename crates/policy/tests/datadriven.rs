@@ -25,9 +25,6 @@
 //! number 7, `flushes 9` (the first line) counts flushes, `cursor L1 k` is a round-robin cursor,
 //! `last L3` is the stored last level.
 
-#[path = "../src/mix.rs"]
-mod mix;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -49,7 +46,7 @@ use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, Tabl
 use runstone_policy::sketch::Sketch;
 use runstone_policy::text::format_bytes;
 
-use mix::mix64;
+use runstone_random::mix64;
 
 #[test]
 fn testdata() {

@@ -1,8 +1,6 @@
 //! The partitioners against the figures of the paper and the laws of their trait, and how
 //! compactions split into parts. The engine's use of partitioners is tested elsewhere.
 
-#[path = "../src/mix.rs"]
-mod mix;
 mod support;
 
 use std::ops::Range;
@@ -18,7 +16,7 @@ use runstone_policy::partition::{
 use runstone_policy::prefix::PrefixRule;
 use runstone_policy::shape::Table;
 
-use mix::mix64;
+use runstone_random::mix64;
 use support::table;
 
 /// Each key is a point of one byte: sizes are counts of keys, as in the paper's figures.

@@ -1,9 +1,6 @@
 //! How well the space bound knows what is live, on random sets of keys. What it then decides is in
 //! `testdata/space.txt`, that it ends in `registry.rs`.
 
-#[path = "../src/mix.rs"]
-mod mix;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,7 +8,7 @@ use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
 use runstone_policy::sketch::Sketch;
 use runstone_policy::space::live_bytes;
 
-use mix::mix64;
+use runstone_random::mix64;
 
 const ENTRY_BYTES: u64 = 100;
 

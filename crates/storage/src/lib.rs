@@ -28,7 +28,6 @@ mod names;
 mod posix;
 mod posix_file;
 pub mod process;
-pub mod random;
 mod sim;
 pub mod support;
 #[allow(unsafe_code)]

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::shape::Shape;
-use runstone::storage::random::mix64;
 use runstone::storage::{Category, MemoryStorage};
 use runstone::{
     Background, Compression, EventListener, KeyspaceOptions, Options, ReadOptions, Result, Store,
     WalMode,
 };
+use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 
 /// Memory of a store: enough to cache every tree.

@@ -48,7 +48,6 @@ pub use report::{SimGets, SimLevel, SimPoint, SimReport};
 use deletes::Deleted;
 use report::{covered_keys, permille_of, sought_keys};
 use runstone_policy::edit::edit_for;
-use runstone_policy::mix::mix64;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::{Histogram, Input, Point};
 use runstone_policy::policy::space;
@@ -56,6 +55,7 @@ use runstone_policy::policy::{CompactionPolicy, LevelTarget};
 use runstone_policy::prefix::MAX_TABLE_PREFIXES;
 use runstone_policy::shape::plan::{Busy, Compaction, Cut, Heat, Partitioner, Plan};
 use runstone_policy::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, Table, TableId};
+use runstone_random::mix64;
 use spread::{Buckets, Spread, mul_div, number, thrown_into};
 
 /// Entries are planned together up to this fraction of a table.

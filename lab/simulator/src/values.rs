@@ -28,7 +28,7 @@
 use std::collections::VecDeque;
 
 use super::spread::mul_div;
-use runstone_policy::mix::mix64;
+use runstone_random::mix64;
 
 /// What a footer takes for a record.
 const FOOTER_BYTES: u64 = 8;

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use runstone::storage::random::Random as Stream;
+use runstone_random::Random as Stream;
 
 /// A stream of numbers. Samples, corpora and pinned seeds of tests depend on where the stream of
 /// each seed begins.

@@ -9,12 +9,14 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 16] = [
-    ("crates/policy", &[]),
-    ("crates/storage", &[]),
+pub const EDGES: [Edge<'_>; 17] = [
+    ("crates/random", &[]),
+    // For its tests.
+    ("crates/policy", &["random"]),
+    ("crates/storage", &["random"]),
     ("crates/plot", &["policy"]),
     ("crates/foreign", &[]),
-    ("crates/engine", &["policy", "storage"]),
+    ("crates/engine", &["policy", "random", "storage"]),
     ("crates/typed", &["engine"]),
     (
         "crates/cli",
@@ -23,6 +25,7 @@ pub const EDGES: [Edge<'_>; 16] = [
             "foreign",
             "plot",
             "policy",
+            "random",
             "storage",
             "device",
             "flash",
@@ -31,14 +34,14 @@ pub const EDGES: [Edge<'_>; 16] = [
             "workloads",
         ],
     ),
-    ("devices/flash", &["policy", "storage"]),
+    ("devices/flash", &["policy", "random", "storage"]),
     ("devices/device", &["engine", "flash"]),
     ("lab/command", &["cli"]),
-    ("lab/workloads", &["engine"]),
-    ("lab/simulator", &["policy"]),
-    ("lab/papers", &["engine", "flash", "plot", "policy", "simulator", "workloads"]),
+    ("lab/workloads", &["engine", "random"]),
+    ("lab/simulator", &["policy", "random"]),
+    ("lab/papers", &["engine", "flash", "plot", "policy", "random", "simulator", "workloads"]),
     ("lab/limits", &["engine", "workloads"]),
-    ("testing/sim", &["engine", "flash", "policy", "simulator"]),
+    ("testing/sim", &["engine", "flash", "policy", "random", "simulator"]),
     ("testing/tidy", &[]),
 ];
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use runstone::policy::options::PolicyOptions;
-use runstone::storage::random::Random;
 use runstone::{DEFAULT_KEYSPACE, KeyspaceOptions, Options};
+use runstone_random::Random;
 
 use crate::arguments::{MakeArguments, parse_size};
 use crate::demo::input::{Input, default_directory};

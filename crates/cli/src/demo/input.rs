@@ -4,7 +4,7 @@ use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use runstone::storage::random::Random;
+use runstone_random::Random;
 
 use crate::failure::{Failure, Result};
 use crate::opened::Limits;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use runstone::kv::KvStore;
 use runstone::metrics::{Histogram, Percentiles};
-use runstone::storage::random::Random;
 use runstone::{Durability, Value};
+use runstone_random::Random;
 
 use super::input::{Input, State};
 use crate::encoding::shown;

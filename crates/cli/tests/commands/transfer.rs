@@ -90,8 +90,8 @@ fn random_records_survive_every_line_format() {
         b"key,value",
         b"{\"key\":",
     ];
-    let mut rng = runstone::storage::random::Random::new(17);
-    let text = |rng: &mut runstone::storage::random::Random| -> Vec<u8> {
+    let mut rng = runstone_random::Random::new(17);
+    let text = |rng: &mut runstone_random::Random| -> Vec<u8> {
         let count = rng.below(5);
         (0..count).flat_map(|_| PIECES[rng.below(16) as usize]).copied().collect()
     };

@@ -18,7 +18,6 @@ pub(crate) mod options;
 pub(crate) mod pace;
 pub(crate) mod prefetch;
 mod prometheus;
-pub(crate) mod random;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 pub(crate) mod sync;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use runstone_policy::shape::Edit;
+use runstone_random::mix64;
 
 use crate::base::error::Result;
 use crate::base::key::SeqNo;
-use crate::base::random;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::{Catalog, ManifestState};
 use crate::table::handle::TableHandle;
@@ -103,8 +103,7 @@ impl Catalog {
         }
         let number = self.env.new_file();
         let state = self.store_state(&manifest);
-        let mut seed = state.uid ^ number;
-        let id = random::next(&mut seed);
+        let id = mix64(state.uid ^ number);
         let fresh = Manifest::create(Arc::clone(&self.env.storage), number, id, &state)?;
         if let Err(error) = fresh.switch_current() {
             // `CURRENT` may name the new manifest, so an edit appended to the old one could be

@@ -270,6 +270,7 @@ impl PartitionBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runstone_random::Random;
 
     #[test]
     fn lower_bound_agrees_with_a_sorted_vec() {
@@ -299,8 +300,8 @@ mod tests {
     /// Keys whose heads give good, bad and worthless guesses.
     #[test]
     fn lower_bound_of_many_keys_agrees_with_a_sorted_vec() {
-        let mut seed = 7;
-        let mut spread = |bits: u32| crate::base::random::next(&mut seed) >> (64 - bits);
+        let mut random = Random::new(7);
+        let mut spread = |bits: u32| random.draw() >> (64 - bits);
         // Every thirtieth key, as separators are.
         let mut hashed: Vec<u64> = (0..512 * 30).map(|_| spread(64)).collect();
         hashed.sort_unstable();

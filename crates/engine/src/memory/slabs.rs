@@ -371,7 +371,7 @@ impl Drop for Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::random::next;
+    use runstone_random::Random;
 
     #[test]
     fn sizes_are_eight_for_each_doubling_and_waste_little() {
@@ -399,8 +399,8 @@ mod tests {
                 let slabs = &slabs;
                 scope.spawn(move || {
                     let mut held: Vec<(u8, Buffer)> = Vec::new();
-                    let mut state = thread;
-                    let mut random = |below: usize| next(&mut state) as usize % below;
+                    let mut stream = Random::new(thread);
+                    let mut random = |below: usize| stream.below(below as u64) as usize;
                     for round in 0..rounds {
                         let len = [1, 100, 700, 4_100, 9_000, 70_000][random(6)];
                         let fill = random(256) as u8;

@@ -9,17 +9,10 @@ use super::Memtable;
 use super::arena::{Arena, ChunkPool};
 use super::btree::{Position, Tree};
 use crate::base::key::compare;
+use runstone_random::Random;
 
 fn tree() -> Tree {
     Tree::new(Arena::new(ChunkPool::new(4 << 20, None, Arc::default()), usize::MAX))
-}
-
-fn splitmix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 type KeyMaker = fn(u64) -> Vec<u8>;
@@ -35,9 +28,9 @@ fn agrees_with_an_ordered_map() {
     for make in SHAPES {
         let tree = tree();
         let mut model = BTreeMap::new();
-        let mut state = 7;
+        let mut random = Random::new(7);
         for seq in 1..6_000u64 {
-            let key = make(splitmix(&mut state));
+            let key = make(random.draw());
             let trailer = seq << 8 | 1;
             tree.insert(&key, trailer, &seq.to_le_bytes());
             model.insert((key, std::cmp::Reverse(trailer)), seq);
@@ -59,8 +52,8 @@ fn agrees_with_an_ordered_map() {
         }
         assert!(position.record(&tree).is_none());
         for _ in 0..2_000 {
-            let key = make(splitmix(&mut state));
-            let trailer = (splitmix(&mut state) % 7_000) << 8 | 0xff;
+            let key = make(random.draw());
+            let trailer = (random.draw() % 7_000) << 8 | 0xff;
             let from = (key.clone(), std::cmp::Reverse(trailer));
             let expected = model.range(from..).next().map(|((k, t), _)| (&k[..], t.0));
             let found = tree.lower_bound(&key, trailer).map(|r| (r.key(), r.trailer()));
@@ -92,9 +85,9 @@ fn concurrent_writers_and_readers_lose_nothing() {
         for writer in 0..writers {
             let (tree, numbers) = (Arc::clone(&tree), &numbers);
             scope.spawn(move || {
-                let mut state = writer;
+                let mut random = Random::new(writer);
                 for _ in 0..each {
-                    let key = format!("user{:06}", splitmix(&mut state) % 9_000);
+                    let key = format!("user{:06}", random.draw() % 9_000);
                     let key = key.as_bytes();
                     let number = || numbers.fetch_add(1, Relaxed) << 8 | 1;
                     let trailer = match writer % 2 {
@@ -154,9 +147,9 @@ fn a_filter_hides_nothing() {
     for make in SHAPES {
         let (plain, filtered) = (Memtable::new(&pool, 1 << 20), Memtable::filtered(&pool, 1 << 20));
         assert!(filtered.filter.is_some());
-        let mut state = 3;
+        let mut random = Random::new(3);
         for seq in 1..3_000u64 {
-            let key = make(splitmix(&mut state));
+            let key = make(random.draw());
             for memtable in [&plain, &filtered] {
                 let _ = memtable.announce(seq, 1, 0, 1);
                 match seq % 2 {
@@ -166,7 +159,7 @@ fn a_filter_hides_nothing() {
             }
         }
         for _ in 0..6_000 {
-            let (key, seq) = (make(splitmix(&mut state)), splitmix(&mut state) % 3_000);
+            let (key, seq) = (make(random.draw()), random.draw() % 3_000);
             let found = [&plain, &filtered].map(|memtable| {
                 memtable.get(&key, seq).map(|record| (record.trailer(), record.value().to_vec()))
             });

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
+use runstone_random::mix64;
 use runstone_storage::Category;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;
-use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::store::engine::Engine;
 use crate::table::table_name;
@@ -53,8 +53,7 @@ impl Engine {
         state.next_file += 1;
         state.log_floor = state.next_file;
         state.log_start_seq = state.last_seq + 1;
-        let mut seed = state.uid ^ number.rotate_left(32);
-        let id = random::next(&mut seed);
+        let id = mix64(state.uid ^ number.rotate_left(32));
         Manifest::create(target, number, id, &state)?.switch_current()
     }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
+use runstone_random::Random;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
@@ -30,7 +31,6 @@ use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::key::{KeyspaceId, NO_KEYSPACE};
 use crate::base::options::{KeyspaceOptions, Options, READY_SEGMENTS};
-use crate::base::random;
 use crate::cache::Cache;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::settle::settle_placement;
@@ -95,7 +95,7 @@ pub(super) fn open_on(
         Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
         None => find_store(&*storage, &options)?,
     };
-    let mut random = options.seed.unwrap_or_else(random::entropy);
+    let mut random = options.seed.map_or_else(Random::from_entropy, Random::new);
     let (mut state, found) = match current {
         Some(current) => {
             let (state, valid_bytes) = read_manifest(&*storage, current)?;
@@ -105,8 +105,8 @@ pub(super) fn open_on(
     };
     apply_options(&mut state, &options)?;
     let read = (&state, found);
-    let inner = Arc::new(assemble(storage, options, lock, read, random, &parts)?);
-    let inner = match recover(&inner, random) {
+    let inner = Arc::new(assemble(storage, options, lock, read, random.clone(), &parts)?);
+    let inner = match recover(&inner, random.clone()) {
         Ok(()) => inner,
         Err(error) if error.is_no_space() => open_full(inner, read, random, &error, &parts)?,
         Err(error) => return Err(error),
@@ -118,7 +118,7 @@ pub(super) fn open_on(
 fn open_full(
     full: Arc<Engine>,
     read: (&StoreState, Current),
-    random: u64,
+    random: Random,
     error: &Error,
     parts: &Parts,
 ) -> Result<Arc<Engine>> {
@@ -127,7 +127,7 @@ fn open_full(
     // What it holds in memory would be twice there.
     drop(full);
     spend_reserves(&*storage, read.0.log_floor)?;
-    let inner = Arc::new(assemble(storage, options, lock, read, random, parts)?);
+    let inner = Arc::new(assemble(storage, options, lock, read, random.clone(), parts)?);
     recover_in_memory(&inner, random)?;
     inner.env.note_job_error(error);
     Ok(inner)
@@ -197,13 +197,8 @@ pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn
     lock.ok_or_else(in_use)
 }
 
-fn new_state(random: &mut u64) -> StoreState {
-    StoreState {
-        uid: random::next(random),
-        next_file: 1,
-        log_start_seq: 1,
-        ..StoreState::default()
-    }
+fn new_state(random: &mut Random) -> StoreState {
+    StoreState { uid: random.draw(), next_file: 1, log_start_seq: 1, ..StoreState::default() }
 }
 
 /// Makes the default keyspace if it is absent, and replaces its stored options by those given.
@@ -241,7 +236,7 @@ fn assemble(
     options: Options,
     lock: Box<dyn StorageLock>,
     (state, found): (&StoreState, Current),
-    random: u64,
+    random: Random,
     parts: &Parts,
 ) -> Result<Engine> {
     let next_file = state.next_file.max(highest_file(&*storage)? + 1);

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
 use runstone_policy::shape::Table;
+use runstone_random::{Random, mix64};
 use runstone_storage::{Category, StorageFile};
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack, range_delete};
-use crate::base::random;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::jobs::flush::write_memtable;
 use crate::jobs::install::flush_edit;
@@ -104,13 +104,13 @@ fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
 }
 
 /// Runs steps 3 to 6.
-pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
+pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     if inner.env.options.read_only {
         let replay = replay_log(inner, Target::Reading)?;
         lost_log::tell(&inner.env, &replay.lost);
         return keep_segments(inner, &replay, |_| Ok(()));
     }
-    make_base_durable(inner, random)?;
+    make_base_durable(inner, random.clone())?;
     let (mut new_tables, mut lost) = (NewTables::new(), LostLog::default());
     let fresh = replay_log(inner, Target::Tables(&mut new_tables)).and_then(|replay| {
         lost = replay.lost;
@@ -134,7 +134,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: u64) -> Result<()> {
 }
 
 /// The same where the disk has no room for tables: the log stays, and what it holds is in memory.
-pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: u64) -> Result<()> {
+pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random) -> Result<()> {
     let replay = replay_log(inner, Target::Memory)?;
     // If all is in tables, the end of the log may be lost, and new numbers would not continue it.
     let is_kept = !inner.catalog.unflushed.all().is_empty();
@@ -224,7 +224,7 @@ fn keep_segments(
 ///
 /// The log may say that what was read has lost its end. A new manifest would hide that, so the log
 /// is asked first.
-fn make_base_durable(inner: &Engine, random: u64) -> Result<()> {
+fn make_base_durable(inner: &Engine, mut random: Random) -> Result<()> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
     let storage = &inner.env.storage;
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
@@ -236,7 +236,7 @@ fn make_base_durable(inner: &Engine, random: u64) -> Result<()> {
     check_ends(inner, &recovery::replay(&**storage, LogStart { segment, seq }, |_, _, _| Ok(()))?)?;
     let manifest = inner.catalog.manifest.lock();
     let number = inner.env.new_file();
-    let id = random::next(&mut (random ^ number));
+    let id = mix64(random.draw() ^ number);
     let state = inner.catalog.store_state(&manifest);
     Manifest::create(Arc::clone(storage), number, id, &state)?.switch_current()
 }
@@ -386,7 +386,7 @@ fn make_first_manifest(
     inner: &Engine,
     new_tables: &NewTables,
     last_seq: Option<SeqNo>,
-    mut random: u64,
+    mut random: Random,
 ) -> Result<Manifest> {
     let mut manifest = inner.catalog.manifest.lock();
     for (id, spilled) in new_tables {
@@ -405,7 +405,7 @@ fn make_first_manifest(
         manifest.log_start = inner.committer.log_floor_without(|_, _| false);
     }
     let state = inner.catalog.store_state(&manifest);
-    let id = random::next(&mut random);
+    let id = random.draw();
     Manifest::create(Arc::clone(&inner.env.storage), number, id, &state)
 }
 

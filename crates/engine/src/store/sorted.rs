@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone_policy::shape::Shape;
+use runstone_random::Random;
 use runstone_storage::fork::Process;
 use runstone_storage::{Category, PosixStorage, Storage};
 
@@ -14,7 +15,6 @@ use crate::base::error::{Error, Result};
 use crate::base::expiry::Expiry;
 use crate::base::key::{Kind, pack};
 use crate::base::options::KeyspaceOptions;
-use crate::base::random;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::wal::batch::check_sizes;
 
@@ -98,7 +98,7 @@ impl SortedWriter {
             ),
             _ => error.into(),
         })?;
-        let table = Some(TableBuilder::outside(file, random::entropy(), layout));
+        let table = Some(TableBuilder::outside(file, Random::from_entropy().draw(), layout));
         let name = name.to_string();
         let (last_key, expiring) = (Vec::new(), Vec::new());
         let process = Process::current();

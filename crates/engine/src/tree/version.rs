@@ -241,6 +241,7 @@ mod tests {
     use crate::tree::level::RunTables;
     use runstone_policy::overlapping::OverlappingTables;
     use runstone_policy::shape::{Level, Placement, Run, RunSlot};
+    use runstone_random::Random;
     use runstone_storage::MemoryStorage;
 
     fn context() -> Arc<TableContext> {
@@ -400,8 +401,8 @@ mod tests {
         let open = |table: &Arc<Table>| {
             Arc::new(TableHandle::new(Arc::clone(&context), Arc::clone(table)))
         };
-        let (mut state, mut shared, mut applied) = (7, 0, 0);
-        let mut draw = |below: u64| crate::base::random::next(&mut state) % below;
+        let (mut random, mut shared, mut applied) = (Random::new(7), 0, 0);
+        let mut draw = |below: u64| random.below(below);
         let mut version = Version::default();
         for id in 1..4000 {
             let edit = random_edit(&version.shape, &mut draw, id);

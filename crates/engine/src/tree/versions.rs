@@ -142,8 +142,8 @@ mod tests {
     use crate::tree::version::RangeChange;
     use runstone_policy::overlapping::OverlappingTables;
     use runstone_policy::shape::{Level, Run, Shape, Table};
+    use runstone_random::Random;
     use runstone_storage::MemoryStorage;
-    use runstone_storage::random::Random;
 
     /// A tree of which each level holds these numbers of key `k`, a list per table: the first level
     /// of runs, the second one of tables that overlap.

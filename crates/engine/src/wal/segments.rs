@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use parking_lot::Mutex;
+use runstone_random::Random;
 use runstone_storage::{Category, Storage, StorageFile};
 
 use crate::base::codec::{put_varint, put_wide_varint};
@@ -429,7 +430,7 @@ pub struct Wal {
     last_number: u64,
     /// Whether a segment's name may not be durable yet.
     dir_dirty: bool,
-    random: u64,
+    random: Random,
 }
 
 /// The files that a sync has to cover, captured under the commit lock.
@@ -442,7 +443,7 @@ pub struct SyncWork {
 
 impl Wal {
     /// A log without a segment; the first append makes one.
-    pub fn new(files: Arc<WalFiles>, random: u64) -> Wal {
+    pub fn new(files: Arc<WalFiles>, random: Random) -> Wal {
         Wal {
             files,
             writer: None,
@@ -533,7 +534,7 @@ impl Wal {
 
     /// A random id for a file of the log.
     pub fn next_id(&mut self) -> u64 {
-        crate::base::random::next(&mut self.random)
+        self.random.draw()
     }
 
     fn append_record(&mut self, first_seq: SeqNo, parts: &[&[u8]]) -> Result<u64> {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::disk::{Directory, EntryOp, Inode, Pending, State};
 use super::image::Image;
-use crate::random::Random;
+use runstone_random::Random;
 
 /// What a power cut did to the pending, in pending changes (of a mapped file: in pages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

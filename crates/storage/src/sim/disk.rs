@@ -13,7 +13,7 @@ use super::fault::{FaultKind, Faults, OpKind};
 use super::image::{Image, PAGE_BYTES};
 use crate::Category;
 use crate::locks::LockTable;
-use crate::random::Random;
+use runstone_random::Random;
 
 /// Tells disks of one process apart, for `location`; takes no part in the simulation.
 static NEXT_DISK_ID: AtomicU64 = AtomicU64::new(1);

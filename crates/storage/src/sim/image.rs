@@ -120,7 +120,7 @@ fn for_each_page(offset: u64, len: usize, mut f: impl FnMut(u64, usize, usize, u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use runstone_random::Random;
 
     #[test]
     fn agrees_with_a_plain_vector() {

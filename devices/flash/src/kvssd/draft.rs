@@ -143,7 +143,7 @@ mod tests {
     /// Whatever the pages are that runs come from, and a value that is larger than a page.
     #[test]
     fn runs_make_the_pages_that_their_records_make() {
-        let mut random = runstone_storage::random::Random::new(7);
+        let mut random = runstone_random::Random::new(7);
         for round in 0..200 {
             let lens: Vec<usize> = (0..20).map(|_| random.below(120) as usize).collect();
             let block = |at: usize| {

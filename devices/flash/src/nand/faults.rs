@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use runstone_storage::random::Random;
+use runstone_random::Random;
 
 use crate::geometry::Ppa;
 

@@ -341,7 +341,7 @@ mod tests {
     fn kept_bytes_read_as_any_others() {
         let (image, mut plain) = (MemoryImage::new(), vec![0; 300]);
         image.set_len(300).unwrap();
-        let mut random = runstone_storage::random::Random::new(5);
+        let mut random = runstone_random::Random::new(5);
         for round in 0..2000 {
             let (at, len) = (random.below(250) as usize, 1 + random.below(50) as usize);
             let data = vec![round as u8; len];

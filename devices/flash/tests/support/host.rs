@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use runstone_flash::nand::Image;
 use runstone_flash::{Error, Result};
-use runstone_storage::random::Random;
+use runstone_random::Random;
 
 const PAGE_BYTES: u64 = 4096;
 

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use runstone::metrics::CounterValues;
-use runstone::storage::random::mix64;
 use runstone::storage::{Category, MemoryStorage};
 use runstone::{ReadOptions, Result, Store};
+use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 
 use super::Setting;

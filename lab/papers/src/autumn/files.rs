@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use runstone::storage::random::mix64;
 use runstone::{Background, KeyspaceOptions, Options, Result, Store};
+use runstone_random::mix64;
 use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
 
 use super::{Setting, WHOLE_DATABASE, c_name};

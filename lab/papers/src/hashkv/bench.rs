@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use runstone::metrics::{CounterValues, IoCounters};
-use runstone::storage::random::mix64;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Event, EventListener, Options, Result, Store, WalMode};
 use runstone_flash::block::BlockStorage;
+use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ScrambledZipfian, ValueGenerator};
 
 use super::designs::{Design, KEY_BYTES, Workload};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use runstone::metrics::CounterValues;
-use runstone::storage::random::mix64;
 use runstone::{Options, Result, Store};
+use runstone_random::mix64;
 use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
 
 use super::Rival;

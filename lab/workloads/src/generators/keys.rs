@@ -8,7 +8,7 @@
 
 use std::io::Write;
 
-use runstone::storage::random::mix64;
+use runstone_random::mix64;
 
 use super::fnv1a_64;
 

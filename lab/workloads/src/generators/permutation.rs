@@ -2,7 +2,7 @@
 //! power of two, walked until it lands inside. A table would count as memory of the store under
 //! test (40 MB at five million keys); this costs about 20 ns a number instead.
 
-use runstone::storage::random::mix64;
+use runstone_random::mix64;
 
 /// A bijection of `0..num`.
 #[derive(Clone, Copy, Debug)]

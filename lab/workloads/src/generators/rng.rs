@@ -1,8 +1,8 @@
-//! The random numbers of the benchmarks: xoshiro256** seeded by splitmix64. Not the storage crate's
-//! stream: the published figures of papers and peers are those of the keys that this one draws. The
+//! The random numbers of the benchmarks: xoshiro256** seeded by splitmix64. Not that stream
+//! itself: the published figures of papers and peers are those of the keys that this one draws. The
 //! same seed gives the same numbers on every machine and in every release. Not for secrets.
 
-use runstone::storage::random::mix64;
+use runstone_random::mix64;
 
 /// xoshiro256**.
 #[derive(Clone, Debug)]

@@ -1,6 +1,10 @@
-//! The pseudo-random numbers of faults, demonstrations and simulations: splitmix64 (Steele, Lea,
-//! Flood, 2014). Equal seeds give equal numbers on every platform and in every release. Not for
-//! secrets.
+//! The pseudo-random numbers of file ids, faults, demonstrations and simulations: splitmix64
+//! (Steele, Lea, Flood, 2014). Equal seeds give equal numbers on every platform and in every
+//! release. Not for secrets.
+
+#![forbid(unsafe_code)]
+
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// What splitmix64 adds to its state with each number: 2^64 divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -23,6 +27,14 @@ impl Random {
     /// The stream of a seed.
     pub fn new(seed: u64) -> Random {
         Random { state: seed }
+    }
+
+    /// A stream that differs between processes and calls. Its seed is of the system's entropy, as
+    /// the hash keys of the standard library are.
+    pub fn from_entropy() -> Random {
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write_u32(std::process::id());
+        Random::new(hasher.finish())
     }
 
     /// The next number.
