@@ -4,11 +4,12 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use runstone::storage::{Category, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Batch, Error, Expiry, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, TransactionScan, ValuePlacement, WriteOptions,
 };
+use runstone_fault_storage::SimStorage;
 
 fn small() -> Options {
     let mut keyspace = KeyspaceOptions::default();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runstone::{Options, Store};
-use runstone_storage::{Category, Fault, FaultKind, SimStorage};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_storage::Category;
 
 #[test]
 fn the_first_store_of_a_process_goes_on_by_itself_when_there_is_space() {

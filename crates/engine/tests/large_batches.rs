@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use runstone::storage::{MemoryStorage, SimStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Batch, KeyspaceOptions, Options, Store, WalMode, WriteOptions};
+use runstone_fault_storage::SimStorage;
 
 fn open(storage: Arc<dyn Storage>, background: Background) -> Store {
     let mut keyspace = KeyspaceOptions::default();

@@ -199,7 +199,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
 /// without an error.
 #[test]
 fn a_read_only_checkpoint_refuses_to_lose_the_log() {
-    let storage = runstone::storage::SimStorage::new(5);
+    let storage = runstone_fault_storage::SimStorage::new(5);
     let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
     store.put("only in", "the log").expect("put");
     let left = storage.process_crash();
@@ -235,7 +235,7 @@ fn forty_queues_in_one_keyspace_do_not_slow_down() {
 /// A store opened for reading reported a log of 0 bytes, although it had replayed one.
 #[test]
 fn a_read_only_store_counts_the_log_that_it_replayed() {
-    let storage = runstone::storage::SimStorage::new(6);
+    let storage = runstone_fault_storage::SimStorage::new(6);
     let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
     store.put("only in", "the log").expect("put");
     let log_bytes = store.metrics().wal_bytes;
@@ -592,7 +592,7 @@ impl EventListener for PanicsAtRecovery {
 /// for ever.
 #[test]
 fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
-    let disk = runstone::storage::SimStorage::new(1);
+    let disk = runstone_fault_storage::SimStorage::new(1);
     disk.set_capacity_bytes(Some(2 << 20));
     let mut options = Options {
         background: Background::Manual,

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use runstone::{
     Background, Error, Event, EventListener, Keyspace, KeyspaceOptions, Options, Resources, Store,
 };
-use runstone_storage::{Category, Fault, FaultKind, SimStorage};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_storage::Category;
 
 /// Whatever takes so long never ends.
 const NEVER: Duration = Duration::from_secs(60);

@@ -2,12 +2,10 @@
 //! byte can be counted, every fault injected, and a flash device can stand where a directory does.
 //!
 //! A storage is one flat directory of files. Names are chosen by the engine (`000017.table`), never
-//! taken from users. Three implementations live here:
+//! taken from users. Two implementations live here:
 //!
 //! * [`PosixStorage`]: a directory; positioned I/O, directory sync, advisory lock, 0600/0700.
 //! * [`MemoryStorage`]: for tests and `mem:` stores; nothing survives the process.
-//! * [`SimStorage`]: the fault model of a disk that loses power: what was synced is kept, what was
-//!   not is kept, dropped, torn or reordered by seed.
 //!
 //! Not here: formats, checksums, caching. Those belong to the engine.
 
@@ -28,7 +26,6 @@ mod names;
 mod posix;
 mod posix_file;
 pub mod process;
-mod sim;
 pub mod support;
 #[allow(unsafe_code)]
 mod uring;
@@ -45,7 +42,6 @@ pub use error::{Error, Operation, Result};
 pub use full::Full;
 pub use memory::MemoryStorage;
 pub use posix::{Access, PosixStorage};
-pub use sim::{CrashReport, Fault, FaultKind, SimStorage};
 
 /// What a file is for. Counters are kept per category, and faults can be aimed at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,7 +104,7 @@ pub trait StorageLock: Send + Sync + Debug {
 
 /// A flat directory of named files.
 ///
-/// Durability contract, which every implementation keeps and `SimStorage` exploits:
+/// Durability contract, which every implementation keeps and the tests' simulated disk exploits:
 /// * bytes written are durable only after [`StorageFile::sync`] of that file returned `Ok`;
 /// * a name (create, rename, remove) is durable only after [`Storage::sync_dir`] returned `Ok`;
 /// * after a failed sync the unsynced bytes may be lost for ever; callers must not retry it.

@@ -1,5 +1,5 @@
 //! Files in memory, for tests and `mem:` stores. Nothing survives the process, and nothing is lost
-//! before it ends; `SimStorage` is the disk that loses power.
+//! before it ends; the disk that loses power is for tests only.
 
 use std::collections::BTreeMap;
 use std::io;

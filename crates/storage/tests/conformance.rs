@@ -1,5 +1,5 @@
-//! One suite for every storage: what the engine may rely on. Loss and faults are in `sim.rs`; a
-//! full disk under a real file system needs a mount and is tested elsewhere.
+//! One suite for every storage: what the engine may rely on. Loss and faults are the matter of the
+//! simulated disk; a full disk under a real file system needs a mount and is tested elsewhere.
 
 #[macro_use]
 mod checks;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use checks::{contents, kind, names, put};
 use runstone_storage::{
-    Access, Category, LockMode, MemoryStorage, PosixStorage, ReadRequest, SimStorage, Storage,
+    Access, Category, LockMode, MemoryStorage, PosixStorage, ReadRequest, Storage,
 };
 
 /// Runs a check on a fresh storage of each kind. The path is free for a sibling.
@@ -22,7 +22,6 @@ fn each(check: impl Fn(&dyn Storage, &Path)) {
     let rings = PosixStorage::open(&path, Access::CreateIfMissing).unwrap().with_io_uring();
     check(&rings, &root.path().join("sibling of rings"));
     check(&MemoryStorage::new(), Path::new("sibling"));
-    check(&SimStorage::new(1), Path::new("sibling"));
 }
 
 tests_of_checks!(each);
@@ -96,10 +95,6 @@ fn siblings_can_be_opened_again() {
     put(&*memory.create_sibling(Path::new("x/y")).unwrap(), "a", b"1");
     assert_eq!(names(&memory.open_sibling(Path::new("x/y")).unwrap()), ["a"]);
     assert!(memory.open_sibling(Path::new("x")).is_none());
-    let sim = SimStorage::new(1);
-    put(&*sim.create_sibling(Path::new("x/y")).unwrap(), "a", b"1");
-    assert_eq!(names(&sim.open_sibling(Path::new("x/y")).unwrap()), ["a"]);
-    assert!(sim.open_sibling(Path::new("x")).is_none());
 }
 
 fn mode(path: PathBuf) -> u32 {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{Error, Options, Resources, Store};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 use crate::clock::WorkloadClock;
 use crate::oracle::{Oracle, Survived};

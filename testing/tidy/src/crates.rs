@@ -9,14 +9,15 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 17] = [
+pub const EDGES: [Edge<'_>; 18] = [
     ("crates/random", &[]),
     // For its tests.
     ("crates/policy", &["random"]),
     ("crates/storage", &["random"]),
     ("crates/plot", &["policy"]),
     ("crates/foreign", &[]),
-    ("crates/engine", &["policy", "random", "storage"]),
+    // Faults are for its tests.
+    ("crates/engine", &["fault-storage", "policy", "random", "storage"]),
     ("crates/typed", &["engine"]),
     (
         "crates/cli",
@@ -41,7 +42,8 @@ pub const EDGES: [Edge<'_>; 17] = [
     ("lab/simulator", &["policy", "random"]),
     ("lab/papers", &["engine", "flash", "plot", "policy", "random", "simulator", "workloads"]),
     ("lab/limits", &["engine", "workloads"]),
-    ("testing/sim", &["engine", "flash", "policy", "random", "simulator"]),
+    ("testing/fault-storage", &["random", "storage"]),
+    ("testing/sim", &["fault-storage", "engine", "flash", "policy", "random", "simulator"]),
     ("testing/tidy", &[]),
 ];
 

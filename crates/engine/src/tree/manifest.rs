@@ -533,7 +533,7 @@ const _: () = assert!(MIN_ROTATE_BYTES > 2 * FRAME_BYTES);
 
 #[cfg(test)]
 mod tests {
-    use runstone_storage::{Fault, FaultKind, SimStorage};
+    use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
     use super::*;
 

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use runstone::storage::{MemoryStorage, SimStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
     Background, Cursor, GcPointers, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, ValueOptions, ValuePlacement,
 };
+use runstone_fault_storage::SimStorage;
 
 const KEYS: u64 = 60;
 

@@ -2,8 +2,8 @@
 
 use runstone::policy::registry::POLICIES;
 use runstone::seeded::Bug;
-use runstone::storage::{Fault, FaultKind, SimStorage};
 use runstone::{Background, Options, ValuePlacement};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::judge;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::Oracle;

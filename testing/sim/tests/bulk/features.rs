@@ -8,11 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
-use runstone::storage::{MemoryStorage, SimStorage};
+use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Error, Event, EventListener, Expiry, Keyspace, KeyspaceOptions, Options,
     ReadOptions, Snapshot, Store, Transaction, TransactionOptions, WriteOptions,
 };
+use runstone_fault_storage::SimStorage;
 use runstone_sim::found::{holds_and_finds, panics};
 
 fn open(storage: &MemoryStorage) -> Store {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use runstone::policy::partition::Partitioner;
 use runstone::seeded::Bug;
-use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, Snapshot, Store,
     SubCompactions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::Random;
 

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-use runstone::storage::SimStorage;
 use runstone::{
     Background, Batch, Cursor, Error, Keyspace, Options, ReadOptions, Snapshot, Store, WriteOptions,
 };
+use runstone_fault_storage::SimStorage;
 use runstone_sim::changes;
 use runstone_sim::random::{Random, for_seeds, number};
 

@@ -6,11 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use runstone::seeded::{self, Bug, Waypoint};
-use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage};
+use runstone::storage::{Category, MemoryStorage};
 use runstone::{
     Background, Batch, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, Transaction,
     TransactionOptions, ValueOptions, ValuePlacement, WriteOptions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::found::panics;
 
 const SIZES: [u64; 3] = [10, 1_000, 100_000];

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use runstone::seeded::{self, Waypoint};
-use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Compression, Error, Event, EventListener, Keyspace, KeyspaceOptions, Options,
     Store, ValueOptions, ValuePlacement,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 /// Longer than any wait should be for work that takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(20);

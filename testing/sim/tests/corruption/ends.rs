@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use runstone::seeded::Bug;
-use runstone::storage::{MemoryStorage, SimStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
     Background, Error, Event, EventListener, KeyspaceOptions, Options, SortedWriter, Store,
     ValuePlacement, WriteOptions,
 };
+use runstone_fault_storage::SimStorage;
 use runstone_sim::found::holds_and_finds;
 
 use super::synced::{last_of, used, zero};

@@ -3,7 +3,8 @@
 //! same by hand, and says what each of the two tells of the other.
 
 use runstone::Store;
-use runstone::storage::{SimStorage, Storage};
+use runstone::storage::Storage;
+use runstone_fault_storage::SimStorage;
 use runstone_sim::random::{Random, for_seeds};
 
 use super::ends::{EDITS, Edit, edit, open, open_apart, put};

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone::storage::{SimStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{Background, Error, KeyspaceOptions, Options, Store, WriteOptions};
+use runstone_fault_storage::SimStorage;
 
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{
     Background, Batch, Durability, Error, Keyspace, KeyspaceOptions, Options, ReadOptions,
     Snapshot, Store, TransactionOptions, WalMode, WriteOptions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::clock::WorkloadClock;
 use runstone_sim::oracle::Change;
 use runstone_sim::random::{Random, for_seeds};

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Error, Options, Store};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::changes::{Life, Step, generate, options};
 use runstone_sim::oracle::Oracle;
 use runstone_sim::random::{Random, for_seeds, number};

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use runstone::seeded::{self, Waypoint};
-use runstone::storage::{Category, Fault, FaultKind, SimStorage, Storage};
+use runstone::storage::{Category, Storage};
 use runstone::{
     Background, Cursor, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     ValuePlacement, WriteOptions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::{count_operations, judge, run, run_until_error};
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{self, generate, keyspaces, read_all};

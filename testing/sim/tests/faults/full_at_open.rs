@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use runstone::storage::{SimStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
     WriteOptions,
 };
+use runstone_fault_storage::SimStorage;
 
 fn placements() -> Vec<KeyspaceOptions> {
     let of = |placement| {

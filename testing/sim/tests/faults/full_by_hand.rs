@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use runstone::storage::{Category, Fault, FaultKind, SimStorage};
+use runstone::storage::Category;
 use runstone::{Background, KeyspaceOptions, Options, Store};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 fn open(disk: &SimStorage) -> Store {
     let mut keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 10, ..Default::default() };

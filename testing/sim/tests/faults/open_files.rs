@@ -4,10 +4,11 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use runstone::storage::{SimStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{
     Background, Error, KeyspaceOptions, Options, ReadOptions, SortedWriter, Store, ValuePlacement,
 };
+use runstone_fault_storage::SimStorage;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Keys of one round; each round is flushed to a table of its own.

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use runstone::seeded::Bug;
-use runstone::storage::{MemoryStorage, SimStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
     Background, Batch, Error, Event, EventListener, GcPointers, KeyspaceOptions, MergeOperator,
     Options, Store, ValuePlacement, WriteOptions,
 };
+use runstone_fault_storage::SimStorage;
 use runstone_sim::found::holds_and_finds;
 
 fn options(operator: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
@@ -251,7 +252,7 @@ fn no_operand_counts_twice() {
     }
     let left = first.process_crash();
     for at in 0..100 {
-        use runstone::storage::{Fault, FaultKind};
+        use runstone_fault_storage::{Fault, FaultKind};
         let storage = left.process_crash();
         let (kind, at_op) = (FaultKind::Crash, storage.ops() + at);
         storage.inject(Fault { at_op, kind, sticky: true, category: None });

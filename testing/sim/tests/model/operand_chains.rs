@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use runstone::storage::SimStorage;
 use runstone::{
     Background, Keyspace, KeyspaceOptions, MergeOperator, Options, ReadOptions, Store,
     TransactionOptions,
 };
+use runstone_fault_storage::SimStorage;
 
 /// Bytes of an operand: some thirty in a block.
 const OPERAND_BYTES: usize = 100;

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Compression, Error, Keyspace, KeyspaceOptions, MergeOperator, Options, ReadOptions,
     Store, TransactionOptions, ValuePlacement, WriteOptions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 /// Concatenates, and fails at operands that begin with `!`.
 #[derive(Debug)]

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
-use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Clock, Expiry, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, ValuePlacement, WalMode, WriteOptions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::found::holds_and_finds;
 
 fn options(change: impl FnOnce(&mut KeyspaceOptions)) -> Options {

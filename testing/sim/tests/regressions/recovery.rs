@@ -5,11 +5,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use runstone::seeded::{self, Waypoint};
-use runstone::storage::{Access, Category, Fault, FaultKind, PosixStorage, SimStorage, Storage};
+use runstone::storage::{Access, Category, PosixStorage, Storage};
 use runstone::{
     Background, Batch, Error, GcPointers, KeyspaceOptions, Options, Store, ValueOptions,
     ValuePlacement, WalMode, WhenFull, WriteOptions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default();

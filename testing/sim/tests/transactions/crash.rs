@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use runstone::storage::{Fault, FaultKind, SimStorage, Storage};
+use runstone::storage::Storage;
 use runstone::{Background, Error, Options, Store, TransactionOptions};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::judge;
 use runstone_sim::oracle::{Change, Oracle, Write};
 use runstone_sim::workload::{Operation, Run, generate, generate_large, keyspaces, options};

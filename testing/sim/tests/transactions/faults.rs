@@ -5,8 +5,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use runstone::seeded::Bug;
-use runstone::storage::{Fault, FaultKind, SimStorage};
 use runstone::{Background, Error, Options, TransactionOptions, WalMode, WriteOptions};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::judge;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::{Oracle, assert_same};

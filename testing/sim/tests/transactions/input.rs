@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use runstone::storage::{Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
     Background, Error, Isolation, Options, ReadOptions, Store, TransactionMode, TransactionOptions,
     WriteOptions,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 use crate::{options, store};
 

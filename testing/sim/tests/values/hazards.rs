@@ -36,11 +36,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
-use runstone::storage::{Category, Fault, FaultKind, MemoryStorage, SimStorage, Storage};
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions,
     ValuePlacement,
 };
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_error};
 use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;

@@ -4,9 +4,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use runstone_storage::{
-    Category, CrashReport, Fault, FaultKind, LockMode, Operation, SimStorage, Storage, StorageFile,
-};
+use runstone_fault_storage::{CrashReport, Fault, FaultKind, SimStorage};
+use runstone_storage::{Category, LockMode, Operation, Storage, StorageFile};
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 

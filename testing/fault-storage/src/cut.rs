@@ -13,8 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::disk::{Directory, EntryOp, Inode, Pending, State};
-use super::image::Image;
+use crate::disk::{Directory, EntryOp, Inode, Pending, State};
+use crate::image::Image;
 use runstone_random::Random;
 
 /// What a power cut did to the pending, in pending changes (of a mapped file: in pages).

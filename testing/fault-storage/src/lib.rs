@@ -19,16 +19,14 @@ use std::sync::Arc;
 pub use cut::CrashReport;
 pub use fault::{Fault, FaultKind};
 
-use crate::copy::copy_into;
-use crate::handle::Handle;
-use crate::names::check_name;
-use crate::{
-    Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
-    StorageLock,
-};
 use disk::{Directory, Disk, EntryOp, Inode, Op, Pending, State};
 use fault::OpKind;
 use file::SimFile;
+use runstone_storage::support::{Handle, check_name, copy_into};
+use runstone_storage::{
+    Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
+    StorageLock,
+};
 
 /// A directory of a simulated disk. Clones share the disk, and so do siblings: a power cut takes
 /// them together.

@@ -1,7 +1,7 @@
 //! Faults that a simulated disk is told to show, and the rule that says when each fires. The
 //! operations themselves apply what a fault does to the bytes.
 
-use crate::Category;
+use runstone_storage::Category;
 
 /// One fault to inject.
 ///

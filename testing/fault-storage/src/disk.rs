@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::fault::{FaultKind, Faults, OpKind};
-use super::image::{Image, PAGE_BYTES};
-use crate::Category;
-use crate::locks::LockTable;
+use crate::fault::{FaultKind, Faults, OpKind};
+use crate::image::{Image, PAGE_BYTES};
 use runstone_random::Random;
+use runstone_storage::Category;
+use runstone_storage::support::LockTable;
 
 /// Tells disks of one process apart, for `location`; takes no part in the simulation.
 static NEXT_DISK_ID: AtomicU64 = AtomicU64::new(1);

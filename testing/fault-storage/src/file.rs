@@ -5,11 +5,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::disk::{Disk, Inode, Op, Pending, State, eio, no_space};
-use super::fault::{FaultKind, OpKind};
-use crate::handle::{Handle, check_len};
-use crate::names::checked_end;
-use crate::{Operation, Result, StorageFile};
+use crate::disk::{Disk, Inode, Op, Pending, State, eio, no_space};
+use crate::fault::{FaultKind, OpKind};
+use runstone_storage::support::checked_end;
+use runstone_storage::support::{Handle, check_len};
+use runstone_storage::{Operation, Result, StorageFile};
 
 const SECTOR_BYTES: u64 = 512;
 
