@@ -198,6 +198,15 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<runstone_kv::Error> for Failure {
+    fn from(error: runstone_kv::Error) -> Failure {
+        match error {
+            runstone_kv::Error::Store(error) => error.into(),
+            other => Failure::new(Exit::Io, &other).hint(other.hint()),
+        }
+    }
+}
+
 /// What helps where the path is what is wrong, or the limit of open files, and no device.
 fn path_hint(error: &io::Error) -> Option<&'static str> {
     let errno = Errno::from_io_error(error);

@@ -32,11 +32,11 @@ impl Url {
         match *self {}
     }
 
-    pub fn open(&self, _may_make: bool) -> runstone::Result<Box<dyn Opened>> {
+    pub fn open(&self, _may_make: bool) -> runstone_kv::Result<Box<dyn Opened>> {
         match *self {}
     }
 
-    pub fn storage(&self, _may_make: bool) -> runstone::Result<Arc<dyn Storage>> {
+    pub fn storage(&self, _may_make: bool) -> runstone_kv::Result<Arc<dyn Storage>> {
         match *self {}
     }
 

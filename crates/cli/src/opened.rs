@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use runstone::kv::{KvStore, KvWrite};
 use runstone::{Durability, Expiry, Value as Bytes};
+use runstone_kv::{KvStore, KvWrite};
 use serde_json::Value;
 
 use crate::counters::Counter;
@@ -71,7 +71,7 @@ pub trait Target {
         Err(Failure::usage("a device has one keyspace", hint))
     }
     /// Adds a record to the batch; an error if it could never be written.
-    fn put(&mut self, record: Record) -> runstone::Result<()>;
+    fn put(&mut self, record: Record) -> runstone_kv::Result<()>;
     /// What its values are, if the keyspace adds numbers: it takes no others.
     fn counter(&self) -> Option<Counter> {
         None

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use runstone::storage::{Access, MemoryStorage, PosixStorage, Storage};
 use runstone::{DEFAULT_KEYSPACE, Error, Keyspace, KeyspaceOptions, Options, Store};
+use runstone_kv::Error as KvError;
 
 use crate::arguments::MakeArguments;
 use crate::devices::Url;
@@ -168,34 +169,35 @@ impl Location {
     pub fn holds_data(&self) -> Result<bool> {
         match self.try_open(Options { read_only: true, ..Options::default() }) {
             Ok(store) => Ok(store.default_keyspace().iter()?.next().is_some()),
-            Err(Error::NotAStore { .. }) => Ok(false),
+            Err(KvError::Store(Error::NotAStore { .. })) => Ok(false),
             Err(error) => Err(self.explain(error, true)),
         }
     }
 
     /// The files of the store there, not opened as a store; `None` if a device is the store.
     pub fn files(&self) -> Result<Option<Arc<dyn Storage>>> {
-        let opened: runstone::Result<Arc<dyn Storage>> = match &self.place {
+        let opened: runstone_kv::Result<Arc<dyn Storage>> = match &self.place {
             Place::Memory(memory) => Ok(Arc::<MemoryStorage>::clone(memory)),
             Place::Device(url) if url.is_store() => return Ok(None),
             Place::Device(url) => url.storage(false),
             Place::Directory => match PosixStorage::open(&self.path, Access::ReadOnly) {
                 Ok(files) => Ok(Arc::new(files)),
-                Err(error) => Err(Error::from(error)),
+                Err(error) => Err(Error::from(error).into()),
             },
         };
         opened.map(Some).map_err(|error| self.explain(error, false))
     }
 
-    fn try_open(&self, options: Options) -> runstone::Result<Store> {
-        match &self.place {
+    fn try_open(&self, options: Options) -> runstone_kv::Result<Store> {
+        let opened = match &self.place {
             Place::Memory(memory) => Store::open_on(Arc::<MemoryStorage>::clone(memory), options),
             Place::Device(url) => {
                 let may_make = options.create_if_missing && !options.read_only;
                 Store::open_on(url.storage(may_make)?, options)
             }
             Place::Directory => Store::open(&self.path, options),
-        }
+        };
+        Ok(opened?)
     }
 
     /// Opens or makes a store of files and a keyspace. Options that are given are those of a new
@@ -222,7 +224,7 @@ impl Location {
                 })?;
                 Ok((store, found))
             }
-            Err(Error::NotAStore { .. }) => {
+            Err(KvError::Store(Error::NotAStore { .. })) => {
                 if matches!(self.place, Place::Directory) {
                     nesting::check_new(&self.path)?;
                 }
@@ -238,7 +240,11 @@ impl Location {
         }
     }
 
-    fn explain(&self, error: Error, may_make: bool) -> Failure {
+    fn explain(&self, error: impl Into<KvError>, may_make: bool) -> Failure {
+        let error = match error.into() {
+            KvError::Store(error) => error,
+            other => return Failure::from(other),
+        };
         let (store, path) = (&self.path, self.path.display());
         match &error {
             Error::NotAStore { .. } => Failure::from(error)

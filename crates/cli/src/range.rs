@@ -3,8 +3,8 @@
 use std::ops::Bound;
 use std::time::UNIX_EPOCH;
 
-use runstone::kv::{Direction, KvStore};
 use runstone::{Cursor, Error, Expiry, Keyspace, ReadOptions, Snapshot, prefix_successor};
+use runstone_kv::{Direction, KvStore};
 
 use crate::arguments::{Part, Selection};
 use crate::counters::Counter;
@@ -250,7 +250,7 @@ impl Range {
         &self,
         store: &dyn KvStore,
         mut visit: impl FnMut(&[u8], &[u8]),
-    ) -> runstone::Result<u64> {
+    ) -> runstone_kv::Result<u64> {
         self.walk_while(store, |key, value| {
             visit(key, value);
             true
@@ -262,7 +262,7 @@ impl Range {
         &self,
         store: &dyn KvStore,
         mut visit: impl FnMut(&[u8], &[u8]) -> bool,
-    ) -> runstone::Result<u64> {
+    ) -> runstone_kv::Result<u64> {
         let mut count = 0;
         let (from, direction) = match self.reverse {
             false => (self.start.as_deref(), Direction::Forward),

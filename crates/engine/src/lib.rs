@@ -131,10 +131,10 @@ pub use runstone_policy as policy;
 pub use runstone_storage as storage;
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
+pub use store::unstable;
 pub use store::{
     DEFAULT_KEYSPACE, Damage, Keyspace, RangeEstimate, Snapshot, Store, Transaction, VerifyReport,
 };
-pub use store::{kv, unstable};
 pub use transaction::cursor::{TransactionCursor, TransactionScan};
 pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};
 pub use values::Value;

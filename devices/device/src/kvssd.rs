@@ -2,11 +2,12 @@
 //! simulated time too.
 
 use parking_lot::{Mutex, MutexGuard};
-use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone::storage::{Error as StorageError, Full, Operation};
-use runstone::{Durability, Error, Result, Value};
+use runstone::{Durability, Value};
 use runstone_flash::Error as FlashError;
 use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
+use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone_kv::{Error, Result};
 
 /// Entries that a scan takes at a time, first and at most: twice as many each time. Other callers
 /// get their turn between two such stretches. A value that lies apart costs a page, so a scan that
@@ -182,27 +183,27 @@ pub fn explained(error: FlashError) -> Error {
 /// Puts an error of the flash into the engine's words.
 pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
-    match error {
-        FlashError::InUse { place } => Error::InUse { path: place, process: None },
+    let explained = match error {
+        FlashError::InUse { place } => runstone::Error::InUse { path: place, process: None },
         // Told like a directory that cannot be opened. Later failures stay the device's own: free
         // space does not help a device that has failed.
         FlashError::Image { what: "open", place, source } => {
             StorageError::new(Operation::Open, place, source).into()
         }
         FlashError::NewerFormat { found, supported } => {
-            Error::NewerFormat { file, found, supported }
+            runstone::Error::NewerFormat { file, found, supported }
         }
         FlashError::Full { .. } | FlashError::VersionsHeld { .. } => {
-            Error::NoSpace { full: Full::Space, path: file, what }
+            runstone::Error::NoSpace { full: Full::Space, path: file, what }
         }
         FlashError::KeySize { .. } | FlashError::ValueSize { .. } => {
-            Error::invalid(what, "shorten it, or make a device with larger pages")
+            runstone::Error::invalid(what, "shorten it, or make a device with larger pages")
         }
         FlashError::BadGeometry(_) | FlashError::BadOption { .. } => {
-            Error::invalid(what, "change the options of the URL")
+            runstone::Error::invalid(what, "change the options of the URL")
         }
         FlashError::OtherGeometry { .. } => {
-            Error::invalid(what, "leave the geometry out of the URL: the image knows it")
+            runstone::Error::invalid(what, "leave the geometry out of the URL: the image knows it")
         }
         FlashError::NotAnImage
         | FlashError::HeaderDamaged
@@ -211,8 +212,11 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
         | FlashError::Uncorrectable(_)
         | FlashError::PageDamaged(..)
         | FlashError::PageErased(_)
-        | FlashError::Corrupt { .. } => Error::corruption(file, 0, what),
-        FlashError::NotAKvSsd { .. } => Error::invalid(what, "check the path and the scheme"),
-        _ => Error::Foreign { engine: "flash".into(), what },
-    }
+        | FlashError::Corrupt { .. } => runstone::Error::corruption(file, 0, what),
+        FlashError::NotAKvSsd { .. } => {
+            runstone::Error::invalid(what, "check the path and the scheme")
+        }
+        _ => return Error::Foreign { engine: "flash".into(), what },
+    };
+    explained.into()
 }

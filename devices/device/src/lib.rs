@@ -1,6 +1,6 @@
 //! Emulated flash devices by URL, for whoever opens stores by name: the command line, benchmarks.
 //!
-//! * `kvssd:PATH?blocks=384&policy=rlsm&th=2`: a device that is a [`runstone::kv::KvStore`].
+//! * `kvssd:PATH?blocks=384&policy=rlsm&th=2`: a device that is a [`runstone_kv::KvStore`].
 //! * `blockssd:PATH?blocks=384`: a storage, on which the unchanged file engine runs.
 //!
 //! This is the one crate above both the engine and the flash, which do not know each other. It

@@ -14,12 +14,12 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use runstone::{Error, Result};
 use runstone_flash::Error as FlashError;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, ValuePlacement, cut_names};
 use runstone_flash::nand::{FileImage, Geometry, Image, Timing};
+use runstone_kv::{Error, Result};
 
 use crate::kvssd::{KvSsdStore, explain};
 
@@ -306,7 +306,8 @@ impl DeviceUrl {
 
     fn check_presence(&self, may_create: bool) -> Result<()> {
         if !may_create && !self.exists() {
-            return Err(Error::NotAStore { path: self.path.display().to_string() });
+            let path = self.path.display().to_string();
+            return Err(runstone::Error::NotAStore { path }.into());
         }
         Ok(())
     }

@@ -7,16 +7,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone::kv::{Direction, KvStore};
 use runstone::policy::filters::FilterAllocation;
 use runstone::policy::partition::{PARTITIONERS, Partitioner};
 use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Background, CompactionInstall, Durability, Error, GcPointers, KeyspaceOptions, Options, Result,
-    Store, SubCompactions, ValuePlacement,
+    Background, CompactionInstall, Durability, Error, GcPointers, KeyspaceOptions, Options, Store,
+    SubCompactions, ValuePlacement,
 };
 use runstone_device::DeviceUrl;
+use runstone_kv::{Direction, Error as KvError, KvStore, Result};
 
 /// Where the store is.
 #[derive(Clone, Debug)]
@@ -268,7 +268,7 @@ fn attempt(first: &Set, second: &Set) -> Option<String> {
     second(&mut trial);
     match run(&trial) {
         Ok(()) => None,
-        Err(error @ Error::InvalidArgument { .. }) => Some(error.to_string()),
+        Err(KvError::Store(error @ Error::InvalidArgument { .. })) => Some(error.to_string()),
         Err(error) => panic!("{trial:?}: neither works nor is refused: {error}"),
     }
 }

@@ -1,8 +1,8 @@
 //! Devices by URL: made, opened again, used through the store's trait, refused.
 
-use runstone::kv::{Direction, KvStore, KvWrite};
 use runstone::{Durability, Error, Options, Store};
 use runstone_device::DeviceUrl;
+use runstone_kv::{Direction, Error as KvError, KvStore, KvWrite};
 
 fn url(path: &std::path::Path, scheme: &str, query: &str) -> DeviceUrl {
     let text = format!("{scheme}:{}?{query}", path.display());
@@ -17,7 +17,7 @@ fn a_kvssd_is_a_store_and_keeps_what_it_holds() {
     let path = directory.path().join("nand.img");
     assert!(matches!(
         url(&path, "kvssd", SMALL).open_kvssd(false).err(),
-        Some(Error::NotAStore { .. })
+        Some(KvError::Store(Error::NotAStore { .. }))
     ));
     for query in [SMALL, "", "policy=nlsm&memtable=8&l1=24&ratio=4&l0=2"] {
         let store = url(&path, "kvssd", query).open_kvssd(true).expect("opens");
@@ -52,7 +52,7 @@ fn a_kvssd_is_a_store_and_keeps_what_it_holds() {
         store.verify().expect("sound");
         assert!(store.metrics().expect("counted").bytes_written > 0);
         let again = url(&path, "kvssd", "").open_kvssd(false).err();
-        assert!(matches!(again, Some(Error::InUse { .. })), "{again:?}");
+        assert!(matches!(again, Some(KvError::Store(Error::InUse { .. }))), "{again:?}");
     }
     let other = url(&path, "kvssd", "blocks=64").open_kvssd(false).err();
     assert!(other.is_some_and(|error| error.to_string().contains("48 blocks")));
@@ -102,13 +102,13 @@ fn an_image_that_was_not_finished_is_made_again() {
     let path = directory.path().join("nand.img");
     std::fs::write(&path, "").expect("writable");
     let refused = url(&path, "kvssd", SMALL).open_kvssd(false).err();
-    assert!(matches!(refused, Some(Error::NotAStore { .. })), "{refused:?}");
+    assert!(matches!(refused, Some(KvError::Store(Error::NotAStore { .. }))), "{refused:?}");
     let unfinished = directory.path().join("nand.img.new");
     std::fs::write(&unfinished, [7; 100_000]).expect("writable");
     let maker = std::fs::File::open(&unfinished).expect("a file");
     maker.lock().expect("nobody has it");
     let refused = url(&path, "kvssd", SMALL).open_kvssd(true).err();
-    assert!(matches!(refused, Some(Error::InUse { .. })), "{refused:?}");
+    assert!(matches!(refused, Some(KvError::Store(Error::InUse { .. }))), "{refused:?}");
     assert!(unfinished.exists(), "its maker goes on");
     drop(maker);
     let store = url(&path, "kvssd", SMALL).open_kvssd(true).expect("made");

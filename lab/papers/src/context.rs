@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runstone::{Error, Result};
+use runstone_kv::{Error, Result};
 
 use super::report::PaperReport;
 

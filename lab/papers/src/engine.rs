@@ -10,9 +10,9 @@ use runstone::metrics::CounterValues;
 use runstone::policy::shape::Shape;
 use runstone::storage::{Category, MemoryStorage};
 use runstone::{
-    Background, Compression, EventListener, KeyspaceOptions, Options, ReadOptions, Result, Store,
-    WalMode,
+    Background, Compression, EventListener, KeyspaceOptions, Options, ReadOptions, Store, WalMode,
 };
+use runstone_kv::Result;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 

@@ -14,10 +14,10 @@
 //!
 //! Counters and simulated time only, but for the row that says how fast the emulator is.
 
-use runstone::Result;
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::KvSsdOptions;
 use runstone_flash::nand::Timing;
+use runstone_kv::Result;
 use runstone_plot::Axis;
 
 use super::context::{Context, Part};

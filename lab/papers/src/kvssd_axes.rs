@@ -14,10 +14,10 @@
 
 use std::collections::BTreeMap;
 
-use runstone::Result;
 use runstone_flash::ftl::{Ftl, FtlOptions, HOST_BLOCK_BYTES};
 use runstone_flash::kvssd::{Direction, KvSsd, KvSsdOptions, Partitioner, ValuePlacement};
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
+use runstone_kv::Result;
 use runstone_simulator::flash::FlashDesign;
 use runstone_workloads::generators::Rng;
 

@@ -12,9 +12,9 @@
 //!
 //! Counters and simulated time only.
 
-use runstone::Result;
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Partitioner};
+use runstone_kv::Result;
 
 use super::context::{Context, Part};
 use super::kvssd_axes;

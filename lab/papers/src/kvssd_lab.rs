@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use runstone::Result;
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Placement};
+use runstone_kv::Result;
 
 use super::context::Context;
 use super::kvssd_runs::{

@@ -3,7 +3,7 @@
 //! the block SSD, at their scale.
 
 use runstone::policy::registry;
-use runstone::{Error, Result};
+use runstone_kv::{Error, Result};
 use runstone_plot::Axis;
 use runstone_simulator::flash::{FlashDesign, FlashError, FlashSimulator};
 

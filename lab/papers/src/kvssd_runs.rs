@@ -5,11 +5,12 @@ use std::fs;
 use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, process};
-use runstone::{Error, KeyspaceOptions, Options, Result, Store};
+use runstone::{KeyspaceOptions, Options, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
 use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
+use runstone_kv::{Error, Result};
 use runstone_simulator::flash::{FlashDesign, FlashSetup};
 
 use runstone_workloads::generators::Rng;
@@ -508,7 +509,7 @@ fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store
     let options =
         Options { compaction_slices: Some(1), ..stepped_options(Some(keyspace), 48 << 20) };
     let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));
-    Store::open_on(Arc::new(apart), options)
+    Ok(Store::open_on(Arc::new(apart), options)?)
 }
 
 /// An error of the flash, for a report that cannot go on.

@@ -3,7 +3,7 @@
 //! rests on the clock of a machine.
 
 use runstone::policy::registry::{nearest, suggest};
-use runstone::{Error, Result};
+use runstone_kv::{Error, Result};
 
 mod autumn;
 mod context;

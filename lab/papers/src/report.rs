@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use runstone::{Error, Result};
+use runstone_kv::{Error, Result};
 use serde::Serialize;
 
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart, Marks};

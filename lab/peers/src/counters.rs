@@ -1,6 +1,6 @@
 //! The trait of the counting phase. Each adapter implements the ways that its store has.
 
-use runstone::{Error, Result};
+use runstone_kv::{Error, Result};
 
 /// How a counter is counted up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use runstone::kv::{Direction, KvStore};
-use runstone::{Durability, Result};
+use runstone::Durability;
+use runstone_kv::Result;
+use runstone_kv::{Direction, KvStore};
 
 /// A store with a merge operator that puts operands behind one another and never folds two of them
 /// without a base: chains stay as long as they were written.

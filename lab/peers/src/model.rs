@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Instant;
 
 use runstone::Durability;
-use runstone::kv::{Direction, KvStore};
+use runstone_kv::{Direction, KvStore};
 use runstone_workloads::generators::{KeyCodec, KeyFormat, Rng};
 
 use crate::Result;
@@ -30,12 +30,12 @@ struct Plain {
 }
 
 impl Counters for Plain {
-    fn add(&self, key: &[u8], by: u64) -> runstone::Result<()> {
+    fn add(&self, key: &[u8], by: u64) -> runstone_kv::Result<()> {
         let old = if self.reads { self.get(key)? } else { 0 };
         self.store.put(key, &(old + by).to_le_bytes(), Durability::Buffered)
     }
 
-    fn get(&self, key: &[u8]) -> runstone::Result<u64> {
+    fn get(&self, key: &[u8]) -> runstone_kv::Result<u64> {
         number(self.store.get(key)?.as_deref())
     }
 }

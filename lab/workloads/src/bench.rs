@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use runstone::Result;
-use runstone::kv::KvStore;
+use runstone_kv::KvStore;
+use runstone_kv::Result;
 
 use crate::generators::{Rng, ValueGenerator};
 use crate::latency::Latency;

@@ -1,4 +1,4 @@
-//! Workloads under the names of db_bench and YCSB, run against any [`runstone::kv::KvStore`], and
+//! Workloads under the names of db_bench and YCSB, run against any [`runstone_kv::KvStore`], and
 //! their report. Not a program: the command line draws the progress and opens the store.
 
 pub mod bench;

@@ -1,8 +1,8 @@
 //! Runs benchmarks by name, one after the other, with the store's own costs before and after. What
 //! their numbers look like is in [`crate::report`].
 
-use runstone::kv::{Direction, KvStore};
-use runstone::{Error, Result};
+use runstone_kv::{Direction, KvStore};
+use runstone_kv::{Error, Result};
 
 use crate::bench::{Bench, Progress};
 use crate::report::{BenchReport, BenchmarkReport, MetricsReport};

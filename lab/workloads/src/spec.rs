@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use runstone::{Durability, Error, MAX_KEY_BYTES, MAX_VALUE_BYTES, Result};
+use runstone::{Durability, MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use runstone_kv::{Error, Result};
 
 use crate::generators::{KeyCodec, KeyFormat};
 

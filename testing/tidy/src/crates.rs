@@ -9,7 +9,7 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 18] = [
+pub const EDGES: [Edge<'_>; 19] = [
     ("crates/random", &[]),
     // For its tests.
     ("crates/policy", &["random"]),
@@ -19,11 +19,13 @@ pub const EDGES: [Edge<'_>; 18] = [
     // Faults are for its tests.
     ("crates/engine", &["fault-storage", "policy", "random", "storage"]),
     ("crates/typed", &["engine"]),
+    ("crates/kv", &["engine"]),
     (
         "crates/cli",
         &[
             "engine",
             "foreign",
+            "kv",
             "plot",
             "policy",
             "random",
@@ -36,11 +38,14 @@ pub const EDGES: [Edge<'_>; 18] = [
         ],
     ),
     ("devices/flash", &["policy", "random", "storage"]),
-    ("devices/device", &["engine", "flash"]),
+    ("devices/device", &["engine", "flash", "kv"]),
     ("lab/command", &["cli"]),
-    ("lab/workloads", &["engine", "random"]),
+    ("lab/workloads", &["engine", "kv", "random"]),
     ("lab/simulator", &["policy", "random"]),
-    ("lab/papers", &["engine", "flash", "plot", "policy", "random", "simulator", "workloads"]),
+    (
+        "lab/papers",
+        &["engine", "flash", "kv", "plot", "policy", "random", "simulator", "workloads"],
+    ),
     ("lab/limits", &["engine", "workloads"]),
     ("testing/fault-storage", &["random", "storage"]),
     ("testing/sim", &["fault-storage", "engine", "flash", "policy", "random", "simulator"]),

@@ -8,8 +8,8 @@ use clap::ArgAction::Set;
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 use indicatif::ProgressBar;
-use runstone::kv::KvStore;
 use runstone::{Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, Store};
+use runstone_kv::KvStore;
 use runstone_workloads::{BenchReport, BenchSpec, Progress, WORKLOADS, runner};
 use serde_json::json;
 

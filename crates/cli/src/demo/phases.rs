@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use runstone::kv::KvStore;
 use runstone::metrics::{Histogram, Percentiles};
 use runstone::{Durability, Value};
+use runstone_kv::KvStore;
 use runstone_random::Random;
 
 use super::input::{Input, State};
@@ -80,7 +80,7 @@ impl Meter {
         Meter { phase, latency: Histogram::default(), started: Instant::now(), bar }
     }
 
-    fn time<T>(&mut self, action: impl FnOnce() -> runstone::Result<T>) -> Result<T> {
+    fn time<T>(&mut self, action: impl FnOnce() -> runstone_kv::Result<T>) -> Result<T> {
         let start = Instant::now();
         let value = action()?;
         let took = start.elapsed();

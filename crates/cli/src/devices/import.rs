@@ -9,9 +9,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runstone::Durability;
-use runstone::kv::{KvStore, KvWrite};
 use runstone_device::KvSsdStore;
 use runstone_flash::kvssd;
+use runstone_kv::{KvStore, KvWrite};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
@@ -96,11 +96,14 @@ impl Target for DeviceTarget {
         Ok(saved.map(|saved| saved.progress))
     }
 
-    fn put(&mut self, record: Record) -> runstone::Result<()> {
+    fn put(&mut self, record: Record) -> runstone_kv::Result<()> {
         let Record { key, value, expires_ms } = record;
         if expires_ms.is_some() {
             let what = "the record expires, and entries of a device do not; see --drop-expiry";
-            return Err(runstone::Error::invalid(what, "use a store of files, or --drop-expiry"));
+            return Err(runstone_kv::Error::invalid(
+                what,
+                "use a store of files, or --drop-expiry",
+            ));
         }
         self.device.check(KvWrite::Put { key: &key, value: &value })?;
         self.batch_bytes += key.len() + value.len();

@@ -11,12 +11,12 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use runstone::kv::{KvStore, KvWrite};
 use runstone::storage::Storage;
-use runstone::{DEFAULT_KEYSPACE, Durability, Error, Value};
+use runstone::{DEFAULT_KEYSPACE, Durability, Value};
 pub use runstone_device::url::device_options as options;
 use runstone_device::{DeviceUrl, Kind, KvSsdStore};
 use runstone_flash::block::BlockStorage;
+use runstone_kv::{Error as KvError, KvStore, KvWrite};
 
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -61,16 +61,16 @@ impl Url {
     }
 
     /// Opens the device that is a store.
-    pub fn open(&self, may_make: bool) -> runstone::Result<Box<dyn Opened>> {
+    pub fn open(&self, may_make: bool) -> runstone_kv::Result<Box<dyn Opened>> {
         Ok(Box::new(self.device.open_kvssd(may_make)?))
     }
 
     /// The files on the device, opened once.
-    pub fn storage(&self, may_make: bool) -> runstone::Result<Arc<dyn Storage>> {
+    pub fn storage(&self, may_make: bool) -> runstone_kv::Result<Arc<dyn Storage>> {
         if self.is_store() {
             let hint = "put, get, delete, scan, count, import, export, demo, bench, shape, \
                         stats, verify, compact and dump take it";
-            return Err(Error::invalid("this command does not work on a KVSSD", hint));
+            return Err(KvError::invalid("this command does not work on a KVSSD", hint));
         }
         let block = match self.block.get() {
             Some(open) => open,

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use runstone::Durability;
-use runstone::kv::KvWrite;
+use runstone_kv::KvWrite;
 use serde_json::{Value, json};
 
 use crate::arguments::Selection;

@@ -6,8 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use runstone::kv::KvWrite;
 use runstone::{Durability, MAX_VALUE_BYTES};
+use runstone_kv::KvWrite;
 
 use crate::arguments::{Encoding, KeyspaceArgument};
 use crate::counters::{Counter, is_number};

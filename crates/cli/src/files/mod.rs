@@ -9,8 +9,8 @@ pub mod verify;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use runstone::kv::{KvStore, KvWrite};
 use runstone::{Batch, Durability, Expiry, Keyspace, Snapshot, Store, Value, WriteOptions};
+use runstone_kv::{KvStore, KvWrite};
 
 use crate::counters::Counter;
 use crate::failure::{Failure, Result};

@@ -67,14 +67,14 @@ impl Target for StoreTarget {
 
     /// One that is past is written too, and hides an older value of its key: at its source, the key
     /// has no value any more either.
-    fn put(&mut self, record: Record) -> runstone::Result<()> {
+    fn put(&mut self, record: Record) -> runstone_kv::Result<()> {
         let Record { key, value, expires_ms } = record;
         if let Some(Err(what)) = self.counter().map(|counter| counter.check(&value)) {
-            return Err(Error::InvalidArgument { what, hint: String::new() });
+            return Err(Error::InvalidArgument { what, hint: String::new() }.into());
         }
         let at = |ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms));
         let expiry = expires_ms.and_then(at).map_or(Expiry::Never, Expiry::At);
-        self.batch.put_with_expiry(&self.keyspace, key, value, expiry)
+        Ok(self.batch.put_with_expiry(&self.keyspace, key, value, expiry)?)
     }
 
     fn counter(&self) -> Option<Counter> {

@@ -112,14 +112,6 @@ pub enum Error {
         /// Its message.
         what: String,
     },
-    /// A store of another kind behind [`crate::kv::KvStore`] failed.
-    #[error("{engine}: {what}")]
-    Foreign {
-        /// The name of the store.
-        engine: String,
-        /// Its message.
-        what: String,
-    },
     /// Somebody else wrote, since the transaction began, what it wrote or read; or others wrote
     /// faster than sixteen looks at it, and nobody knows. Nothing of it was written.
     #[error("another write of key \"{}\" of keyspace {keyspace:?} came first", key.escape_ascii())]
@@ -216,7 +208,6 @@ impl Error {
                 "delete the key, or put a value that the operator takes: that ends its operands"
                     .into()
             }
-            Error::Foreign { engine, .. } => format!("see the documentation of {engine}"),
             Error::Conflict { .. } => "begin the transaction again, and repeat its work".into(),
             Error::LockTimeout { .. } => {
                 "roll back and begin again, raise lock_timeout, or hold locks for less time".into()

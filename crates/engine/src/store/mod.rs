@@ -8,7 +8,6 @@
 //!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of those.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
 //!   depend on its value.
-//! - [`kv`]: the operations that every key-value store offers.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
@@ -23,7 +22,6 @@ mod engine;
 mod ingest;
 mod keyspace;
 mod keyspaces;
-pub mod kv;
 mod live_count;
 mod lost_log;
 mod metrics;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use runstone::metrics::CounterValues;
 use runstone::storage::{Category, MemoryStorage};
-use runstone::{ReadOptions, Result, Store};
+use runstone::{ReadOptions, Store};
+use runstone_kv::Result;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 

@@ -4,7 +4,8 @@
 
 use std::time::Instant;
 
-use runstone::{Background, KeyspaceOptions, Options, Result, Store};
+use runstone::{Background, KeyspaceOptions, Options, Store};
+use runstone_kv::Result;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
 

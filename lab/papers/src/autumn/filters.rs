@@ -1,8 +1,9 @@
 //! Section 3: reads in vain of gets of absent keys, with uniform and with optimal filters.
 
+use runstone::KeyspaceOptions;
 use runstone::policy::filters::FilterAllocation;
 use runstone::policy::shape::{Shape, Table};
-use runstone::{KeyspaceOptions, Result};
+use runstone_kv::Result;
 
 use super::{FIGURE_2, Setting, decimal};
 use crate::engine::Loaded;

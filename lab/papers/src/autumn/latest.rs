@@ -11,7 +11,7 @@
 //! * *Level 0.* The mix may begin with none to three runs in it; they hold the newest records, and
 //!   what level 1 answers is what is older.
 
-use runstone::Result;
+use runstone_kv::Result;
 use runstone_workloads::generators::{Latest, Rng, THETA, Zipfian};
 
 use super::{Setting, WHOLE_DATABASE, c_name};

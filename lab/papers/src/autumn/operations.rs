@@ -6,7 +6,7 @@
 //! How full the last two levels are at one moment is chance. So reads are measured four times, with
 //! a sixteenth of the writes in between, and their mean counts.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::client::{Client, Phase};
 use super::device_time::Limits;
@@ -107,7 +107,7 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
                 let record = client.rng.below(entries);
                 read(client, record)
             })?;
-            Ok::<f64, runstone::Error>(phase.us() / MOMENTS as f64)
+            Ok::<f64, runstone_kv::Error>(phase.us() / MOMENTS as f64)
         };
         get += mean(&mut client, &|client, record| client.find(record).map(drop))?;
         for (sum, (_, steps)) in scans.iter_mut().zip(SCANS) {

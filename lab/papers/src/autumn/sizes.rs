@@ -3,10 +3,10 @@
 //! size. The filters are reckoned there: a small table cannot have two bits per key, since a filter
 //! is a line of 64 bytes at least.
 
-use runstone::Result;
 use runstone::policy::filters;
 use runstone::policy::registry;
 use runstone::policy::shape::{Shape, Table};
+use runstone_kv::Result;
 use runstone_plot::{Axis, Line};
 
 use super::client::Client;

@@ -2,7 +2,7 @@
 //! begins when all jobs are done and level 0 is empty; while it runs, a job begins as soon as the
 //! simulated background is free.
 
-use runstone::Result;
+use runstone_kv::Result;
 use runstone_workloads::generators::{Latest, ScrambledZipfian};
 
 use super::client::{Client, Phase};

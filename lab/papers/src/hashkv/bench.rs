@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use runstone::metrics::{CounterValues, IoCounters};
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Event, EventListener, Options, Result, Store, WalMode};
+use runstone::{Background, Event, EventListener, Options, Store, WalMode};
 use runstone_flash::block::BlockStorage;
+use runstone_kv::Result;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ScrambledZipfian, ValueGenerator};
 

@@ -1,10 +1,10 @@
 //! Experiment 1 on an emulated block SSD: the same operations, what they cost the flash, and how
 //! long it is busy with them. All of that is counted, so the figures are the same everywhere.
 
-use runstone::Result;
 use runstone_flash::block::{BlockOptions, BlockStorage, LayerReport};
 use runstone_flash::ftl::FtlOptions;
 use runstone_flash::nand::{Geometry, MemoryImage, PageType, Timing};
+use runstone_kv::Result;
 
 use super::bench::{Bench, Phase};
 use super::designs::{Design, RECORDS, Workload};

@@ -5,7 +5,8 @@
 use std::fs::File;
 use std::path::Path;
 
-use runstone::{Error, GcPointers, Result};
+use runstone::GcPointers;
+use runstone_kv::{Error, Result};
 use runstone_workloads::median;
 use rustix::fs::{Advice, fadvise};
 

@@ -32,7 +32,7 @@ mod seeks;
 mod sizes;
 mod timed;
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::context::Part;
 use super::{Context, PaperReport};

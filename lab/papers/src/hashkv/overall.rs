@@ -1,6 +1,6 @@
 //! Experiments 1 and 8: load and updates, and what crash consistency costs of them.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::bench::{ALL, Bench, FileBytes, Phase};
 use super::designs::{Design, MAIN_BYTES, POINTER_TABLES, PROCESSOR, RECORDS, Workload};

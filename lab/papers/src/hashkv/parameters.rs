@@ -1,7 +1,7 @@
 //! Experiments 2, 6 and 9: the reserve; the cold stream; sizes of main segments, log segments and
 //! write cache.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::bench::{Bench, Phase};
 use super::designs::{

@@ -3,7 +3,8 @@
 //! beside the engine, at its scale. Tables and values are counted, not logs and journals.
 
 use runstone::policy::options::MIN_TABLE_BYTES;
-use runstone::{KeyspaceOptions, Result, ValueOptions, ValuePlacement};
+use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
+use runstone_kv::Result;
 use runstone_simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
 
 use super::bench::{Bench, Phase};

@@ -1,7 +1,7 @@
 //! Experiments 4 and 7: pairs of several sizes, and pairs of two sizes in one store. Beside the
 //! paper's figures: from which size on values are better apart.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::bench::{Bench, Phase};
 use super::designs::{Design, GROUPS, PROCESSOR, SEPARATED, Workload};

@@ -2,7 +2,7 @@
 //! simulated time, without filters and with 1 MiB of memory, as the paper's LevelDB ran. A quarter
 //! of the first experiment's data, and P2.
 
-use runstone::Result;
+use runstone_kv::Result;
 use runstone_plot::Axis;
 
 use super::bench::{Bench, Phase};

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use runstone::Result;
 use runstone::policy::partition::slices::components;
 use runstone::policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
 use runstone::policy::shape::Table;
+use runstone_kv::Result;
 use runstone_workloads::generators::Rng;
 
 use crate::numbers::{median, strokes};

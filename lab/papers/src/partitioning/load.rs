@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::partition::Partitioner;
-use runstone::{Event, EventListener, KeyspaceOptions, Result};
+use runstone::{Event, EventListener, KeyspaceOptions};
+use runstone_kv::Result;
 
 use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, side_of, tree};
 use crate::engine::{Loaded, write_amplification};

@@ -16,7 +16,8 @@ mod reads;
 use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
 use runstone::policy::partition::Partitioner;
 use runstone::policy::partition::prefix::CAP_FACTOR;
-use runstone::{KeyspaceOptions, Result, SubCompactions};
+use runstone::{KeyspaceOptions, SubCompactions};
+use runstone_kv::Result;
 
 use crate::context::Part;
 use crate::engine::{Data, plain_options};

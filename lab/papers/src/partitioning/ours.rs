@@ -2,7 +2,8 @@
 //! ascending keys, and Global-Range inside a leveled tree.
 
 use runstone::policy::partition::Partitioner;
-use runstone::{CompactionInstall, KeyspaceOptions, Result};
+use runstone::{CompactionInstall, KeyspaceOptions};
+use runstone_kv::Result;
 
 use super::load::Seen;
 use super::{FLUSH_BYTES, FLUSHES, THREADS, data, data_of, side_of, stack, tree};

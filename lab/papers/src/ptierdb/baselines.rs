@@ -2,7 +2,7 @@
 //! bytes, load and mix A. Without filters: with them hardly any block is read in vain, whatever the
 //! policy.
 
-use runstone::Result;
+use runstone_kv::Result;
 use runstone_plot::Axis;
 use runstone_workloads::generators::ScrambledZipfian;
 

@@ -25,7 +25,8 @@ mod tree;
 mod ycsb;
 
 use runstone::policy::options::{IntraLevel, PolicyOptions};
-use runstone::{KeyspaceOptions, Result, ValueOptions, ValuePlacement};
+use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
+use runstone_kv::Result;
 
 use super::context::Part;
 use super::engine::plain_options;

@@ -1,7 +1,8 @@
 //! Table I at the paper's own size, by the simulator of the policies: the same trees by metadata
 //! alone, under uniform keys and without what gets cause.
 
-use runstone::{KeyspaceOptions, Result, ValuePlacement};
+use runstone::{KeyspaceOptions, ValuePlacement};
+use runstone_kv::Result;
 
 use super::{ACCESS_BYTES, BASE_BYTES, FLUSH_BYTES, Rival, SPLIT_BYTES, rivals};
 use crate::numbers::list;

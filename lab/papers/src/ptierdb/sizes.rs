@@ -4,7 +4,8 @@
 
 use std::collections::HashSet;
 
-use runstone::{Result, ValuePlacement};
+use runstone::ValuePlacement;
+use runstone_kv::Result;
 
 use super::reasons::taken_apart;
 use super::simulated::uniform_writes;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use runstone::metrics::CounterValues;
-use runstone::{Options, Result, Store};
+use runstone::{Options, Store};
+use runstone_kv::Result;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Latest, Rng, ScrambledZipfian, ValueGenerator};
 

@@ -2,7 +2,7 @@
 //! second loads and goes through E. Not in the paper: scans once the compactions that gets ask for
 //! are done.
 
-use runstone::Result;
+use runstone_kv::Result;
 use runstone_plot::Axis;
 use runstone_workloads::generators::{Latest, ScrambledZipfian};
 

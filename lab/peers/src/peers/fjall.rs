@@ -10,8 +10,9 @@ use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, OptimisticTxDatabase,
     OptimisticTxKeyspace, PersistMode, Readable, SingleWriterTxDatabase, SingleWriterTxKeyspace,
 };
-use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
-use runstone::{Durability, Error, Result, Value};
+use runstone::{Durability, Value};
+use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone_kv::{Error, Result};
 
 use super::PutInto;
 use crate::counters::{self, Counters, Way};

@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
-use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone::storage::process;
-use runstone::{Durability, Result, Value};
+use runstone::{Durability, Value};
+use runstone_kv::Result;
+use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 
 use crate::disk::allocated_bytes;
 use crate::plan::Setup;

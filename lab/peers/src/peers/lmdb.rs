@@ -16,8 +16,9 @@ use std::sync::Mutex;
 
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RwTxn, WithoutTls};
-use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
-use runstone::{Durability, Error, Result, Value};
+use runstone::{Durability, Value};
+use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone_kv::{Error, Result};
 
 use crate::plan::Setup;
 

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use runstone::kv::KvStore;
-use runstone::{Error, Result};
+use runstone_kv::KvStore;
+use runstone_kv::{Error, Result};
 
 use crate::counters::{Counters, Way};
 use crate::extras::{Appending, Expiring};

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 
 use redb::{Database, ReadableDatabase, TableDefinition, WriteTransaction};
-use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
-use runstone::{Durability, Error, Result, Value};
+use runstone::{Durability, Value};
+use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone_kv::{Error, Result};
 
 use crate::plan::Setup;
 

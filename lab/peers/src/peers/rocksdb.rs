@@ -10,8 +10,9 @@ use rocksdb::{
     OptimisticTransactionDB, Options, Transaction, TransactionDB, TransactionDBOptions,
     WaitForCompactOptions, WriteBatch, WriteOptions, properties,
 };
-use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
-use runstone::{Durability, Error, Result, Value};
+use runstone::{Durability, Value};
+use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone_kv::{Error, Result};
 
 use super::PutInto;
 use crate::counters::{self, Counters, Way};

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use runstone::kv::KvStore;
 use runstone::{
-    Background, Batch, Expiry, Keyspace, KeyspaceOptions, MergeOperator, Options, Result, Store,
+    Background, Batch, Expiry, Keyspace, KeyspaceOptions, MergeOperator, Options, Store,
     TransactionOptions, WriteOptions,
 };
+use runstone_kv::KvStore;
+use runstone_kv::Result;
 
 use super::PutInto;
 use crate::counters::{self, Counters, Way};
@@ -41,10 +42,10 @@ pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
     };
     let store = Store::open(path, options)?;
     let open = |n| store.open_keyspace(&format!("keyspace{n}"), Some(keyspace.clone()));
-    let keyspaces = (0..setup.keyspaces).map(open).collect::<Result<Vec<_>>>()?;
+    let keyspaces = (0..setup.keyspaces).map(open).collect::<runstone::Result<Vec<_>>>()?;
     Ok(Box::new(move |at, key, value| {
         let _ = &store;
-        keyspaces[at].put(key, value)
+        Ok(keyspaces[at].put(key, value)?)
     }))
 }
 
@@ -94,7 +95,7 @@ struct Counting {
 impl Counters for Counting {
     fn add(&self, key: &[u8], by: u64) -> Result<()> {
         if self.way == Way::Merge {
-            return self.keyspace.merge(key, by.to_le_bytes());
+            return Ok(self.keyspace.merge(key, by.to_le_bytes())?);
         }
         let mut transaction = self.store.begin(self.transactions)?;
         let old = match self.way {
@@ -103,7 +104,7 @@ impl Counters for Counting {
         };
         let new = counters::number(old.as_deref())? + by;
         transaction.put(&self.keyspace, key, new.to_le_bytes())?;
-        transaction.commit(WriteOptions::default())
+        Ok(transaction.commit(WriteOptions::default())?)
     }
 
     fn get(&self, key: &[u8]) -> Result<u64> {
@@ -148,7 +149,7 @@ impl Appending for Store {
     }
 
     fn append(&self, key: &[u8], operand: &[u8]) -> Result<()> {
-        self.default_keyspace().merge(key, operand)
+        Ok(self.default_keyspace().merge(key, operand)?)
     }
 }
 
@@ -167,7 +168,7 @@ impl Expiring for Store {
     fn put_until(&self, key: &[u8], value: &[u8], end: SystemTime) -> Result<()> {
         let mut batch = Batch::new();
         batch.put_with_expiry(self.default_keyspace(), key, value, Expiry::At(end))?;
-        self.write(&batch, WriteOptions::default())
+        Ok(self.write(&batch, WriteOptions::default())?)
     }
 }
 
@@ -176,7 +177,7 @@ fn open_with(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<Bo
 }
 
 fn open_store(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<Store> {
-    Store::open(path, store_options(setup, keyspace))
+    Ok(Store::open(path, store_options(setup, keyspace))?)
 }
 
 fn store_options(setup: &Setup, keyspace: KeyspaceOptions) -> Options {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use runstone::Durability;
-use runstone::kv::{Direction, KvWrite};
+use runstone_kv::{Direction, KvWrite};
 use runstone_workloads::generators::Rng;
 use runstone_workloads::{BenchSpec, NoProgress, WORKLOADS};
 

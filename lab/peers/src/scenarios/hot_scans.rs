@@ -2,7 +2,7 @@
 //! keeps of old versions.
 
 use runstone::Durability;
-use runstone::kv::{Direction, KvStore};
+use runstone_kv::{Direction, KvStore};
 
 use super::{Bench, Figures, Lap};
 use crate::Result;

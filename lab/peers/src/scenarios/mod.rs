@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use runstone::Durability;
-use runstone::kv::{KvStore, KvWrite};
 use runstone::storage::process;
+use runstone_kv::{KvStore, KvWrite};
 use serde::{Deserialize, Serialize};
 
 use crate::Result;

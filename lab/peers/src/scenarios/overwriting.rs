@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use runstone::Durability;
-use runstone::kv::KvStore;
+use runstone_kv::KvStore;
 use runstone_workloads::generators::Rng;
 
 use super::{Bench, Figures, KEY_BYTES, Lap, VALUE_BYTES, hot_scans, megabytes};

@@ -3,8 +3,8 @@
 //! it is a scan and as many deletes as keys.
 
 use runstone::Durability;
-use runstone::kv::KvStore;
 use runstone::storage::process;
+use runstone_kv::KvStore;
 
 use super::{Bench, Figures, Lap, megabytes};
 use crate::Result;

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use runstone::kv::KvStore;
+use runstone_kv::KvStore;
 use runstone_workloads::generators::Rng;
 
 use super::{Bench, Figures, Lap};

@@ -3,7 +3,7 @@
 //! its own at the newest state: that is what a get of the common trait means.
 
 use runstone::Durability;
-use runstone::kv::{Direction, KvStore, KvWrite};
+use runstone_kv::{Direction, KvStore, KvWrite};
 use runstone_workloads::generators::Rng;
 
 use super::{BATCH, Bench, Figures, Lap, megabytes, readers};

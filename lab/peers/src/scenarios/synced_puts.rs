@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Instant;
 
 use runstone::Durability;
-use runstone::kv::KvStore;
+use runstone_kv::KvStore;
 use runstone_workloads::Latency;
 
 use super::{Bench, Figures, Lap};

@@ -1,7 +1,7 @@
 //! bulkload: the keys of fillseq in order, by one bulk load. Its time is that of the whole load,
 //! which is visible and durable at its end, beside the puts of fillseq, which are neither.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally};
 

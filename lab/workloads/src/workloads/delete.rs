@@ -1,7 +1,7 @@
 //! deleterandom: deletes of keys drawn at random, alone or in batches; absent ones count as well.
 
-use runstone::Result;
-use runstone::kv::KvWrite;
+use runstone_kv::KvWrite;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally};
 

@@ -3,8 +3,8 @@
 //! fillrandom draws with repetitions, as db_bench does: about 63% of the keys get written.
 //! filluniquerandom writes each key once, which comparisons of space and hits need.
 
-use runstone::Result;
-use runstone::kv::KvWrite;
+use runstone_kv::KvWrite;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::{Permutation, Rng};

@@ -1,7 +1,7 @@
 //! hotfill, hotscan: ten keys written over and over, and scans over them. A store must find the
 //! newest versions among all that no compaction has dropped yet.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::seek::read_on;
 use crate::bench::{Bench, End, Tally};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use runstone::Result;
-use runstone::kv::KvMetrics;
+use runstone_kv::KvMetrics;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, Tally};
 

@@ -1,6 +1,6 @@
 //! Every benchmark, one registry line each: the names of db_bench and YCSB.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, Tally};
 

@@ -1,8 +1,8 @@
 //! pop: takes the first key and deletes it, as a queue does. Where other keys are left, each pop
 //! counts as found.
 
-use runstone::Result;
-use runstone::kv::Direction;
+use runstone_kv::Direction;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally};
 

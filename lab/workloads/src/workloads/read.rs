@@ -4,7 +4,7 @@
 //! readmissing appends a '.' to such a key, as LevelDB's db_bench does: the key falls between
 //! written ones, so that only filters, not key bounds, can tell that it is absent.
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally, Worker};
 

@@ -1,8 +1,8 @@
 //! seekrandom: a seek to a random key and the next scan-length entries; shortscan: the next ten. An
 //! operation is all of that. Found counts the seeks that met their key.
 
-use runstone::Result;
-use runstone::kv::Direction;
+use runstone_kv::Direction;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally, Worker};
 

@@ -5,8 +5,8 @@
 
 use std::time::Instant;
 
-use runstone::Result;
-use runstone::kv::Direction;
+use runstone_kv::Direction;
+use runstone_kv::Result;
 
 use crate::bench::{Bench, End, Tally, Worker};
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::read::get_each;
 use crate::bench::{Bench, End, Tally};

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use runstone::Result;
+use runstone_kv::Result;
 
 use super::seek::read_on;
 use crate::bench::{Bench, End, Tally, Worker};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::RwLock;
 
-use runstone::kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
-use runstone::{Durability, Result, Value};
+use runstone::{Durability, Value};
+use runstone_kv::Result;
+use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone_workloads::{BenchReport, BenchSpec, NoProgress, WORKLOADS, run};
 
 /// A map behind a lock. Counts the bytes written.

@@ -1,15 +1,14 @@
 //! The operations that every key-value store offers, whatever it is made of. The command line, the
-//! benchmarks and the peers use this trait; [`crate::Store`] offers more.
+//! benchmarks and the peers use this trait; [`runstone::Store`] offers more.
+
+#![forbid(unsafe_code)]
+
+mod error;
 
 use std::ops::Bound;
 
-use crate::base::error::Result;
-use crate::base::key::Kind;
-use crate::base::options::{Durability, WriteOptions};
-use crate::read::options::ReadOptions;
-use crate::store::Store;
-use crate::values::Value;
-use crate::wal::batch::Batch;
+pub use error::{Error, Result};
+use runstone::{Batch, Durability, ReadOptions, Store, Value, WriteOptions};
 
 /// One write of an atomic batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,44 +152,43 @@ impl KvStore for Store {
 
     fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         let options = WriteOptions { durability: Some(durability) };
-        self.default_keyspace().put_with(key, value, options)
+        Ok(self.default_keyspace().put_with(key, value, options)?)
     }
 
     fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
         let options = WriteOptions { durability: Some(durability) };
-        self.default_keyspace().delete_with(key, options)
+        Ok(self.default_keyspace().delete_with(key, options)?)
     }
 
     fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
         let mut batch = Batch::new();
-        let id = self.default_keyspace().id();
         for write in writes {
             match write {
-                KvWrite::Put { key, value } => {
-                    batch.push_put(self.default_keyspace(), key, value)?;
-                }
-                KvWrite::Delete { key } => batch.push(Kind::Delete, id, key, &[])?,
+                KvWrite::Put { key, value } => batch.put(self.default_keyspace(), key, value)?,
+                KvWrite::Delete { key } => batch.delete(self.default_keyspace(), key)?,
             }
         }
-        Store::write(self, &batch, WriteOptions { durability: Some(durability) })
+        Ok(Store::write(self, &batch, WriteOptions { durability: Some(durability) })?)
     }
 
     fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
         let options = WriteOptions { durability: Some(durability) };
         let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-        self.default_keyspace().delete_range_with::<&[u8]>((Bound::Included(start), end), options)
+        Ok(self
+            .default_keyspace()
+            .delete_range_with::<&[u8]>((Bound::Included(start), end), options)?)
     }
 
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
-        self.default_keyspace().bulk_load(entries)
+        Ok(self.default_keyspace().bulk_load(entries)?)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.default_keyspace().get(key)
+        Ok(self.default_keyspace().get(key)?)
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        self.default_keyspace().multi_get(keys)
+        Ok(self.default_keyspace().multi_get(keys)?)
     }
 
     fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
@@ -211,15 +209,15 @@ impl KvStore for Store {
     }
 
     fn flush(&self) -> Result<()> {
-        Store::flush(self)
+        Ok(Store::flush(self)?)
     }
 
     fn wait_idle(&self) -> Result<()> {
-        Store::wait_idle(self)
+        Ok(Store::wait_idle(self)?)
     }
 
     fn compact(&self) -> Result<()> {
-        Store::compact(self)
+        Ok(Store::compact(self)?)
     }
 
     fn metrics(&self) -> Result<KvMetrics> {
