@@ -14,7 +14,6 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bands;
 mod covering;
 pub mod drop_guard;
 pub mod edit;
@@ -29,7 +28,6 @@ pub mod prefix;
 pub mod registry;
 pub mod shape;
 pub mod sketch;
-pub mod strata;
 pub mod text;
 pub mod units;
 

@@ -9,7 +9,7 @@ use crate::files::{Files, rust};
 pub type Edge<'a> = (&'a str, &'a [&'a str]);
 
 /// The crates of the repository.
-pub const EDGES: [Edge<'_>; 19] = [
+pub const EDGES: [Edge<'_>; 20] = [
     ("crates/random", &[]),
     // For its tests.
     ("crates/policy", &["random"]),
@@ -37,11 +37,12 @@ pub const EDGES: [Edge<'_>; 19] = [
             "workloads",
         ],
     ),
-    ("devices/flash", &["policy", "random", "storage"]),
+    ("devices/rules", &["policy"]),
+    ("devices/flash", &["policy", "random", "rules", "storage"]),
     ("devices/device", &["engine", "flash", "kv"]),
     ("lab/command", &["cli"]),
     ("lab/workloads", &["engine", "kv", "random"]),
-    ("lab/simulator", &["policy", "random"]),
+    ("lab/simulator", &["policy", "random", "rules"]),
     (
         "lab/papers",
         &["engine", "flash", "kv", "plot", "policy", "random", "simulator", "workloads"],

@@ -1,10 +1,10 @@
 //! What a KVSSD is told when it is made, and may be told again when it is opened. Knows no device.
 
-use runstone_policy::bands::Bands;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry;
+use runstone_rules::bands::Bands;
 
 use super::kv_page::{page_room_bytes, record_bytes};
 use crate::error::{Error, Result};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use runstone_policy::strata::MAX_BLOCK_TABLES;
+use runstone_rules::remap::MAX_BLOCK_TABLES;
 
 use super::meta_page::TableMeta;
 

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
-use runstone_policy::strata::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
+use runstone_rules::remap::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
 
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::references::References;

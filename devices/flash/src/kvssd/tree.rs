@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone_policy::bands::Bands;
 use runstone_policy::shape::{PolicyState, Shape, Table};
 use runstone_policy::sketch::Sketch;
+use runstone_rules::bands::Bands;
 
 use super::meta_page::Clip;
 use super::options::scaled_bytes;

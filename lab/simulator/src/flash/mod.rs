@@ -35,11 +35,11 @@ use thiserror::Error;
 use drive::{BLOCK_BYTES, Drive};
 use firmware::Firmware;
 use remap::{Input, Known, Output};
-use runstone_policy::bands::Bands;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::shape::plan::{Busy, Heat, Plan};
 use runstone_random::mix64;
+use runstone_rules::bands::Bands;
 use tree::{Entry, Tree};
 
 /// Fewest blocks of a device.

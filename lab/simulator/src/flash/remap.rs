@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{Entry, Node};
-use runstone_policy::strata::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
+use runstone_rules::remap::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
 
 /// The tables of a compaction.
 pub(super) struct Input<'a> {

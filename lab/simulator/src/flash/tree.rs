@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone_policy::bands::Bands;
 use runstone_policy::shape::plan::Plan;
 use runstone_policy::shape::{PolicyState, Shape, Table};
+use runstone_rules::bands::Bands;
 
 /// A part of a page: the keys of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

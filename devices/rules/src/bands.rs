@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::shape::{Level, Run, Shape, Table};
+use runstone_policy::shape::{Level, Run, Shape, Table};
 
 /// Policies that a device drives, and whether their levels hold several runs. Others want levels
 /// of overlapping tables, runs that stand for intervals of flushes, or last levels that deepen
