@@ -1,28 +1,17 @@
-//! Plans a compaction of upper tables into lower ones: which outputs keep pages that exist, and
-//! which must be rewritten.
+//! Plans a compaction by [`runstone_rules::remap`], whose rules are the firmware's, and cuts it.
 //!
-//! 1. The strata of the upper tables are put above the lower ones. Runs stack, oldest first; the
-//!    tables of one share their strata.
-//! 2. All entries are sorted by `clip.lo`; among equals those of the lowest stratum come first.
-//! 3. Walk: once an output is charged with all but one of its pages, it is cut before the next
-//!    entry of stratum 0. Entries of stratum 0 never overlap, so only pages of higher strata, which
-//!    were remapped from above, are ever shared by two outputs. Where tables are cut before bounds
-//!    of a fixed set instead, the charged pages are the histogram, and a page of any stratum that
-//!    lies across a bound is shared: cut beside the bound, a table would reach into the next cell,
-//!    and every compaction of that cell would take it along.
-//! 4. An output with s strata is remapped if s <= TH and all limits hold: references of its pages,
-//!    tables of the blocks it touches, charged pages, size of its metadata page. Its upper strata
-//!    are renumbered to follow its lower ones without a gap.
-//! 5. Adjacent outputs that must be rewritten become one rewrite.
-//!
-//! A shared page is charged to the leftmost remapped output that has it, if it was charged to an
-//! input; a page whose charged sharer died first is charged to nobody.
+//! Where tables are cut before bounds of a fixed set, the charged pages are the histogram, and a
+//! page of any stratum that lies across a bound is shared: cut beside the bound, a table would
+//! reach into the next cell, and every compaction of that cell would take it along.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use runstone_policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
-use runstone_rules::remap::{MAX_BLOCK_TABLES, MAX_PAGE_REFERENCES, renumber};
+use runstone_rules::remap::{
+    Device, PageEntry, Planned, Stacked, TableEntries, plan, size_cuts, stack,
+};
 
+use super::key::Key;
 use super::meta_page::{Clip, Entry, TableMeta};
 use super::references::References;
 
@@ -84,18 +73,43 @@ pub enum Output {
     },
 }
 
-/// An entry with its stratum in the whole compaction.
-struct Reference<'a> {
-    entry: &'a Entry,
-    stratum: u16,
-    is_lower: bool,
+impl PageEntry for Entry {
+    type Key = Key;
+
+    fn page(&self) -> u32 {
+        self.page
+    }
+
+    fn page_count(&self) -> u32 {
+        self.page_count.into()
+    }
+
+    fn stratum(&self) -> u8 {
+        self.stratum
+    }
+
+    fn is_charged(&self) -> bool {
+        self.is_charged
+    }
+
+    fn first_key(&self) -> &Key {
+        &self.clip.lo
+    }
+
+    fn clipped(&self, from: Option<&Key>, to: Option<&Key>) -> Option<Entry> {
+        let lo = from.map_or(&self.clip.lo, |from| from.max(&self.clip.lo));
+        let hi = to.map_or(&self.clip.hi, |to| to.min(&self.clip.hi));
+        let clip = || Clip { lo: lo.clone(), hi: hi.clone() };
+        (lo < hi).then(|| Entry { clip: clip(), ..self.clone() })
+    }
+
+    fn placed(self, stratum: u8, is_charged: bool) -> Entry {
+        Entry { stratum, is_charged, ..self }
+    }
 }
 
-/// Keys of one output: from a cut, if it is not the first, to the next, if it is not the last.
-#[derive(Clone, Copy)]
-struct Range<'a> {
-    lo: Option<&'a [u8]>,
-    hi: Option<&'a [u8]>,
+fn entries_of(table: &TableMeta) -> TableEntries<'_, Entry> {
+    TableEntries { entries: &table.entries, strata: table.counter.into() }
 }
 
 /// Plans a compaction.
@@ -104,209 +118,58 @@ pub fn plan_compaction(
     references: &References,
     limits: &RemapLimits,
 ) -> Vec<Output> {
-    let sorted = collect(input);
+    let lower: Vec<_> = input.lower.iter().map(entries_of).collect();
+    let runs = input.upper.iter().map(|run| run.iter().map(entries_of).collect());
+    let stacked = stack(&lower, &runs.collect::<Vec<_>>());
     let cuts = match limits.cuts {
-        Partitioner::Size => walk(&sorted, limits.table_pages),
-        global => cells(&sorted, global, limits),
+        Partitioner::Size => size_cuts(&stacked, limits.table_pages),
+        global => cells(&stacked, global, limits),
     };
-    let mut planned = Planned::new(input, references);
-    let mut outputs = Vec::new();
-    let mut rewriting: Vec<Range<'_>> = Vec::new();
-    for range in ranges(&cuts) {
-        let inside: Vec<(usize, Entry)> = clipped(&sorted, range).collect();
-        if inside.is_empty() {
-            continue;
+    let inputs: BTreeSet<u64> = input.tables().map(|table| table.id).collect();
+    let device = Device {
+        threshold: limits.threshold,
+        table_pages: limits.table_pages,
+        has_room: &|entries| TableMeta::encoded_bytes(entries) <= limits.page_bytes,
+        references: &|page| references.count(page).into(),
+        block: &|page| references.block(page),
+        other_tables: &|block| references.tables(block).filter(|id| !inputs.contains(id)).count(),
+    };
+    let outputs = plan(&stacked, &cuts, &device).into_iter().map(|output| match output {
+        Planned::Remap { entries, strata } => Output::Remap { entries, counter: strata },
+        // A cut by size is not planned here: it is made as the pages are written.
+        Planned::Rewrite { entries, .. } if limits.cuts == Partitioner::Size => {
+            Output::Rewrite { entries, cuts: Vec::new() }
         }
-        if let Some((entries, counter)) = planned.remap(&sorted, &inside, limits) {
-            outputs.extend(rewrite(&sorted, &rewriting, limits.cuts));
-            rewriting.clear();
-            outputs.push(Output::Remap { entries, counter });
-        } else {
-            rewriting.push(range);
+        Planned::Rewrite { entries, cuts } => {
+            Output::Rewrite { entries, cuts: cuts.iter().map(|cut| CutKey::from(&**cut)).collect() }
         }
-    }
-    outputs.extend(rewrite(&sorted, &rewriting, limits.cuts));
-    outputs
-}
-
-fn collect<'a>(input: &CompactionInput<'a>) -> Vec<Reference<'a>> {
-    let strata = |tables: &[TableMeta]| {
-        tables.iter().map(|table| u16::from(table.counter)).max().unwrap_or(0)
-    };
-    let mut sorted = Vec::new();
-    let mut push = |table: &'a TableMeta, shift: u16, is_lower: bool| {
-        sorted.extend(table.entries.iter().map(|entry| Reference {
-            entry,
-            stratum: u16::from(entry.stratum) + shift,
-            is_lower,
-        }));
-    };
-    let mut shift = strata(input.lower);
-    input.lower.iter().for_each(|table| push(table, 0, true));
-    for run in input.upper {
-        run.iter().for_each(|table| push(table, shift, false));
-        shift += strata(run);
-    }
-    sorted.sort_by(|one, two| {
-        (&one.entry.clip.lo, one.stratum).cmp(&(&two.entry.clip.lo, two.stratum))
     });
-    sorted
-}
-
-/// The keys at which outputs are cut by size.
-fn walk(sorted: &[Reference<'_>], table_pages: u32) -> Vec<CutKey> {
-    let mut cuts = Vec::new();
-    let mut charged_pages = 0;
-    for reference in sorted {
-        if charged_pages + 1 >= table_pages && reference.stratum == 0 {
-            cuts.push((*reference.entry.clip.lo).into());
-            charged_pages = 0;
-        }
-        if reference.entry.is_charged {
-            charged_pages += u32::from(reference.entry.page_count);
-        }
-    }
-    cuts
+    outputs.collect()
 }
 
 /// The bounds at which outputs are cut: each page counts where its last key is. What lies across a
 /// bound is charged to the table before it, so tables are planned a page per stratum smaller.
-fn cells(sorted: &[Reference<'_>], cuts: Partitioner, limits: &RemapLimits) -> Vec<CutKey> {
-    let charged = sorted.iter().filter(|reference| reference.entry.is_charged);
-    let points = charged.map(|reference| {
-        let clip = &reference.entry.clip;
+fn cells(stacked: &[Stacked<'_, Entry>], cuts: Partitioner, limits: &RemapLimits) -> Vec<Key> {
+    let charged = stacked.iter().filter(|one| one.entry.is_charged);
+    let points = charged.map(|one| {
+        let clip = &one.entry.clip;
         // A few bytes more are close enough to count pages by.
         let last_key = clip.last_inside(clip.hi.len() + 4);
         let last_key = last_key.max(clip.lo.to_vec()).into_boxed_slice();
-        Point { last_key, bytes: u64::from(reference.entry.page_count) }
+        Point { last_key, bytes: u64::from(one.entry.page_count) }
     });
     let histogram = Histogram::new(points.collect());
     let keys = histogram.points();
     let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Vec::new() };
     let table_pages = limits.table_pages.saturating_sub(u32::from(limits.threshold)).max(1);
-    cuts.rule().cuts(&Input {
+    let input = Input {
         histogram: &histogram,
         min_key: &first.last_key,
         max_key: &last.last_key,
         table_bytes: u64::from(table_pages),
         prefixer: None,
-    })
-}
-
-fn ranges(cuts: &[CutKey]) -> Vec<Range<'_>> {
-    let cuts = || cuts.iter().map(|cut| Some(&**cut));
-    let starts = std::iter::once(None).chain(cuts());
-    let ends = cuts().chain(std::iter::once(None));
-    starts.zip(ends).map(|(lo, hi)| Range { lo, hi }).collect()
-}
-
-/// The entries with keys in a range, with their positions, cut to it.
-fn clipped<'a>(
-    sorted: &'a [Reference<'_>],
-    range: Range<'a>,
-) -> impl Iterator<Item = (usize, Entry)> + 'a {
-    sorted.iter().enumerate().filter_map(move |(at, reference)| {
-        let clip = &reference.entry.clip;
-        let lo = range.lo.map_or(&clip.lo[..], |lo| lo.max(&clip.lo));
-        let hi = range.hi.map_or(&clip.hi[..], |hi| hi.min(&clip.hi));
-        (lo < hi).then(|| {
-            let clip = Clip { lo: lo.into(), hi: hi.into() };
-            (at, Entry { clip, ..reference.entry.clone() })
-        })
-    })
-}
-
-/// The rewrite of adjacent ranges, if there are any. A cut by size is not planned here: it is made
-/// as the pages are written.
-fn rewrite(sorted: &[Reference<'_>], ranges: &[Range<'_>], cuts: Partitioner) -> Option<Output> {
-    let range = Range { lo: ranges.first()?.lo, hi: ranges.last()?.hi };
-    let inner = ranges[1..].iter().filter_map(|range| range.lo);
-    Some(Output::Rewrite {
-        entries: clipped(sorted, range).map(|(_, entry)| entry).collect(),
-        cuts: match cuts {
-            Partitioner::Size => Vec::new(),
-            _ => inner.map(CutKey::from).collect(),
-        },
-    })
-}
-
-/// What the outputs planned so far add to counts and lists.
-struct Planned<'a> {
-    references: &'a References,
-    input_ids: BTreeSet<u64>,
-    page_counts: BTreeMap<u32, u8>,
-    block_tables: BTreeMap<u32, usize>,
-    /// Positions of entries that are charged to an output already.
-    charged: BTreeSet<usize>,
-}
-
-impl<'a> Planned<'a> {
-    fn new(input: &CompactionInput<'_>, references: &'a References) -> Planned<'a> {
-        Planned {
-            references,
-            input_ids: input.tables().map(|table| table.id).collect(),
-            page_counts: BTreeMap::new(),
-            block_tables: BTreeMap::new(),
-            charged: BTreeSet::new(),
-        }
-    }
-
-    /// The entries of a remapped output and its counter; `None` if a limit forbids it.
-    fn remap(
-        &mut self,
-        sorted: &[Reference<'_>],
-        inside: &[(usize, Entry)],
-        limits: &RemapLimits,
-    ) -> Option<(Vec<Entry>, u8)> {
-        let old = inside.iter().map(|(at, _)| (sorted[*at].stratum, sorted[*at].is_lower));
-        let (strata, counter) = renumber(old);
-        if counter > u16::from(limits.threshold) || !self.has_room(inside) {
-            return None;
-        }
-        let entry = |(at, entry): &(usize, Entry)| Entry {
-            stratum: strata[&sorted[*at].stratum],
-            is_charged: entry.is_charged && !self.charged.contains(at),
-            ..entry.clone()
-        };
-        let entries: Vec<Entry> = inside.iter().map(entry).collect();
-        let charged = entries.iter().filter(|entry| entry.is_charged);
-        let charged_pages: u32 = charged.map(|entry| u32::from(entry.page_count)).sum();
-        let fits = charged_pages <= limits.table_pages
-            && TableMeta::encoded_bytes(&entries) <= limits.page_bytes;
-        if !fits {
-            return None;
-        }
-        self.commit(inside);
-        Some((entries, counter as u8))
-    }
-
-    /// The lists are taken without the inputs, which leave them; the counts with the inputs,
-    /// because a count falls only after the commit.
-    fn has_room(&self, inside: &[(usize, Entry)]) -> bool {
-        let mut more: BTreeMap<u32, u8> = BTreeMap::new();
-        inside.iter().all(|(_, entry)| {
-            let added = more.entry(entry.page).or_insert(0);
-            let planned = self.page_counts.get(&entry.page).copied().unwrap_or(0);
-            let count = self.references.count(entry.page) + planned + *added;
-            *added += 1;
-            let block = self.references.block(entry.page);
-            let others = self.references.tables(block).filter(|id| !self.input_ids.contains(id));
-            let tables = others.count() + self.block_tables.get(&block).copied().unwrap_or(0);
-            count < MAX_PAGE_REFERENCES && tables < MAX_BLOCK_TABLES
-        })
-    }
-
-    fn commit(&mut self, inside: &[(usize, Entry)]) {
-        let mut blocks = BTreeSet::new();
-        for (at, entry) in inside {
-            *self.page_counts.entry(entry.page).or_insert(0) += 1;
-            blocks.insert(self.references.block(entry.page));
-            self.charged.insert(*at);
-        }
-        for block in blocks {
-            *self.block_tables.entry(block).or_insert(0) += 1;
-        }
-    }
+    };
+    cuts.rule().cuts(&input).iter().map(|cut| Key::from(&**cut)).collect()
 }
 
 #[cfg(test)]
