@@ -14,6 +14,17 @@ pub fn find(store: &Store, name: &str) -> Result<Keyspace> {
     store.keyspace(name).map_err(|error| unknown(store, name, error))
 }
 
+/// The same for a command that changes something, and that cannot make one.
+pub fn find_to_change(store: &Store, name: &str) -> Result<Keyspace> {
+    let is_there = store.keyspaces().iter().any(|known| known == name);
+    find(store, name).map_err(|failure| match (is_there, failure.hint.clone()) {
+        (false, Some(known)) => {
+            failure.hint(format!("{known}; `runstone put` and `runstone import` make keyspaces"))
+        }
+        _ => failure,
+    })
+}
+
 /// What a user wants of a keyspace.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {

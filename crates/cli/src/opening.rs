@@ -67,18 +67,19 @@ impl Location {
 
     /// Opens what exists, of either kind, for reading.
     pub fn to_read(&self, keyspace: &str) -> Result<Box<dyn Opened>> {
-        self.existing(keyspace, || self.open(reading()))
+        self.existing(keyspace, || self.open(reading()), keyspaces::find)
     }
 
     /// The same for a command that reports by itself what the open did not use.
     pub fn to_verify(&self) -> Result<Box<dyn Opened>> {
-        self.existing(DEFAULT_KEYSPACE, || self.look())
+        self.existing(DEFAULT_KEYSPACE, || self.look(), keyspaces::find)
     }
 
     /// Opens what exists, of either kind; the options are for a store of files.
     pub fn to_change(&self, keyspace: &str, options: Options) -> Result<Box<dyn Opened>> {
         refuse_reserved(keyspace)?;
-        self.existing(keyspace, || self.open(Options { create_if_missing: false, ..options }))
+        let find = keyspaces::find_to_change;
+        self.existing(keyspace, || self.open(Options { create_if_missing: false, ..options }), find)
     }
 
     /// Opens or makes a store of either kind; `base` is for a store of files without options.
@@ -125,12 +126,13 @@ impl Location {
         &self,
         name: &str,
         open: impl FnOnce() -> Result<Store>,
+        find: fn(&Store, &str) -> Result<Keyspace>,
     ) -> Result<Box<dyn Opened>> {
         if let Some(device) = self.device(name, false, false)? {
             return Ok(device);
         }
         let store = open()?;
-        let keyspace = keyspaces::find(&store, name)?;
+        let keyspace = find(&store, name)?;
         Ok(Box::new(FileStore { store, keyspace, path: self.path.clone() }))
     }
 

@@ -27,7 +27,7 @@ pub fn change(
 ) -> Result<Figures> {
     keyspaces::refuse_reserved(name)?;
     let store = opening::to_change(path)?;
-    let keyspace = keyspaces::find(&store, name)?;
+    let keyspace = keyspaces::find_to_change(&store, name)?;
     let old = keyspace.options();
     let new = wanted(&old)?;
     new.check()?;

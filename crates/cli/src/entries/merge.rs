@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 
-use runstone::Durability;
+use runstone::{Durability, KeyspaceOptions};
 
 use crate::arguments::{Encoding, KeyspaceArgument};
-use crate::failure::Result;
+use crate::counters::Counter;
+use crate::failure::{Failure, Result};
 use crate::opened::Entries;
 
 /// Arguments of `merge`.
@@ -31,5 +32,18 @@ impl Merge {
         let durability = if self.sync { Durability::Sync } else { Durability::Buffered };
         let operand = self.encoding.read(&self.operand)?;
         entries.merge(&self.encoding.read(&self.key)?, &operand, durability)
+    }
+
+    /// Refuses key and operand if a keyspace of these options could not take them.
+    pub fn check(&self, options: &KeyspaceOptions) -> Result<()> {
+        if options.merge_operator.is_empty() {
+            let what = "the options have no merge operator";
+            let hint = "name a merge_operator in the file; `runstone help options`";
+            return Err(Failure::usage(what, hint));
+        }
+        self.encoding.read(&self.key)?;
+        let operand = self.encoding.read(&self.operand)?;
+        let counter = Counter::of(&options.merge_operator);
+        counter.map_or(Ok(()), |counter| counter.bytes(&operand).map(drop))
     }
 }

@@ -140,7 +140,7 @@ fn a_merge_operator_is_set_and_nothing_else_changes() {
     place.write("ttl.toml", "ttl_seconds = 3600\n\n[shape]\nl0_trigger = 7\n");
     place.ok(&["put", "s", "a", "v", "--options", "ttl.toml"]);
     let ran = failed(&place, &["merge", "s", "k", "5"], 3);
-    assert!(flat(&ran.stderr).contains("`runstone reshape STORE --options FILE`"));
+    assert!(flat(&ran.stderr).contains("`runstone set STORE merge_operator=NAME"));
     place.write("o.toml", "merge_operator = \"add-i64\"\n");
     place.ok(&["reshape", "s", "--options", "o.toml"]);
     place.ok(&["merge", "s", "k", "5"]);

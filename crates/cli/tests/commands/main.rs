@@ -6,6 +6,7 @@ mod damage;
 mod databases;
 mod devices;
 mod errors;
+mod first_steps;
 mod full;
 mod hints;
 mod lost_log;

@@ -324,8 +324,8 @@ impl Merging {
                 format!("keyspace {keyspace:?} has no merge operator"),
                 format!(
                     "set its option merge_operator (in a program by Store::open_keyspace, else \
-                     by `runstone reshape STORE --options FILE`) to one of: {BUILT_IN}; or to one \
-                     of your own"
+                     by `runstone set STORE merge_operator=NAME --keyspace {keyspace}`) to one of: \
+                     {BUILT_IN}; or to one of your own"
                 ),
             ));
         }

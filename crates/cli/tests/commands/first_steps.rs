@@ -1,0 +1,65 @@
+//! What somebody meets who does not know the names yet: words of other stores, options of other
+//! commands, keyspaces that are still to be made. Not what goes wrong later; see `hints`.
+
+use crate::Place;
+
+/// The text without line breaks and the blanks behind them.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What a call that is refused says.
+fn refused(place: &Place, arguments: &[&str], code: i32) -> String {
+    let ran = place.run(arguments);
+    assert_eq!(ran.code, code, "{arguments:?}: {}{}", ran.stdout, ran.stderr);
+    flat(&ran.stderr)
+}
+
+/// `put` refuses numbers there and named `merge`, which refused to make the keyspace: a circle.
+#[test]
+fn a_counter_begins_in_a_keyspace_that_merge_makes() {
+    let place = Place::new();
+    place.write("o.toml", "merge_operator = \"add-i64\"\n");
+    let counters = ["--keyspace", "counters", "--options", "o.toml"];
+    let told = refused(&place, &[&["put", "s", "visits", "5"][..], &counters].concat(), 3);
+    assert!(told.contains("`runstone merge STORE KEY 5`"), "{told}");
+    for _ in 0..2 {
+        place.ok(&[&["merge", "s", "visits", "5"][..], &counters].concat());
+    }
+    let get = ["get", "s", "visits", "--keyspace", "counters", "--text"];
+    assert_eq!(place.ok(&get), "10\n");
+    let made = place.json(&["merge", "t", "visits", "-2", "--options", "o.toml"]);
+    assert_eq!(made["made"], true);
+    assert_eq!(place.ok(&["get", "t", "visits", "--text"]), "-2\n");
+}
+
+#[test]
+fn merge_makes_nothing_that_could_not_take_the_operand() {
+    let place = Place::new();
+    place.write("plain.toml", "ttl_seconds = 60\n");
+    let told = refused(&place, &["merge", "s", "k", "5", "--options", "plain.toml"], 3);
+    assert!(told.contains("name a merge_operator"), "{told}");
+    place.write("adds.toml", "merge_operator = \"add-u64\"\n");
+    refused(&place, &["merge", "s", "k", "five", "--options", "adds.toml"], 3);
+    refused(&place, &["merge", "s", "k", "5"], 4);
+    assert!(!place.path("s").exists(), "a store was made for nothing");
+    place.ok(&["put", "s", "k", "v"]);
+    let told = refused(&place, &["merge", "s", "k", "5", "--keyspace", "counters"], 3);
+    assert!(told.contains("`runstone put` and `runstone import` make keyspaces"), "{told}");
+    assert_eq!(place.ok(&["stats", "s"]).matches("fragmented-leveling").count(), 1);
+}
+
+/// The advice was `reshape` with a file, where `set` does it by a word.
+#[test]
+fn the_advice_for_a_merge_operator_is_one_command() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k", "v", "--keyspace", "tags"]);
+    let told = refused(&place, &["merge", "s", "n", "a", "--keyspace", "tags"], 3);
+    let advice = "`runstone set STORE merge_operator=NAME --keyspace tags`";
+    assert!(told.contains(advice), "{told}");
+    place.ok(&["set", "s", "merge_operator=append(,)", "--keyspace", "tags"]);
+    place.ok(&["merge", "s", "n", "a", "--keyspace", "tags"]);
+    assert_eq!(place.ok(&["get", "s", "n", "--keyspace", "tags"]), "a");
+    let told = refused(&place, &["merge", "s", "n", "a"], 3);
+    assert!(told.contains("`runstone set STORE merge_operator=NAME --keyspace default`"), "{told}");
+}
