@@ -24,6 +24,7 @@ mod no_devices;
 mod on_flash;
 mod opened;
 mod opening;
+mod other_names;
 mod output;
 mod picture;
 mod range;
@@ -69,7 +70,7 @@ pub fn run() -> ExitCode {
     interrupt::fail_at_limit();
     let line = match CommandLine::try_parse() {
         Ok(line) => line,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(other_names::without_vain_advice(error)),
     };
     let output = Output::new(line.json);
     let outcome = line.command.run(&output);
@@ -82,12 +83,15 @@ pub fn run() -> ExitCode {
 }
 
 /// Reports what clap found wrong; help and version are no errors.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: clap::Error) -> ExitCode {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // A closed pipe is all that can happen.
         let _ = error.print();
         return Exit::Ok.into();
+    }
+    if let Some(failure) = other_names::refusal(&error) {
+        return failure.report(is_json).into();
     }
     if !is_json {
         let text = layout::fold(&error.render().to_string(), layout::stderr_columns());
@@ -95,6 +99,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let _ = write!(std::io::stderr(), "{text}");
         return Exit::Usage.into();
     }
-    let failure = Failure::command_line(error, "see `runstone help`").at("the command line");
+    let failure = Failure::command_line(&error, "see `runstone help`").at("the command line");
     failure.report(true).into()
 }

@@ -2,12 +2,14 @@
 
 use clap::CommandFactory;
 use runstone::KeyspaceOptions;
+use runstone::policy::registry::{nearest, suggest};
 use serde_json::json;
 
 use super::{policies, presets};
 use crate::arguments::Names;
 use crate::devices;
 use crate::failure::{EXIT_CODES, Exit, Failure, Result};
+use crate::other_names::instead_of;
 use crate::output::{Output, columns};
 
 /// Explain a command or topic: encoding, options, policies, presets, devices, exit-codes
@@ -171,9 +173,13 @@ fn print_help(command: Option<&str>, output: &Output) -> Result<Exit> {
         Some(name) => match line.find_subcommand_mut(name) {
             Some(command) => command.render_long_help(),
             None => {
-                let what = format!("there is no command or topic {name:?}");
-                let hint = "`runstone help` lists the commands; topics are encoding, options, \
-                            policies, presets, devices, exit-codes";
+                let known: Vec<&str> = super::NAMES.iter().chain(TOPICS).copied().collect();
+                let meant = suggest(&nearest(name, &known));
+                let what = format!("there is no command {name:?}, and no topic{meant}");
+                let hint = instead_of(name).unwrap_or(
+                    "`runstone help` lists the commands; topics are encoding, options, policies, \
+                     presets, devices, exit-codes",
+                );
                 return Err(Failure::usage(what, hint));
             }
         },

@@ -20,6 +20,7 @@ use crate::failure::{Failure, Result};
 use crate::files::{KeyspaceEntries, compact, stats};
 use crate::keyspaces;
 use crate::layout::terminal_columns;
+use crate::other_names::without_vain_advice;
 use crate::output::{Output, duration};
 use crate::picture::{Picture, terminal};
 use crate::range::Range;
@@ -135,7 +136,10 @@ impl<'a> Session<'a> {
                 self.output.flush()?;
                 return Ok(true);
             }
-            Err(error) => return Err(Failure::command_line(&error, "type help")),
+            Err(error) => {
+                let error = without_vain_advice(error);
+                return Err(Failure::command_line(&error, "type help"));
+            }
         };
         let goes_on = !matches!(line, Line::Exit);
         self.execute(line)?;

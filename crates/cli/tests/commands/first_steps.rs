@@ -63,3 +63,53 @@ fn the_advice_for_a_merge_operator_is_one_command() {
     let told = refused(&place, &["merge", "s", "n", "a"], 3);
     assert!(told.contains("`runstone set STORE merge_operator=NAME --keyspace default`"), "{told}");
 }
+
+/// For `repair` the command advised `paper`, and for most of these nothing.
+#[test]
+fn names_that_other_stores_have_lead_to_ours() {
+    let place = Place::new();
+    for (name, hint) in [
+        ("keyspaces", "`runstone stats STORE` lists the keyspaces"),
+        ("ls", "`runstone scan STORE --keys-only`"),
+        ("repair", "`runstone export STORE FILE` saves what can be read"),
+        ("backup", "`runstone checkpoint STORE TARGET`"),
+        ("restore", "a checkpoint is a store"),
+        ("rm", "`runstone delete STORE KEY`"),
+        ("load", "`runstone import STORE SOURCE`"),
+        ("create", "`runstone put` and `runstone import` make a store"),
+        ("begin", "transactions are made by programs"),
+        ("metrics", "`runstone stats STORE --prometheus`"),
+    ] {
+        let told = refused(&place, &[name, "s"], 3);
+        assert!(told.contains(&format!("there is no command {name:?}")), "{name}: {told}");
+        assert!(told.contains(hint), "{name}: {told}");
+        let told = refused(&place, &[name, "s", "--json"], 3);
+        let told: serde_json::Value = serde_json::from_str(&told).expect("an object");
+        assert!(told["hint"].as_str().is_some_and(|text| text.contains(hint)), "{told}");
+        let told = refused(&place, &["help", name], 3);
+        assert!(told.contains(hint), "help {name}: {told}");
+    }
+    let told = refused(&place, &["help", "scna"], 3);
+    assert!(told.contains("did you mean scan?"), "{told}");
+    assert!(refused(&place, &["putt", "s"], 3).contains("'put'"));
+}
+
+/// "to pass '--keyspace' as a value, use '-- --keyspace'" led to the next refusal.
+#[test]
+fn an_option_of_another_command_is_no_value() {
+    let place = Place::new();
+    for arguments in [
+        &["drop", "s", "--keyspace", "users"][..],
+        &["scan", "s", "--memory-budget", "8M"],
+        &["get", "s", "k", "--prefix", "x"],
+    ] {
+        let told = refused(&place, arguments, 3);
+        assert!(told.contains("unexpected argument '--"), "{told}");
+        assert!(!told.contains("as a value"), "{told}");
+        let told = refused(&place, &[arguments, &["--json"]].concat(), 3);
+        assert!(!told.contains("as a value"), "{told}");
+    }
+    // A key may begin with one dash, and the advice for that works.
+    assert!(refused(&place, &["put", "s", "-k", "v"], 3).contains("use '-- -k'"));
+    place.ok(&["put", "s", "--", "-k", "v"]);
+}
