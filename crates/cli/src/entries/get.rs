@@ -35,7 +35,7 @@ impl Get {
         let Some(value) = entries.get(&key)? else {
             let what = format!("key {} is absent", self.encoding.show(&key));
             if output.is_json {
-                let hint = "`runstone scan --prefix` lists what is there";
+                let hint = "`runstone scan STORE --prefix P` lists keys that are there";
                 return Err(Failure::new(Exit::Different, what).hint(hint));
             }
             note(what);

@@ -29,7 +29,7 @@ pub struct Put {
     #[arg(long, value_name = "F", conflicts_with = "value")]
     file: Option<PathBuf>,
     /// Let it expire after this time, such as 90s, 15m, 24h or 7d; a bare number means seconds.
-    #[arg(long, value_name = "TIME", value_parser = ttl::parse)]
+    #[arg(long, value_name = "TIME", value_parser = ttl::parse, allow_negative_numbers = true)]
     ttl: Option<Duration>,
     /// Wait until the value survives a power loss.
     #[arg(long)]

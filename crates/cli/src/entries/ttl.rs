@@ -49,6 +49,9 @@ impl Ttl {
     }
 }
 
+/// How a time to live is written.
+const HOW: &str = "write a whole number with ms, s, m, h or d, such as 90s, 15m or 7d";
+
 /// Reads a time to live: seconds, or a number with `ms`, `s`, `m`, `h` or `d`.
 pub fn parse(text: &str) -> std::result::Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -58,9 +61,9 @@ pub fn parse(text: &str) -> std::result::Result<Duration, String> {
         "m" => 60 * 1000,
         "h" => 3600 * 1000,
         "d" => 24 * 3600 * 1000,
-        unit => return Err(format!("{unit:?} is no unit; known are ms, s, m, h and d")),
+        _ => return Err(HOW.into()),
     };
-    let number: u64 = digits.parse().map_err(|error| format!("{digits:?}: {error}"))?;
+    let number: u64 = digits.parse().map_err(|_| HOW)?;
     let millis = number.checked_mul(millis).ok_or("it ends beyond the clock")?;
     Ok(Duration::from_millis(millis))
 }

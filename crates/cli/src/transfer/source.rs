@@ -14,6 +14,7 @@ use super::lines::{LineReader, MOST_RECORD_BYTES, Place, trim_end};
 use super::{BYTE_ORDER_MARK, EXPIRES, Format, Malformed, Record, jsonl, parse_expiry, tsv};
 use crate::encoding::{from_hex, shown, to_hex};
 use crate::failure::{Failure, Result};
+use crate::layout::plural;
 use crate::output::amount;
 
 /// How far a source was read.
@@ -405,7 +406,8 @@ impl FileSource {
     fn pick(&self, mut fields: Vec<Vec<u8>>) -> std::result::Result<Record, String> {
         let (wanted, found) = (self.header.len(), fields.len());
         if wanted != found {
-            return Err(format!("{found} fields where the header has {wanted}"));
+            let found = plural(found as u64, "field");
+            return Err(format!("{found} where the header has {wanted}"));
         }
         let Columns { key, value, expires } = self.columns;
         let value = match value {

@@ -113,3 +113,33 @@ fn an_option_of_another_command_is_no_value() {
     assert!(refused(&place, &["put", "s", "-k", "v"], 3).contains("use '-- -k'"));
     place.ok(&["put", "s", "--", "-k", "v"]);
 }
+
+#[test]
+fn a_time_to_live_that_cannot_be_read_says_how_it_is_written() {
+    let place = Place::new();
+    for bad in ["2h30m", "1.5h", "", "-5", "1w", "soon"] {
+        let told = refused(&place, &["put", "s", "k", "v", "--ttl", bad], 3);
+        assert!(told.contains("write a whole number with ms, s, m, h or d"), "{bad}: {told}");
+        assert!(!told.contains("invalid digit") && !told.contains("as a value"), "{bad}: {told}");
+    }
+    place.ok(&["put", "s", "k", "v", "--ttl", "150m"]);
+}
+
+/// The advice for scripts lacked the store, and so did not run.
+#[test]
+fn the_advice_for_an_absent_key_runs() {
+    let place = Place::new();
+    place.ok(&["put", "s", "k1", "v"]);
+    let told = refused(&place, &["get", "s", "k2", "--json"], 1);
+    let advice = "`runstone scan STORE --prefix P`";
+    assert!(told.contains(advice), "{told}");
+    assert_eq!(place.ok(&["scan", "s", "--prefix", "k"]), "k1\tv\n");
+}
+
+#[test]
+fn one_field_is_not_told_as_several() {
+    let place = Place::new();
+    place.write("x.csv", "key,value\na,1\nb\n");
+    let ran = place.run(&["import", "s", "x.csv"]);
+    assert!(ran.stderr.contains("x.csv:3: 1 field where the header has 2"), "{}", ran.stderr);
+}

@@ -457,7 +457,9 @@ fn values_expire() {
     assert!((7000.0..=7200.0).contains(&left), "{left}");
     assert_eq!(place.json(&["ttl", "s", "plain"]).to_string(), r#"{"ttl_seconds":null}"#);
     assert_eq!(place.ok(&["count", "s"]), "2\n");
-    for (ttl, what) in [("2 weeks", "is no unit"), ("0", "has ended when the write begins")] {
+    for (ttl, what) in
+        [("2 weeks", "with ms, s, m, h or d"), ("0", "has ended when the write begins")]
+    {
         let ran = place.run(&["put", "s", "k", "v", "--ttl", ttl]);
         assert!(ran.code == 3 && ran.stderr.contains(what), "{}", ran.stderr);
     }

@@ -190,7 +190,7 @@ impl Error {
             Error::ForeignFiles { .. } => "choose an empty or new directory".into(),
             Error::NewerFormat { .. } => "use a newer release of runstone".into(),
             Error::InUse { process: Some(id), .. } if *id == std::process::id() => {
-                "use the store that is open, whose handle can be cloned, or close it first".into()
+                "use the store that is open in this process, or close it first".into()
             }
             Error::InUse { .. } => {
                 "close the other process first; while it runs, only it can make a checkpoint \
