@@ -212,7 +212,9 @@ put --file and put STORE KEY - take the value as it is, and get prints
 it so into a pipe or file, without a line feed. get --text prints it
 there as on a terminal, and get --raw on a terminal as it is.
 
-Of the files of import and export, tsv is what scan prints, csv and
+Of the files of import and export, tsv is what scan prints, so that a
+backslash in it begins an escape. In a file of another program that
+means itself: sed 's/\\/\\\\/g' doubles each, for the import. csv and
 directories hold the bytes themselves, and jsonl holds text as it is
 and other bytes in base64. All but directories tell when an entry
 expires: expires_ms, in milliseconds since 1970.

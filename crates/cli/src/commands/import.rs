@@ -165,12 +165,8 @@ impl Args {
         let started = Instant::now();
         let mut ahead = Ahead::new(&mut *source);
         let outcome = import.all(&mut ahead);
-        let skipped = source.skipped();
-        if !output.is_json {
-            skipped.unreadable_files.iter().for_each(|file| note(format!("cannot read {file}")));
-        }
         let took = started.elapsed();
-        let mut report = import.finish(skipped, took, &outcome);
+        let mut report = import.finish(&*source, took, &outcome);
         report["made"] = location.was_made().into();
         target.close(outcome.is_ok())?;
         match output.is_json {
@@ -415,10 +411,14 @@ impl Import<'_> {
 
     fn finish(
         &self,
-        skipped: crate::transfer::directory::Skipped,
+        source: &dyn Source,
         took: Duration,
         outcome: &Result<()>,
     ) -> serde_json::Value {
+        let skipped = source.skipped();
+        if !self.is_json {
+            skipped.unreadable_files.iter().for_each(|file| note(format!("cannot read {file}")));
+        }
         self.bar.finish_and_clear();
         let told: Vec<_> = self
             .told
@@ -433,6 +433,7 @@ impl Import<'_> {
             "expired": self.committed.expired,
             "malformed": self.progress.malformed,
             "malformed_records": told,
+            "escaped": source.escaped(),
             "skipped": skipped,
             "families": self.parts,
             "complete": outcome.is_ok(),
@@ -533,6 +534,10 @@ fn text_of(report: &serde_json::Value, took: Duration, keyspace: &str, parts: &[
     }
     if number("malformed") > 0 {
         text.push_str(&format!("; {} left out", plural(number("malformed"), "malformed record")));
+    }
+    if number("escaped") > 0 {
+        let escaped = plural(number("escaped"), "record");
+        text.push_str(&format!("; escapes of {escaped} were undone (`runstone help encoding`)"));
     }
     let skipped = &report["skipped"];
     let (special, unreadable) = (&skipped["special"], &skipped["unreadable"]);

@@ -98,6 +98,10 @@ impl Source for Ahead<'_> {
         self.source.skipped()
     }
 
+    fn escaped(&self) -> u64 {
+        self.source.escaped()
+    }
+
     fn parts(&self) -> Vec<Part> {
         self.source.parts()
     }

@@ -33,7 +33,7 @@ pub enum Format {
     Jsonl,
     /// RFC 4180, with a header line.
     Csv,
-    /// `key TAB value` per line, as `scan` prints them.
+    /// `key TAB value` per line, as `scan` prints them; a backslash begins an escape.
     Tsv,
 }
 

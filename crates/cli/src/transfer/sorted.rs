@@ -152,6 +152,10 @@ impl Source for Sorted {
     fn skipped(&self) -> Skipped {
         self.source.skipped()
     }
+
+    fn escaped(&self) -> u64 {
+        self.source.escaped()
+    }
 }
 
 /// Runs, the oldest first, and the next record of each.

@@ -100,6 +100,11 @@ pub trait Source {
         Skipped::default()
     }
 
+    /// How many of the records held escapes, which were undone.
+    fn escaped(&self) -> u64 {
+        0
+    }
+
     /// Its parts; none if all records go to one keyspace.
     fn parts(&self) -> Vec<Part> {
         Vec::new()
@@ -209,6 +214,8 @@ struct FileSource {
     columns: Columns,
     keys: Keys,
     buffer: Vec<u8>,
+    /// TSV: records with a backslash.
+    escaped: u64,
     total_bytes: u64,
     /// CSV: a record over several lines that is longer than this is malformed.
     most_record_bytes: u64,
@@ -237,7 +244,10 @@ impl Source for FileSource {
                     let record = self.csv_record(start)?;
                     record.and_then(|fields| self.pick(fields))
                 }
-                _ => tsv::parse(trim_end(&self.buffer), !self.fields.drop_expiry),
+                _ => {
+                    self.escaped += u64::from(self.buffer.contains(&b'\\'));
+                    tsv::parse(trim_end(&self.buffer), !self.fields.drop_expiry)
+                }
             };
             let (file, line) = self.place();
             return Ok(Some(parsed.map_err(|what| Malformed { file, line, what })));
@@ -257,6 +267,10 @@ impl Source for FileSource {
         self.keys = position.keys;
         let Position { offset_bytes, line, sum, .. } = *position;
         self.lines.read_up_to(Place { offset_bytes, line, sum })
+    }
+
+    fn escaped(&self) -> u64 {
+        self.escaped
     }
 
     fn total_bytes(&self) -> u64 {
@@ -286,6 +300,7 @@ impl FileSource {
             keys: Keys::default(),
             buffer: Vec::new(),
             total_bytes: metadata.map_or(0, |metadata| metadata.len()),
+            escaped: 0,
             most_record_bytes: MOST_RECORD_BYTES,
         };
         match format {

@@ -143,3 +143,25 @@ fn one_field_is_not_told_as_several() {
     let ran = place.run(&["import", "s", "x.csv"]);
     assert!(ran.stderr.contains("x.csv:3: 1 field where the header has 2"), "{}", ran.stderr);
 }
+
+/// Tab-separated files of other programs hold backslashes that mean themselves; they were read as
+/// escapes without a word, so that `a\x2db` became another key.
+#[test]
+fn escapes_in_tsv_are_told() {
+    let place = Place::new();
+    let told = flat(&place.ok(&["help", "import"]));
+    assert!(told.contains("a backslash begins an escape"), "{told}");
+    let told = flat(&place.ok(&["help", "encoding"]));
+    assert!(told.contains(r"sed 's/\\/\\\\/g'"), "{told}");
+    place.write("x.tsv", "a\\x2db\t1\nplain\t2\n");
+    for sort in [&["--sort"][..], &[]] {
+        let ran = place.run(&[&["import", "s", "x.tsv"], sort].concat());
+        assert!(flat(&ran.stderr).contains("escapes of 1 record were undone"), "{}", ran.stderr);
+    }
+    assert_eq!(place.json(&["import", "t", "x.tsv"])["escaped"], 1);
+    assert_eq!(place.ok(&["get", "s", "a-b"]), "1");
+    // As the help says.
+    place.write("y.tsv", "a\\\\x2db\t1\n");
+    place.ok(&["import", "u", "y.tsv"]);
+    assert_eq!(place.ok(&["scan", "u"]), "a\\\\x2db\t1\n");
+}
