@@ -164,17 +164,18 @@ impl Args {
         };
         let started = Instant::now();
         let mut ahead = Ahead::new(&mut *source);
-        let outcome = import.all(&mut ahead);
+        let outcome = import.all(&mut ahead).map_err(|failure| import.going_on(failure));
         let took = started.elapsed();
         let mut report = import.finish(&*source, took, &outcome);
         report["made"] = location.was_made().into();
-        target.close(outcome.is_ok())?;
+        let closed = target.close(outcome.is_ok());
         match output.is_json {
             true => output.json(&report)?,
             false if outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) => {}
             false => note(text_of(&report, took, self.keyspace.name(), &parts)),
         }
-        outcome.map(|()| Exit::Ok)
+        // Where both failed, the first is the cause.
+        outcome.and(closed).map(|()| Exit::Ok)
     }
 
     /// What to do after an interruption.
@@ -354,6 +355,15 @@ impl Import<'_> {
         let records = plural(self.committed.records, "record");
         let what = format!("interrupted: {records} of the source are in the store");
         Err(Failure { what, ..interrupted.hint(self.how_to_go_on) })
+    }
+
+    /// Adds to a failure of a disk how the import goes on once that is mended.
+    fn going_on(&self, failure: Failure) -> Failure {
+        if failure.exit != Exit::Io || self.committed.records == 0 {
+            return failure;
+        }
+        let hint = failure.hint.clone().unwrap_or_default();
+        failure.hint(format!("{hint}; {}", self.how_to_go_on))
     }
 
     /// An import that stored nothing was given the wrong source, or the wrong words for it.

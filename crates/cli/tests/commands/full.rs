@@ -49,3 +49,27 @@ fn an_import_ends_in_order_where_its_tidying_finds_no_room() {
     place.ok(&["import", "s", "c.tsv"]);
     assert_eq!(tables(&place), 1);
 }
+
+/// The error of the close hid how much is in the store, and nothing said that the rest can follow.
+#[test]
+fn an_import_without_room_says_what_is_stored_and_goes_on() {
+    let place = Place::new();
+    file(&place, "x.tsv", 0..160_000);
+    let runstone = env!("CARGO_BIN_EXE_runstone");
+    // Segments of the log have room, the table of the first flush has not.
+    let line =
+        format!("ulimit -f 20000; {runstone} import s x.tsv --batch 100 --options o.toml --json");
+    place.write("o.toml", "write_buffer_bytes = \"12M\"\n");
+    let mut command = std::process::Command::new("sh");
+    let output =
+        command.args(["-c", &line]).current_dir(place.path(".")).output().expect("a shell");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(5), "{told}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let stored = report["records"].as_u64().expect("a number");
+    assert!(stored > 0 && report["complete"] == false, "{report}");
+    assert!(told.contains("run the same command again to go on there"), "{told}");
+    let report = place.json(&["import", "s", "x.tsv", "--batch", "100"]);
+    assert_eq!(report["resumed_records"], stored);
+    assert_eq!(place.ok(&["count", "s"]), "160000\n");
+}
