@@ -60,6 +60,8 @@ pub struct InMemory {
     next: usize,
     /// Where errors say that it is.
     place: PathBuf,
+    /// Keys and values that were shown.
+    read_bytes: u64,
 }
 
 impl Source {
@@ -76,7 +78,7 @@ impl Source {
     pub fn memory(entries: Arc<Sorted>, place: PathBuf, after: Option<&[u8]>) -> Source {
         let is_left_out = |key: &[u8]| after.is_some_and(|after| key <= after);
         let next = entries.partition_point(|(key, _)| is_left_out(key));
-        Source::Memory(InMemory { entries, next, place })
+        Source::Memory(InMemory { entries, next, place, read_bytes: 0 })
     }
 
     fn next(&mut self) -> Result<bool> {
@@ -84,6 +86,8 @@ impl Source {
             Source::Level(level) => level.next(),
             Source::Memory(held) => {
                 held.next += 1;
+                let read = held.at().map_or(0, |(key, held)| key.len() + held.value.len());
+                held.read_bytes += read as u64;
                 Ok(held.next <= held.entries.len())
             }
         }
@@ -121,7 +125,7 @@ impl Source {
             Source::Level(level) => {
                 level.read_bytes + level.cursor.as_ref().map_or(0, |cursor| cursor.read_bytes)
             }
-            Source::Memory(_) => 0,
+            Source::Memory(held) => held.read_bytes,
         }
     }
 }

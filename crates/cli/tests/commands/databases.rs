@@ -111,3 +111,14 @@ fn sources_that_are_no_such_database_are_refused() {
     let ran = place.run(&["import", "t", "rocksdb:rocks"]);
     assert!(ran.code == 1 && ran.stderr.contains("holds no records"), "{}", ran.stderr);
 }
+
+/// "0 bytes of source" was told of a database that is not flushed yet.
+#[test]
+fn what_lies_in_the_log_counts_as_source() {
+    let place = Place::new();
+    rocksdb(&place, PUT);
+    let log_bytes = std::fs::metadata(place.path("rocks/000003.log")).expect("a log").len();
+    let report = place.json(&["import", "s", "rocksdb:rocks"]);
+    let source_bytes = report["source_bytes"].as_u64().expect("a number");
+    assert!((log_bytes / 2..=log_bytes).contains(&source_bytes), "{source_bytes} of {log_bytes}");
+}
