@@ -83,6 +83,14 @@ pub fn open<'py>(
     Bound::new(py, PyClassInitializer::from(keyspace).add_subclass(store))
 }
 
+/// Options of a keyspace as TOML: a text is that already, a dict becomes it.
+fn text_of(options: Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(text) = options.extract() {
+        return Ok(text);
+    }
+    options.py().import("runstone")?.getattr("to_toml")?.call1((options,))?.extract()
+}
+
 /// A function of Python that the store and its object share: one reference, which Python's
 /// collector sees through the object.
 fn kept(function: Bound<'_, PyAny>, all: &mut Vec<Arc<Py<PyAny>>>) -> Arc<Py<PyAny>> {
@@ -159,11 +167,13 @@ impl Store {
         &self,
         py: Python<'_>,
         name: &str,
-        options: Option<&str>,
+        options: Option<Bound<'_, PyAny>>,
         create: bool,
     ) -> PyResult<Keyspace> {
+        let options = options.map(text_of).transpose()?;
         wait(py, || {
-            let (store, options) = (self.family.store()?, options.map(of_keyspace).transpose()?);
+            let store = self.family.store()?;
+            let options = options.as_deref().map(of_keyspace).transpose()?;
             let existing = if create { None } else { Some(store.keyspace(name)?) };
             let keyspace = match existing {
                 Some(keyspace) if options.is_none() => keyspace,

@@ -233,6 +233,18 @@ def test_options(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
+def test_options_of_a_keyspace_are_a_dict_as_those_of_a_store(db: runstone.Store) -> None:
+    sums = db.keyspace("sums", {"merge_operator": "add-u64", "values": {"placement": "inline"}})
+    for _ in range(2):
+        sums.merge(b"k", (3).to_bytes(8, "little"))
+    assert sums[b"k"] == (6).to_bytes(8, "little")
+    with pytest.raises(runstone.InvalidArgument, match="polcy"):
+        db.keyspace("other", {"polcy": "leveling"})
+    with pytest.raises(TypeError, match="options are"):
+        db.keyspace("other", 7)  # type: ignore[arg-type]
+    assert "other" not in db.keyspaces()
+
+
 def test_after_close(tmp_path: Path) -> None:
     db = runstone.open(tmp_path / "db")
     batch, transaction, walk = db.write_batch(), db.transaction(), db.items()

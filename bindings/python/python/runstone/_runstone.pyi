@@ -13,6 +13,7 @@ from typing import (
     Iterable,
     KeysView,
     List,
+    Mapping,
     MutableMapping,
     Optional,
     Tuple,
@@ -395,11 +396,16 @@ class Store(_Closing, Keyspace):
     def path(self) -> os.PathLike[str]: ...
     def _opening(self) -> Opening: ...
     def keyspace(
-        self, name: str, options: Optional[str] = None, *, create: bool = True
+        self,
+        name: str,
+        options: Union[str, Mapping[str, Any], None] = None,
+        *,
+        create: bool = True,
     ) -> Keyspace:
         """A keyspace, which is made if it does not exist and `create` is true.
 
-        `options` is TOML (see `to_toml`), and replaces those of an existing keyspace.
+        `options` is a dict such as {"ttl_seconds": 3600}, or TOML, and replaces those of an
+        existing keyspace; `runstone help options` lists them.
         """
     def drop_keyspace(self, name: str) -> None: ...
     def keyspaces(self) -> List[str]: ...
