@@ -2,7 +2,7 @@
 
 use parking_lot::{Mutex, MutexGuard};
 use runstone::Error;
-use runstone::storage::fork::Process;
+use runstone_storage::fork::Process;
 
 use crate::failure::{Code, Failure, Result};
 

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use arc_swap::ArcSwapOption;
 use runstone::Error;
-use runstone::storage::fork::Process;
+use runstone_storage::fork::Process;
 
 use crate::failure::{Code, Failure, Result};
 

@@ -19,8 +19,8 @@
 
 use std::time::Duration;
 
-use runstone::policy::units;
 use runstone::{Background, Durability, KeyspaceOptions, Options, Resources, WalMode};
+use runstone_policy::units;
 use serde::Deserialize;
 
 use crate::failure::{Failure, Result};

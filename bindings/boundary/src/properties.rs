@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use runstone::Store;
-use runstone::policy::shape::Shape;
+use runstone_policy::shape::Shape;
 
 /// The value of a property; `None` if there is no such one.
 pub fn property(store: &Store, name: &str) -> Option<String> {

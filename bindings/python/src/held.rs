@@ -22,10 +22,10 @@ use std::thread;
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 use pyo3::{Py, PyAny, Python};
-use runstone::storage::fork::Process;
 use runstone::{Error, Store};
 use runstone_boundary::Result;
 use runstone_boundary::alone::Alone;
+use runstone_storage::fork::Process;
 
 use crate::programs::is_inside;
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 
-use runstone::policy::registry::POLICIES;
 use runstone::{DEFAULT_KEYSPACE, PRESETS};
+use runstone_policy::registry::POLICIES;
 use serde_json::{Map, Value};
 
 use crate::encoding::{from_hex, shown, to_hex, unescape};

@@ -1,7 +1,7 @@
 //! Keyspaces by name: which there are, and which a name may mean that none has.
 
-use runstone::policy::registry::{nearest, suggest};
 use runstone::{Error, Keyspace, KeyspaceOptions, Store};
+use runstone_policy::registry::{nearest, suggest};
 
 use crate::failure::{Failure, Result};
 use crate::transfer::progress;

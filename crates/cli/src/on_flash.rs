@@ -3,8 +3,8 @@
 //! once more what the user writes.
 
 use clap::ValueEnum;
-use runstone::policy::options::PolicyOptions;
-use runstone::policy::policy::CompactionPolicy;
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::policy::CompactionPolicy;
 use runstone_random::mix64;
 use runstone_simulator::flash::{FlashCosts, FlashDesign, FlashError, FlashSetup, FlashSimulator};
 use serde_json::{Value, json};

@@ -160,7 +160,7 @@ pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
 
 /// `12.3K`, as the engine writes sizes.
 pub fn size(bytes: u64) -> String {
-    runstone::policy::text::format_bytes(bytes)
+    runstone_policy::text::format_bytes(bytes)
 }
 
 /// The same in a sentence, where `5` alone would not be a size.

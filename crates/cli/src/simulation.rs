@@ -4,9 +4,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use runstone::policy::options::PolicyOptions;
-use runstone::policy::policy::CompactionPolicy;
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart};
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::policy::CompactionPolicy;
 use runstone_simulator::{
     Coarsening, Loads, RangeDeletes, SimGets, SimPoint, SimReport, SimWorkload, Simulator,
 };

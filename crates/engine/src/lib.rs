@@ -108,6 +108,23 @@ mod visibility;
 mod wal;
 mod write;
 
+/// What options name of compaction policies. Crate `runstone-policy` has the policies themselves.
+pub mod policy {
+    pub use runstone_policy::filters::FilterAllocation;
+    pub use runstone_policy::options::{Charge, IntraLevel, PolicyOptions};
+    pub use runstone_policy::partition::Partitioner;
+    pub use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
+}
+
+/// Where a store keeps its files. Crate `runstone-storage` has what implementations share.
+pub mod storage {
+    pub use runstone_storage::{
+        Access, Category, Counters, CountersSnapshot, Error, FileInfo, Full, LockMode,
+        MemoryStorage, Operation, PosixStorage, ReadRequest, Result, Storage, StorageFile,
+        StorageLock,
+    };
+}
+
 pub use base::clock::Clock;
 pub use base::compaction_filter::{CompactionFilter, FilterDecision};
 pub use base::error::{Error, Result};
@@ -127,8 +144,6 @@ pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull
 pub use read::cursor::Cursor;
 pub use read::options::ReadOptions;
 pub use read::scan::Scan;
-pub use runstone_policy as policy;
-pub use runstone_storage as storage;
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;

@@ -7,9 +7,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone::policy::filters::FilterAllocation;
-use runstone::policy::partition::{PARTITIONERS, Partitioner};
-use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, CompactionInstall, Durability, Error, GcPointers, KeyspaceOptions, Options, Store,
@@ -17,6 +14,9 @@ use runstone::{
 };
 use runstone_device::DeviceUrl;
 use runstone_kv::{Direction, Error as KvError, KvStore, Result};
+use runstone_policy::filters::FilterAllocation;
+use runstone_policy::partition::{PARTITIONERS, Partitioner};
+use runstone_policy::registry::POLICIES;
 
 /// Where the store is.
 #[derive(Clone, Debug)]

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use runstone::policy::registry;
 use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier, HOST_BLOCK_BYTES};
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
+use runstone_policy::registry;
 
 /// 40 MiB of blocks, so that files go around the device several times.
 const GEOMETRY: Geometry = Geometry {

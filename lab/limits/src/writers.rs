@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use runstone::storage::process;
 use runstone::{KeyspaceOptions, Options, Store};
+use runstone_storage::process;
 use runstone_workloads::median;
 
 use crate::{VALUE, keys_from};

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::metrics::CounterValues;
-use runstone::policy::shape::Shape;
 use runstone::storage::{Category, MemoryStorage};
 use runstone::{
     Background, Compression, EventListener, KeyspaceOptions, Options, ReadOptions, Store, WalMode,
 };
 use runstone_kv::Result;
+use runstone_policy::shape::Shape;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 

@@ -2,9 +2,9 @@
 //! paper's 10 million loads and 5 million operations. First the same model beside the firmware and
 //! the block SSD, at their scale.
 
-use runstone::policy::registry;
 use runstone_kv::{Error, Result};
 use runstone_plot::Axis;
+use runstone_policy::registry;
 use runstone_simulator::flash::{FlashDesign, FlashError, FlashSimulator};
 
 use super::kvssd_lab::{Lab, Run, sides};

@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use runstone::storage::{MemoryStorage, process};
+use runstone::storage::MemoryStorage;
 use runstone::{KeyspaceOptions, Options, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
@@ -12,6 +12,7 @@ use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
 use runstone_kv::{Error, Result};
 use runstone_simulator::flash::{FlashDesign, FlashSetup};
+use runstone_storage::process;
 
 use runstone_workloads::generators::Rng;
 use runstone_workloads::generators::keys::ycsb_key;

@@ -2,8 +2,8 @@
 //! one registry line per paper. Counters, simulated time, and ratios of processor time: no verdict
 //! rests on the clock of a machine.
 
-use runstone::policy::registry::{nearest, suggest};
 use runstone_kv::{Error, Result};
+use runstone_policy::registry::{nearest, suggest};
 
 mod autumn;
 mod context;

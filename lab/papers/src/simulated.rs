@@ -4,8 +4,8 @@
 //! for the caller, who says how many entries of which size reach the tree.
 
 use runstone::KeyspaceOptions;
-use runstone::policy::registry;
-use runstone::policy::shape::Shape;
+use runstone_policy::registry;
+use runstone_policy::shape::Shape;
 use runstone_simulator::{FRESH_KEYS, KeyOrder, SimReport, SimWorkload, Simulator};
 
 /// What is written.

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use runstone::Durability;
-use runstone::storage::process;
 use runstone_kv::{Direction, KvStore};
+use runstone_storage::process;
 use runstone_workloads::generators::{Rng, ScrambledZipfian};
 use runstone_workloads::{BenchSpec, Latency, NoProgress};
 

@@ -1,7 +1,7 @@
 //! The numbers of a run, for machines (serde) and for people (the lines of db_bench).
 
-use runstone::storage::process;
 use runstone_kv::KvMetrics;
+use runstone_storage::process;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::Tally;

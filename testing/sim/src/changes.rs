@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use runstone::policy::registry::POLICIES;
 use runstone::{
     Background, Cursor, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, ValuePlacement,
 };
+use runstone_policy::registry::POLICIES;
 
 use crate::oracle::{Change, Oracle, State, Write};
 use crate::random::Random;

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone::policy::filters::FilterAllocation;
-use runstone::policy::partition::Partitioner;
 use runstone::{
     Background, Batch, CompactionFilter, CompactionInstall, Compression, Durability, Error,
     FilterDecision, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
     SubCompactions, TransactionOptions, ValueOptions, ValuePlacement, WalMode, WriteOptions,
 };
+use runstone_policy::filters::FilterAllocation;
+use runstone_policy::partition::Partitioner;
 
 use crate::clock::WorkloadClock;
 use crate::oracle::{Change, OPERATOR, Oracle, State, Write, assert_same};
@@ -184,7 +184,7 @@ fn range_delete(random: &mut Random, keyspace: usize, key: Vec<u8>) -> Write {
 /// Options under which small workloads flush, compact and recycle log segments. They differ by
 /// seed, and so does the policy.
 pub fn options(seed: u64, background: Background) -> Options {
-    let policies = runstone::policy::registry::POLICIES;
+    let policies = runstone_policy::registry::POLICIES;
     let policy = policies[Random::new(seed).below(policies.len() as u64) as usize];
     options_for(policy.name(), seed, background)
 }
@@ -249,7 +249,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     let mut stack = Random::new(seed ^ 0x57ac_0b1c);
     keyspace.shape.stack_runs = 1 + stack.below(6) as u32;
     keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
-    let partitioners = runstone::policy::partition::PARTITIONERS;
+    let partitioners = runstone_policy::partition::PARTITIONERS;
     keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
     with_own_partitioner(&mut keyspace);
     let mut space = Random::new(seed ^ 0x5bac_eb0d);

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use runstone::policy::options::PolicyOptions;
 use runstone::{DEFAULT_KEYSPACE, KeyspaceOptions, Options};
+use runstone_policy::options::PolicyOptions;
 use runstone_random::Random;
 
 use crate::arguments::{MakeArguments, parse_size};

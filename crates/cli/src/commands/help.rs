@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 use runstone::KeyspaceOptions;
-use runstone::policy::registry::{nearest, suggest};
+use runstone_policy::registry::{nearest, suggest};
 use serde_json::json;
 
 use super::{policies, presets};

@@ -1,7 +1,7 @@
 //! `policies`: the compaction policies, from their registry.
 
 use runstone::KeyspaceOptions;
-use runstone::policy::registry::POLICIES;
+use runstone_policy::registry::POLICIES;
 use serde_json::json;
 
 use crate::failure::{Exit, Result};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use runstone::KeyspaceOptions;
-use runstone::policy::registry::{nearest, suggest};
+use runstone_policy::registry::{nearest, suggest};
 
 use super::help;
 use crate::arguments::{KeyspaceArgument, Names};

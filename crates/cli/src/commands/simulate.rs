@@ -5,10 +5,10 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use runstone::policy::options::{OptionError, PolicyOptions};
-use runstone::policy::partition::{PARTITIONERS, Partitioner};
-use runstone::policy::policy::CompactionPolicy;
-use runstone::policy::registry;
+use runstone_policy::options::{OptionError, PolicyOptions};
+use runstone_policy::partition::{PARTITIONERS, Partitioner};
+use runstone_policy::policy::CompactionPolicy;
+use runstone_policy::registry;
 use runstone_simulator::{Coarsening, FRESH_KEYS, KeyOrder, Loads, RangeDeletes, SimWorkload};
 
 use crate::arguments::{parse_size, policy_names};

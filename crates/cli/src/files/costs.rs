@@ -1,7 +1,7 @@
 //! What a demonstration cost a store of files.
 
-use runstone::storage::process;
 use runstone::{Keyspace, MetricsSnapshot, Store};
+use runstone_storage::process;
 use serde_json::{Value, json};
 
 use crate::failure::Result;

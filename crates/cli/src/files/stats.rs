@@ -3,8 +3,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use runstone::policy::shape::Table;
 use runstone::{Keyspace, Store, ValueUsage};
+use runstone_policy::shape::Table;
 use serde_json::{Value, json};
 
 use crate::failure::Result;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use runstone::policy::policy::space_percent;
 use runstone::{Batch, Durability, Error, Expiry, Keyspace, Store, ValuePlacement, WriteOptions};
+use runstone_policy::policy::space_percent;
 
 use super::options_of;
 use crate::counters::Counter;

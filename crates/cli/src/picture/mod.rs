@@ -6,14 +6,14 @@ pub mod terminal;
 
 use std::sync::Arc;
 
-use runstone::policy::partition::CutKey;
-use runstone::policy::partition::slices::{Slice, Slices};
-use runstone::policy::plan::{Busy, Heat, Plan};
-use runstone::policy::policy::{LevelTarget, next_plan};
-use runstone::policy::shape::{Level, Shape, Table};
 use runstone::{GroupUsage, Keyspace, ValueUsage, unstable};
 use runstone_plot::keys::{KeyAxis, Span};
 use runstone_plot::page;
+use runstone_policy::partition::CutKey;
+use runstone_policy::partition::slices::{Slice, Slices};
+use runstone_policy::plan::{Busy, Heat, Plan};
+use runstone_policy::policy::{LevelTarget, next_plan};
+use runstone_policy::shape::{Level, Shape, Table};
 use serde_json::{Value, json};
 
 use crate::encoding::shown;

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use runstone::ValueUsage;
-use runstone::policy::shape::Table;
 use runstone_plot::picture::Paint;
 use runstone_plot::rows::{Bar, Row, Rows, Section};
 use runstone_plot::{escape, format_size};
+use runstone_policy::shape::Table;
 
 use super::{LevelPicture, Picture, ValueRow, left_out, value_rows};
 use crate::encoding::shown;

@@ -6,7 +6,7 @@
 //! ```
 
 use runstone::ValueUsage;
-use runstone::policy::text::format_key;
+use runstone_policy::text::format_key;
 
 use super::{Picture, RunPicture, ValueRow, cells, left_out, tombstone_permille, value_rows};
 use crate::layout::{fold, plural};
@@ -188,7 +188,7 @@ fn draw_run(picture: &Picture, run: &RunPicture, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use runstone::policy::partition::slices::{Slice, Slices};
+    use runstone_policy::partition::slices::{Slice, Slices};
 
     use super::*;
 

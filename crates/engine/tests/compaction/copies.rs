@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::metrics::CounterValues;
-use runstone::policy::partition::Partitioner;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, ReadOptions, Store,
     ValuePlacement,
 };
+use runstone_policy::partition::Partitioner;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use runstone::policy::partition::{PARTITIONERS, Partitioner};
-use runstone::policy::shape::Level;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Compression, KeyspaceOptions, Options, Store, SubCompactions, ValuePlacement,
 };
+use runstone_policy::partition::{PARTITIONERS, Partitioner};
+use runstone_policy::shape::Level;
 
 const THETA: u64 = 8 << 10;
 

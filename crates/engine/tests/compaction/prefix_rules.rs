@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use runstone::policy::prefix::{PrefixExtractor, PrefixRule};
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Error, KeyspaceOptions, Options, Store};
+use runstone_policy::prefix::{PrefixExtractor, PrefixRule};
 
 fn options(prefix: &str) -> Options {
     let mut keyspace = KeyspaceOptions::preset("ptierdb").unwrap();

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone::policy::partition::{PARTITIONERS, Partitioner};
-use runstone::policy::registry::POLICIES;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, Store, SubCompactions,
 };
+use runstone_policy::partition::{PARTITIONERS, Partitioner};
+use runstone_policy::registry::POLICIES;
 
 const THETA: u64 = 8 << 10;
 

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
+use runstone_policy::registry::POLICIES;
 
 const KEY_COUNT: u32 = 3_000;
 const ROUNDS: u32 = 5;

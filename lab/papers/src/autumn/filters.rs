@@ -1,9 +1,9 @@
 //! Section 3: reads in vain of gets of absent keys, with uniform and with optimal filters.
 
 use runstone::KeyspaceOptions;
-use runstone::policy::filters::FilterAllocation;
-use runstone::policy::shape::{Shape, Table};
 use runstone_kv::Result;
+use runstone_policy::filters::FilterAllocation;
+use runstone_policy::shape::{Shape, Table};
 
 use super::{FIGURE_2, Setting, decimal};
 use crate::engine::Loaded;

@@ -21,10 +21,10 @@ mod sizes;
 mod ycsb;
 
 use runstone::KeyspaceOptions;
-use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
-use runstone::policy::shape::Shape;
 use runstone_kv::Result;
 use runstone_plot::{Axis, Line};
+use runstone_policy::options::{MIN_TABLE_BYTES, PolicyOptions};
+use runstone_policy::shape::Shape;
 use runstone_simulator::SimReport;
 use runstone_workloads::generators::{Latest, Rng};
 

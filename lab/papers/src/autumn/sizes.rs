@@ -3,11 +3,11 @@
 //! size. The filters are reckoned there: a small table cannot have two bits per key, since a filter
 //! is a line of 64 bytes at least.
 
-use runstone::policy::filters;
-use runstone::policy::registry;
-use runstone::policy::shape::{Shape, Table};
 use runstone_kv::Result;
 use runstone_plot::{Axis, Line};
+use runstone_policy::filters;
+use runstone_policy::registry;
+use runstone_policy::shape::{Shape, Table};
 
 use super::client::Client;
 use super::device_time::Limits;

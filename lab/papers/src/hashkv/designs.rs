@@ -1,7 +1,7 @@
 //! The designs that are compared, and what they are given to store.
 
-use runstone::policy::options::PolicyOptions;
 use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
+use runstone_policy::options::PolicyOptions;
 use runstone_workloads::generators::THETA;
 
 use crate::engine::plain_options;

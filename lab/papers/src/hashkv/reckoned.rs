@@ -2,9 +2,9 @@
 //! values, the tree of pointers, or of whole pairs, by that of policies. First the same models
 //! beside the engine, at its scale. Tables and values are counted, not logs and journals.
 
-use runstone::policy::options::MIN_TABLE_BYTES;
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
 use runstone_kv::Result;
+use runstone_policy::options::MIN_TABLE_BYTES;
 use runstone_simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
 
 use super::bench::{Bench, Phase};
@@ -333,7 +333,7 @@ fn four_phases(
 
 #[cfg(test)]
 mod tests {
-    use runstone::policy::partition::Partitioner::{self, *};
+    use runstone_policy::partition::Partitioner::{self, *};
 
     use super::*;
 

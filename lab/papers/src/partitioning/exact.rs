@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use runstone::policy::partition::slices::components;
-use runstone::policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
-use runstone::policy::shape::Table;
 use runstone_kv::Result;
+use runstone_policy::partition::slices::components;
+use runstone_policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
+use runstone_policy::shape::Table;
 use runstone_workloads::generators::Rng;
 
 use crate::numbers::{median, strokes};

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use runstone::metrics::CounterValues;
-use runstone::policy::partition::Partitioner;
 use runstone::{Event, EventListener, KeyspaceOptions};
 use runstone_kv::Result;
+use runstone_policy::partition::Partitioner;
 
 use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, side_of, tree};
 use crate::engine::{Loaded, write_amplification};

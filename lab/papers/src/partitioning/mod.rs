@@ -13,11 +13,11 @@ mod load;
 mod ours;
 mod reads;
 
-use runstone::policy::options::{MIN_TABLE_BYTES, PolicyOptions};
-use runstone::policy::partition::Partitioner;
-use runstone::policy::partition::prefix::CAP_FACTOR;
 use runstone::{KeyspaceOptions, SubCompactions};
 use runstone_kv::Result;
+use runstone_policy::options::{MIN_TABLE_BYTES, PolicyOptions};
+use runstone_policy::partition::Partitioner;
+use runstone_policy::partition::prefix::CAP_FACTOR;
 
 use crate::context::Part;
 use crate::engine::{Data, plain_options};

@@ -1,9 +1,9 @@
 //! What the paper does not have, or only claims: compactions in slices, the space that they borrow,
 //! ascending keys, and Global-Range inside a leveled tree.
 
-use runstone::policy::partition::Partitioner;
 use runstone::{CompactionInstall, KeyspaceOptions};
 use runstone_kv::Result;
+use runstone_policy::partition::Partitioner;
 
 use super::load::Seen;
 use super::{FLUSH_BYTES, FLUSHES, THREADS, data, data_of, side_of, stack, tree};

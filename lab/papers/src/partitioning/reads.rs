@@ -1,8 +1,8 @@
 //! What reads pay for more tables: point and range queries on the trees of the loads (figures 8 and
 //! 11), by counters, and by processor time in turns.
 
-use runstone::policy::partition::Partitioner;
 use runstone_kv::Result;
+use runstone_policy::partition::Partitioner;
 
 use super::load::STACKED;
 use super::{FLUSH_BYTES, Flushes, data, paper_stack, side_of, tree};

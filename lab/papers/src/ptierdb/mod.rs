@@ -24,9 +24,9 @@ mod sizes;
 mod tree;
 mod ycsb;
 
-use runstone::policy::options::{IntraLevel, PolicyOptions};
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
 use runstone_kv::Result;
+use runstone_policy::options::{IntraLevel, PolicyOptions};
 
 use super::context::Part;
 use super::engine::plain_options;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use runstone::policy::shape::Level;
 use runstone::{Event, EventListener};
+use runstone_policy::shape::Level;
 
 use super::tree::{Phase, Tree};
 

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
 use std::time::Duration;
 
-use runstone::storage::process;
 use runstone::{Durability, Value};
 use runstone_kv::Result;
 use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
+use runstone_storage::process;
 
 use crate::disk::allocated_bytes;
 use crate::plan::Setup;

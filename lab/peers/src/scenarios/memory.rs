@@ -2,8 +2,8 @@
 //! what the store says. Run it under both allocators: `--engines runstone,runstone@glibc`.
 
 use runstone::Durability;
-use runstone::storage::process;
 use runstone_kv::{Direction, KvStore};
+use runstone_storage::process;
 use runstone_workloads::generators::Rng;
 
 use super::{Bench, Figures, Lap, mebibytes};

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use runstone::Durability;
-use runstone::storage::process;
 use runstone_kv::{KvStore, KvWrite};
+use runstone_storage::process;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;

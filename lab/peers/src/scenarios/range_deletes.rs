@@ -3,8 +3,8 @@
 //! it is a scan and as many deletes as keys.
 
 use runstone::Durability;
-use runstone::storage::process;
 use runstone_kv::KvStore;
+use runstone_storage::process;
 
 use super::{Bench, Figures, Lap, megabytes};
 use crate::Result;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use runstone::policy::registry::find;
+use runstone_policy::registry::find;
 use runstone_sim::soak::{PLACEMENTS, Soak, run, run_child};
 
 const USAGE: &str = "soak [--minutes N | --seconds N] [--seed N] [--keys N] [--directory PATH] \

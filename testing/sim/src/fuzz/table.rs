@@ -8,7 +8,6 @@
 
 use std::sync::Arc;
 
-use runstone::policy::shape::Shape;
 use runstone::seeded::{Bug, with};
 use runstone::storage::{Category, MemoryStorage};
 use runstone::testing::{
@@ -16,6 +15,7 @@ use runstone::testing::{
     TableReader, hash,
 };
 use runstone::{Compression, Result};
+use runstone_policy::shape::Shape;
 
 use super::parts::put_file;
 

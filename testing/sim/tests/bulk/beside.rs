@@ -6,12 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use runstone::policy::registry::POLICIES;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Keyspace, KeyspaceOptions, Options, Store, ValuePlacement, WriteOptions,
 };
+use runstone_policy::registry::POLICIES;
 use runstone_sim::found::panics;
 use runstone_sim::random::{Random, for_seeds};
 

@@ -1,9 +1,9 @@
 //! A crash, a power cut or a failure at every I/O operation of workloads with loads.
 
-use runstone::policy::registry::POLICIES;
 use runstone::seeded::Bug;
 use runstone::{Background, Options, ValuePlacement};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::crash::judge;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::Oracle;

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use runstone::policy::shape::Shape;
 use runstone::seeded::{self, Bug};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::testing::{TableBuilder, TableLayout};
@@ -13,6 +12,7 @@ use runstone::{
     Background, Clock, Compression, Error, Expiry, Keyspace, KeyspaceOptions, Options, PRESETS,
     SortedWriter, Store,
 };
+use runstone_policy::shape::Shape;
 use runstone_sim::clock::{LASTING, WorkloadClock};
 
 /// Writes the entries to so many files of any layout, on a disk without faults, and ingests those,

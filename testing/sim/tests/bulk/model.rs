@@ -1,8 +1,8 @@
 //! Loads against a map, under every policy and placement of values; and what they refuse.
 
-use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::oracle::{Oracle, assert_same};
 use runstone_sim::workload::{
     Run, options, options_for, placed, read_all, without_operands, written_back,

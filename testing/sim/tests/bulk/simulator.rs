@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runstone::policy::registry;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
+use runstone_policy::registry;
 use runstone_sim::random::Random;
 use runstone_simulator::{FRESH_KEYS, KeyOrder, Loads, SimWorkload, Simulator};
 

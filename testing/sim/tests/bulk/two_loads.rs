@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use runstone::policy::registry::POLICIES;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Keyspace, Snapshot, Store, ValuePlacement};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::found::panics;
 use runstone_sim::random::{Random, for_seeds};
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone::policy::partition::Partitioner;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
@@ -12,6 +11,7 @@ use runstone::{
     SubCompactions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_policy::partition::Partitioner;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::Random;
 

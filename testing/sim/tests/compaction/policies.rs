@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use runstone::policy::registry::POLICIES;
 use runstone::seeded::{self, Bug};
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{Background, Options, Snapshot, Store, ValuePlacement};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::found::panics;
 use runstone_sim::oracle::{Oracle, State};
 use runstone_sim::random::Random;

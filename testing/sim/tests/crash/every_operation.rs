@@ -1,8 +1,8 @@
 //! A crash at every I/O operation of 200-operation workloads, with and without power loss, over
 //! eight seeds of any policy and two seeds of each: promises P1-P5, P8 and P10.
 
-use runstone::policy::registry::POLICIES;
 use runstone::{Background, Options, ValuePlacement};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::crash::{Crash, count_operations, crash_at};
 use runstone_sim::workload::{
     Operation, cooled, generate, generate_large, options, options_for, placed, written_back,

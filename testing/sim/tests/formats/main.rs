@@ -15,12 +15,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use runstone::policy::partition::Partitioner;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Batch, CompactionInstall, Compression, GcPointers, KeyspaceOptions, Store, ValuePlacement,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_policy::partition::Partitioner;
 use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, files_of, make, options};
 use table::Entry;

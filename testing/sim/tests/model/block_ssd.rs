@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runstone::policy::registry::POLICIES;
 use runstone::storage::{Category, Storage};
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::nand::{FaultPlan, Geometry, MemoryImage};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::crash::{judge, run_until_error};
 use runstone_sim::oracle::Oracle;
 use runstone_sim::random::Random;

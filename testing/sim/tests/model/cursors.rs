@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, Keyspace, MAX_KEY_BYTES, Options, ReadOptions, Snapshot, Store,
 };
+use runstone_policy::registry::POLICIES;
 use runstone_sim::random::{Random, for_seeds, number};
 use runstone_sim::workload::options_for;
 

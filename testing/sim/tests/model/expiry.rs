@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
-use runstone::policy::registry;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Clock, Compression, Expiry, GcPointers, Keyspace, KeyspaceOptions, Options,
     ReadOptions, Store, TransactionOptions, ValuePlacement, WriteOptions,
 };
+use runstone_policy::registry;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::Random;
 use runstone_simulator::{FRESH_KEYS, KeyOrder, SimWorkload, Simulator};

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use runstone::policy::filters::FilterAllocation;
-use runstone::policy::options::PolicyOptions;
-use runstone::policy::partition::Partitioner;
-use runstone::policy::registry::POLICIES;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, CompactionInstall, Error, GcPointers, KeyspaceOptions, Options, Store,
     ValuePlacement, WalMode, WhenFull,
 };
+use runstone_policy::filters::FilterAllocation;
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::partition::Partitioner;
+use runstone_policy::registry::POLICIES;
 use runstone_sim::random::{Random, seeds};
 use runstone_sim::workload::with_own_partitioner;
 use rustix::process::{Resource, Rlimit, setrlimit};

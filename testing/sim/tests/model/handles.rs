@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runstone::policy::options::PolicyOptions;
-use runstone::policy::plan::Plan;
-use runstone::policy::policy::{CompactionPolicy, Job, LevelTarget};
-use runstone::policy::registry;
-use runstone::policy::shape::Shape;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Batch, Error, KeyspaceOptions, Options, Store, WriteOptions};
+use runstone_policy::options::PolicyOptions;
+use runstone_policy::plan::Plan;
+use runstone_policy::policy::{CompactionPolicy, Job, LevelTarget};
+use runstone_policy::registry;
+use runstone_policy::shape::Shape;
 
 fn open(storage: &MemoryStorage, options: Options) -> Result<Store, Error> {
     Store::open_on(Arc::new(storage.clone()), options)

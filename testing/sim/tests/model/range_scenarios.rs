@@ -5,10 +5,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use runstone::policy::registry::POLICIES;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Error, Keyspace, Options, ReadOptions, SortedWriter, Store};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::{Change, Oracle, Write};
 use runstone_sim::random::Random;

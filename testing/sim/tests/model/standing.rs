@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use runstone::policy::registry::POLICIES;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Cursor, Options, ReadOptions, Store};
+use runstone_policy::registry::POLICIES;
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::{Random, for_seeds};
 use runstone_sim::workload::options_for;

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use runstone::policy::options::IntraLevel;
-use runstone::policy::registry::POLICIES;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
     Background, CompactionFilter, Error, FilterDecision, KeyspaceOptions, Options, Store,
 };
+use runstone_policy::options::IntraLevel;
+use runstone_policy::registry::POLICIES;
 use runstone_sim::found::{holds_and_finds, panics};
 use runstone_sim::oracle::{Change, OPERATOR, Oracle, Write, assert_same};
 use runstone_sim::random::{Random, for_seeds};
