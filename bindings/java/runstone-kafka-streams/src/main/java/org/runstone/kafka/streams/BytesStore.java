@@ -30,6 +30,7 @@ abstract class BytesStore implements StateStore {
     private StateStoreContext context;
     private Backing backing;
     private boolean recordsCarryPositions;
+    private boolean isBelowCache;
 
     BytesStore(String name, String scope) {
         this.name = name;
@@ -69,6 +70,7 @@ abstract class BytesStore implements StateStore {
     @Override
     public final void init(StateStoreContext context, StateStore root) {
         this.context = context;
+        isBelowCache = Internals.hasWindowCache(root);
         backing = new Backing(context, name, gathersWrites());
         try {
             backing.upgrade(format(), valuesHaveTimes());
@@ -127,6 +129,11 @@ abstract class BytesStore implements StateStore {
 
     final StateStoreContext context() {
         return context;
+    }
+
+    /** Whether Kafka keeps some of the windows in a cache above the store. */
+    final boolean isBelowCache() {
+        return isBelowCache;
     }
 
     /** Whether a range of keys is turned round; that is logged, and has no entries. */

@@ -30,8 +30,10 @@ import org.apache.kafka.streams.query.PositionBound;
 import org.apache.kafka.streams.query.Query;
 import org.apache.kafka.streams.query.QueryConfig;
 import org.apache.kafka.streams.query.QueryResult;
+import org.apache.kafka.streams.state.internals.CachingWindowStore;
 import org.apache.kafka.streams.state.internals.PositionSerde;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
+import org.apache.kafka.streams.state.internals.WrappedStateStore;
 
 final class Internals {
     private Internals() {
@@ -46,6 +48,18 @@ final class Internals {
                 take.accept(records);
             }
         };
+    }
+
+    /** Whether one of the stores around a window store, from the outermost on, is a cache. */
+    static boolean hasWindowCache(StateStore outermost) {
+        StateStore store = outermost;
+        while (store instanceof WrappedStateStore<?, ?, ?> wrapper) {
+            if (store instanceof CachingWindowStore) {
+                return true;
+            }
+            store = wrapper.wrapped();
+        }
+        return false;
     }
 
     /** Whether changelog records carry positions. */

@@ -25,11 +25,13 @@ import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
  *
  * <p>Results are those of RocksDB's stores, with one exception: on window close
  * ({@link EmitStrategy#onWindowClose}) there may be more. Kafka asks a store for closed windows
- * after a later event, and at most once a second. Time may have gone on by then. RocksDB's window
- * stores hide windows whose start is older than the retention by then, its session stores have
- * dropped whole segments, and their results never come. Runstone gives Kafka all that is there, and
- * drops segments at the next commit. Stores in memory hide what just closes: they emit no session,
- * and no window where the grace period is none or a multiple of the window.
+ * after a later event, and at most once a second. Time may have gone on by then. A window store
+ * hides windows whose start is older than the retention by then, and their results never come.
+ * Runstone's does so too, except below a cache, which tumbling and hopping windows have by default:
+ * there it gives Kafka all that it has. A session store of RocksDB has dropped whole segments by
+ * then; Runstone's gives Kafka all, and drops segments at the next commit. Stores in memory hide
+ * what just closes: they emit no session, and no window where the grace period is none or a
+ * multiple of the window.
  */
 public final class RunstoneDslStoreSuppliers implements DslStoreSuppliers {
     /** For Kafka Streams, which makes it from the class's name. */

@@ -10,7 +10,7 @@ import org.runstone.WriteBatch;
 /**
  * A store whose records have a time, and go when they are older than the retention period. As in
  * Kafka's stores they go with their segment: until then an old record is taken and kept, but shown
- * only to whom emits the results of windows that have closed.
+ * only to whom emits the results of windows or sessions that have closed.
  */
 abstract class SegmentedBytesStore extends BytesStore {
     private final long segmentIntervalMs;

@@ -107,13 +107,15 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
 
     /**
      * Windows of all keys that began in a stretch of time. Results that are emitted once are read
-     * by it when their windows have closed. By then they may be beyond the retention, and so they
-     * are shown as well where results are emitted in this way. RocksDB's store shows none that is
-     * beyond it by more than a millisecond: where time jumps, it loses results.
+     * by it when their windows have closed. Where time has jumped, some of those are beyond the
+     * retention by then, and are hidden as RocksDB's store hides them. Below a cache they are
+     * shown: which of them RocksDB's store still shows depends on what its cache has let go of,
+     * and ours is below another one. To hide them would lose results that RocksDB's gives.
      */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
-        return walk(null, null, of.emitsOnClose() ? Math.max(0, from) : live(from), to, true);
+        boolean showsAll = of.emitsOnClose() && isBelowCache();
+        return walk(null, null, showsAll ? Math.max(0, from) : live(from), to, true);
     }
 
     @Override
