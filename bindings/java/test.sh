@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the native library and tests everything for the JVM: the library, upstream's suites over
-# our stores, and whole topologies. Needs a JDK from 17 on, Maven and cargo.
+# our stores, restores and standbys by Kafka's own tasks, and whole topologies. Needs a JDK from 17
+# on, Maven and cargo.
 #   test.sh [options of Maven, such as -Drunstone.leak.rounds=1000]
 # With -Drunstone.matrix.every=1 all settings of topologies are compared with RocksDB, not some.
 # Beside it: cluster.sh (brokers that are killed), compare.sh (figures beside RocksDB's), and
