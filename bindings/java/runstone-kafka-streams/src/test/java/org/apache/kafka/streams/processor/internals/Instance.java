@@ -15,6 +15,7 @@ import org.apache.kafka.clients.admin.MockAdminClient;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.metrics.Metrics;
+import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.LogContext;
 import org.apache.kafka.common.utils.MockTime;
 import org.apache.kafka.streams.StreamsConfig;
@@ -24,6 +25,7 @@ import org.apache.kafka.streams.processor.StandbyUpdateListener;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.processor.TaskId;
 import org.apache.kafka.streams.processor.internals.metrics.StreamsMetricsImpl;
+import org.apache.kafka.streams.processor.internals.metrics.ThreadMetrics;
 import org.apache.kafka.streams.state.internals.ThreadCache;
 
 /** Tasks of one subtopology. Who makes a task closes it. */
@@ -40,6 +42,8 @@ final class Instance {
     private final InternalTopologyBuilder topology;
     private final MockTime time = new MockTime();
     private final StreamsMetricsImpl metrics;
+    /** Each thread of Kafka's has it from its beginning. */
+    private final Sensor commits;
     private final ThreadCache cache;
     private final StreamsProducer producer;
     private final Topics.Reading main;
@@ -51,6 +55,7 @@ final class Instance {
         this.topics = topics;
         this.topology = topology.getInternalBuilder("app");
         metrics = new StreamsMetricsImpl(new Metrics(), "client", time);
+        commits = ThreadMetrics.commitSensor(Thread.currentThread().getName(), metrics);
         cache = new ThreadCache(LOG, 0, metrics);
         directory = new StateDirectory(config, time, true, false);
         restoring = topics.consumer();
@@ -206,12 +211,23 @@ final class Instance {
         }
     }
 
+    /** Commits, and has the stores commit too, as in the end of a task. */
     void commit(Task task) {
+        commit(task, true);
+    }
+
+    /** Commits as a running thread does, which counts it. */
+    void commitRunning(Task task) {
+        commit(task, false);
+        commits.record();
+    }
+
+    private void commit(Task task, boolean enforcesCheckpoint) {
         Map<TopicPartition, OffsetAndMetadata> offsets = task.prepareCommit(true);
         if (taskConfig().eosEnabled && !offsets.isEmpty()) {
             producer.commitTransaction(offsets, main.groupMetadata());
         }
-        task.postCommit(true);
+        task.postCommit(enforcesCheckpoint);
     }
 
     /** What Kafka does with the stores that it finds when an instance begins. */
@@ -246,6 +262,14 @@ final class Instance {
         task.prepareCommit(false);
         task.closeDirty();
         tasks.remove(task.id());
+    }
+
+    /** What a killed process leaves; the brokers give up its transaction. */
+    void kill(StreamTask task) {
+        task.stateMgr.close();
+        if (taskConfig().eosEnabled) {
+            producer.abortTransaction();
+        }
     }
 
     static Map<String, List<String>> contents(Task task) {

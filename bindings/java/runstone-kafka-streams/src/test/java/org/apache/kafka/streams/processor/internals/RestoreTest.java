@@ -212,6 +212,40 @@ class RestoreTest {
         }
     }
 
+    /**
+     * A running thread tells stores nothing of its commits exactly once. A killed instance has what
+     * was committed before its last event, and reads only what came since.
+     */
+    @ParameterizedTest
+    @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
+    void aKilledInstanceGoesOnFromItsLastCommit(String guarantee) {
+        Instance one = instance("one", guarantee);
+        StreamTask active = one.active(TASK);
+        for (int from = 0; from < 300; from += 100) {
+            one.process(active, from, from + 100);
+            one.commitRunning(active);
+        }
+        var committed = Instance.contents(active);
+        one.process(active, 300, 350);
+        var last = Instance.contents(active);
+        one.kill(active);
+
+        boolean isExactlyOnce = guarantee.equals(StreamsConfig.EXACTLY_ONCE_V2);
+        Instance again = instance("one", guarantee);
+        active = again.active(TASK);
+        assertTrue(again.told.contains("plain from 300 to " + (isExactlyOnce ? 300 : 350)),
+                again.told.toString());
+        AllStores.assertSame(isExactlyOnce ? committed : last, Instance.contents(active));
+        again.process(active, isExactlyOnce ? 300 : 350, Events.COUNT);
+        again.commitRunning(active);
+        last = Instance.contents(active);
+        again.close(active);
+        Instance two = instance("two", guarantee);
+        active = two.active(TASK);
+        AllStores.assertSame(last, Instance.contents(active));
+        two.close(active);
+    }
+
     /** Where the records of a changelog carry positions, a standby can tell how far it is. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
