@@ -251,12 +251,33 @@ final class Backing {
         tables.values().forEach(Table::forget);
     }
 
-    /** The offset of the changelog up to which the store goes, or null if it is not known. */
+    /**
+     * The offset of the changelog up to which the store goes, or null if it is not known.
+     *
+     * <p>Exactly once, Kafka distrusts a store that tells none, since it may hold what was not
+     * committed, and removes all stores of the task. An empty store holds nothing, so it tells the
+     * offset by which Kafka means the beginning. Global stores are not asked in this way.
+     */
     Long committedOffset(TopicPartition partition) {
         checkOpen();
         changelog = partition;
         byte[] offset = tellsNoOffsets ? null : meta.get(keyOf(partition));
-        return offset == null ? null : RecordKey.longAt(offset, 0);
+        if (offset != null) {
+            return RecordKey.longAt(offset, 0);
+        }
+        return isExactlyOnce && !Internals.isGlobal(context) && isEmpty()
+                ? Internals.FROM_THE_BEGINNING : null;
+    }
+
+    private boolean isEmpty() {
+        for (String table : tableNames()) {
+            try (Entries entries = table(table).entries(null, null, true)) {
+                if (entries.isValid()) {
+                    return false;
+                }
+            }
+        }
+        return true;
     }
 
     private static byte[] keyOf(TopicPartition partition) {

@@ -20,6 +20,7 @@ import org.apache.kafka.streams.processor.StateRestoreCallback;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.ChangelogRecordDeserializationHelper;
+import org.apache.kafka.streams.processor.internals.GlobalProcessorContextImpl;
 import org.apache.kafka.streams.processor.internals.ProcessorContextUtils;
 import org.apache.kafka.streams.processor.internals.RecordCollector;
 import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
@@ -31,11 +32,15 @@ import org.apache.kafka.streams.query.Query;
 import org.apache.kafka.streams.query.QueryConfig;
 import org.apache.kafka.streams.query.QueryResult;
 import org.apache.kafka.streams.state.internals.CachingWindowStore;
+import org.apache.kafka.streams.state.internals.OffsetCheckpoint;
 import org.apache.kafka.streams.state.internals.PositionSerde;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 import org.apache.kafka.streams.state.internals.WrappedStateStore;
 
 final class Internals {
+    /** What a store that is restored from the beginning tells as its offset. */
+    static final Long FROM_THE_BEGINNING = OffsetCheckpoint.OFFSET_UNKNOWN;
+
     private Internals() {
     }
 
@@ -60,6 +65,11 @@ final class Internals {
             store = wrapper.wrapped();
         }
         return false;
+    }
+
+    /** Whether a store is that of a global table, which every instance has as a whole. */
+    static boolean isGlobal(StateStoreContext context) {
+        return context instanceof GlobalProcessorContextImpl;
     }
 
     /** Whether changelog records carry positions. */

@@ -88,7 +88,7 @@ class CommitTest {
     @Test
     void exactlyOnceOnlyWhatIsCommittedStays() {
         KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.EXACTLY_ONCE_V2, 1 << 20);
-        assertNull(store.committedOffset(CHANGELOG));
+        assertEquals(Internals.FROM_THE_BEGINNING, store.committedOffset(CHANGELOG));
         store.put(key("a"), value("1"));
         store.put(key("b"), value("2"));
         store.commit(Map.of(CHANGELOG, 41L));

@@ -24,6 +24,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.EmitStrategy;
+import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KStream;
@@ -217,6 +218,19 @@ class TopologyTest {
             JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(FEW_SECONDS, MINUTE);
             left.join(right, (one, other) -> one + "+" + other, windows).to("out");
             left.outerJoin(right, (one, other) -> one + "?" + other, windows).to("out");
+        }, guarantee, format);
+    }
+
+    /** Kafka asks stores of global tables for their offsets in another way than others. */
+    @ParameterizedTest
+    @CsvSource({"at_least_once,default", "exactly_once_v2,default", "exactly_once_v2,headers"})
+    void globalTableJoins(String guarantee, String format) {
+        same(builder -> {
+            GlobalKTable<String, String> table = builder.globalTable("right");
+            stream(builder, "left").join(table, (key, value) -> key, (one, other) ->
+                    one + "+" + other).to("out");
+            stream(builder, "left").leftJoin(table, (key, value) -> key, (one, other) ->
+                    one + "?" + other).to("out");
         }, guarantee, format);
     }
 
