@@ -90,7 +90,7 @@ pub fn of_resources(text: &str) -> Result<Resources> {
     check_threads(text.background_threads)?;
     let mut builder = Resources::builder();
     if let Some(Bytes(bytes)) = text.memory_budget_bytes {
-        builder = builder.memory_budget_bytes(bytes);
+        builder = builder.memory_budget(bytes);
     }
     if let Some(count) = text.background_threads {
         builder = builder.threads(count);

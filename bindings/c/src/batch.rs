@@ -145,6 +145,6 @@ pub unsafe extern "C" fn runstone_batch_delete_range(
         // SAFETY: the caller's bytes.
         let range = unsafe { range(from, from_size, to, to_size) }?;
         let (batch, keyspace) = (runstone_batch::get(batch)?, runstone_keyspace::get(keyspace)?);
-        Ok(batch.lock()?.delete_range::<&[u8]>(&keyspace, range)?)
+        Ok(batch.lock()?.delete_range(&keyspace, range)?)
     })
 }

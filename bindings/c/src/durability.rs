@@ -18,12 +18,10 @@ pub enum runstone_durability {
 
 /// Write options from the number that C gave. It may be any: an enum of C is an int.
 pub(crate) fn write_options(durability: i32) -> crate::Result<WriteOptions> {
-    Ok(WriteOptions {
-        durability: match durability {
-            0 => None,
-            1 => Some(Durability::Buffered),
-            2 => Some(Durability::Sync),
-            other => return Err(Failure::invalid(format!("durability {other} is none"))),
-        },
-    })
+    Ok(WriteOptions::default().durability(match durability {
+        0 => None,
+        1 => Some(Durability::Buffered),
+        2 => Some(Durability::Sync),
+        other => return Err(Failure::invalid(format!("durability {other} is none"))),
+    }))
 }

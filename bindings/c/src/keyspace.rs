@@ -81,8 +81,8 @@ pub unsafe extern "C" fn runstone_put_with_ttl(
         // SAFETY: the caller's bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
-        let (ttl, options) = (Duration::from_millis(ttl_ms), write_options(durability)?);
-        Ok(runstone_keyspace::get(keyspace)?.put_with_ttl_with(key, value, ttl, options)?)
+        let options = write_options(durability)?.ttl(Duration::from_millis(ttl_ms));
+        Ok(runstone_keyspace::get(keyspace)?.put_with(key, value, options)?)
     })
 }
 
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn runstone_delete_range(
         // SAFETY: the caller's bytes.
         let range = unsafe { range(from, from_size, to, to_size) }?;
         let options = write_options(durability)?;
-        Ok(runstone_keyspace::get(keyspace)?.delete_range_with::<&[u8]>(range, options)?)
+        Ok(runstone_keyspace::get(keyspace)?.delete_range_with(range, options)?)
     })
 }
 
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn runstone_estimate(
             let range = range(from, from_size, to, to_size)?;
             (range, Place::new("entries", entries)?, Place::new("bytes", bytes)?)
         };
-        let estimate = runstone_keyspace::get(keyspace)?.estimate::<&[u8]>(range)?;
+        let estimate = runstone_keyspace::get(keyspace)?.estimate(range)?;
         entries.set(estimate.entries);
         bytes.set(estimate.bytes);
         Ok(())
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn runstone_compact_range(
     answer(|| {
         // SAFETY: the caller's bytes.
         let range = unsafe { range(from, from_size, to, to_size)? };
-        Ok(runstone_keyspace::get(keyspace)?.compact_range::<&[u8]>(range)?)
+        Ok(runstone_keyspace::get(keyspace)?.compact_range(range)?)
     })
 }
 

@@ -240,7 +240,7 @@ pub unsafe extern "C" fn runstone_transaction_delete_range(
         let range = unsafe { range(from, from_size, to, to_size) }?;
         let keyspace = runstone_keyspace::get(keyspace)?;
         let transaction = runstone_transaction::get(transaction)?;
-        transaction.write(|transaction| transaction.delete_range::<&[u8]>(&keyspace, range))
+        transaction.write(|transaction| transaction.delete_range(&keyspace, range))
     })
 }
 

@@ -77,7 +77,7 @@ impl WriteBatch {
         keyspace: Option<&Keyspace>,
     ) -> PyResult<()> {
         self.add(keyspace, |batch, keyspace| {
-            Ok(batch.delete_range::<Vec<u8>>(keyspace, bounds(start, stop, prefix)?)?)
+            Ok(batch.delete_range(keyspace, bounds(start, stop, prefix)?)?)
         })
     }
 

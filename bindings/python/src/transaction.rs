@@ -163,7 +163,7 @@ impl Transaction {
     ) -> PyResult<()> {
         self.with(py, keyspace, |inner, keyspace| {
             let range = bounds(start, stop, prefix)?;
-            inner.write(|inner| inner.delete_range::<Vec<u8>>(keyspace, range))
+            inner.write(|inner| inner.delete_range(keyspace, range))
         })
     }
 

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use runstone::{Durability, KeyspaceOptions, Options, ReadOptions, Result, Store, WriteOptions};
+use runstone::{KeyspaceOptions, Options, ReadOptions, Result, Store, WriteOptions};
 
 /// A fast pseudo-random sequence.
 fn next(state: &mut u64) -> u64 {
@@ -80,7 +80,7 @@ fn counters(path: &std::path::Path) -> Result<()> {
     let options = KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
     let store = Store::open(path, Options { keyspace: Some(options), ..Options::default() })?;
     let keyspace = store.default_keyspace();
-    let write = WriteOptions { durability: Some(Durability::Buffered) };
+    let write = WriteOptions::buffered();
     let rounds = 1_000_000u64;
     let one = 1u64.to_le_bytes();
     let (mut puts, mut merges, mut updates) = (Vec::new(), Vec::new(), Vec::new());

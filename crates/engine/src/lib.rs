@@ -131,6 +131,7 @@ pub use base::error::{Error, Result};
 pub use base::event::{Event, EventListener};
 pub use base::expiry::Expiry;
 pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, prefix_successor};
+pub use base::key_range::KeyRange;
 pub use base::merge_operator::MergeOperator;
 pub use base::metrics;
 pub use base::metrics::MetricsSnapshot;
@@ -144,6 +145,7 @@ pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull
 pub use read::cursor::Cursor;
 pub use read::options::ReadOptions;
 pub use read::scan::Scan;
+pub use store::builder::StoreBuilder;
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;

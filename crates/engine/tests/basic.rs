@@ -433,7 +433,7 @@ fn forms_of_calls_agree() {
     let found = keyspace.multi_get_at(&["b1", "a2", "x"], &snapshot).expect("reads");
     assert_eq!(found.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false]);
     let hour = Duration::from_secs(3600);
-    keyspace.put_with_ttl_with("c1", "soon", hour, WriteOptions::sync()).expect("puts");
+    keyspace.put_with("c1", "soon", WriteOptions::sync().ttl(hour)).expect("puts");
     assert!(matches!(keyspace.expiry("c1").expect("reads"), Some(Expiry::At(_))));
 
     let mut transaction = store.begin(TransactionOptions::default()).expect("begins");

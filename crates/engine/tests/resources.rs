@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runstone::{
-    Background, Durability, Error, Event, EventListener, KeyspaceOptions, Options, Resources,
-    Store, WriteOptions,
+    Background, Error, Event, EventListener, KeyspaceOptions, Options, Resources, Store,
+    WriteOptions,
 };
 
 /// The tests count threads and descriptors of the process, so they run one after another.
@@ -46,7 +46,7 @@ fn three_hundred_stores_take_few_threads_and_descriptors() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
     let resources = Resources::builder()
-        .memory_budget_bytes(64 << 20)
+        .memory_budget(64 << 20)
         .threads(3)
         .max_open_files(40)
         .build()
@@ -93,7 +93,7 @@ fn three_hundred_stores_take_few_threads_and_descriptors() {
 fn a_store_and_its_copy_beside_it_keep_apart() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
-    let resources = Resources::builder().memory_budget_bytes(16 << 20).build().expect("resources");
+    let resources = Resources::builder().memory_budget(16 << 20).build().expect("resources");
     let small = KeyspaceOptions { write_buffer_bytes: 256 << 10, ..KeyspaceOptions::default() };
     let options = || Options { keyspace: Some(small.clone()), ..Options::default() };
     let one = resources.open(dir.path().join("one"), options()).expect("a store");
@@ -122,7 +122,7 @@ fn the_memtables_of_all_stores_together_keep_the_budget() {
     const BUDGET_BYTES: u64 = 32 << 20;
     let dir = tempfile::tempdir().expect("a directory");
     let resources =
-        Resources::builder().memory_budget_bytes(BUDGET_BYTES).threads(2).build().expect("made");
+        Resources::builder().memory_budget(BUDGET_BYTES).threads(2).build().expect("made");
     let open = |n: usize| resources.open(dir.path().join(n.to_string()), Options::default());
     let stores: Vec<Store> = (0..24).map(|n| open(n).expect("a store")).collect();
     let most = AtomicU64::new(0);
@@ -193,13 +193,12 @@ fn a_store_that_fails_takes_no_other_with_it() {
 fn options_that_the_resources_set_do_not_count_in_a_store() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
-    let refused = Resources::builder().memory_budget_bytes(1).build().expect_err("too little");
+    let refused = Resources::builder().memory_budget(1).build().expect_err("too little");
     assert!(refused.to_string().contains("memory_budget_bytes"), "{refused}");
     Resources::builder().threads(0).build().expect_err("no thread");
     Resources::builder().max_open_files(1).build().expect_err("too few");
     Resources::builder().background_bytes_per_second(1).build().expect_err("too slow");
-    let resources =
-        Resources::builder().memory_budget_bytes(8 << 20).threads(1).build().expect("made");
+    let resources = Resources::builder().memory_budget(8 << 20).threads(1).build().expect("made");
     let options = Options { background: Background::Threads(9), ..Options::default() };
     let store = resources.open(dir.path().join("a"), options).expect("a store");
     assert_eq!((threads(), store.metrics().memory.budget_bytes), (1, 8 << 20));
@@ -238,7 +237,7 @@ fn compactions_keep_the_rate_and_writers_do_not_wait_for_it() {
     store.compact().expect("a compaction");
     assert!(store.metrics().counters.paused_ns > 0, "8 MB flushed, 4 MB compacted");
     // Closing waits for no rate.
-    let synced = WriteOptions { durability: Some(Durability::Sync) };
+    let synced = WriteOptions::sync();
     let mut batch = runstone::Batch::new();
     batch.put(store.default_keyspace(), "k", "v").expect("a key");
     store.write(&batch, synced).expect("a write");

@@ -59,11 +59,7 @@ fn listening(does: impl Fn(&Event) + Send + Sync + 'static) -> Options {
 const BUDGET_BYTES: u64 = 16 << 20;
 
 fn resources(threads: usize) -> Resources {
-    Resources::builder()
-        .memory_budget_bytes(BUDGET_BYTES)
-        .threads(threads)
-        .build()
-        .expect("resources")
+    Resources::builder().memory_budget(BUDGET_BYTES).threads(threads).build().expect("resources")
 }
 
 fn on_memory(resources: &Resources, options: Options) -> Store {

@@ -151,12 +151,12 @@ impl KvStore for Store {
     }
 
     fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        let options = WriteOptions { durability: Some(durability) };
+        let options = WriteOptions::default().durability(durability);
         Ok(self.default_keyspace().put_with(key, value, options)?)
     }
 
     fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
-        let options = WriteOptions { durability: Some(durability) };
+        let options = WriteOptions::default().durability(durability);
         Ok(self.default_keyspace().delete_with(key, options)?)
     }
 
@@ -168,15 +168,13 @@ impl KvStore for Store {
                 KvWrite::Delete { key } => batch.delete(self.default_keyspace(), key)?,
             }
         }
-        Ok(Store::write(self, &batch, WriteOptions { durability: Some(durability) })?)
+        Ok(Store::write(self, &batch, WriteOptions::default().durability(durability))?)
     }
 
     fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
-        let options = WriteOptions { durability: Some(durability) };
+        let options = WriteOptions::default().durability(durability);
         let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-        Ok(self
-            .default_keyspace()
-            .delete_range_with::<&[u8]>((Bound::Included(start), end), options)?)
+        Ok(self.default_keyspace().delete_range_with((Bound::Included(start), end), options)?)
     }
 
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {

@@ -132,7 +132,7 @@ where
 
     fn delete_between(&self, (start, end): Bounds) -> Result<()> {
         let end = end.map_or(Bound::Unbounded, Bound::Excluded);
-        self.keyspace.delete_range::<Vec<u8>>((Bound::Included(start), end))
+        self.keyspace.delete_range((Bound::Included(start), end))
     }
 
     /// Iterates over all entries, in both directions.

@@ -27,7 +27,7 @@ fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result
         0 => Store::open_on(storage, options.clone())?,
         _ => {
             let few = Resources::builder().threads(1).max_open_files(8);
-            let few = few.memory_budget_bytes(options.memory_budget_bytes).build()?;
+            let few = few.memory_budget(options.memory_budget_bytes).build()?;
             few.open_on(storage, options.clone())?
         }
     };

@@ -226,7 +226,7 @@ fn change(store: &Store, state: &mut State) {
         let ranges = [(&b"once0"[..], Some(&b"once02"[..])), (b"user03", None)];
         let (start, end) = ranges[usize::from(round) % 2];
         let range = (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded));
-        keyspace.delete_range::<&[u8]>(range).expect("memory");
+        keyspace.delete_range(range).expect("memory");
         store.sync().expect("memory");
         let range = Change::DeleteRange(end.map(<[u8]>::to_vec));
         let mut writes = vec![Write { key: start.to_vec(), ..write(range) }];

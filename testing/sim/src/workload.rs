@@ -491,7 +491,7 @@ impl Run {
     ) -> Result<(), Error> {
         self.oracle.attempt(writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
-        let outcome = write(self.store(), WriteOptions { durability: Some(durability) });
+        let outcome = write(self.store(), WriteOptions::default().durability(durability));
         WorkloadClock::tick();
         outcome?;
         self.oracle.acknowledge();

@@ -49,7 +49,8 @@ pub fn function_lengths(files: &Files) -> Vec<String> {
         for (start, line) in lines.iter().enumerate() {
             let trimmed = line.trim_start();
             let opens = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "const fn "];
-            if !opens.iter().any(|open| trimmed.starts_with(open)) || trimmed.ends_with(';') {
+            let is_one_line = trimmed.ends_with([';', '}']);
+            if !opens.iter().any(|open| trimmed.starts_with(open)) || is_one_line {
                 continue;
             }
             let closing = format!("{}}}", " ".repeat(line.len() - trimmed.len()));

@@ -99,7 +99,7 @@ pub extern "C" fn leveldb_close(db: *mut leveldb_t) {
 fn write_options(options: *const leveldb_writeoptions_t) -> Result<WriteOptions> {
     let is_synced = leveldb_writeoptions_t::with(options, |sync| Ok(sync.load(Relaxed)))?;
     let durability = if is_synced { Durability::Sync } else { Durability::Buffered };
-    Ok(WriteOptions { durability: Some(durability) })
+    Ok(WriteOptions::default().durability(durability))
 }
 
 /// Stores a value.
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn leveldb_compact_range(
         let db = leveldb_t::get(db)?;
         let start = start.map_or(Bound::Unbounded, Bound::Included);
         let limit = limit.map_or(Bound::Unbounded, Bound::Excluded);
-        Ok(db.keyspace().compact_range::<&[u8]>((start, limit))?)
+        Ok(db.keyspace().compact_range((start, limit))?)
     });
 }
 

@@ -3,7 +3,7 @@
 use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
-use runstone::{Durability, Keyspace, Value, WriteOptions};
+use runstone::{Keyspace, Value, WriteOptions};
 use runstone_boundary::{Failure, Handles, Result, options};
 
 use crate::bytes::{Copied, array, direct, fill_direct, size};
@@ -19,7 +19,7 @@ const ABSENT: jint = -1;
 
 /// Options of a write. Without a sync the store's own durability counts.
 pub fn durability(sync: jboolean) -> WriteOptions {
-    WriteOptions { durability: sync.then_some(Durability::Sync) }
+    if sync { WriteOptions::sync() } else { WriteOptions::default() }
 }
 
 fn value(keyspace: jlong, key: &[u8], snapshot: jlong) -> Result<Option<Value>> {
@@ -205,7 +205,7 @@ extern "system" fn Java_org_runstone_Native_deleteRange<'l>(
         let keyspace = KEYSPACES.get(handle(keyspace))?;
         let range = bounds(env, &from, &to)?;
         let deleted = match range {
-            (None, None) => keyspace.delete_range_with::<&[u8]>(.., durability(sync)),
+            (None, None) => keyspace.delete_range_with(.., durability(sync)),
             (from, Some(to)) => {
                 keyspace.delete_range_with(from.unwrap_or_default()..to, durability(sync))
             }

@@ -32,7 +32,7 @@ pub struct Keyspace {
 /// The options of a write.
 pub fn write_options(sync: Option<bool>) -> WriteOptions {
     let durability = |sync| if sync { Durability::Sync } else { Durability::Buffered };
-    WriteOptions { durability: sync.map(durability) }
+    WriteOptions::default().durability(sync.map(durability))
 }
 
 /// A time to live in seconds.
@@ -155,11 +155,7 @@ impl Keyspace {
         let (options, ttl) = (write_options(sync), ttl.map(time_to_live).transpose()?);
         wait(py, || {
             let keyspace = self.inner()?;
-            match ttl {
-                None => keyspace.put_with(&key, &value, options)?,
-                Some(ttl) => keyspace.put_with_ttl_with(&key, &value, ttl, options)?,
-            }
-            Ok(())
+            Ok(keyspace.put_with(&key, &value, ttl.map_or(options, |ttl| options.ttl(ttl)))?)
         })
     }
 
@@ -349,7 +345,7 @@ impl Keyspace {
     ) -> PyResult<()> {
         wait(py, || {
             let (start, stop) = bounds(start, stop, prefix)?;
-            Ok(self.inner()?.delete_range_with::<Vec<u8>>((start, stop), write_options(sync))?)
+            Ok(self.inner()?.delete_range_with((start, stop), write_options(sync))?)
         })
     }
 
@@ -385,7 +381,7 @@ impl Keyspace {
         stop: Option<Buffer>,
     ) -> PyResult<(u64, u64)> {
         wait(py, || {
-            let estimate = self.inner()?.estimate::<Vec<u8>>(bounds(start, stop, None)?)?;
+            let estimate = self.inner()?.estimate(bounds(start, stop, None)?)?;
             Ok((estimate.entries, estimate.bytes))
         })
     }
@@ -394,7 +390,7 @@ impl Keyspace {
     fn compact(&self, py: Python<'_>, start: Option<Buffer>, stop: Option<Buffer>) -> PyResult<()> {
         wait(py, || match (&start, &stop) {
             (None, None) => Ok(self.inner()?.compact()?),
-            _ => Ok(self.inner()?.compact_range::<Vec<u8>>(bounds(start, stop, None)?)?),
+            _ => Ok(self.inner()?.compact_range(bounds(start, stop, None)?)?),
         })
     }
 }

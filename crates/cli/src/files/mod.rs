@@ -85,8 +85,8 @@ impl Entries for KeyspaceEntries<'_> {
 
     fn delete_range(&self, range: &Range, durability: Durability) -> Result<Option<u64>> {
         keyspaces::refuse_reserved(self.keyspace.name())?;
-        let about = self.keyspace.approximate_count::<&[u8]>(range.bounds())?;
-        self.keyspace.delete_range_with::<&[u8]>(range.bounds(), options_of(durability))?;
+        let about = self.keyspace.approximate_count(range.bounds())?;
+        self.keyspace.delete_range_with(range.bounds(), options_of(durability))?;
         Ok(Some(about))
     }
 
@@ -225,7 +225,7 @@ pub fn compact(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<(
             true => keyspace.compact()?,
             false if range.is_empty() => {}
             false => {
-                keyspace.compact_range::<&[u8]>(range.bounds())?;
+                keyspace.compact_range(range.bounds())?;
             }
         }
     }

@@ -39,7 +39,7 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
     let runs = shape.levels.iter().flat_map(|level| level.runs());
     let about = match range.is_empty() {
         true => 0,
-        false => keyspace.approximate_count::<&[u8]>(range.bounds())?,
+        false => keyspace.approximate_count(range.bounds())?,
     };
     Ok(KeyspaceStats {
         about,

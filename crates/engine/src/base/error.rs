@@ -247,6 +247,26 @@ impl Error {
         self.is_no_space() || matches!(self, Error::Storage(error) if error.is_out_of_files())
     }
 
+    /// Whether another handle or process has the store open.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self, Error::InUse { .. })
+    }
+
+    /// Whether the call was wrong: another argument or option may work.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Error::InvalidArgument { .. })
+    }
+
+    /// Whether a transaction failed because of others, so that it may succeed if it begins again.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Conflict { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. })
+    }
+
+    /// Whether the store accepts no writes until it is opened again (P7).
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, Error::Stopped { .. })
+    }
+
     /// Whether the cause is a full disk.
     pub fn is_no_space(&self) -> bool {
         match self {

@@ -12,6 +12,7 @@ pub(crate) mod expiry;
 pub(crate) mod health;
 pub(crate) mod io_rate;
 pub(crate) mod key;
+pub(crate) mod key_range;
 pub(crate) mod merge_operator;
 pub mod metrics;
 pub(crate) mod options;

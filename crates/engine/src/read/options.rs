@@ -1,9 +1,10 @@
 //! How a cursor reads: at which moment and inside which bounds.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::prefix_successor;
+use crate::base::key_range::KeyRange;
 use crate::visibility::snapshot::Snapshot;
 
 /// How a cursor reads: at which moment, inside which bounds, and whether it fills the cache.
@@ -64,7 +65,7 @@ impl ReadOptions {
     ///
     /// # Errors
     /// Whoever reads with these options fails if the range ends before it starts.
-    pub fn with_range<K: AsRef<[u8]>>(mut self, range: impl RangeBounds<K>) -> Self {
+    pub fn with_range(mut self, range: impl KeyRange) -> Self {
         (self.start, self.end) = ends_of(&range);
         self
     }
@@ -118,17 +119,15 @@ impl ReadOptions {
 }
 
 /// The first key of a range, and the least key behind it.
-pub(crate) fn ends_of<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<K>,
-) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let at = |key: &K| Some(key.as_ref().to_vec());
-    let behind = |key: &K| Some([key.as_ref(), &[0]].concat());
-    let start = match range.start_bound() {
+pub(crate) fn ends_of(range: &impl KeyRange) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+    let at = |key: &[u8]| Some(key.to_vec());
+    let behind = |key: &[u8]| Some([key, &[0]].concat());
+    let start = match range.start() {
         Bound::Included(key) => at(key),
         Bound::Excluded(key) => behind(key),
         Bound::Unbounded => None,
     };
-    let end = match range.end_bound() {
+    let end = match range.end() {
         Bound::Included(key) => behind(key),
         Bound::Excluded(key) => at(key),
         Bound::Unbounded => None,

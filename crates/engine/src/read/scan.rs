@@ -37,6 +37,17 @@ impl Scan {
         Ok(Scan { reader, keyspace, options, ends: Ends::default() })
     }
 
+    /// The keys alone. Separated values are not read.
+    pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Vec<u8>>> {
+        self.options = self.options.keys_only();
+        self.map(|item| Ok(item?.0))
+    }
+
+    /// The values alone.
+    pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> {
+        self.map(|item| Ok(item?.1))
+    }
+
     fn advance(&mut self, is_upward: bool) -> Option<Result<Entry>> {
         let open = || match self.keyspace.is_at_home() {
             true => Cursor::open(&self.reader, &self.keyspace, self.options.clone()),

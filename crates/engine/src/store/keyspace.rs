@@ -2,7 +2,7 @@
 //! and snapshots span all keyspaces of a store.
 
 use std::cell::Cell;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use runstone_policy::shape::Shape;
 use crate::base::error::Result;
 use crate::base::expiry::Expiry;
 use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES};
+use crate::base::key_range::KeyRange;
 use crate::base::options::{KeyspaceOptions, WriteOptions};
 use crate::base::threads;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -80,14 +81,21 @@ impl Keyspace {
         self.put_with(key, value, WriteOptions::default())
     }
 
-    /// Stores a value with the durability in `options`.
+    /// Stores a value as the options say.
+    ///
+    /// # Errors
+    /// If the time to live is less than a millisecond, or ends beyond the clock.
     pub fn put_with(
         &self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
         options: WriteOptions,
     ) -> Result<()> {
-        match self.own_expiry_ms() {
+        let at_ms = match options.ttl {
+            Some(ttl) => Some(self.store.env.watch.after(ttl)?),
+            None => self.own_expiry_ms(),
+        };
+        match at_ms {
             None => self.write_one(Kind::Put, key.as_ref(), value.as_ref(), options),
             Some(at_ms) => self.write_expiring(key.as_ref(), value.as_ref(), at_ms, options),
         }
@@ -110,29 +118,14 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// If the time to live is less than a millisecond, or ends beyond the clock.
+    /// As [`Keyspace::put_with`].
     pub fn put_with_ttl(
         &self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
         ttl: Duration,
     ) -> Result<()> {
-        self.put_with_ttl_with(key, value, ttl, WriteOptions::default())
-    }
-
-    /// Stores a value that expires, with the durability in `options`.
-    ///
-    /// # Errors
-    /// As [`Keyspace::put_with_ttl`].
-    pub fn put_with_ttl_with(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        ttl: Duration,
-        options: WriteOptions,
-    ) -> Result<()> {
-        let at_ms = self.store.env.watch.after(ttl)?;
-        self.write_expiring(key.as_ref(), value.as_ref(), at_ms, options)
+        self.put_with(key, value, WriteOptions::default().ttl(ttl))
     }
 
     /// Until when a key has its value, see [`Cursor::expiry`]; `None` if it has none.
@@ -170,6 +163,7 @@ impl Keyspace {
 
     /// Removes a key with the durability in `options`. Removing an absent key is no error.
     pub fn delete_with(&self, key: impl AsRef<[u8]>, options: WriteOptions) -> Result<()> {
+        options.check_no_ttl("a delete")?;
         self.write_one(Kind::Delete, key.as_ref(), &[], options)
     }
 
@@ -208,6 +202,7 @@ impl Keyspace {
         operand: impl AsRef<[u8]>,
         options: WriteOptions,
     ) -> Result<()> {
+        options.check_no_ttl("an operand")?;
         self.inner.merging.load().check(self.name(), operand.as_ref())?;
         self.write_one(Kind::Merge, key.as_ref(), operand.as_ref(), options)
     }
@@ -234,7 +229,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// If the range ends before it starts.
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn delete_range(&self, range: impl KeyRange) -> Result<()> {
         self.delete_range_with(range, WriteOptions::default())
     }
 
@@ -242,18 +237,15 @@ impl Keyspace {
     ///
     /// # Errors
     /// If the range ends before it starts.
-    pub fn delete_range_with<K: AsRef<[u8]>>(
-        &self,
-        range: impl RangeBounds<K>,
-        options: WriteOptions,
-    ) -> Result<()> {
+    pub fn delete_range_with(&self, range: impl KeyRange, options: WriteOptions) -> Result<()> {
+        options.check_no_ttl("a range delete")?;
         let Some((start, end)) = range_of(&range)? else { return Ok(()) };
         self.write_one(Kind::RangeDelete, &start, &end, options)
     }
 
     /// Removes all keys, by one range delete.
     pub fn clear(&self) -> Result<()> {
-        self.delete_range::<&[u8]>(..)
+        self.delete_range(..)
     }
 
     fn write_one(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
@@ -365,7 +357,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// If the range ends before it starts.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<Scan> {
+    pub fn range(&self, range: impl KeyRange) -> Result<Scan> {
         self.scan(ReadOptions::default().with_range(range))
     }
 
@@ -446,7 +438,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// If the range ends before it starts.
-    pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn compact_range(&self, range: impl KeyRange) -> Result<()> {
         let Some((from, to)) = range_of(&range)? else { return Ok(()) };
         self.store.runner.flush_all()?;
         let to = (!to.is_empty()).then_some(&to[..]);
@@ -551,11 +543,7 @@ impl Batch {
     ///
     /// # Errors
     /// If the range ends before it starts.
-    pub fn delete_range<K: AsRef<[u8]>>(
-        &mut self,
-        keyspace: &Keyspace,
-        range: impl RangeBounds<K>,
-    ) -> Result<()> {
+    pub fn delete_range(&mut self, keyspace: &Keyspace, range: impl KeyRange) -> Result<()> {
         self.bind(keyspace.store.env.opening)?;
         let Some((start, end)) = range_of(&range)? else { return Ok(()) };
         self.push(Kind::RangeDelete, keyspace.id(), &start, &end)
@@ -572,12 +560,10 @@ fn follow_longest(key: &mut Vec<u8>) -> bool {
 
 /// The first key of a range and the least key behind it (empty if there is none); `None` for an
 /// empty range.
-pub(super) fn range_of<K: AsRef<[u8]>>(
-    range: &impl RangeBounds<K>,
-) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn range_of(range: &impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let (start, end) = ends_of(range);
     let mut start = start.unwrap_or_default();
-    let is_excluded = matches!(range.start_bound(), Bound::Excluded(_));
+    let is_excluded = matches!(range.start(), Bound::Excluded(_));
     if is_excluded && start.len() == MAX_KEY_BYTES + 1 && !follow_longest(&mut start) {
         return Ok(None);
     }

@@ -12,11 +12,11 @@
 //! Seeks at most as often as there are stretches. Of a table it reads at most two index partitions
 //! for the range, and in each run at most three for a stretch.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::expiry::expiry_of;
+use crate::base::key_range::KeyRange;
 use crate::catalog::keyspace::View;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::sample::{Sampler, Stretch};
@@ -49,11 +49,11 @@ impl Keyspace {
     /// let keyspace = store.default_keyspace();
     /// (0..100u8).try_for_each(|key| keyspace.put([key], "value"))?;
     /// (0..90u8).try_for_each(|key| keyspace.delete([key]))?;
-    /// assert_eq!(keyspace.approximate_count::<&[u8]>(..)?, 10);
+    /// assert_eq!(keyspace.approximate_count(..)?, 10);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn approximate_count<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+    pub fn approximate_count(&self, range: impl KeyRange) -> Result<u64> {
         self.inner.check_readable()?;
         let Some((from, to)) = range_of(&range)? else { return Ok(0) };
         let to = (!to.is_empty()).then_some(to);

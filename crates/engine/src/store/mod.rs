@@ -3,7 +3,8 @@
 //! - [`engine`]: the parts of an open store.
 //! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: what of it is not used.
 //!   [`close`]: the orderly end.
-//! - [`resources`]: what a store shares with others of the process.
+//! - [`builder`]: opening it step by step. [`resources`]: what a store shares with others of the
+//!   process.
 //! - [`keyspace`]: the handle to a keyspace; `keyspaces`: making, changing and dropping them;
 //!   `bulk`: bulk loads; [`sorted`]: files of sorted entries; `ingest`: loads of those.
 //! - [`transaction`]: beginning and committing transactions; `single_keys`: changes of one key that
@@ -13,6 +14,7 @@
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
 //! - [`unstable`]: looks inside a store, without a promise.
 
+pub(crate) mod builder;
 mod bulk;
 mod checkpoint;
 mod close;
@@ -172,7 +174,12 @@ impl Store {
 
     /// Applies all writes of a batch or none (P3). An empty batch with
     /// [`crate::Durability::Sync`] acts like [`Store::sync`].
+    ///
+    /// # Errors
+    /// If the options give a time to live: the entries of a batch have their own
+    /// ([`Batch::put_with_ttl`]).
     pub fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
+        options.check_no_ttl("a batch")?;
         self.inner.write(batch, options)
     }
 

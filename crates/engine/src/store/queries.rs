@@ -1,11 +1,11 @@
 //! Questions to a keyspace that need no walk over it: whether a key is there, which is the first or
 //! the last, about how much a range holds.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::key::{Kind, kind_of};
+use crate::base::key_range::KeyRange;
 use crate::memtable::btree::Tally;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::options::ReadOptions;
@@ -88,7 +88,7 @@ impl Keyspace {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn estimate<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<RangeEstimate> {
+    pub fn estimate(&self, range: impl KeyRange) -> Result<RangeEstimate> {
         self.inner.check_readable()?;
         let Some((from, to)) = range_of(&range)? else { return Ok(RangeEstimate::default()) };
         let to = (!to.is_empty()).then_some(to);
@@ -116,7 +116,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// If the range ends before it starts.
-    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+    pub fn approximate_size(&self, range: impl KeyRange) -> Result<u64> {
         Ok(self.estimate(range)?.bytes)
     }
 }

@@ -43,7 +43,7 @@ const FEW_STORES: u64 = 64;
 /// use runstone::{Options, Resources};
 ///
 /// let resources = Resources::builder()
-///     .memory_budget_bytes(64 << 20)
+///     .memory_budget(64 << 20)
 ///     .threads(2)
 ///     .max_open_files(200)
 ///     .background_bytes_per_second(100 << 20)
@@ -138,7 +138,7 @@ impl Drop for Resources {
 impl ResourcesBuilder {
     /// Bound on memtables, mapped log segments, block cache, index and filters of all stores
     /// together. Each store that is written to takes 192 KiB for its log, however small its part.
-    pub fn memory_budget_bytes(mut self, bytes: u64) -> Self {
+    pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.options.memory_budget_bytes = bytes;
         self
     }

@@ -1,10 +1,14 @@
-//! Changes of one key that depend on its value: small optimistic transactions, repeated until
-//! nobody comes between.
+//! Changes that depend on what is there: small optimistic transactions, repeated until nobody comes
+//! between.
 
 use crate::base::error::{Error, Result};
+use crate::base::key_range::KeyRange;
 use crate::base::metrics::Counter;
 use crate::base::options::WriteOptions;
+use crate::read::ends::Entry;
+use crate::read::options::ReadOptions;
 use crate::store::{Keyspace, Transaction};
+use crate::transaction::cursor::TransactionScan as Scan;
 use crate::transaction::locks::Locks;
 use crate::transaction::options::TransactionOptions;
 use crate::values::Value;
@@ -90,6 +94,78 @@ impl Keyspace {
         mut update: impl FnMut(Option<&[u8]>) -> Option<Vec<u8>>,
     ) -> Result<Option<Value>> {
         Ok(self.change(key.as_ref(), |old| Change::To(update(old)))?.0)
+    }
+
+    /// Removes the first entry and returns it; `None` if the keyspace is empty. Callers beside each
+    /// other get different entries.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let queue = store.open_keyspace("queue", None)?;
+    /// ["1", "2", "3"].iter().try_for_each(|key| queue.put(key, "work"))?;
+    /// assert_eq!(queue.pop_first()?.map(|(key, _)| key), Some(b"1".to_vec()));
+    /// assert_eq!(queue.pop_last()?.map(|(key, _)| key), Some(b"3".to_vec()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::LockTimeout`] if a pessimistic transaction holds the key for longer than a second.
+    pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Value)>> {
+        Ok(self.take(ReadOptions::default(), 1, |scan| scan.next())?.pop())
+    }
+
+    /// Removes the last entry and returns it, as [`Keyspace::pop_first`] does the first.
+    ///
+    /// # Errors
+    /// As [`Keyspace::pop_first`].
+    pub fn pop_last(&self) -> Result<Option<(Vec<u8>, Value)>> {
+        Ok(self.take(ReadOptions::default(), 1, |scan| scan.next_back())?.pop())
+    }
+
+    /// Removes the first entries of a range, `most` of them or all that there are, and returns
+    /// them in order: all of them are removed, or none. They are in memory together.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let queue = store.open_keyspace("queue", None)?;
+    /// (0..5u8).try_for_each(|key| queue.put([key], "work"))?;
+    /// assert_eq!(queue.drain(.., 2)?.len(), 2);
+    /// assert_eq!(queue.drain([3]..[9], 100)?.len(), 2);
+    /// assert_eq!(queue.iter()?.count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the range ends before it starts, and as [`Keyspace::pop_first`].
+    pub fn drain(&self, range: impl KeyRange, most: usize) -> Result<Vec<(Vec<u8>, Value)>> {
+        self.take(ReadOptions::default().with_range(range), most, |scan| scan.next())
+    }
+
+    /// Removes `most` entries that `next` gives, and returns them.
+    fn take(
+        &self,
+        options: ReadOptions,
+        most: usize,
+        next: fn(&mut Scan<'_>) -> Option<Result<Entry>>,
+    ) -> Result<Vec<Entry>> {
+        loop {
+            let mut transaction = Transaction::begin(&self.store, TransactionOptions::default())?;
+            let mut scan = transaction.scan(self, options.clone())?;
+            let taken = std::iter::from_fn(|| next(&mut scan)).take(most);
+            let taken = taken.collect::<Result<Vec<_>>>()?;
+            drop(scan);
+            taken.iter().try_for_each(|(key, _)| transaction.delete(self, key))?;
+            match transaction.commit(WriteOptions::default()) {
+                Err(Error::Conflict { key, .. }) => self.wait_for_lock(&key)?,
+                outcome => return outcome.map(|()| taken),
+            }
+        }
     }
 
     /// Changes a key as `decide` says of its value. Returns the value, and whether it was changed.

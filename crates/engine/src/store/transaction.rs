@@ -1,7 +1,6 @@
 //! Transactions as users hold them: begun by a store, and committed to it. How writes are kept,
 //! walked and checked is in `transaction/`.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::EXPIRY_BYTES;
+use crate::base::key_range::KeyRange;
 use crate::base::metrics::Counter;
 use crate::base::options::WriteOptions;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -287,11 +287,7 @@ impl Transaction {
     /// # Errors
     /// If the range ends before it starts, and in a pessimistic transaction, which has locks of
     /// keys only.
-    pub fn delete_range<K: AsRef<[u8]>>(
-        &mut self,
-        keyspace: &Keyspace,
-        range: impl RangeBounds<K>,
-    ) -> Result<()> {
+    pub fn delete_range(&mut self, keyspace: &Keyspace, range: impl KeyRange) -> Result<()> {
         let core = Arc::clone(self.writable(keyspace)?);
         if self.locks.is_some() {
             return Err(Error::invalid(
@@ -348,11 +344,7 @@ impl Transaction {
     ///
     /// # Errors
     /// If the range ends before it starts.
-    pub fn range<K: AsRef<[u8]>>(
-        &self,
-        keyspace: &Keyspace,
-        range: impl RangeBounds<K>,
-    ) -> Result<TransactionScan<'_>> {
+    pub fn range(&self, keyspace: &Keyspace, range: impl KeyRange) -> Result<TransactionScan<'_>> {
         self.scan(keyspace, ReadOptions::default().with_range(range))
     }
 
@@ -415,6 +407,7 @@ impl Transaction {
     /// looks too much has still come, that is a conflict too. If the sync of a durable commit
     /// fails, the store has stopped, and a reopen shows all of it or nothing (P3, P7).
     pub fn commit(self, options: WriteOptions) -> Result<()> {
+        options.check_no_ttl("a transaction")?;
         let env = Arc::clone(&self.store.env);
         let outcome = self.commit_uncounted(options);
         match &outcome {

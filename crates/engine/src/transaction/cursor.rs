@@ -514,6 +514,17 @@ impl<'t> TransactionScan<'t> {
         TransactionScan { source, options, ends: Ends::default() }
     }
 
+    /// The keys alone. Separated values are not read.
+    pub fn keys(mut self) -> impl DoubleEndedIterator<Item = Result<Vec<u8>>> {
+        self.options = self.options.keys_only();
+        self.map(|item| Ok(item?.0))
+    }
+
+    /// The values alone.
+    pub fn values(self) -> impl DoubleEndedIterator<Item = Result<Value>> {
+        self.map(|item| Ok(item?.1))
+    }
+
     fn advance(&mut self, is_upward: bool) -> Option<Result<Entry>> {
         let open = || TransactionCursor::open(self.source.clone(), self.options.clone());
         self.ends.advance(is_upward, open)

@@ -123,7 +123,7 @@ fn a_covered_load_goes_at_once() {
     drop(before);
     store.compact().expect("compacts");
     assert_eq!(keyspace.shape().tables().count(), 0);
-    assert_eq!(keyspace.estimate::<&str>(..).expect("estimates").entries, 0);
+    assert_eq!(keyspace.estimate(..).expect("estimates").entries, 0);
 }
 
 /// What is written while a load waits for flushes has a smaller number, so it must not come to lie

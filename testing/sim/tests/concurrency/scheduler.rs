@@ -118,7 +118,7 @@ impl Worker<'_> {
         }
         let is_synced = self.random.one_in(10);
         let durability = if is_synced { Durability::Sync } else { Durability::Buffered };
-        self.store.write(&batch, WriteOptions { durability: Some(durability) })?;
+        self.store.write(&batch, WriteOptions::default().durability(durability))?;
         for (at, key, value) in written.into_iter().filter(|(at, ..)| *at < LASTING) {
             match value {
                 Some(value) => drop(self.content.insert((at, key), value)),

@@ -300,7 +300,7 @@ impl Life {
         let sync = self.random.one_in(6) && writes_any;
         self.world.batches.push(writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
-        let options = WriteOptions { durability: Some(durability) };
+        let options = WriteOptions::default().durability(durability);
         let outcome = match transaction {
             Some(transaction) => transaction.commit(options),
             None => self.store().write(&batch, options),

@@ -253,7 +253,7 @@ fn fork_beside_threads(path: &str, seed: u64) {
     let threads = Background::Threads(1 + random.below(2) as usize);
     let options = options(placement, threads);
     let resources = random.one_in(2).then(|| {
-        let builder = Resources::builder().memory_budget_bytes(8 << 20).threads(2);
+        let builder = Resources::builder().memory_budget(8 << 20).threads(2);
         builder.build().expect("resources")
     });
     let opened = match &resources {

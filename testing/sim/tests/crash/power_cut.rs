@@ -72,7 +72,7 @@ fn child_writes_until_the_power_fails() {
         batch.put(keyspace, COUNT, (write + 1).to_le_bytes()).expect("fits");
         let is_synced = write % SYNC_EVERY == SYNC_EVERY - 1;
         let durability = if is_synced { Durability::Sync } else { Durability::Buffered };
-        if store.write(&batch, WriteOptions { durability: Some(durability) }).is_err() {
+        if store.write(&batch, WriteOptions::default().durability(durability)).is_err() {
             break;
         }
         if is_synced {

@@ -61,7 +61,7 @@ fn estimates_are_near_the_truth() {
     for policy in ["fragmented-leveling", "tiering", "adaptive-tiering"] {
         let store = loaded(small(policy));
         let keyspace = store.default_keyspace();
-        let all = keyspace.estimate::<&str>(..).expect("estimates");
+        let all = keyspace.estimate(..).expect("estimates");
         check(keyspace, all.bytes as f64, policy);
         assert_eq!(keyspace.estimate("x".."y").expect("estimates"), Default::default());
         assert!(keyspace.estimate("y".."x").is_err());
@@ -166,7 +166,7 @@ fn check_counts(what: &str, fill: impl Fn(&Keyspace), hide: impl Fn(&Keyspace, &
             assert!(is_near, "{what}, {place:?}, {from}..{to}: {count} for {truth}");
         }
         let truth = keyspace.iter().expect("scans").count() as u64;
-        let count = keyspace.approximate_count::<&str>(..).expect("estimates");
+        let count = keyspace.approximate_count(..).expect("estimates");
         assert!(truth <= 2 * count && count <= 2 * truth, "{what}, {place:?}: {count} for {truth}");
     }
 }

@@ -49,7 +49,7 @@ fn ranges_are_those_of_the_standard_library() {
     store.write(&batch, WriteOptions::default()).expect("writes");
     macro_rules! check {
         ($($range:expr),+) => {$(
-            let scan = keyspace.range::<&[u8]>($range).expect("opens");
+            let scan = keyspace.range($range).expect("opens");
             let found: Vec<_> = scan.map(|item| item.expect("reads").0).collect();
             let expected = map.range::<&[u8], _>($range).map(|(key, _)| key.to_vec());
             assert_eq!(found, expected.collect::<Vec<_>>(), stringify!($range));

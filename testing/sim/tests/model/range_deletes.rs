@@ -57,10 +57,7 @@ fn bounds_are_those_of_a_range() {
     };
     assert_eq!(left(&|all| all.delete_range("a".."c")), ",c");
     assert_eq!(left(&|all| all.delete_range("a"..="b")), ",c");
-    assert_eq!(
-        left(&|all| all.delete_range::<&str>((Bound::Excluded("a"), Bound::Unbounded))),
-        ",a"
-    );
+    assert_eq!(left(&|all| all.delete_range((Bound::Excluded("a"), Bound::Unbounded))), ",a");
     assert_eq!(left(&|all| all.delete_range(.."b")), "b,c");
     assert_eq!(left(&Keyspace::clear), "");
     assert_eq!(left(&|all| all.delete_range("b".."b")), ",a,b,c", "an empty range");
@@ -99,7 +96,7 @@ fn inverted_ranges_are_refused_everywhere() {
         outcome.expect(what);
     }
     let between = (Bound::Excluded("a"), Bound::Excluded("c"));
-    let inside = all.scan(ReadOptions::default().with_range::<&str>(between)).expect("scans");
+    let inside = all.scan(ReadOptions::default().with_range(between)).expect("scans");
     assert_eq!(inside.count(), 1);
     assert_eq!(all.prefix("b").expect("scans").count(), 1);
 }

@@ -196,7 +196,7 @@ fn savepoints_nest() {
     transaction.set_savepoint();
     transaction.put(keyspace, "a", "2").expect("puts");
     transaction.set_savepoint();
-    transaction.delete_range::<&[u8]>(keyspace, ..).expect("deletes");
+    transaction.delete_range(keyspace, ..).expect("deletes");
     assert!(transaction.get(keyspace, "a").expect("reads").is_none());
     transaction.rollback_to_savepoint().expect("the inner one");
     assert_eq!(transaction.get(keyspace, "a").expect("reads").as_deref(), Some(&b"2"[..]));

@@ -1,0 +1,183 @@
+//! Opening a store by a builder.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone_policy::prefix::PrefixExtractor;
+use runstone_storage::Storage;
+
+use crate::base::clock::Clock;
+use crate::base::compaction_filter::CompactionFilter;
+use crate::base::error::Result;
+use crate::base::event::EventListener;
+use crate::base::merge_operator::MergeOperator;
+use crate::base::options::{Background, Durability, KeyspaceOptions, Options, WalMode};
+use crate::store::Store;
+use crate::store::resources::Resources;
+
+/// Opens a store, or makes it, with what it is told in the place of defaults; see
+/// [`Store::builder`]. [`Options`] has the same as a struct, and says of each what it does.
+#[derive(Debug)]
+#[must_use = "nothing is opened before `open`"]
+pub struct StoreBuilder {
+    place: Place,
+    options: Options,
+    resources: Option<Resources>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Directory(PathBuf),
+    Storage(Arc<dyn Storage>),
+}
+
+/// A method for each option: its name, what it takes, and what the option becomes.
+macro_rules! setters {
+    ($($(#[$doc:meta])+ $name:ident($value:ident: $of:ty) => $to:expr;)*) => {
+        $(
+            $(#[$doc])+
+            pub fn $name(mut self, $value: $of) -> StoreBuilder {
+                self.options.$name = $to;
+                self
+            }
+        )*
+    };
+}
+
+impl StoreBuilder {
+    setters! {
+        /// Whether the store is made if the directory does not hold one: [`Options`] says yes.
+        create_if_missing(make: bool) => make;
+        /// Opens for reading only: nothing on disk changes.
+        read_only(only: bool) => only;
+        /// Threads that one large compaction may use.
+        compaction_slices(count: usize) => Some(count);
+        /// Bytes of a log segment.
+        wal_segment_bytes(bytes: u64) => bytes;
+        /// Bytes of the log at which the keyspace with the oldest unflushed write is flushed.
+        max_wal_bytes(bytes: u64) => bytes;
+        /// How log records reach the operating system.
+        wal_mode(mode: WalMode) => mode;
+        /// Whether closing the store writes its memtables to tables.
+        flush_at_close(flush: bool) => flush;
+        /// Tables and value files kept open.
+        max_open_files(count: usize) => Some(count);
+        /// Whether scans of separated values read by io_uring.
+        io_uring(use_it: bool) => use_it;
+        /// What writes survive that do not choose.
+        durability(durability: Durability) => durability;
+        /// Highest ingest rate under back-pressure, in bytes per second.
+        max_delayed_bytes_per_second(bytes: u64) => bytes;
+        /// After how long without a write the background tidies up; `None` for never.
+        idle_after(pause: Option<Duration>) => pause;
+        /// Seed of random ids, for deterministic tests.
+        seed(seed: u64) => Some(seed);
+        /// Receives flushes, compactions, stalls and errors.
+        listener(listener: Arc<dyn EventListener>) => Some(listener);
+        /// The clock by which entries expire.
+        clock(clock: Arc<dyn Clock>) => clock;
+        /// Options of the default keyspace.
+        keyspace(options: KeyspaceOptions) => Some(options);
+    }
+
+    /// Bound on memtables, log segments, block cache, index and filters together, in bytes.
+    pub fn memory_budget(mut self, bytes: u64) -> StoreBuilder {
+        self.options.memory_budget_bytes = bytes;
+        self
+    }
+
+    /// Threads for flushes and compactions.
+    pub fn threads(mut self, count: usize) -> StoreBuilder {
+        self.options.background = Background::Threads(count);
+        self
+    }
+
+    /// No thread: the owner calls [`Store::run_one_job`].
+    pub fn jobs_by_hand(mut self) -> StoreBuilder {
+        self.options.background = Background::Manual;
+        self
+    }
+
+    /// Registers a prefix extractor that keyspaces may name.
+    pub fn prefix_extractor(mut self, extractor: Arc<dyn PrefixExtractor>) -> StoreBuilder {
+        self.options.prefix_extractors.push(extractor);
+        self
+    }
+
+    /// Registers a compaction filter that keyspaces may name.
+    pub fn compaction_filter(mut self, filter: Arc<dyn CompactionFilter>) -> StoreBuilder {
+        self.options.compaction_filters.push(filter);
+        self
+    }
+
+    /// Registers a merge operator that keyspaces may name.
+    pub fn merge_operator(mut self, operator: Arc<dyn MergeOperator>) -> StoreBuilder {
+        self.options.merge_operators.push(operator);
+        self
+    }
+
+    /// Draws on resources that other stores of the process share, in the place of a budget, threads
+    /// and open files of its own.
+    pub fn resources(mut self, resources: &Resources) -> StoreBuilder {
+        self.resources = Some(resources.clone());
+        self
+    }
+
+    /// Opens the store, or makes it.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`].
+    pub fn open(self) -> Result<Store> {
+        match (self.place, self.resources) {
+            (Place::Directory(path), None) => Store::open(path, self.options),
+            (Place::Directory(path), Some(shared)) => shared.open(path, self.options),
+            (Place::Storage(storage), None) => Store::open_on(storage, self.options),
+            (Place::Storage(storage), Some(shared)) => shared.open_on(storage, self.options),
+        }
+    }
+}
+
+impl Store {
+    /// Begins to open the store in a directory.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let path = dir.path().join("store");
+    /// use runstone::{KeyspaceOptions, Store};
+    ///
+    /// let options = KeyspaceOptions::preset("write-heavy")?;
+    /// let store = Store::builder(&path).memory_budget(64 << 20).keyspace(options).open()?;
+    /// store.put("a", "1")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(path: impl AsRef<Path>) -> StoreBuilder {
+        StoreBuilder::at(Place::Directory(path.as_ref().to_path_buf()))
+    }
+
+    /// Begins to open the store on a storage.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// use std::sync::Arc;
+    ///
+    /// use runstone::Store;
+    /// use runstone::storage::MemoryStorage;
+    ///
+    /// let store = Store::builder_on(Arc::new(MemoryStorage::new())).threads(1).open()?;
+    /// store.put("a", "1")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder_on(storage: Arc<dyn Storage>) -> StoreBuilder {
+        StoreBuilder::at(Place::Storage(storage))
+    }
+}
+
+impl StoreBuilder {
+    fn at(place: Place) -> StoreBuilder {
+        StoreBuilder { place, options: Options::default(), resources: None }
+    }
+}

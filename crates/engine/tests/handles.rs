@@ -1,0 +1,202 @@
+//! The forms of calls: builders, ranges, what takes from the ends, and which handles may go to
+//! other threads.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone::storage::MemoryStorage;
+use runstone::{
+    Batch, Cursor, Durability, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Resources,
+    Scan, Snapshot, SortedFile, SortedWriter, Store, StoreBuilder, Transaction, TransactionCursor,
+    TransactionOptions, TransactionScan, Value, WriteOptions,
+};
+
+fn open() -> Store {
+    Store::builder_on(Arc::new(MemoryStorage::new())).threads(1).open().expect("opens")
+}
+
+fn filled(keys: &[&str]) -> Store {
+    let store = open();
+    keys.iter().try_for_each(|key| store.put(key, key)).expect("puts");
+    store
+}
+
+fn keys(store: &Store) -> String {
+    let keys = store.default_keyspace().iter().expect("scans").keys();
+    let text = keys.map(|key| String::from_utf8(key.expect("reads")).expect("text"));
+    text.collect::<Vec<_>>().join(",")
+}
+
+/// A handle that others may use beside its owner, and one that may go to another thread.
+#[test]
+fn handles_go_to_other_threads() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Store>();
+    shared::<Keyspace>();
+    shared::<Snapshot>();
+    shared::<Resources>();
+    shared::<Value>();
+    shared::<Batch>();
+    shared::<Options>();
+    shared::<ReadOptions>();
+    shared::<Error>();
+    shared::<SortedFile>();
+    sent::<StoreBuilder>();
+    sent::<Cursor>();
+    sent::<Scan>();
+    sent::<Transaction>();
+    sent::<TransactionCursor<'_>>();
+    sent::<TransactionScan<'_>>();
+    sent::<SortedWriter>();
+}
+
+#[test]
+fn a_builder_says_what_options_say() {
+    let directory = tempfile::tempdir().expect("directory");
+    let path = directory.path().join("store");
+    let absent = Store::builder(&path).create_if_missing(false).open().expect_err("absent");
+    assert!(matches!(absent, Error::NotAStore { .. }), "{absent}");
+    let keyspace = KeyspaceOptions::preset("read-heavy").expect("known");
+    let builder = Store::builder(&path).memory_budget(8 << 20).threads(1);
+    let store = builder.keyspace(keyspace.clone()).durability(Durability::Sync).open();
+    let store = store.expect("opens");
+    assert_eq!(*store.default_keyspace().options(), keyspace);
+    assert_eq!(store.metrics().memory.budget_bytes, 8 << 20);
+    let again = Store::builder(&path).open().expect_err("in use");
+    assert!(again.is_in_use() && !again.is_invalid(), "{again}");
+    store.close().expect("closes");
+    let none = Store::builder(&path).threads(0).open().expect_err("no thread");
+    assert!(none.is_invalid() && none.to_string().contains("at least 1"), "{none}");
+    let resources = Resources::builder().memory_budget(16 << 20).threads(1).build();
+    let resources = resources.expect("builds");
+    let store = Store::builder(&path).resources(&resources).open().expect("opens");
+    assert_eq!(resources.stores(), 1);
+    assert_eq!(*store.default_keyspace().options(), keyspace, "stored");
+    store.close().expect("closes");
+    let reader = Store::builder(&path).read_only(true).open().expect("opens");
+    assert!(matches!(reader.put("a", "1"), Err(Error::ReadOnly)));
+}
+
+/// Each form of range says which keys it has, without a word on their type.
+#[test]
+fn ranges_need_no_type() {
+    let all = ["a", "b", "c", "d"];
+    let left = |delete: &dyn Fn(&Keyspace) -> runstone::Result<()>| {
+        let store = filled(&all);
+        delete(store.default_keyspace()).expect("deletes");
+        keys(&store)
+    };
+    assert_eq!(left(&|all| all.delete_range(..)), "");
+    assert_eq!(left(&|all| all.delete_range("b"..)), "a");
+    assert_eq!(left(&|all| all.delete_range(.."c")), "c,d");
+    assert_eq!(left(&|all| all.delete_range(..="c")), "d");
+    assert_eq!(left(&|all| all.delete_range("b".."d")), "a,d");
+    assert_eq!(left(&|all| all.delete_range(String::from("b")..=String::from("c"))), "a,d");
+    assert_eq!(left(&|all| all.delete_range(&(b"a"..b"c"))), "c,d");
+    let behind = (Bound::Excluded("a"), Bound::Unbounded);
+    assert_eq!(left(&|all| all.delete_range(behind)), "a");
+    assert_eq!(left(&Keyspace::clear), "");
+    let store = filled(&all);
+    assert_eq!(store.default_keyspace().approximate_count(..).expect("counts"), 4);
+    let mut batch = Batch::new();
+    batch.delete_range(store.default_keyspace(), "a"..="b").expect("adds");
+    store.write(&batch, WriteOptions::buffered()).expect("writes");
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    transaction.delete_range(store.default_keyspace(), "d"..).expect("deletes");
+    transaction.commit(WriteOptions::default()).expect("commits");
+    assert_eq!(keys(&store), "c");
+}
+
+/// A time to live belongs to a put. Whatever else is given one refuses it, and writes nothing.
+#[test]
+fn only_puts_take_a_time_to_live() {
+    let store = filled(&["a"]);
+    let keyspace = store.default_keyspace();
+    let hour = WriteOptions::sync().ttl(Duration::from_secs(3600));
+    keyspace.put_with("b", "1", hour).expect("puts");
+    assert!(keyspace.expiry("b").expect("reads") != Some(runstone::Expiry::Never));
+    let mut batch = Batch::new();
+    batch.delete(keyspace, "a").expect("adds");
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    transaction.delete(keyspace, "a").expect("deletes");
+    let refused = [
+        keyspace.delete_with("a", hour),
+        keyspace.merge_with("a", "1", hour),
+        keyspace.delete_range_with(.., hour),
+        store.write(&batch, hour),
+        transaction.commit(hour),
+        keyspace.put_with("a", "1", WriteOptions::default().ttl(Duration::ZERO)),
+    ];
+    for refusal in refused {
+        let error = refusal.expect_err("refused");
+        assert!(error.is_invalid(), "{error}");
+    }
+    assert_eq!(keys(&store), "a,b");
+}
+
+#[test]
+fn entries_are_taken_from_both_ends() {
+    let store = filled(&["a", "b", "c", "d", "e"]);
+    let keyspace = store.default_keyspace();
+    let first = keyspace.pop_first().expect("pops").expect("there is one");
+    assert_eq!((&*first.0, &*first.1), (&b"a"[..], &b"a"[..]));
+    assert_eq!(keyspace.pop_last().expect("pops").expect("there is one").0, b"e");
+    assert_eq!(keyspace.drain("c".., 0).expect("drains"), []);
+    let drained = keyspace.drain("c".., 10).expect("drains");
+    assert_eq!(drained.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), [b"c", b"d"]);
+    assert!(keyspace.drain("c".."b", 1).expect_err("ends before it starts").is_invalid());
+    assert_eq!(keys(&store), "b");
+    assert!(keyspace.pop_first().expect("pops").is_some());
+    assert!(keyspace.pop_first().expect("pops").is_none());
+    assert!(keyspace.pop_last().expect("pops").is_none());
+}
+
+/// Of callers beside each other, each gets entries that nobody else gets.
+#[test]
+fn nothing_is_taken_twice() {
+    let store = open();
+    let keyspace = store.default_keyspace();
+    (0..600u32).try_for_each(|key| keyspace.put(key.to_be_bytes(), "x")).expect("puts");
+    let taken: Vec<Vec<Vec<u8>>> = std::thread::scope(|scope| {
+        let takers = [0, 1, 2].map(|way| {
+            scope.spawn(move || {
+                let mut taken = Vec::new();
+                loop {
+                    let some = match way {
+                        0 => Vec::from_iter(keyspace.pop_first().expect("pops")),
+                        1 => Vec::from_iter(keyspace.pop_last().expect("pops")),
+                        _ => keyspace.drain(.., 7).expect("drains"),
+                    };
+                    if some.is_empty() {
+                        return taken;
+                    }
+                    taken.extend(some.into_iter().map(|(key, _)| key));
+                }
+            })
+        });
+        takers.map(|taker| taker.join().expect("ends")).into()
+    });
+    let all: Vec<Vec<u8>> = taken.concat();
+    let different: BTreeSet<&Vec<u8>> = all.iter().collect();
+    assert_eq!((all.len(), different.len()), (600, 600));
+}
+
+#[test]
+fn scans_give_keys_or_values_alone() {
+    let store = filled(&["a", "b", "c"]);
+    let keyspace = store.default_keyspace();
+    let backwards = keyspace.range("b"..).expect("scans").keys().rev();
+    assert_eq!(backwards.map(Result::unwrap).collect::<Vec<_>>(), [b"c", b"b"]);
+    let mut transaction = store.begin(TransactionOptions::default()).expect("begins");
+    transaction.put(keyspace, "aa", "own").expect("puts");
+    let values = transaction.iter(keyspace).expect("scans").values();
+    let values: Vec<Value> = values.collect::<runstone::Result<_>>().expect("reads");
+    assert_eq!(
+        values.iter().map(|value| &**value).collect::<Vec<_>>(),
+        [&b"a"[..], b"own", b"b", b"c"]
+    );
+    assert_eq!(transaction.iter(keyspace).expect("scans").keys().count(), 4);
+}
