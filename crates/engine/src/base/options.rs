@@ -265,30 +265,6 @@ impl Options {
     }
 }
 
-/// Former names of keyspace options, and their present names.
-const RENAMED: [(&str, &str); 2] =
-    [("merge_install", "compaction_install"), ("sub_merges", "sub_compactions")];
-
-/// Names of options that held tenths and thousandths in text, their present names, and by what a
-/// number is divided. Stores keep text that has them.
-const SCALED: [(&str, &str, u32); 3] = [
-    ("filter_bits_per_key_x10", "filter_bits_per_key", 10),
-    ("c_permille", "c", 1000),
-    ("reserve_permille", "reserve", 1000),
-];
-
-/// The text with present names.
-fn with_present_names(text: &str) -> String {
-    let line = |line: &str| {
-        let (name, number) = line.split_once('=')?;
-        let (_, new, scale) = SCALED.iter().find(|(old, ..)| name.trim() == *old)?;
-        let number: u32 = number.trim().parse().ok()?;
-        Some(format!("{new} = {:?}", f64::from(number) / f64::from(*scale)))
-    };
-    let lines = text.lines().map(|old| line(old).unwrap_or_else(|| old.to_string()));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
 /// Reads a codec, or a list of them.
 fn one_or_many<'de, D: Deserializer<'de>>(
     from: D,
@@ -571,8 +547,7 @@ impl KeyspaceOptions {
         })
     }
 
-    /// Reads TOML. An unknown name is refused with the known ones, and a former name with the
-    /// present one.
+    /// Reads TOML. An unknown name is refused with the known ones and the nearest of them.
     pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
         let options = parse(text)?;
         options.check()?;
@@ -585,7 +560,7 @@ impl KeyspaceOptions {
         parse(text)?;
         let table = |text: &str| text.parse::<toml::Table>().map_err(|error| unparsed(&error));
         let mut all = table(&self.to_toml())?;
-        overlay(&mut all, table(&with_present_names(text))?);
+        overlay(&mut all, table(text)?);
         KeyspaceOptions::from_toml(&all.to_string())
     }
 
@@ -741,21 +716,23 @@ impl KeyspaceOptions {
 
 /// Reads TOML, without a look at what goes together.
 fn parse(text: &str) -> Result<KeyspaceOptions> {
-    toml::from_str(&with_present_names(text)).map_err(|error| unparsed(&error))
+    toml::from_str(text).map_err(|error| unparsed(&error))
 }
 
 fn unparsed(error: &toml::de::Error) -> Error {
     let message = error.to_string();
-    let is_old = |(old, _): &&(&str, &str)| message.contains(&format!("field `{old}`"));
-    match RENAMED.iter().find(is_old) {
-        Some((old, new)) => {
-            Error::invalid(format!("option {old} is called {new}"), "write the new name")
-        }
-        None => Error::invalid(
-            format!("options do not parse: {}", message.trim()),
-            "`runstone help options` lists every option with its default",
-        ),
-    }
+    Error::invalid(
+        format!("options do not parse: {}{}", message.trim(), meant(&message)),
+        "`runstone help options` lists every option with its default",
+    )
+}
+
+/// The known name that is nearest to an unknown one, from a message that quotes it and then them.
+fn meant(message: &str) -> String {
+    let Some((_, names)) = message.split_once("unknown field") else { return String::new() };
+    let mut quoted = names.split('`').skip(1).step_by(2);
+    let Some(unknown) = quoted.next() else { return String::new() };
+    registry::suggest(&registry::nearest(unknown, &quoted.collect::<Vec<_>>()))
 }
 
 /// Puts the values of a table over another's, section by section.
@@ -852,7 +829,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_units_decimals_and_former_names() {
+    fn text_has_units_and_decimals() {
         let read = |text: &str| KeyspaceOptions::from_toml(text).expect(text);
         let of = |change: fn(&mut KeyspaceOptions)| {
             let mut options = KeyspaceOptions::default();
@@ -869,9 +846,6 @@ mod tests {
         });
         let text = "filter_bits_per_key = 9.9\n[shape]\nc = 0.401\n[values]\nreserve = 0.25";
         assert_eq!(read(text), all);
-        let old = "filter_bits_per_key_x10 = 99\n[shape]\nc_permille=401\n[values]\n \
-                   reserve_permille = 250";
-        assert_eq!(read(old), all, "stores keep such text");
         assert!(all.to_toml().contains("filter_bits_per_key = 9.9\n"), "{}", all.to_toml());
     }
 
@@ -881,8 +855,8 @@ mod tests {
         assert!(refused("polcy = 'leveling'").contains("policy"), "names what is known");
         assert!(refused("policy = 'levelling'").contains("did you mean leveling"));
         assert!(refused("block_bytes = 1").contains("256"));
-        let old = refused("merge_install = 'atomic'");
-        assert!(old.contains("merge_install is called compaction_install"), "{old}");
+        let near = refused("blok_bytes = 1");
+        assert!(near.contains("did you mean block_bytes?"), "{near}");
         assert!(refused("compression = []").contains("empty"));
         assert!(refused("l0_stop_runs = 3").contains("l0_trigger 8 < l0_slowdown_runs 24"));
         let tall = "policy = \"bigtable\"\n[shape]\nstack_runs = 24";

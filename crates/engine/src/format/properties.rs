@@ -204,8 +204,11 @@ pub fn take_range_deletes(reader: &mut Reader<'_>) -> Decoded<Vec<RangeDelete>> 
 
 /// Appends expiries, as the manifest stores them too.
 pub fn put_expiries(out: &mut Vec<u8>, expiries: &Expiries) {
-    out.extend_from_slice(&expiries.first_ms.to_le_bytes());
     put_varint(out, expiries.steps().len() as u64);
+    if expiries.steps().is_empty() {
+        return;
+    }
+    out.extend_from_slice(&expiries.first_ms.to_le_bytes());
     let mut before_ms = expiries.first_ms;
     for step in expiries.steps() {
         put_varint(out, step.at_ms - before_ms);
@@ -217,12 +220,17 @@ pub fn put_expiries(out: &mut Vec<u8>, expiries: &Expiries) {
 /// Reads what [`put_expiries`] wrote. Too many steps, steps without entries, instants that repeat
 /// and sums beyond 64 bits are damage.
 pub fn take_expiries(reader: &mut Reader<'_>) -> Decoded<Expiries> {
+    let count = reader.take_len()?;
+    if count == 0 {
+        return Ok(Expiries::default());
+    }
     let first_ms = reader.take_u64()?;
     let mut at_ms = first_ms;
-    let steps = take_list(reader, |reader| {
+    let mut steps = Vec::new();
+    for _ in 0..count {
         at_ms = at_ms.checked_add(reader.take_varint()?).ok_or(Truncated)?;
-        Ok(ExpiryStep { at_ms, entries: take_size(reader)? })
-    })?;
+        steps.push(ExpiryStep { at_ms, entries: take_size(reader)? });
+    }
     Expiries::of(first_ms, steps).ok_or(Truncated)
 }
 
@@ -265,13 +273,14 @@ mod tests {
         put_bytes(&mut newer, b"");
         assert_eq!(Properties::decode(&newer), Err(BadProperties::Newer));
         assert_eq!(Properties::decode(&[]), Err(BadProperties::Malformed));
-        // Instants without entries, one twice, one beyond the clock, too many, and none.
+        // Instants without entries, one twice, one beyond the clock, and too many.
         let many = [[1, 1]; 17].concat();
-        let bad: [(u64, &[u64]); 5] =
-            [(5, &[1, 0]), (5, &[1, 1, 0, 1]), (u64::MAX, &[1, 1]), (5, &many), (5, &[])];
+        let bad: [(u64, &[u64]); 4] =
+            [(5, &[1, 0]), (5, &[1, 1, 0, 1]), (u64::MAX, &[1, 1]), (5, &many)];
         for (first_ms, numbers) in bad {
-            let mut bytes = first_ms.to_le_bytes().to_vec();
+            let mut bytes = Vec::new();
             put_varint(&mut bytes, numbers.len() as u64 / 2);
+            bytes.extend_from_slice(&first_ms.to_le_bytes());
             numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
             assert!(take_expiries(&mut Reader::new(&bytes)).is_err(), "{first_ms} {numbers:?}");
         }

@@ -10,13 +10,10 @@
 //!            7 value file: keyspace id, layout        8 value edit: keyspace id, edit
 //!            9 value file gone: keyspace id, number   (layout, edit: `values/layout.rs`)
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
-//!            10 edit and 11 whole shape of tables with range deletes: as 5 and 6, and behind each
-//!            table its range deletes (`format/properties.rs`)
-//!            12 edit and 13 whole shape of tables with entries that expire: as 10 and 11, and
-//!            behind the range deletes of each table its expiries
-//!            14 log: synced seq, next keyspace id
+//!            10 log: synced seq, next keyspace id
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
-//!               | filter bits | prefix count | prefixes | sketch
+//!               | filter bits | prefix count | prefixes | sketch | range deletes | expiries
+//!               (`format/properties.rs`)
 //! ```
 //!
 //! Numbers are varints. A tag that a reader does not know is a newer format. Counts are checked
@@ -26,7 +23,6 @@ use std::sync::Arc;
 
 use runstone_policy::overlapping::OverlappingTables;
 use runstone_policy::prefix::PrefixRule;
-use runstone_policy::shape::expiry::Expiries;
 use runstone_policy::shape::{
     Edit, Level, Placement, PolicyState, Run, RunSlot, SeqNo, Shape, Table,
 };
@@ -39,42 +35,6 @@ use crate::base::key::KeyspaceId;
 use crate::format::properties::{put_expiries, take_expiries};
 use crate::tree::pending::{put_plan, put_trims, take_plan, take_trims};
 use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
-
-/// An edit or a shape whose tables are followed by their range deletes.
-const EXTENDED_EDIT: u64 = 10;
-const EXTENDED_SHAPE: u64 = 11;
-/// The same with expiries behind the range deletes.
-const EXPIRING_EDIT: u64 = 12;
-const EXPIRING_SHAPE: u64 = 13;
-/// What the manifest knows of the log.
-const LOG: u64 = 14;
-
-/// What a record tells of its tables beyond what every record tells. A record has the least form
-/// that holds all of its tables, so that older releases read what they can.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Form {
-    Plain,
-    /// Their range deletes.
-    Ranges,
-    /// Their range deletes and their expiries.
-    Expiring,
-}
-
-impl Form {
-    fn of<'a>(tables: impl Iterator<Item = &'a Arc<Table>>) -> Form {
-        let of_table = |table: &Arc<Table>| match (table.expiries.entries, table.range_deletes) {
-            (0, 0) => Form::Plain,
-            (0, _) => Form::Ranges,
-            _ => Form::Expiring,
-        };
-        tables.map(of_table).max().unwrap_or(Form::Plain)
-    }
-
-    /// Of the tags of a change in the three forms, this form's.
-    fn tag(self, tags: [u64; 3]) -> u64 {
-        tags[self as usize]
-    }
-}
 
 /// One part of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,16 +171,14 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
         Change::Edit { id, flushed_seq, edit } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
-            let form = Form::of(edit.place.iter().map(|placed| &placed.table));
-            encode_edit(edit, form, out);
-            form.tag([5, EXTENDED_EDIT, EXPIRING_EDIT])
+            encode_edit(edit, out);
+            5
         }
         Change::Shape { id, flushed_seq, shape } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *flushed_seq);
-            let form = Form::of(shape.tables().map(|(_, table)| table));
-            encode_shape(shape, form, out);
-            form.tag([6, EXTENDED_SHAPE, EXPIRING_SHAPE])
+            encode_shape(shape, out);
+            6
         }
         Change::ValueFile { id, layout } => {
             put_varint(out, u64::from(*id));
@@ -240,12 +198,12 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
         Change::Log { synced_seq, next_keyspace } => {
             put_varint(out, *synced_seq);
             put_varint(out, u64::from(*next_keyspace));
-            LOG
+            10
         }
     }
 }
 
-fn encode_edit(edit: &Edit, form: Form, out: &mut Vec<u8>) {
+fn encode_edit(edit: &Edit, out: &mut Vec<u8>) {
     put_varint(out, edit.remove.len() as u64);
     for id in &edit.remove {
         put_varint(out, *id);
@@ -254,7 +212,7 @@ fn encode_edit(edit: &Edit, form: Form, out: &mut Vec<u8>) {
     for placement in &edit.place {
         put_varint(out, u64::from(placement.level));
         put_slot(out, placement.slot);
-        encode_table(&placement.table, form, out);
+        encode_table(&placement.table, out);
     }
     put_varint(out, edit.cursors.len() as u64);
     for (level, key) in &edit.cursors {
@@ -289,7 +247,7 @@ fn put_prefix_rule(out: &mut Vec<u8>, rule: Option<&PrefixRule>) {
     put_bytes(out, rule.map(PrefixRule::to_string).unwrap_or_default().as_bytes());
 }
 
-fn encode_table(table: &Table, form: Form, out: &mut Vec<u8>) {
+fn encode_table(table: &Table, out: &mut Vec<u8>) {
     put_varint(out, table.id);
     put_bytes(out, &table.min_key);
     put_bytes(out, &table.max_key);
@@ -309,15 +267,11 @@ fn encode_table(table: &Table, form: Form, out: &mut Vec<u8>) {
         put_bytes(out, prefix);
     }
     put_bytes(out, table.sketch.as_bytes());
-    if form >= Form::Ranges {
-        put_varint(out, table.range_deletes);
-    }
-    if form >= Form::Expiring {
-        put_expiries(out, &table.expiries);
-    }
+    put_varint(out, table.range_deletes);
+    put_expiries(out, &table.expiries);
 }
 
-fn encode_shape(shape: &Shape, form: Form, out: &mut Vec<u8>) {
+fn encode_shape(shape: &Shape, out: &mut Vec<u8>) {
     put_varint(out, shape.state.cursors.len() as u64);
     for (level, key) in &shape.state.cursors {
         put_varint(out, u64::from(*level));
@@ -335,12 +289,12 @@ fn encode_shape(shape: &Shape, form: Form, out: &mut Vec<u8>) {
                 for run in runs {
                     put_varint(out, run.id);
                     put_varint(out, run.last_flush);
-                    encode_tables(&run.tables, form, out);
+                    encode_tables(&run.tables, out);
                 }
             }
             Level::Overlapping(tables) => {
                 put_varint(out, 1);
-                encode_tables(tables, form, out);
+                encode_tables(tables, out);
             }
         }
     }
@@ -348,10 +302,10 @@ fn encode_shape(shape: &Shape, form: Form, out: &mut Vec<u8>) {
     put_plan(out, shape.pending.as_deref());
 }
 
-fn encode_tables(tables: &[Arc<Table>], form: Form, out: &mut Vec<u8>) {
+fn encode_tables(tables: &[Arc<Table>], out: &mut Vec<u8>) {
     put_varint(out, tables.len() as u64);
     for table in tables {
-        encode_table(table, form, out);
+        encode_table(table, out);
     }
 }
 
@@ -371,11 +325,6 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Change>, BadRecord> {
 }
 
 fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
-    let form = match tag {
-        EXPIRING_EDIT | EXPIRING_SHAPE => Form::Expiring,
-        EXTENDED_EDIT | EXTENDED_SHAPE => Form::Ranges,
-        _ => Form::Plain,
-    };
     Ok(match tag {
         1 => Change::Store { uid: body.take_varint()? },
         2 => Change::Counters {
@@ -390,20 +339,20 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             options: take_string(body)?,
         },
         4 => Change::Dropped { id: take_u32(body)? },
-        5 | EXTENDED_EDIT | EXPIRING_EDIT => Change::Edit {
+        5 => Change::Edit {
             id: take_u32(body)?,
             flushed_seq: take_number(body)?,
-            edit: take_edit(body, form)?,
+            edit: take_edit(body)?,
         },
-        6 | EXTENDED_SHAPE | EXPIRING_SHAPE => Change::Shape {
+        6 => Change::Shape {
             id: take_u32(body)?,
             flushed_seq: take_number(body)?,
-            shape: take_shape(body, form)?,
+            shape: take_shape(body)?,
         },
         7 => Change::ValueFile { id: take_u32(body)?, layout: layout::take_layout(body)? },
         8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
-        LOG => Change::Log { synced_seq: take_number(body)?, next_keyspace: take_u32(body)? },
+        10 => Change::Log { synced_seq: take_number(body)?, next_keyspace: take_u32(body)? },
         _ => return Err(BadRecord::Newer),
     })
 }
@@ -416,13 +365,13 @@ pub(super) fn take_cursor(reader: &mut Reader<'_>) -> Decoded<(u32, Box<[u8]>)> 
     Ok((take_u32(reader)?, reader.take_bytes()?.into()))
 }
 
-fn take_edit(reader: &mut Reader<'_>, form: Form) -> Decoded<Edit> {
+fn take_edit(reader: &mut Reader<'_>) -> Decoded<Edit> {
     Ok(Edit {
         remove: take_list(reader, |reader| reader.take_varint())?,
         place: take_list(reader, |reader| {
             let level = take_u32(reader)?;
             let slot = take_slot(reader)?;
-            Ok(Placement { level, slot, table: Arc::new(take_table(reader, form)?) })
+            Ok(Placement { level, slot, table: Arc::new(take_table(reader)?) })
         })?,
         cursors: take_list(reader, take_cursor)?,
         last_level: match take_u32(reader)? {
@@ -455,7 +404,7 @@ fn take_prefix_rule(reader: &mut Reader<'_>) -> Decoded<Option<PrefixRule>> {
     }
 }
 
-fn take_table(reader: &mut Reader<'_>, form: Form) -> Decoded<Table> {
+fn take_table(reader: &mut Reader<'_>) -> Decoded<Table> {
     Ok(Table {
         id: take_number(reader)?,
         min_key: reader.take_bytes()?.into(),
@@ -468,23 +417,17 @@ fn take_table(reader: &mut Reader<'_>, form: Form) -> Decoded<Table> {
         filter_bits: take_size(reader)?,
         prefixes: take_list(reader, |reader| Ok(reader.take_bytes()?.into()))?,
         sketch: Sketch::from_bytes(reader.take_bytes()?).ok_or(Truncated)?,
-        range_deletes: match form {
-            Form::Plain => 0,
-            Form::Ranges | Form::Expiring => take_size(reader)?,
-        },
-        expiries: match form {
-            Form::Expiring => take_expiries(reader)?,
-            Form::Plain | Form::Ranges => Expiries::default(),
-        },
+        range_deletes: take_size(reader)?,
+        expiries: take_expiries(reader)?,
     })
 }
 
-fn take_shape(reader: &mut Reader<'_>, form: Form) -> Decoded<Shape> {
+fn take_shape(reader: &mut Reader<'_>) -> Decoded<Shape> {
     let cursors = take_list(reader, take_cursor)?.into_iter().collect();
     let last_level = take_u32(reader)?;
     let flush_count = take_number(reader)?;
     let prefix = take_prefix_rule(reader)?;
-    let table = |reader: &mut Reader<'_>| take_table(reader, form).map(Arc::new);
+    let table = |reader: &mut Reader<'_>| take_table(reader).map(Arc::new);
     let levels = take_list(reader, |reader| match reader.take_varint()? {
         0 => Ok(Level::Runs(take_list(reader, |reader| {
             let (id, last_flush) = (take_number(reader)?, take_number(reader)?);
@@ -502,6 +445,7 @@ fn take_shape(reader: &mut Reader<'_>, form: Form) -> Decoded<Shape> {
 mod tests {
     use runstone_policy::partition::Partitioner;
     use runstone_policy::plan::{Compaction, CompactionInput, Cut, Move, Plan};
+    use runstone_policy::shape::expiry::Expiries;
 
     use super::*;
 

@@ -19,7 +19,7 @@ use runstone_sim::samples::{
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-const MOST_BYTES: u64 = 384 << 10;
+const MOST_BYTES: u64 = 512 << 10;
 
 fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/samples")

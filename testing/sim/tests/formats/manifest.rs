@@ -107,17 +107,17 @@ impl Store {
                 (keyspace.name, keyspace.options) = (body.text(), body.text());
             }
             4 => drop(self.keyspaces.remove(&body.varint()).expect("is there")),
-            5 | 10 | 12 => {
+            5 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = keyspace.flushed_seq.max(body.varint());
-                if keyspace.edit(body, tag) {
+                if keyspace.edit(body) {
                     self.planned.insert(tag);
                 }
             }
-            6 | 11 | 13 => {
+            6 => {
                 let keyspace = self.keyspace(body);
                 keyspace.flushed_seq = body.varint();
-                if keyspace.shape(body, tag) {
+                if keyspace.shape(body) {
                     self.planned.insert(tag);
                 }
             }
@@ -135,7 +135,7 @@ impl Store {
                 let keyspace = self.keyspace(body);
                 keyspace.values.remove(&body.varint()).expect("is there");
             }
-            14 => {
+            10 => {
                 self.log_synced_seq = self.log_synced_seq.max(body.varint());
                 self.next_keyspace = body.varint();
                 assert!(self.keyspaces.keys().all(|id| *id < self.next_keyspace));
@@ -151,11 +151,11 @@ impl Store {
 
 impl Keyspace {
     /// Whether a plan is left.
-    fn edit(&mut self, body: &mut Bytes<'_>, tag: u64) -> bool {
+    fn edit(&mut self, body: &mut Bytes<'_>) -> bool {
         let remove = body.list(Bytes::varint);
         let place = body.list(|body| {
             let (level, run) = (body.varint(), take_slot(body));
-            (level, run, take_table(body, tag))
+            (level, run, take_table(body))
         });
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();
@@ -188,7 +188,7 @@ impl Keyspace {
     }
 
     /// Whether a plan is left.
-    fn shape(&mut self, body: &mut Bytes<'_>, tag: u64) -> bool {
+    fn shape(&mut self, body: &mut Bytes<'_>) -> bool {
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();
         self.flush_count = body.varint();
@@ -198,9 +198,9 @@ impl Keyspace {
             let runs = match body.varint() {
                 0 => body.list(|body| {
                     let (run, last_flush) = (body.varint(), body.varint());
-                    (Some(run), last_flush, body.list(|body| take_table(body, tag)))
+                    (Some(run), last_flush, body.list(|body| take_table(body)))
                 }),
-                1 => vec![(None, 0, body.list(|body| take_table(body, tag)))],
+                1 => vec![(None, 0, body.list(|body| take_table(body)))],
                 kind => panic!("level of kind {kind}"),
             };
             for (run, last_flush, tables) in runs {
@@ -229,7 +229,7 @@ fn take_slot(body: &mut Bytes<'_>) -> Option<u64> {
     (slot != 2).then_some(run)
 }
 
-fn take_table(body: &mut Bytes<'_>, tag: u64) -> Table {
+fn take_table(body: &mut Bytes<'_>) -> Table {
     let (id, min_key, max_key) = (body.varint(), body.bytes().to_vec(), body.bytes().to_vec());
     Table {
         id,
@@ -244,8 +244,8 @@ fn take_table(body: &mut Bytes<'_>, tag: u64) -> Table {
         filter_bits: body.varint(),
         prefixes: body.list(|body| body.bytes().to_vec()),
         sketch: body.bytes().to_vec(),
-        range_deletes: if tag >= 10 { body.varint() } else { 0 },
-        expiries: if tag >= 12 { take_expiries(body) } else { Expiries::default() },
+        range_deletes: body.varint(),
+        expiries: take_expiries(body),
     }
 }
 
@@ -257,14 +257,17 @@ pub struct Expiries {
 }
 
 pub fn take_expiries(body: &mut Bytes<'_>) -> Expiries {
+    let count = body.varint();
+    if count == 0 {
+        return Expiries::default();
+    }
     let first_ms = body.u64();
     let mut at_ms = first_ms;
-    let distances = body.list(|body| (body.varint(), body.varint()));
-    let step = |(distance, entries)| {
-        at_ms += distance;
-        (at_ms, entries)
+    let step = |_| {
+        at_ms += body.varint();
+        (at_ms, body.varint())
     };
-    let steps = distances.into_iter().map(step).collect();
+    let steps = (0..count).map(step).collect();
     Expiries { first_ms, steps }
 }
 
