@@ -8,7 +8,6 @@
 //! * [`code`]: Rust without comments, strings and tests.
 //! * [`rooms`]: the modules of a crate as a graph without cycles.
 //! * [`draw`]: that graph as text and for Graphviz.
-//! * [`words`]: words that the repository no longer uses.
 //!
 //! Not here: what the compiler and Clippy check.
 
@@ -21,4 +20,3 @@ pub mod files;
 pub mod rooms;
 pub mod style;
 pub mod unsafety;
-pub mod words;

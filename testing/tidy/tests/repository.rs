@@ -1,7 +1,7 @@
 //! The rules hold in this repository. That each would notice a violation is shown beside it.
 
 use runstone_tidy::files::{Files, read, root};
-use runstone_tidy::{crates, rooms, style, unsafety, words};
+use runstone_tidy::{crates, rooms, style, unsafety};
 
 fn files() -> Files {
     let files = read(&root()).expect("the repository is readable");
@@ -57,9 +57,4 @@ fn documents_exist_and_their_lines_fit() {
 #[test]
 fn rooms_form_no_cycle() {
     none(rooms::cycles(&files()));
-}
-
-#[test]
-fn retired_words_stay_away() {
-    none(words::retired(&files()));
 }
