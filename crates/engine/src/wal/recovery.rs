@@ -1,13 +1,14 @@
 //! Reads the log back after a crash, and tells a torn tail from corruption.
 //!
-//! 1. Segments are read from the manifest's floor on, by number. Each record must continue the
-//!    sequence numbers of the one before it.
+//! 1. Segments are read in order of their numbers, from the manifest's floor on. Each record must
+//!    continue the sequence numbers of the record before it.
 //! 2. If a segment ends and the next one continues without a gap, nothing is missing.
 //! 3. Otherwise something is missing. It is corruption if a valid record behind the gap says that
-//!    the missing part was durable when it was written. In all other cases an unsynced suffix was
-//!    lost: with the power, or because these files are a copy of a disk that a running machine
-//!    wrote to. The records behind the gap are dropped (P2), because nobody was promised them. That
-//!    the machine has not booted since proves nothing: a copy of its disk has no later boot.
+//!    the missing part was durable when that record was written. In all other cases an unsynced
+//!    suffix was lost: in a power loss, or because these files are a copy of a disk that a running
+//!    machine was writing to. The records behind the gap are dropped (P2), because nobody was
+//!    promised them. It proves nothing that the machine has not booted since: a copy of its disk
+//!    has no later boot.
 
 use std::sync::Arc;
 
@@ -32,26 +33,26 @@ pub struct Recovered {
     pub records: u64,
     /// Where the valid part of the log ends: segment and offset.
     pub end: (u64, u64),
-    /// Whether there are valid records behind that end: an unsynced suffix of the log, which is not
-    /// used.
+    /// Whether there are valid records behind that end. They are an unsynced suffix of the log,
+    /// which is not used.
     pub torn: bool,
-    /// Those of them that hold writes.
+    /// How many of those records hold writes.
     pub lost_records: u64,
-    /// The segments that hold them.
+    /// The segments that hold those records.
     pub lost_segments: Vec<u64>,
-    /// The last manifest, and how much of it was durable, that a record tells of.
+    /// The newest manifest that a record names, and how many of its bytes were durable.
     pub manifest: Current,
 }
 
 /// A decoded record head.
 struct Head {
     first_seq: SeqNo,
-    /// Everything up to this number was synced when the record was written.
+    /// Everything up to this sequence number was synced when the record was written.
     durable_seq: SeqNo,
     count: u64,
 }
 
-/// Numbers of the segments present, ascending, from `floor` on.
+/// Numbers of the segments that are present, from `floor` on, ascending.
 pub fn segments(storage: &dyn Storage, floor: u64) -> Result<Vec<u64>> {
     let files = storage.list()?;
     let numbers = files.iter().filter_map(|file| number_in(&file.name, "wal"));
@@ -69,15 +70,15 @@ pub struct LogStart {
     pub seq: SeqNo,
 }
 
-/// Replays the log into `apply`, which is called once per operation in order, with its segment.
+/// Replays the log in order: calls `apply` once for each operation, with the operation's segment.
 pub fn replay(
     storage: &dyn Storage,
     start: LogStart,
     mut apply: impl FnMut(u64, SeqNo, Operation<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
-    // The first end behind the last record, in case something is missing there. Segments that were
-    // only begun may follow it.
+    // The first end behind the last record, in case something is missing there. Segments without a
+    // record may follow it.
     let mut end = None;
     for number in segments(storage, start.segment)? {
         let Some(mut reader) = open_segment(storage, number)? else { continue };
@@ -123,7 +124,7 @@ fn step(reader: &mut LogReader, number: u64, end: &mut Option<(u64, u64)>) -> Re
     Ok(next)
 }
 
-/// Counts the valid records behind the end of the valid part: an unsynced suffix was lost. It is
+/// Counts the valid records behind the end of the valid part, which are an unsynced suffix. It is
 /// corruption if one of them says that what is missing was synced.
 fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
     let ((number, offset), expected) = (recovered.end, recovered.last_seq + 1);
@@ -134,11 +135,11 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
         let before = lost;
         let from = if segment == number { offset } else { HEADER_BYTES - 1 };
         reader.scan_after(from, |_, bytes| {
-            // A first fragment may hold less than the record, but always its head.
+            // A first fragment may hold less than the whole record, but it always holds the head.
             let mut reader = Reader::new(bytes);
             let Some(head) = take_head(&mut reader) else { return };
             if head.count == 0 {
-                // It is true wherever it lies.
+                // What the record says is true wherever it lies.
                 let manifest = take_manifest(&mut reader).unwrap_or_default();
                 recovered.manifest = recovered.manifest.max(manifest);
             }
@@ -159,7 +160,8 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
     Ok(())
 }
 
-/// Whether a segment was begun under its name. One that was not holds no record and may go.
+/// Whether the segment has a header of its own. A segment that has none holds no record and may be
+/// removed.
 pub fn is_begun(storage: &dyn Storage, number: u64) -> Result<bool> {
     Ok(open_segment(storage, number)?.is_some())
 }
@@ -200,7 +202,7 @@ fn take_head(reader: &mut Reader<'_>) -> Option<Head> {
     fits.then_some(Head { first_seq, durable_seq, count })
 }
 
-/// What a record without operations tells.
+/// What a record without operations says.
 fn take_manifest(reader: &mut Reader<'_>) -> Option<Current> {
     let (number, least_bytes) = (reader.take_varint().ok()?, reader.take_varint().ok()?);
     Some(Current { number, least_bytes })

@@ -1,6 +1,6 @@
-//! Space on disk that is kept for when there is none: a file of zeros, `RESERVE`, which is given up
-//! for the manifest that an open writes, and for writes that lead to space again: the drop of a
-//! keyspace, and deletes. Nothing else may take it, or it would be gone when it is needed.
+//! Reserved disk space for a full disk: a file of zeros, `RESERVE`. It is given up for the manifest
+//! that an open writes, and for writes that free space: deletes, and the drop of a keyspace.
+//! Nothing else may take it, or it would be gone when it is needed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -10,9 +10,9 @@ use runstone_storage::{Category, Result, Storage};
 
 /// Name of the file.
 pub const RESERVE: &str = "RESERVE";
-/// Room for a small log segment and for `CURRENT`, beside that for the manifest.
+/// Room for a small log segment and for `CURRENT`, besides the room for the manifest.
 const BYTES: u64 = 128 << 10;
-/// What file systems give space in, on most machines.
+/// The unit in which most file systems allocate space.
 const BLOCK_BYTES: u64 = 4096;
 
 /// The reserve of an open store.
@@ -25,7 +25,7 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Not kept yet.
+    /// A reserve that is not kept yet.
     pub fn new(storage: Arc<dyn Storage>) -> Reserve {
         Reserve { storage, is_kept: Mutex::new(false), manifest_bytes: AtomicU64::new(0) }
     }
@@ -36,8 +36,8 @@ impl Reserve {
         self.keep();
     }
 
-    /// Keeps the reserve, if it is not kept. A disk without room for it has none, and is no reason
-    /// to stop. Nor has a storage that knows no limit.
+    /// Keeps the reserve, if it is not kept. A disk without room has no reserve; that is no reason
+    /// to stop. A storage that knows no limit has none either.
     pub fn keep(&self) {
         let mut is_kept = self.is_kept.lock();
         if *is_kept {
@@ -50,9 +50,9 @@ impl Reserve {
         }
     }
 
-    /// Makes the file, unless it is there from an earlier open. It is synced, with its length, or a
-    /// power loss might take the space back. Where there is less than wanted, it takes all that is
-    /// left, before a flush does that does not fit.
+    /// Makes the file, unless an earlier open left it. The file and its length are synced, or a
+    /// power loss might take the space back. Where there is less space than wanted, the file takes
+    /// all that is left: otherwise a flush that does not fit would take it.
     fn make(&self, free: u64) -> Result<()> {
         let wanted = BYTES + self.manifest_bytes.load(Relaxed) * 2;
         let made = self.storage.create(RESERVE, Category::Other);
@@ -71,7 +71,7 @@ impl Reserve {
         file.sync()
     }
 
-    /// Gives the space up; `false` if there is none.
+    /// Gives the space up. Returns `false` if there is none.
     pub fn spend(&self) -> bool {
         let mut is_kept = self.is_kept.lock();
         std::mem::take(&mut *is_kept) && self.storage.remove(RESERVE).is_ok()

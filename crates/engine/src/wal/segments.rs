@@ -1,5 +1,5 @@
-//! The write-ahead log: segments of framed records, recycled. Not here: what a commit is
-//! (`commit`), and how records are framed (`log`).
+//! The write-ahead log: segments of framed records. Their files are reused. Not here: what a commit
+//! is (`commit`), and how records are framed (`log`).
 //!
 //! ```text
 //! record := first_seq varint | unsynced varint | count varint | operation*
@@ -7,17 +7,18 @@
 //! ```
 //!
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
-//! record was written. Recovery uses it: damage below a number that a later record calls synced is
-//! corruption; damage above it can be what a power loss leaves behind. What a flush made durable
-//! counts as synced once the log needs it no more. A record without operations takes no number: it
-//! says which edits of which manifest are durable. A store that is closed in order flushes its
-//! memtables and leaves no log behind.
+//! record was written. Recovery uses it. Damage below a sequence number that a later record calls
+//! synced is corruption; a power loss can leave damage above it. What a flush made durable counts
+//! as synced once the log is not needed for it. A record without operations takes no sequence
+//! number: it says how much of which manifest is durable. A store that is closed in order flushes
+//! its memtables and leaves no log behind.
 //!
 //! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
-//! names (blocks reserved, pages present, no header of their own yet), so that starting one costs a
-//! header: a rename under the commit lock could wait for the file system's journal, 20-30 ms on
-//! ext4. A segment that is no longer needed is renamed to be a coming one: its pages are warm and
-//! its blocks allocated. Sealed segments give their mapping back in the background too.
+//! names: their blocks are reserved and their pages are present, but they have no header of their
+//! own yet. So it costs only a header to start one. A rename under the commit lock could wait for
+//! the file system's journal, 20-30 ms on ext4. A segment that is no longer needed is renamed and
+//! becomes a future segment: its pages are warm and its blocks are allocated. Sealed segments are
+//! unmapped in the background too.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -37,15 +38,15 @@ use crate::cache::{Cache, Reservation};
 use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, Place, PreparedRecord, number_in};
 use crate::wal::reserve::Reserve;
 
-/// The number of files that are kept for coming segments. Their pages are in the page cache and
-/// their blocks allocated, so reusing one costs a tenth of making a new one. A flush retires about
-/// so many, and the next memtable takes them again.
+/// The number of files that are kept for future segments. Their pages are in the page cache and
+/// their blocks are allocated, so it costs a tenth as much to reuse one as to make a new one. A
+/// flush retires about this many, and the next memtable takes them again.
 const MAX_PARKED: usize = 8;
-/// The number of them that stay when nobody writes.
+/// How many of them stay when nobody writes.
 const IDLE_PARKED: usize = 1;
 
-/// Most bytes of the three numbers before the operations of a record. Those of a record that is
-/// written in advance take as many, whatever their values.
+/// Most bytes of the three numbers before the operations of a record. A record that is written in
+/// advance reserves this many, whatever the values are.
 const HEAD_BYTES: usize = 30;
 
 /// File name of a segment.
@@ -53,7 +54,7 @@ pub fn segment_name(number: u64) -> String {
     format!("{number:06}.wal")
 }
 
-/// File name of a segment that no store uses, kept because a replay could not use its end.
+/// File name of a segment that no store uses. It is kept because a replay could not use its end.
 pub fn lost_name(number: u64) -> String {
     format!("lost-{}", segment_name(number))
 }
@@ -70,24 +71,23 @@ pub struct WalFiles {
     pub storage: Arc<dyn Storage>,
     mode: WalMode,
     segment_bytes: u64,
-    /// Segments that are prepared at most.
+    /// How many segments are prepared at most.
     most_ready: usize,
     /// The store's file number counter.
     next_file: Arc<AtomicU64>,
     /// Mapped segments count against the memory budget.
     cache: Arc<Cache>,
-    /// Space for writes that lead to space.
+    /// Reserved space for writes that free space.
     pub reserve: Reserve,
     spares: Mutex<Spares>,
-    /// Set when a quarter of the current segment is full, because a store with few writes needs no
-    /// spare.
+    /// Set when a quarter of the current segment is full. A store with few writes needs no spare.
     spare_wanted: AtomicBool,
-    /// Rung at the same moment.
+    /// Rung at the moment when `spare_wanted` is set.
     bell: Arc<Bell>,
 }
 
-/// Segments to come. The log is read in the order of numbers, so a segment is only ever used after
-/// all smaller ones that are used at all.
+/// The segments that will be used next. The log is read in order of file numbers, so a segment is
+/// used only after every used segment with a smaller number.
 #[derive(Debug, Default)]
 struct Spares {
     /// Prepared segments, by ascending number.
@@ -96,12 +96,12 @@ struct Spares {
     parked: Vec<u64>,
     /// The largest number prepared or taken so far.
     last_number: u64,
-    /// Segments taken since nobody wrote for a while.
+    /// Segments taken since the last time when nobody wrote for a while.
     taken: usize,
 }
 
 impl Spares {
-    /// How many should be prepared: one for a store with few writes, more when they go fast.
+    /// How many should be prepared: one for a store with few writes, more when writes are fast.
     fn target(&self, most: usize) -> usize {
         self.taken.clamp(1, most)
     }
@@ -138,7 +138,7 @@ impl WalFiles {
         }
     }
 
-    /// Whether the background should prepare a spare; when `urgent`, whether none is left.
+    /// Whether the background job should prepare a spare. With `urgent`: whether none is left.
     pub fn wants_spare(&self, urgent: bool) -> bool {
         self.spare_wanted.load(Relaxed) && {
             let spares = self.spares.lock();
@@ -163,15 +163,15 @@ impl WalFiles {
         }
     }
 
-    /// Removes a segment of which no record is needed. If that fails, the next open removes it as
-    /// an orphan: no reason to stop.
+    /// Removes a segment whose records are not needed. If that fails, the next open removes it as
+    /// an orphan, so it is no reason to stop.
     fn remove_spare(&self, number: u64) {
         if let Err(error) = self.storage.remove(&segment_name(number)) {
             tracing::warn!(%error, "a log segment that is not needed was left behind");
         }
     }
 
-    /// Makes a spare, all pages present.
+    /// Makes a spare whose pages are all present.
     pub fn prepare_spare(&self) -> Result<()> {
         let number = self.next_file.fetch_add(1, Relaxed);
         let parked = self.spares.lock().parked.pop();
@@ -182,8 +182,8 @@ impl WalFiles {
         Ok(())
     }
 
-    /// A segment out of a parked one, or else a new file. A parked one that a sync still holds,
-    /// which began before it was retired, cannot be mapped again.
+    /// Makes a segment from a parked one, or else a new file. A sync that began before the parked
+    /// segment was retired may still hold its file. Such a file cannot be mapped again.
     fn make(&self, number: u64, parked: Option<u64>, capacity_bytes: u64) -> Result<SegmentFile> {
         let name = segment_name(number);
         let Some(parked) = parked else { return self.create(&name, capacity_bytes) };
@@ -193,13 +193,13 @@ impl WalFiles {
                 self.storage.remove(&name)?;
                 self.create(&name, capacity_bytes)
             }
-            // Under its new name it is nobody's any more.
+            // Under its new name nobody refers to the file.
             outcome => outcome.inspect_err(|_| self.leave(&name)),
         }
     }
 
-    /// Adds a prepared segment, unless one with a larger number was taken meanwhile: used after
-    /// that one, it would be read before it.
+    /// Adds a prepared segment, unless one with a larger number was taken meanwhile. Recovery would
+    /// read it before that one although it was written later.
     fn offer(&self, number: u64, file: SegmentFile) {
         let mut spares = self.spares.lock();
         if number < spares.last_number {
@@ -230,7 +230,7 @@ impl WalFiles {
         })
     }
 
-    /// Nobody knows of the file; left behind on a full disk it would hold the space it did get.
+    /// Removes a file that nobody knows of. On a full disk it would keep the space that it did get.
     fn leave(&self, name: &str) {
         let _ = self.storage.remove(name);
     }
@@ -248,7 +248,8 @@ impl WalFiles {
         })
     }
 
-    /// The next segment, with room for `capacity_bytes`: a prepared one if it is large enough.
+    /// Returns the next segment, with room for `capacity_bytes`: a prepared one if it is large
+    /// enough.
     fn take(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
         let fits = capacity_bytes <= self.segment_bytes;
         let (number, passed_over, parked) = {
@@ -257,9 +258,9 @@ impl WalFiles {
             if fits && let Some(prepared) = spares.prepared.pop_front() {
                 return Ok(prepared);
             }
-            // Prepared segments have smaller numbers than the one made here. They leave in the
-            // same step in which the number is drawn, or one offered in between would be used
-            // after it.
+            // Prepared segments have smaller numbers than the one made here. They are removed in
+            // the same step in which its number is drawn, or a segment that is offered in between
+            // would be used after it.
             spares.last_number = self.next_file.fetch_add(1, Relaxed);
             let parked = if fits { spares.parked.pop() } else { None };
             (spares.last_number, std::mem::take(&mut spares.prepared), parked)
@@ -268,7 +269,7 @@ impl WalFiles {
         Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
     }
 
-    /// A small segment on a full disk, at the cost of the reserve and of all kept for later.
+    /// Takes a small segment on a full disk. It spends the reserve and all files kept for later.
     fn take_small(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
         self.reserve.spend();
         self.remove_spares();
@@ -280,8 +281,8 @@ impl WalFiles {
         Ok((number, self.create(&segment_name(number), capacity_bytes)?))
     }
 
-    /// Removes all but one of the prepared segments, which take memory, and all but a few of the
-    /// kept files, because nobody has written for a while.
+    /// Nobody has written for a while, so this removes all prepared segments but one, because they
+    /// take memory, and all parked files but a few.
     pub fn trim(&self) {
         let (prepared, parked) = {
             let mut spares = self.spares.lock();
@@ -294,7 +295,7 @@ impl WalFiles {
         parked.into_iter().for_each(|number| self.remove_spare(number));
     }
 
-    /// Keeps the file of an obsolete segment for a coming one, or removes it.
+    /// Keeps the file of an obsolete segment for a future one, or removes it.
     fn retire(&self, number: u64, recyclable: bool) {
         if recyclable {
             let mut spares = self.spares.lock();
@@ -307,14 +308,15 @@ impl WalFiles {
     }
 }
 
-/// How far ahead of the store's file numbers a large segment's is. So many files may be made while
-/// it is written, and their numbers stay below.
+/// How far the number of a large segment is ahead of the store's file numbers. This many files may
+/// be made while the segment is written, and their numbers stay below its own.
 const AHEAD: u64 = 1 << 20;
-/// A smaller record is written under the commit lock, however small segments are. The number is
-/// smaller in builds that seek bugs, so that small stores have large batches.
+/// A smaller record is written under the commit lock, however small segments are. The value is
+/// smaller in builds with `seeded-bugs`, so that small stores have large batches.
 const LEAST_LARGE_BYTES: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 } * FRAME_BYTES;
-/// A segment of one record that is larger than a usual segment, written and synced but for its
-/// beginning. The segment that will follow it is made as well. Dropping it removes both.
+/// A segment of one record that is larger than a usual segment. It is written and synced except for
+/// its beginning. The segment that will follow it is made as well. Dropping this value removes both
+/// files.
 #[derive(Debug)]
 pub struct LargeSegment {
     record: PreparedRecord,
@@ -325,7 +327,7 @@ pub struct LargeSegment {
 }
 
 impl LargeSegment {
-    /// Writes the operations of a batch, without the commit lock. One such segment exists at a
+    /// Writes the operations of a batch, without the commit lock. Only one such segment exists at a
     /// time.
     pub fn write(files: &Arc<WalFiles>, id: u64, operations: &[u8]) -> Result<LargeSegment> {
         let number = files.next_file.load(Relaxed) + AHEAD;
@@ -351,7 +353,7 @@ impl LargeSegment {
         Ok(next)
     }
 
-    /// Passes over all segments that were prepared before, because they have smaller numbers.
+    /// Passes over all segments that were prepared before, because their numbers are smaller.
     /// Returns what to do with them once the commit lock is free.
     fn pass(&mut self) -> PassedOver {
         let number = self.record.number() + 1;
@@ -375,7 +377,7 @@ impl Drop for LargeSegment {
     }
 }
 
-/// Prepared segments that nobody will use. Dropping it removes their files.
+/// Prepared segments that nobody will use. Dropping this value removes their files.
 #[derive(Debug)]
 pub struct PassedOver {
     prepared: VecDeque<(u64, SegmentFile)>,
@@ -388,7 +390,7 @@ impl Drop for PassedOver {
     }
 }
 
-/// A record that has its place in the log and is not written.
+/// A record that has its place in the log and is not written yet.
 #[derive(Debug)]
 pub struct PlacedRecord {
     place: Place,
@@ -396,7 +398,7 @@ pub struct PlacedRecord {
 }
 
 impl PlacedRecord {
-    /// Writes it, without the commit lock.
+    /// Writes the record, without the commit lock.
     pub fn write(&self, operations: &[u8]) -> Result<()> {
         self.place.write(&[&self.head, operations])
     }
@@ -409,13 +411,13 @@ struct Segment {
     /// Sequence number of its first record.
     first_seq: SeqNo,
     capacity_bytes: u64,
-    /// Present until a sync covered the finished segment.
+    /// Present until a sync has covered the finished segment.
     unsynced: Option<Arc<dyn StorageFile>>,
     /// Held by a finished segment until its file is unmapped.
     mapping: Option<SegmentFile>,
 }
 
-/// The writing end of the log, under the commit lock. The writer's position comes first, see
+/// The writing end of the log, under the commit lock. The writer's position comes first; see
 /// `CommitState`.
 #[derive(Debug)]
 #[repr(C)]
@@ -428,7 +430,7 @@ pub struct Wal {
     segments: VecDeque<Segment>,
     /// Number of the last segment that was used; 0 before there is one.
     last_number: u64,
-    /// Whether a segment's name may not be durable yet.
+    /// Whether the name of a segment may not be durable yet.
     dir_dirty: bool,
     random: Random,
 }
@@ -464,7 +466,7 @@ impl Wal {
         count: u64,
         operations: &[u8],
     ) -> Result<u64> {
-        // A buffer of the thread: one of the log would move between the cores of two writers.
+        // A buffer of the thread. A buffer of the log would move between the cores of two writers.
         thread_local! {
             static HEAD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
@@ -477,9 +479,9 @@ impl Wal {
         })
     }
 
-    /// Leaves room for a record of operations that take so many bytes. Returns the number of its
-    /// segment, and what writes it; nothing if the segment is not mapped, so that a write may fail
-    /// for want of space.
+    /// Reserves room for a record whose operations take this many bytes. Returns the number of its
+    /// segment, and what writes the record. Returns nothing if the segment is not mapped, because
+    /// then a write may fail for lack of space.
     pub fn reserve(
         &mut self,
         (first_seq, unsynced, count): (SeqNo, u64, u64),
@@ -497,14 +499,14 @@ impl Wal {
         Ok(Some((self.note_filled(before), PlacedRecord { place, head })))
     }
 
-    /// Whether a batch of so many encoded bytes is written as a [`LargeSegment`].
+    /// Whether a batch of this many encoded bytes is written as a [`LargeSegment`].
     pub fn is_large(files: &WalFiles, operations_bytes: usize) -> bool {
         let stored_bytes = LogWriter::max_stored_bytes(operations_bytes) + FRAME_BYTES;
         stored_bytes > files.segment_bytes.max(LEAST_LARGE_BYTES)
     }
 
-    /// Appends the record of a large segment, with a short write. Returns the segment's number, and
-    /// what to drop without the commit lock.
+    /// Appends the record of a large segment; the write itself is short. Returns the segment's
+    /// number, and what to drop without the commit lock.
     pub fn append_large(
         &mut self,
         large: &mut LargeSegment,
@@ -548,8 +550,8 @@ impl Wal {
         Ok(self.note_filled(before))
     }
 
-    /// Asks for a spare when the current segment has filled to a quarter, and `before` it had not.
-    /// Returns the segment's number.
+    /// Asks for a spare when a write has filled the first quarter of the current segment. `before`
+    /// is the writer's position before that write. Returns the segment's number.
     #[inline]
     fn note_filled(&self, before: u64) -> u64 {
         let (Some(writer), Some(segment)) = (&self.writer, self.segments.back()) else {
@@ -590,7 +592,7 @@ impl Wal {
         self.begin(number, taken, capacity_bytes, first_seq)
     }
 
-    /// Makes room on a full disk for a record of deletes, which lead to space.
+    /// Makes room on a full disk for a record of deletes, which free space.
     pub fn make_room_to_delete(&mut self, bytes: usize, first_seq: SeqNo) -> Result<()> {
         let wanted = LogWriter::max_stored_bytes(bytes + HEAD_BYTES);
         let capacity_bytes = (wanted + FRAME_BYTES).max(MIN_SEGMENT_BYTES);
@@ -598,7 +600,7 @@ impl Wal {
         self.begin(number, taken, capacity_bytes, first_seq)
     }
 
-    /// Goes on in a new segment.
+    /// Continues in a new segment.
     fn begin(
         &mut self,
         number: u64,
@@ -624,7 +626,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Goes on with a segment of before the open, which is synced.
+    /// Takes over a segment that an earlier open left. It is synced.
     pub fn keep(&mut self, number: u64, first_seq: SeqNo, capacity_bytes: u64) {
         let (unsynced, mapping) = (None, None);
         self.last_number = number;
@@ -645,7 +647,7 @@ impl Wal {
         }
     }
 
-    /// Sealed segments that still hold a mapping, and whether a sync has yet to cover them.
+    /// Sealed segments that are still mapped, and for each whether a sync has yet to cover it.
     pub fn mapped_finished(&self) -> Vec<(u64, bool)> {
         let finished = self.segments.iter().filter(|segment| segment.mapping.is_some());
         finished.map(|segment| (segment.number, segment.unsynced.is_some())).collect()
@@ -690,7 +692,7 @@ impl Wal {
             let covered = work.files.binary_search_by_key(&segment.number, |(n, _)| *n).is_ok();
             if covered && current != Some(segment.number) && segment.unsynced.is_some() {
                 // A segment that was finished after the work was captured was synced as the current
-                // one. Later records in it are not covered, so it stays unsynced.
+                // one. The sync does not cover later records in it, so it stays unsynced.
                 let was_current = work.files.last().is_some_and(|(n, _)| *n == segment.number);
                 if !was_current {
                     segment.unsynced = None;
@@ -717,17 +719,18 @@ impl Wal {
         obsolete
     }
 
-    /// Number of the first record that the log still holds; everything below is in tables.
+    /// Sequence number of the first record that the log still holds. Everything below it is in
+    /// tables.
     pub fn start_seq(&self) -> Option<SeqNo> {
         self.segments.front().map(|segment| segment.first_seq)
     }
 
     /// The first segment that the log needs, and the sequence number of its first record. `needed`
-    /// is the first segment that memtables need, if any; `next_seq` is the next number to be given
-    /// out.
+    /// is the first segment that memtables need, if any. `next_seq` is the next sequence number to
+    /// be given out.
     pub fn floor(&self, needed: Option<u64>, next_seq: SeqNo) -> (u64, SeqNo) {
         if needed.is_none() && self.writer.is_none() && self.last_number > 0 {
-            // None is needed. Those to come have larger numbers, and may be prepared already.
+            // No segment is needed. Later ones have larger numbers, and may be prepared already.
             return (self.last_number + 1, next_seq);
         }
         let wanted = needed.or_else(|| self.segments.back().map(|segment| segment.number));
@@ -756,15 +759,15 @@ impl ObsoleteSegment {
     /// Recycles or removes the file.
     pub fn retire(self, files: &WalFiles) {
         let ObsoleteSegment { number, recyclable, _mapping } = self;
-        // A file can be mapped only once at a time, so the mapping goes first.
+        // A file can be mapped only once at a time, so it is unmapped first.
         drop(_mapping);
         files.retire(number, recyclable);
     }
 }
 
 impl SyncWork {
-    /// Syncs the segments' names, then the segments oldest first, so that a crash in between leaves
-    /// a prefix.
+    /// Syncs the names of the segments, and then the segments, oldest first, so that a crash in
+    /// between leaves a prefix of the log.
     pub fn run(&self, storage: &dyn Storage) -> Result<()> {
         if self.sync_dir {
             storage.sync_dir()?;
