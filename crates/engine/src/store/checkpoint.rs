@@ -39,9 +39,9 @@ impl Engine {
             self.check_length(&name, handle.meta().bytes)?;
             self.env.storage.link_into(&name, Category::Table, &*target)?;
         }
-        // Value files are written in place, so a link would change later: the segments that the
-        // state names are copied. The state holds the segments, so their slots are not reused
-        // meanwhile.
+        // Value files are written in place, so a linked file would change later. The segments that
+        // the state names are therefore copied. The state holds the segments, so their slots are
+        // not reused meanwhile.
         for (keyspace, described) in pinned.iter().zip(state.keyspaces.values()) {
             for layout in &described.values {
                 if let Some(store) = keyspace.values.file(layout.number) {
@@ -57,8 +57,8 @@ impl Engine {
         Manifest::create(target, number, id, &state)?.switch_current()
     }
 
-    /// Refuses a table that was cut off or added to. What it holds is not read: a checkpoint is
-    /// made of links, and takes no longer for much data.
+    /// Refuses a table that is shorter or longer than the manifest says. Its content is not read: a
+    /// checkpoint consists of links, and does not take longer for more data.
     fn check_length(&self, name: &str, bytes: u64) -> Result<()> {
         let found = self.env.storage.open(name, Category::Table)?.len()?;
         if found != bytes {
@@ -87,8 +87,8 @@ struct Pinned {
 
 impl Engine {
     /// The state that the manifest records, with its tables held. `None` if a write up to
-    /// `last_seq` is not in tables yet but still can be. That happens when the drop of a keyspace
-    /// has failed.
+    /// `last_seq` is not in tables yet and can still get there. That happens when the drop of a
+    /// keyspace has failed.
     fn pin_state(&self, last_seq: SeqNo) -> Option<(StoreState, Vec<Pinned>)> {
         let manifest = self.catalog.manifest.lock();
         let mut keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> = self.catalog.keyspaces.read().clone();
@@ -110,23 +110,23 @@ impl Engine {
         Some((state, pinned))
     }
 
-    /// The state of one moment for all keyspaces, with every earlier write in tables. All memtables
+    /// The state of all keyspaces at one moment, with every earlier write in tables. All memtables
     /// are replaced together, and no newer one is flushed until the state is taken. Otherwise the
-    /// copy could hold half of a batch over two keyspaces (P3).
+    /// copy could hold half of a batch that writes to two keyspaces (P3).
     fn pin_flushed_state(self: &Arc<Self>) -> Result<(StoreState, Vec<Pinned>)> {
         self.env.check_writable()?;
         let _one_at_a_time = self.checkpointing.lock();
-        // No flush begins until the moment is known; a flush that runs already takes an older
+        // No flush begins until the moment is known, and a flush that already runs takes an older
         // memtable. A flush that finds no room blames this snapshot only if no checkpoint waits.
         self.schedule.set_flush_limit(0);
         let _unlimited = Unlimited(self);
         // A flush may begin a collection, which moves values and writes pointers after the moment.
-        // The pointers in the copy lead to the old places, and the snapshot keeps those.
+        // The pointers in the copy lead to the old places, and the snapshot keeps those places.
         let _old_values = self.visibility.snapshot();
         let (keyspaces, last_seq) = self.committer.rotate_all();
         reached!(MemtablesReplaced);
         self.schedule.set_flush_limit(last_seq);
-        // Nobody flushes a keyspace that is being dropped. The drop may still fail, then it stays.
+        // Nobody flushes a keyspace that is being dropped. If the drop fails, the keyspace stays.
         let is_settled = |keyspace: &Arc<KeyspaceCore>| {
             keyspace.is_flushed(last_seq) || keyspace.dropped.load(Acquire)
         };

@@ -15,8 +15,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Second half, when no worker runs: flushes all memtables, so that the next open finds no log,
-    /// or leaves them to the log if the options say so.
+    /// Second half, when no worker runs: flushes all memtables, so that the next open finds no log.
+    /// If the options say so, it leaves them to the log.
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.schedule.wait_for_all();
         let outcome = match self.env.options.read_only || self.env.is_stopped() {
@@ -31,8 +31,8 @@ impl Engine {
         outcome
     }
 
-    /// Moves the floor behind the log, if no flush has. The manifest says what of the log is
-    /// durable, so a log that is removed must lie below the floor.
+    /// Moves the floor behind the log, if no flush has done so. The manifest says what part of the
+    /// log is durable, so a log that is removed must lie below the floor.
     fn pass_log(&self) -> Result<()> {
         self.committer.seal_log();
         let log_start = self.committer.log_floor_without(|_, _| false);
@@ -48,7 +48,7 @@ impl Engine {
     fn settle_log(&self) -> Result<()> {
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
-            // So that the flushes move the floor behind it.
+            // The flushes then move the floor behind the log.
             self.committer.seal_log();
             self.committer.rotate(&keyspaces, |_| true);
             for together in keyspaces.chunks(MOST_FLUSHES) {

@@ -1,6 +1,6 @@
-//! The directory of an open store. Log, manifest and value files share it, and a sync of it covers
-//! the names of all of them. After one sync has failed, a later one that succeeds proves nothing
-//! (P7). Tables, value files and manifests are opened through [`OpenFiles`].
+//! The directory of an open store. The log, the manifest and the value files share it, and one sync
+//! covers the names of all of them. After one sync has failed, a later sync that succeeds proves
+//! nothing (P7). Tables, value files and manifests are opened through [`OpenFiles`].
 
 use std::io;
 use std::path::Path;
@@ -17,19 +17,19 @@ use super::owner::Owner;
 use crate::base::io_rate::IoRate;
 use crate::log::number_in;
 
-/// A storage that refuses to sync its directory once a sync of it has failed, and to change
-/// anything once it may have another owner.
+/// A storage that refuses to sync its directory after one such sync has failed, and refuses to
+/// change anything once another process may own it.
 #[derive(Debug)]
 pub(super) struct SharedDirectory {
     storage: Arc<dyn Storage>,
     files: Arc<OpenFiles>,
     owner: Arc<Owner>,
-    /// The first error. Each sync holds the lock, so none succeeds beside one that fails.
+    /// The first error. Every sync holds this lock, so none succeeds while another one fails.
     failed: Mutex<Option<String>>,
 }
 
 impl SharedDirectory {
-    /// Lasts until the store is closed: the next open starts from what is on disk.
+    /// The refusal lasts until the store is closed: the next open starts from what is on disk.
     pub(super) fn new(
         storage: Arc<dyn Storage>,
         list: Arc<OpenList>,
@@ -41,8 +41,8 @@ impl SharedDirectory {
     }
 }
 
-/// Whether a file may be closed while somebody holds it. `CURRENT` may not: another file takes its
-/// name.
+/// Whether a file may be closed while somebody holds it. `CURRENT` may not, because another file
+/// takes its name.
 fn is_pooled(name: &str, category: Category) -> bool {
     match category {
         Category::Table | Category::Value => true,
@@ -57,14 +57,14 @@ impl Storage for SharedDirectory {
         let mut failed = self.failed.lock();
         if failed.is_none() {
             match self.files.attempt(|| self.storage.sync_dir()) {
-                // It was not opened, so nothing was synced and nothing lost.
+                // The directory was not opened, so nothing was synced and nothing lost.
                 Err(error) if error.is_out_of_files() => return Err(error),
                 outcome => *failed = outcome.err().map(|error| error.to_string()),
             }
         }
         match &*failed {
-            // Never "no space", which callers would wait out: what the failed sync lost does not
-            // return.
+            // The error is never "no space", which callers would wait out: what the failed sync
+            // lost does not come back.
             Some(first) => {
                 let source = io::Error::other(first.clone());
                 Err(Error::new(Operation::SyncDir, self.storage.location(), source))

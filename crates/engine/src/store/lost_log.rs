@@ -1,11 +1,12 @@
 //! What a crash left of the log behind a gap. It is not used: it was not synced, and what should
-//! lie before it is gone (P2). An ordinary power loss looks like a flipped bit in an unsynced log,
-//! so it is no error. But whoever lost 20,000 records to one bit wants to know, and to have them.
+//! come before it is gone (P2). In an unsynced log a flipped bit looks like an ordinary power loss,
+//! so it is no error. But a user who lost 20,000 records to one bit wants to know of it, and to
+//! have them.
 //!
-//! So an open for writing keeps the segments, renamed to `lost-NNNNNN.wal`, tells the listener, and
-//! counts the records. `dump` reads such a file. All of them together take [`MOST_BYTES`] at most:
-//! the oldest go first. A checkpoint leaves them out, and only `destroy` and newer ones remove
-//! them.
+//! So an open for writing renames the segments to `lost-NNNNNN.wal` and keeps them, tells the
+//! listener, and counts the records. `dump` reads such a file. Together these files take at most
+//! [`MOST_BYTES`]; the oldest are removed first. A checkpoint leaves them out. Only `destroy` and
+//! newer lost segments remove them.
 
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use crate::base::event::Event;
 use crate::base::metrics::Counter;
 use crate::wal::segments::{lost_name, lost_number, segment_name};
 
-/// Most bytes of all files that are kept: eight usual segments.
+/// Most bytes of all kept files together: eight usual segments.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// What a replay did not use.
+/// The records that a replay did not use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LostLog {
     /// Valid records behind the gap.
@@ -28,13 +29,13 @@ pub(super) struct LostLog {
     pub(super) segments: Vec<u64>,
 }
 
-/// Keeps a segment that the store needs no more.
+/// Keeps a segment that the store does not need any more.
 pub(super) fn keep(storage: &dyn Storage, number: u64) -> runstone_storage::Result<()> {
     storage.rename(&segment_name(number), &lost_name(number))
 }
 
-/// Removes the oldest kept segments until the others take little enough, and tells what this open
-/// lost. A file that stays against the rule is no reason not to open.
+/// Removes the oldest kept segments until the others are within the limit, and reports what this
+/// open lost. If a file cannot be removed, the store opens all the same.
 pub(super) fn tell(env: &Arc<Env>, lost: &LostLog) {
     if lost.records == 0 {
         return;
@@ -54,7 +55,7 @@ pub(super) fn tell(env: &Arc<Env>, lost: &LostLog) {
     env.emit(|| Event::LogEndLost { records, kept });
 }
 
-/// Returns the names of those that stay, newest first.
+/// Returns the names of the files that stay, newest first.
 fn shorten(storage: &dyn Storage) -> runstone_storage::Result<Vec<String>> {
     let mut files = storage.list()?;
     files.retain(|file| lost_number(&file.name).is_some());

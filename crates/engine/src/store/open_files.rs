@@ -1,17 +1,20 @@
-//! The tables, value files and manifests that are open at a time. A process may open 1,024 files on
-//! most machines, and a store of 60 GB has more. So a file is closed when it was not used for long,
-//! and opened again when it is: its readers hold a [`PooledFile`] and notice nothing.
+//! The tables, value files and manifests that are open at one time. On most machines a process may
+//! open 1,024 files, and a store of 60 GB has more. So a file that was not used for a long time is
+//! closed, and it is opened again when it is used. Its readers hold a [`PooledFile`] and notice
+//! nothing.
 //!
-//! - A file with writes that no sync covered stays open. The kernel reports bytes that it lost to
-//!   the handles that were open then, so one that is opened later might not be told (P7).
-//! - A file whose name goes stays open too, because nobody could open it again.
-//! - When the kernel refuses to open a file, half of those that can be are closed, and it is asked
-//!   again. That holds for files of every kind, so the log and the manifest come first.
+//! - A file with writes that no sync has covered stays open. The kernel reports bytes that it lost
+//!   only to the handles that were open then, so a handle that is opened later might not be told
+//!   (P7).
+//! - A file whose name is removed stays open too, because nobody could open it again.
+//! - When the kernel refuses to open a file, half of the files that can be closed are closed, and
+//!   the open is tried again. That holds for files of every kind, so the log and the manifest get
+//!   their files first.
 //!
-//! Stores may share the list of what is open, and with it the limit. Each still finds its own files
-//! by name.
+//! Stores may share the list of open files, and with it the limit. Each store still finds its own
+//! files by name.
 //!
-//! Not here: the log's segments. Mapped ones have no descriptor.
+//! Not here: the segments of the log. A mapped segment has no descriptor.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -26,25 +29,24 @@ use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
 use super::owner::Owner;
 use crate::base::io_rate::IoRate;
 
-/// Times that the kernel is asked for a file.
+/// How often the kernel is asked for a file.
 const TRIES: usize = 8;
-/// When there are too many, this fraction of them is closed at once: looking for those that were
-/// not used for long takes time for each file that is open.
+/// When too many files are open, this fraction of them is closed at once: the search for those that
+/// were not used for a long time looks at every open file.
 const CLOSED_FRACTION: usize = 8;
 
-/// The files that are open, of one store or of several.
+/// The open files of one store or of several.
 #[derive(Debug)]
 pub(super) struct OpenList {
-    /// Files beyond this number are closed, if they can be.
+    /// More files than this are closed, if they can be.
     most: usize,
-    /// Advances when a file is opened: what a file's last use is counted in.
+    /// Advances when a file is opened. The last use of a file is noted as a value of this counter.
     turn: AtomicU64,
-    /// One that nobody holds any more may still be listed.
+    /// The list may still name a file that nobody holds any more.
     open: Mutex<Vec<Weak<PooledFile>>>,
 }
 
-/// Opens the files of a store and closes them. The lock of the names is taken before that of the
-/// list.
+/// Opens and closes the files of a store. Lock order: the names, then the list.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     storage: Arc<dyn Storage>,
@@ -55,8 +57,8 @@ pub(super) struct OpenFiles {
     held: Mutex<BTreeMap<String, Weak<PooledFile>>>,
 }
 
-/// What is taken out of the list under its lock is dropped without it: the last reference to a
-/// file takes the lock.
+/// What is taken out of the list under its lock is dropped without the lock, because dropping the
+/// last reference to a file takes the lock.
 type Dropped = (Vec<Arc<PooledFile>>, Vec<Arc<Handle>>);
 
 impl OpenFiles {
@@ -92,11 +94,11 @@ impl OpenFiles {
         Ok(self.hold(name, category, handle))
     }
 
-    /// Removes a file. Whoever holds it can still read it.
+    /// Removes a file. Those who hold it can still read it.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         if let Some(held) = self.held(name) {
             held.is_kept.store(true, SeqCst);
-            // Against `close`, as in `change`.
+            // Pairs with the fence in `close`, as in `change`.
             fence(SeqCst);
             held.with(|_| Ok(()))?;
         }
@@ -105,7 +107,7 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Opens something. If the process may open no more, closes files and tries again.
+    /// Opens something. If the process may not open more files, closes some and tries again.
     pub(super) fn attempt<T>(&self, open: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 1..TRIES {
             match open() {
@@ -120,7 +122,7 @@ impl OpenFiles {
         self.held.lock().get(name).and_then(Weak::upgrade)
     }
 
-    /// A new file, or the one of that name that another caller opened meanwhile.
+    /// Returns a new file, or the file of that name that another caller opened meanwhile.
     fn hold(
         self: &Arc<Self>,
         name: &str,
@@ -141,7 +143,7 @@ impl OpenFiles {
         });
         let mut names = self.held.lock();
         if let Some(held) = names.get(name).and_then(Weak::upgrade) {
-            // Its end takes the lock.
+            // Dropping a file takes the lock.
             drop(names);
             return held;
         }
@@ -153,16 +155,17 @@ impl OpenFiles {
         fresh
     }
 
-    /// Opens a file again that was closed.
+    /// Opens a file again after it was closed.
     fn reopen(&self, file: &PooledFile) -> Result<Arc<Handle>> {
         let opened = self.attempt(|| self.storage.open(&file.name, file.category));
         let mut open = self.list.open.lock();
-        // Also if the name is gone meanwhile: whoever removed it opened the file before.
+        // This also holds if the name was removed meanwhile: whoever removed it opened the file
+        // first.
         if let Some(handle) = file.handle.load_full() {
             return Ok(handle);
         }
         let handle = Arc::new(Handle(opened?));
-        // Whoever asks holds the file.
+        // The caller holds the file.
         let Some(own) = file.own.upgrade() else { return Ok(handle) };
         let dropped = self.list.note_open(&mut open, &own, Arc::clone(&handle));
         drop(open);
@@ -172,7 +175,7 @@ impl OpenFiles {
 }
 
 impl OpenList {
-    /// An empty list of at most so many files.
+    /// An empty list of at most this many files.
     pub(super) fn new(most: usize) -> Arc<OpenList> {
         Arc::new(OpenList { most, turn: AtomicU64::new(1), open: Mutex::default() })
     }
@@ -193,7 +196,7 @@ impl OpenList {
         }
     }
 
-    /// Closes files if there are too many: some could not be closed before they were synced.
+    /// Closes files if there are too many: some could not be closed until they were synced.
     fn keep_limit(&self) {
         let dropped = {
             let mut open = self.open.lock();
@@ -205,7 +208,7 @@ impl OpenList {
         drop(dropped);
     }
 
-    /// Closes half of the files that can be closed; `false` if there was none.
+    /// Closes half of the files that can be closed. Returns `false` if there is none.
     fn close_half(&self) -> bool {
         let (files, handles) = {
             let mut open = self.open.lock();
@@ -218,8 +221,8 @@ impl OpenList {
     }
 }
 
-/// Closes files that were not used for longest: at least `needed` and up to `wanted`, if so many
-/// can be. Those that nobody holds count, because they are closed already.
+/// Closes the files that have gone unused the longest: at least `needed` and up to `wanted`, if
+/// that many can be closed. Files that nobody holds count as well, because they are closed already.
 fn close_oldest(open: &mut Vec<Weak<PooledFile>>, needed: usize, wanted: usize) -> Dropped {
     let listed = open.len();
     let mut files: Vec<Arc<PooledFile>> =
@@ -228,7 +231,8 @@ fn close_oldest(open: &mut Vec<Weak<PooledFile>>, needed: usize, wanted: usize) 
     let mut handles = Vec::new();
     if gone < needed {
         let count = needed.max(wanted) - gone;
-        // Each key is read once: readers change it meanwhile, and a sort may panic at that.
+        // Each key is read once: readers change it meanwhile, and a sort may panic if a key
+        // changes.
         files.sort_by_cached_key(|file| file.used.load(Relaxed));
         for file in &files {
             if handles.len() == count {
@@ -245,7 +249,7 @@ fn close_oldest(open: &mut Vec<Weak<PooledFile>>, needed: usize, wanted: usize) 
 #[derive(Debug)]
 struct Handle(Arc<dyn StorageFile>);
 
-/// What a file says of itself once and for all.
+/// Facts about a file that never change.
 #[derive(Clone, Copy, Debug)]
 struct Hints {
     reads_together: bool,
@@ -274,19 +278,19 @@ struct PooledFile {
     handle: ArcSwapOption<Handle>,
     /// The turn of the last use.
     used: AtomicU64,
-    /// Begins and ends of writes, and how many of them a sync covered. A sync beside a write that
-    /// has not ended does not cover it.
+    /// How many writes began and ended, and how many of them a sync covered. A sync does not cover
+    /// a write that has not ended when the sync begins.
     written: AtomicU64,
     synced: AtomicU64,
-    /// Whether the name is gone, so that the file cannot be opened again.
+    /// Whether the name is removed, so that the file cannot be opened again.
     is_kept: AtomicBool,
 }
 
 impl PooledFile {
-    /// Lets `with` use the open file, which stays open meanwhile.
+    /// Lets `with` use the open file. The file stays open meanwhile.
     fn with<T>(&self, with: impl FnOnce(&dyn StorageFile) -> Result<T>) -> Result<T> {
         let turn = self.files.list.turn.load(Relaxed);
-        // A store only when it changes something: readers share the line.
+        // It is stored only when it changes, because readers share the cache line.
         if self.used.load(Relaxed) != turn {
             self.used.store(turn, Relaxed);
         }
@@ -296,11 +300,12 @@ impl PooledFile {
         }
     }
 
-    /// The same for a change that a sync must cover.
+    /// Does the same for a change that a sync must cover.
     fn change(&self, change: impl FnOnce(&dyn StorageFile) -> Result<()>) -> Result<()> {
         self.files.owner.check()?;
         self.written.fetch_add(1, SeqCst);
-        // Against `close`: either it sees the change, or this call does not see the old handle.
+        // Pairs with the fence in `close`: either `close` sees the change, or this call does not
+        // see the old handle.
         fence(SeqCst);
         let outcome = self.with(change);
         self.written.fetch_add(1, SeqCst);
@@ -311,8 +316,8 @@ impl PooledFile {
         self.is_kept.load(SeqCst) || self.synced.load(SeqCst) != self.written.load(SeqCst)
     }
 
-    /// Closes the file, if it may be. Called with the lock of the list held, which everyone who
-    /// opens the file needs. The caller drops the handle without it.
+    /// Closes the file, if that is allowed. The caller holds the lock of the list, which everyone
+    /// who opens the file needs. The caller drops the handle without that lock.
     fn close(&self) -> Option<Arc<Handle>> {
         if self.must_stay_open() {
             return None;
@@ -320,7 +325,7 @@ impl PooledFile {
         let handle = self.handle.swap(None)?;
         fence(SeqCst);
         if self.must_stay_open() {
-            // A write came between, and uses the handle.
+            // A write began in between, and uses the handle.
             self.handle.store(Some(handle));
             return None;
         }
@@ -387,7 +392,7 @@ impl StorageFile for PooledFile {
         self.change(|file| file.allocate(offset, len_bytes))
     }
 
-    /// No sync need cover it: a hole that a power loss takes back is space, and no data.
+    /// No sync has to cover it: if a power loss undoes the hole, it costs space but no data.
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()> {
         self.files.owner.check()?;
         self.with(|file| file.punch(offset, len_bytes))
@@ -494,7 +499,8 @@ mod tests {
         }
     }
 
-    /// A reader that was about to open the file again when it was removed found it missing.
+    /// Guards against a bug: a file was removed just before a reader opened it again, and the
+    /// reader found it missing.
     #[test]
     fn a_file_that_is_removed_while_a_reader_opens_it_again_can_be_read() {
         let storage = Arc::new(Racing {

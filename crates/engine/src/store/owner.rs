@@ -1,6 +1,6 @@
-//! Whether this process still owns the directory of an open store. Two things take it away: a fork,
-//! whose child has copies of all handles; and somebody who removes or replaces the lock file, so
-//! that another process can open the store. Whatever changes a file asks here before.
+//! Whether this process still owns the directory of an open store. Two things take it away. After a
+//! fork, the child has copies of all handles. And somebody may remove or replace the lock file, so
+//! that another process can open the store. Code that changes a file asks here first.
 
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -9,22 +9,22 @@ use runstone_storage::{Error, Operation, Result, StorageLock};
 
 use crate::base::error::StoreClosed;
 
-/// The owner of a directory: whoever holds its lock.
+/// The owner of a directory: the process that holds its lock.
 #[derive(Debug, Default)]
 pub(super) struct Owner {
-    /// Empty in a store that is opened for reading only, which changes nothing.
+    /// Empty in a store that is opened for reading only, because such a store changes nothing.
     lock: OnceLock<Weak<dyn StorageLock>>,
 }
 
 impl Owner {
-    /// Owns the directory for as long as the lock that is returned is held.
+    /// Owns the directory as long as the returned lock is held.
     pub(super) fn hold(&self, lock: Box<dyn StorageLock>) -> Box<dyn StorageLock> {
         let lock: Arc<dyn StorageLock> = Arc::from(lock);
         let _ = self.lock.set(Arc::downgrade(&lock));
         Box::new(Held(lock))
     }
 
-    /// Refuses a change if the directory may be another's.
+    /// Refuses a change if another process may own the directory.
     pub(super) fn check(&self) -> Result<()> {
         let Some(lock) = self.lock.get() else { return Ok(()) };
         match lock.upgrade() {

@@ -1,10 +1,12 @@
 //! Replays the log onto the manifest's state at open: steps 3 to 6 of [`super::open`].
 //!
 //! What a small log holds is not worth a table: a program that is started for each write would
-//! leave one each time. It is logged again instead, as one batch under new numbers, in a segment
-//! behind the new log floor. Until the manifest with that floor is current the old log counts, and
-//! the new segment continues it: a crash in between replays the same writes twice, which ends as
-//! once. That is not true of an operand, which would count twice, nor of a pointer that a
+//! leave one table each time. It is logged again instead, as one batch with new sequence numbers,
+//! in a segment behind the new log floor. Until the manifest with that floor is current, the old
+//! log counts, and the new segment continues it. A crash in between replays the same writes twice,
+//! which has the same result as once.
+//!
+//! That is not true of an operand, which would count twice. Nor is it true of a pointer that a
 //! collection wrote: two versions would share a record, and the compaction that drops one of them
 //! would call the record dead. A log with one of these goes to tables. The old segments cannot
 //! stay: after a sync that failed, the kernel takes bytes for written that are not, and no later
@@ -43,39 +45,40 @@ const SMALL_LOG_BYTES: u64 = 64 << 10;
 /// The tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Spilled>;
 
-/// What was written of the memtables of a keyspace, the oldest first.
+/// What was written of the memtables of a keyspace, oldest first.
 #[derive(Default)]
 struct Spilled {
     flushes: Vec<Vec<Arc<Table>>>,
     range_deletes: RangeDeletes,
-    /// The numbers of those that the tables lack.
+    /// The sequence numbers of the range deletes that the tables lack.
     range_deletes_left: Vec<SeqNo>,
 }
 
 /// Where a replay puts the writes of the log.
 enum Target<'a> {
-    /// Tables, when a memtable is full and at the end.
+    /// Tables. They are written when a memtable is full, and at the end.
     Tables(&'a mut NewTables),
-    /// Memtables, which are flushed when there is space.
+    /// Memtables, which are flushed once there is space.
     Memory,
-    /// One memtable per keyspace, of a store that is opened for reading.
+    /// One memtable per keyspace. The store is opened for reading.
     Reading,
 }
 
 /// What a replay found.
 struct Replay {
     last_seq: SeqNo,
-    /// What no table had, if it is little.
+    /// The writes that no table had, if they are few.
     small: Option<Batch>,
-    /// Segments with writes that are not in tables, and the numbers of their first ones.
+    /// Segments with writes that are not in tables, and the first sequence number of each.
     segments: Vec<(u64, SeqNo)>,
-    /// If the log was torn, the segment in which its valid part ends. Those behind it are dropped.
+    /// If the log was torn, the segment in which its valid part ends. The segments behind it are
+    /// dropped.
     torn_behind: Option<u64>,
     lost: LostLog,
 }
 
-/// Compares what the manifest and the log say of each other. Each tells of damage to the end of the
-/// other, where nothing behind the damage does.
+/// Compares what the manifest and the log say of each other. Each shows damage to the end of the
+/// other, which nothing behind the damage can show.
 fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
     let (found, logged) = (inner.catalog.manifest.lock().found, recovered.manifest);
     if logged > found {
@@ -91,11 +94,12 @@ fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
         };
         return Err(Error::corruption(file, found.least_bytes, what));
     }
-    // Before a replay ends, this is what the manifest says.
+    // Until the replay ends, this is what the manifest says.
     let synced_seq = inner.catalog.durable_seq.load(Acquire);
     if recovered.last_seq < synced_seq && !seeded!(ShortLogsPass) {
         let what = format!(
-            "the log is valid up to number {}, but the manifest says that {synced_seq} was durable",
+            "the log is valid up to sequence number {}, but the manifest says that {synced_seq} \
+             was durable",
             recovered.last_seq
         );
         return Err(Error::corruption(segment_name(recovered.end.0), recovered.end.1, what));
@@ -123,7 +127,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
         }
         make_first_manifest(inner, &new_tables, Some(replay.last_seq), random)
     });
-    // Nothing names these tables yet. On a full disk they would take the room that the next try
+    // Nothing names these tables yet. On a full disk they would take the space that the next try
     // needs.
     let fresh = fresh.inspect_err(|_| {
         let flushes = new_tables.values().flat_map(|spilled| &spilled.flushes);
@@ -133,10 +137,12 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     begin_manifest(inner, fresh, &lost)
 }
 
-/// The same where the disk has no room for tables: the log stays, and what it holds is in memory.
+/// Does the same where the disk has no room for tables: the log stays, and its writes are in
+/// memory.
 pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random) -> Result<()> {
     let replay = replay_log(inner, Target::Memory)?;
-    // If all is in tables, the end of the log may be lost, and new numbers would not continue it.
+    // If all is in tables, the end of the log may be lost. New sequence numbers would not continue
+    // it.
     let is_kept = !inner.catalog.unflushed.all().is_empty();
     if is_kept {
         keep_retired_files(inner);
@@ -147,7 +153,8 @@ pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random) -> Result<(
     begin_manifest(inner, fresh, &replay.lost)
 }
 
-/// Logs what a small log holds again. `false` if there is no room: a table may need less.
+/// Logs the writes of a small log again. Returns `false` if there is no room: a table may need
+/// less.
 fn log_again(inner: &Engine, small: &Batch) -> Result<bool> {
     let keyspaces = inner.catalog.unflushed.all();
     let (_, start_seq) = inner.catalog.manifest.lock().log_start;
@@ -166,7 +173,7 @@ fn log_again(inner: &Engine, small: &Batch) -> Result<bool> {
     }
 }
 
-/// Keeps value files that nothing goes to any more. The memtables may hold pointers there, which a
+/// Keeps value files that no new value goes to. The memtables may hold pointers into them, which a
 /// flush would have followed.
 fn keep_retired_files(inner: &Engine) {
     let last_seq = inner.visibility.publisher.visible();
@@ -176,7 +183,7 @@ fn keep_retired_files(inner: &Engine) {
     }
 }
 
-/// Puts the first manifest in force, and removes what it does not name.
+/// Makes the first manifest current, and removes the files that it does not name.
 fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()> {
     fresh.switch_current()?;
     let bytes = fresh.bytes();
@@ -187,8 +194,8 @@ fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()>
     Ok(())
 }
 
-/// Makes a log that stays durable, because later writes are numbered behind it. Segments behind a
-/// torn end go first: the numbers in them are given out again.
+/// Makes the log durable, and keeps it so, because later writes are numbered behind it. Segments
+/// behind a torn end are removed first, because their sequence numbers are given out again.
 fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     let storage = &*inner.env.storage;
     if let Some(last) = replay.torn_behind {
@@ -203,7 +210,7 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     Ok(storage.sync_dir()?)
 }
 
-/// Counts the segments that were replayed as the store's, each once `prepare` is done.
+/// Adds the segments that were replayed to the store's log, each once `prepare` is done.
 fn keep_segments(
     inner: &Engine,
     replay: &Replay,
@@ -217,12 +224,12 @@ fn keep_segments(
     Ok(())
 }
 
-/// Makes the manifest that was read durable, in a manifest of its own. Recovery writes values to
+/// Makes the manifest that was read durable, as a manifest of its own. Recovery writes values to
 /// slots that this manifest calls free. But its last edit may not be durable, and a sync that
-/// failed may have lost it for good. The slots that this edit frees would then be overwritten
+/// failed may have lost that edit for good. The slots that the edit frees would then be overwritten
 /// although the older manifest uses them.
 ///
-/// The log may say that what was read has lost its end. A new manifest would hide that, so the log
+/// The log may say that the manifest has lost its end. A new manifest would hide that, so the log
 /// is asked first.
 fn make_base_durable(inner: &Engine, mut random: Random) -> Result<()> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
@@ -241,10 +248,11 @@ fn make_base_durable(inner: &Engine, mut random: Random) -> Result<()> {
     Manifest::create(Arc::clone(storage), number, id, &state)?.switch_current()
 }
 
-/// A replay beside other stores writes tables once its memtables take this fraction of the limit.
+/// If other stores are open, a replay writes tables once its memtables take this fraction of the
+/// limit.
 const LEAST_SPILL_FRACTION: u64 = 16;
 
-/// Replays the log into memtables, and those into the target.
+/// Replays the log into memtables, and writes those to the target.
 fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
     let start = LogStart { segment, seq };
@@ -306,20 +314,21 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     Ok(Replay { last_seq, small, segments, torn_behind, lost })
 }
 
-/// Refuses a write to a keyspace that was never made: the manifest lost the edit that made it.
+/// Refuses a write to a keyspace that was never made. In that case the manifest lost the edit that
+/// made it.
 fn check_known(id: KeyspaceId, next: KeyspaceId, segment: u64, seq: SeqNo) -> Result<()> {
     if id < next || next == 0 || id == NO_KEYSPACE {
         return Ok(());
     }
     let what = format!(
-        "number {seq} in {} writes to keyspace {id}, which no edit has made",
+        "sequence number {seq} in {} writes to keyspace {id}, which no edit has made",
         segment_name(segment)
     );
     Err(Error::corruption("manifest", 0, what))
 }
 
-/// Whether memtables take more than `most_bytes`. Where other stores share the budget, their
-/// memtables count too, and this one waits until its own are worth a table.
+/// Whether memtables take more than `most_bytes`. If other stores share the budget, their memtables
+/// count too, and this store waits until its own are worth a table.
 fn holds_much(inner: &Engine, most_bytes: u64) -> bool {
     let own_bytes = || {
         let all = inner.catalog.unflushed.all();
@@ -329,9 +338,9 @@ fn holds_much(inner: &Engine, most_bytes: u64) -> bool {
         && (!inner.env.is_sharing || own_bytes() > most_bytes / LEAST_SPILL_FRACTION)
 }
 
-/// Makes room in the memory budget: many memtables, none of which is full, may exceed it together.
-/// The largest go until the others take `left_bytes`. With one at a time, each small memtable of
-/// thousands would cost a look at all of them.
+/// Makes room in the memory budget: many memtables may exceed it together although none of them is
+/// full. The largest are written until the others take `left_bytes`. If they were written one at a
+/// time, each of thousands of small memtables would cost a look at all of them.
 fn spill_largest(inner: &Engine, new_tables: &mut NewTables, left_bytes: u64) -> Result<()> {
     let active = |keyspace: &Arc<KeyspaceCore>| Arc::clone(&keyspace.view.load().active);
     let mut keyspaces = inner.catalog.unflushed.all();
@@ -371,7 +380,7 @@ fn spill(
     Ok(())
 }
 
-/// Puts an empty memtable in the place of the active one.
+/// Replaces the active memtable by an empty one.
 fn replace_memtable(inner: &Engine, keyspace: &KeyspaceCore) {
     let options = keyspace.options.load();
     let version = Arc::clone(&keyspace.view.load().version);
@@ -380,8 +389,8 @@ fn replace_memtable(inner: &Engine, keyspace: &KeyspaceCore) {
     inner.catalog.unflushed.remove_if_flushed(keyspace);
 }
 
-/// Writes a manifest with the whole state, but does not make it current. With a `last_seq`
-/// everything up to there is in tables or logged again, and the log that was found is not needed.
+/// Writes a manifest with the whole state, but does not make it current. With a `last_seq`,
+/// everything up to it is in tables or logged again, and the log that was found is not needed.
 fn make_first_manifest(
     inner: &Engine,
     new_tables: &NewTables,
@@ -399,7 +408,7 @@ fn make_first_manifest(
         keyspace.swap_version(version, 0);
         manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));
     }
-    // Takes the manifest's number first: the log floor must lie behind every segment found.
+    // The manifest's file number is taken first: the log floor must lie behind every segment found.
     let number = inner.env.new_file();
     if last_seq.is_some() {
         manifest.log_start = inner.committer.log_floor_without(|_, _| false);
@@ -409,7 +418,7 @@ fn make_first_manifest(
     Manifest::create(Arc::clone(&inner.env.storage), number, id, &state)
 }
 
-/// Removes the files that nothing names (P10), but only files whose name has a form of ours. An
+/// Removes the files that nothing names (P10), but only files whose names have one of our forms. An
 /// orphan that stays takes space and does no other harm, because file numbers are never reused. A
 /// segment of the log whose end was lost is kept under another name.
 fn remove_orphans(inner: &Engine, lost: &LostLog) -> Result<()> {

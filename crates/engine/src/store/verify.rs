@@ -30,17 +30,17 @@ pub struct VerifyReport {
     pub tables: u64,
     /// Entries of those tables.
     pub entries: u64,
-    /// Entries that no table holds yet. They are in memory, and after a crash in the log, which is
-    /// checked whole at open.
+    /// Entries that no table holds yet. They are in memory, and after a crash they are in the log,
+    /// which every open checks as a whole.
     pub log_entries: u64,
-    /// Valid records of the log that this open did not use, because something before them was gone.
-    /// A power loss leaves such an end, so it is no damage.
+    /// Valid records of the log that this open did not use, because something before them was lost.
+    /// A power loss can leave the log so, and it is no damage.
     pub lost_records: u64,
     /// Records of value files read.
     pub records: u64,
     /// Bytes of those tables and records.
     pub bytes: u64,
-    /// The damage found; a file can occur more than once.
+    /// The damage found. One file can occur more than once.
     pub damage: Vec<Damage>,
 }
 
@@ -61,15 +61,15 @@ impl VerifyReport {
 }
 
 impl Engine {
-    /// Checks the manifest, every table and every value file, and counts what is in memtables.
-    /// Damage goes into the report; other errors end the walk.
+    /// Checks the manifest, every table and every value file, and counts the entries in memtables.
+    /// Damage goes into the report; any other error ends the verification.
     pub(crate) fn verify(self: &Arc<Self>) -> Result<VerifyReport> {
         self.env.check_caller()?;
         let lost_records = self.env.metrics.counters().log_records_lost;
         let mut report = VerifyReport { lost_records, ..VerifyReport::default() };
-        // Takes the manifest lock, so that no rotation replaces what `CURRENT` names meanwhile.
+        // Takes the manifest lock, so that no rotation replaces the manifest that `CURRENT` names.
         let manifest = self.catalog.manifest.lock();
-        // The store knows how long its manifest is, even if nothing there says so any more.
+        // The store knows how long its manifest is, even if the file no longer shows it.
         let written = manifest.log.as_ref().map_or(0, |log| log.current().least_bytes);
         let read = read_current(&*self.env.storage).and_then(|number| match number {
             Some(current) => {
@@ -114,8 +114,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Checks both copies of the headers of the manifest and of the log: one that is damaged lets
-    /// the file be read, and the next damage would not.
+    /// Checks both copies of the headers of the manifest and of the log. If one copy is damaged,
+    /// the file can still be read, but not after the next damage.
     fn verify_headers(&self, manifest: &ManifestState) -> Result<()> {
         let number = manifest.current().unwrap_or(manifest.found).number;
         let log = self.committer.segment_numbers().into_iter();
@@ -124,7 +124,7 @@ impl Engine {
         for (name, category, kind) in log.chain([own]) {
             let file = match self.env.storage.open(&name, category) {
                 Ok(file) => file,
-                // A flush has retired it meanwhile.
+                // A flush has retired the segment meanwhile.
                 Err(error) if error.is_not_found() && kind == LogKind::Wal => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -152,8 +152,8 @@ impl VerifyReport {
                 let what = "the file is missing".to_string();
                 let name = error.path.rsplit('/').next().unwrap_or(&error.path);
                 let damage = Damage { file: name.to_string(), what };
-                // The walk over tables and the walk over pointers may both find the same missing
-                // file.
+                // The check of the tables and the check of the pointers may both find that a file
+                // is missing.
                 if !self.damage.contains(&damage) {
                     self.damage.push(damage);
                 }
@@ -243,10 +243,10 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
     Ok(entries)
 }
 
-/// The entries of a table that expire, by the steps that the manifest recorded.
+/// The entries of a table that expire, counted by the steps that the manifest recorded.
 #[derive(Default)]
 struct SeenExpiries {
-    /// Those that expire by a step and after the one before.
+    /// The entries that expire by this step and after the step before.
     by_step: [u64; MOST_STEPS],
     entries: u64,
     first_ms: Option<u64>,
@@ -262,7 +262,7 @@ impl SeenExpiries {
         }
     }
 
-    /// Whether all entries are recorded, and none of them as past before it expires.
+    /// Whether all entries are recorded, and none is recorded as expired before it expires.
     fn agree_with(&self, recorded: &Expiries) -> bool {
         let (mut seen, mut wanted) = (0, 0);
         let is_early = recorded.steps().iter().zip(self.by_step).any(|(step, count)| {
