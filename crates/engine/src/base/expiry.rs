@@ -1,6 +1,6 @@
-//! Entries that expire. Such an entry has a kind of its own, and its last eight bytes are the
-//! instant from which on nobody sees it: milliseconds since 1970, little-endian. It acts as a
-//! tombstone then: older versions of its key stay hidden.
+//! Entries that expire. Such an entry has a kind of its own. Its last eight bytes are the instant
+//! from which on nobody sees it: milliseconds since 1970, little-endian. After that instant it acts
+//! as a tombstone: older versions of its key stay hidden.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ pub(crate) fn expires(trailer: u64) -> bool {
 }
 
 /// The bytes of an entry that expires, without the instant; and the instant. An entry that is too
-/// short for one, which no store writes, has expired.
+/// short to hold an instant has expired. No store writes such an entry.
 #[inline]
 pub(crate) fn split(entry: &[u8]) -> (&[u8], u64) {
     match entry.split_last_chunk::<EXPIRY_BYTES>() {
@@ -26,13 +26,13 @@ pub(crate) fn split(entry: &[u8]) -> (&[u8], u64) {
     }
 }
 
-/// The instant at which an entry expires; `None` for never.
+/// The instant at which an entry expires, or `None` if it never does.
 #[inline]
 pub(crate) fn expiry_of(trailer: u64, entry: &[u8]) -> Option<u64> {
     expires(trailer).then(|| split(entry).1)
 }
 
-/// Until when a key has its value.
+/// How long a key has its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// Until it is replaced or deleted.
@@ -47,8 +47,8 @@ impl Expiry {
         at_ms.and_then(at).map_or(Expiry::Never, Expiry::At)
     }
 
-    /// The instant in milliseconds since 1970; `None` for never. What ended before 1970 is past
-    /// from 1970 on.
+    /// The instant in milliseconds since 1970, or `None` for never. An instant before 1970 counts
+    /// as 1970.
     pub(crate) fn at_ms(self) -> Result<Option<u64>> {
         let Expiry::At(at) = self else { return Ok(None) };
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Merge operators: how an operand that was written without a read changes a value. Built-in ones
-//! have names; programs register others in [`crate::Options::merge_operators`].
+//! Merge operators: how an operand that is written without a read changes a value. Built-in
+//! operators have names; programs register others in [`crate::Options::merge_operators`].
 //!
-//! The operands of a key are stored as versions of kind `Merge`, above a value or nothing. A read
-//! applies them, oldest first; flushes and compactions fold them where no snapshot looks between.
+//! The operands of a key are stored as versions of kind `Merge`, above a value or above nothing. A
+//! read applies them, oldest first. Flushes and compactions fold them together where no snapshot
+//! lies between them.
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +16,8 @@ use crate::base::callback::{Inside, InsideMerge};
 use crate::base::error::{Error, Result};
 use crate::base::key::{MAX_VALUE_BYTES, check_length};
 
-/// Changes values by operands. All calls of one operator must agree on every machine and at every
-/// time, because values are folded whenever a compaction comes along.
+/// Changes values by operands. All calls of one operator must give the same result on every machine
+/// and at every time, because any compaction may fold values.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -61,12 +62,13 @@ use crate::base::key::{MAX_VALUE_BYTES, check_length};
 /// # }
 /// ```
 pub trait MergeOperator: Debug + Send + Sync {
-    /// The name that a keyspace stores. Another behaviour needs another name.
+    /// The name that a keyspace stores. An operator that behaves differently needs a different
+    /// name.
     fn name(&self) -> &str;
 
-    /// The value after `operands`, which come oldest first, on top of `base`. An error is the
-    /// reader's; the operands stay. All operands of a read or a compaction come at once, so that
-    /// each need not cost the length of the value.
+    /// The value that `operands`, oldest first, make of `base`. An error is returned to the reader,
+    /// and the operands stay. One call gets all operands of a read or a compaction, so that not
+    /// every operand costs the length of the value.
     fn full_merge(
         &self,
         key: &[u8],
@@ -74,23 +76,23 @@ pub trait MergeOperator: Debug + Send + Sync {
         operands: &[&[u8]],
     ) -> std::result::Result<Vec<u8>, String>;
 
-    /// Whether several operands that are applied to nothing make an operand that stands for them.
+    /// Whether several operands without a base can be merged into one operand that replaces them.
     fn is_associative(&self) -> bool {
         false
     }
 
-    /// One operand that stands for several, oldest first; `None` if there is none.
+    /// One operand that replaces several, which come oldest first. `None` if no operand can.
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         self.is_associative().then(|| self.full_merge(key, None, operands).ok()).flatten()
     }
 
-    /// Refuses an operand that no value can take, before it is written.
+    /// Refuses an operand that cannot be applied to any value, before it is written.
     fn check(&self, _operand: &[u8]) -> std::result::Result<(), String> {
         Ok(())
     }
 }
 
-/// Adds integers of eight bytes, little-endian, and stays at the largest or smallest on overflow.
+/// Adds integers of eight bytes, little-endian, and stops at the largest or smallest on overflow.
 /// An absent key counts as 0.
 #[derive(Debug)]
 struct Add {
@@ -135,9 +137,10 @@ impl MergeOperator for Add {
         !self.is_signed
     }
 
-    /// Signed sums saturate at both ends, so the order matters: above a base near the largest, +1
-    /// and -1 are not 0. Operands of one sign only move towards one end, and stay there, so they
-    /// are their sum, if there is one: that of two large ones may exceed what a small base lacks.
+    /// Signed sums saturate at both ends, so the order matters: above a base near the largest
+    /// integer, +1 and -1 are not 0. Operands of one sign only move the value towards one end, and
+    /// it stays there. So their sum replaces them, if it fits an integer: two large operands may
+    /// exceed what a small base can take.
     fn partial_merge(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         if !self.is_signed {
             return self.full_merge(key, None, operands).ok();
@@ -159,7 +162,7 @@ impl MergeOperator for Add {
     }
 }
 
-/// Keeps the smallest or largest, in the order of keys.
+/// Keeps the smallest or the largest value, in the order of keys.
 #[derive(Debug)]
 struct Extreme {
     is_largest: bool,
@@ -186,7 +189,7 @@ impl MergeOperator for Extreme {
     }
 }
 
-/// Appends, with a separator between two.
+/// Appends operands, with a separator between two.
 #[derive(Debug)]
 struct Append {
     name: String,
@@ -265,7 +268,7 @@ impl MergeOperator for JsonMergePatch {
     }
 }
 
-/// The names of the built-in operators, for people.
+/// The names of the built-in operators, in a text for people.
 pub const BUILT_IN: &str = "add-i64, add-u64, min, max, append(SEPARATOR), json-merge-patch";
 
 /// Refuses an operator that is not built in, for programs that register none.
@@ -280,7 +283,7 @@ pub(crate) fn check_built_in(name: &str) -> Result<()> {
     ))
 }
 
-/// The built-in operator of a name.
+/// The built-in operator with this name.
 fn built_in(name: &str) -> Option<Arc<dyn MergeOperator>> {
     let separator = name.strip_prefix("append(").and_then(|rest| rest.strip_suffix(')'));
     Some(match name {
@@ -296,16 +299,16 @@ fn built_in(name: &str) -> Option<Arc<dyn MergeOperator>> {
 /// The merge operator of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct Merging {
-    /// Empty if the keyspace has none.
+    /// Empty if the keyspace has no operator.
     name: String,
-    /// `None` if nobody has registered it.
+    /// `None` if no operator of this name is registered.
     operator: Option<Arc<dyn MergeOperator>>,
     /// The opening of the store that calls it.
     opening: u64,
 }
 
 impl Merging {
-    /// The operator that a keyspace names, among those registered and built in.
+    /// Finds the operator that a keyspace names, among the registered and the built-in ones.
     pub(crate) fn find(name: &str, registered: &[Arc<dyn MergeOperator>], opening: u64) -> Merging {
         let own = registered.iter().find(|operator| operator.name() == name).cloned();
         let operator = own.or_else(|| built_in(name)).filter(|_| !name.is_empty());
@@ -339,7 +342,7 @@ impl Merging {
         })
     }
 
-    /// The value after operands, which come oldest first.
+    /// The value after these operands, which come oldest first.
     pub(crate) fn full(
         &self,
         key: &[u8],
@@ -366,7 +369,7 @@ impl Merging {
         })
     }
 
-    /// One operand for several, if the operator has one, and a value has room for it.
+    /// One operand that replaces several, if the operator gives one and it fits into a value.
     pub(crate) fn partial(&self, key: &[u8], operands: &[&[u8]]) -> Option<Vec<u8>> {
         let operator = self.operator.as_ref()?;
         let _inside = InsideMerge::of(self.opening).ok()?;
@@ -431,7 +434,7 @@ mod tests {
         }
         assert!(merged("json-merge-patch", Some("text"), &["{}"]).is_err());
     }
-    /// Integers near both ends, near 0, and anywhere; and bytes that are none.
+    /// Integers near both ends, near 0, and anywhere; and bytes that are no integer.
     fn operands() -> impl Strategy<Value = Vec<u8>> {
         let number = prop_oneof![
             4 => -3..4_i64,
@@ -448,8 +451,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Wherever flushes fold some neighbours to one operand, a read finds what it would have
-        /// found without: the same number or the same error, above each base.
+        /// Wherever flushes fold neighbouring operands into one, a read finds what it would have
+        /// found without that: the same integer or the same error, above each base.
         #[test]
         fn a_partial_sum_changes_nothing(
             base in proptest::option::of(operands()),
@@ -472,7 +475,8 @@ mod tests {
         }
     }
 
-    /// A counter that only grows, or only falls, is folded; one at an end or in both ways is not.
+    /// Operands of a counter that only grows or only falls are folded. Operands of both signs, or
+    /// at an end, are not.
     #[test]
     fn signed_sums_of_one_sign_fold() {
         let add = Merging::find("add-i64", &[], NONE);

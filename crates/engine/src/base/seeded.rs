@@ -1,12 +1,12 @@
-//! Bugs that tests switch on, to show that they would find them, and places where a test can step
-//! in, so that a race needs no luck. Compiled only with the feature `seeded-bugs`, which no user
-//! turns on. Both belong to the thread that asked for them.
+//! Bugs that tests switch on, to show that the tests would find them; and places where a test can
+//! step in, so that a race needs no luck. They are compiled only with the feature `seeded-bugs`,
+//! which no user turns on. Both affect only the thread that asked for them.
 
 use std::cell::{Cell, RefCell};
 
 use crate::base::threads;
 
-/// A known way to get it wrong.
+/// A known mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A get in a level whose tables overlap stops at the first table that holds the key, instead
@@ -19,23 +19,23 @@ pub enum Bug {
     RangeDeletesForAllSnapshots,
     /// A compaction drops a range tombstone whatever other tables hold in its range.
     RangeTombstonesDroppedEarly,
-    /// A newer put of the first key of a range takes the range tombstone for an old version of that
-    /// key.
+    /// A newer put of the first key of a range replaces the range tombstone, as if that were an old
+    /// version of the key.
     RangeTombstonesShadowed,
     /// A range delete hides what was written after it.
     RangeDeletesHideNewer,
-    /// A range tombstone takes its own range for that of a newer one, and goes.
+    /// A range tombstone is mistaken for a newer one over its own range, and is dropped.
     RangeTombstonesHideThemselves,
-    /// A compaction with range tombstones is installed in parts: the tombstone may go with its own
-    /// part, before the part with what it hides.
+    /// A compaction with range tombstones is installed in parts. The tombstone may be dropped with
+    /// its own part, before the part that holds what it hides.
     RangeDeletesInParts,
-    /// Range deletes act in the first slice of a compaction only.
+    /// Range deletes act only in the first slice of a compaction.
     RangeDeletesEndWithTheirSlice,
-    /// Collection of a log takes a value that a range delete hides for live.
+    /// Collection of a log takes a value for live that a range delete hides.
     HiddenValuesLive,
-    /// Collection of a log takes each value under a range delete for dead, newer ones too.
+    /// Collection of a log takes each value under a range delete for dead, even a newer one.
     ValuesUnderRangesDead,
-    /// A compaction copies whole blocks although a range tombstone deletes entries of theirs.
+    /// A compaction copies whole blocks although a range tombstone deletes some of their entries.
     CoveredBlocksCopied,
     /// A covered table is dropped although a snapshot from before the range delete sees it.
     CoveredTablesDroppedUnderSnapshots,
@@ -43,37 +43,39 @@ pub enum Bug {
     RelocationsIgnoreRangeDeletes,
     /// Collection of values keeps only the newest version of each key, whatever snapshots see.
     CollectionForgetsSnapshots,
-    /// Collection of a log writes the new place of a value although its key was written since it
-    /// was looked up.
+    /// Collection of a log writes the new place of a value although its key was written since the
+    /// look-up.
     RelocationOverwritesNewer,
-    /// Collection of a group leaves the segment that is being filled open: what a flush appends
-    /// meanwhile goes with the segments that are replaced.
+    /// Collection of a group does not close the segment that is being filled. What a flush appends
+    /// to it meanwhile is removed with the segments that are replaced.
     CollectionWithoutClosing,
-    /// Slots are free as soon as an edit says so, although readers hold segments that name them.
+    /// Slots are free as soon as an edit frees them, although readers hold segments that name them.
     SlotsFreedEarly,
     /// Checksums of records do not depend on the generation of the slot.
     ChecksumsWithoutGeneration,
-    /// A cursor does not register the number that it reads at.
+    /// A cursor does not register the sequence number at which it reads.
     CursorDoesNotRegister,
-    /// A cursor that was parked goes on as of the present.
+    /// A parked cursor continues with the present state instead of its own.
     ParkedCursorSeesThePresent,
-    /// Whoever wants the memory of a cursor does not ask whether it is in use.
+    /// A thread that wants the memory of a cursor does not ask whether the cursor is in use.
     VisitedWhileInside,
-    /// Puts leave what is known of a dead range as it is.
+    /// Puts do not change what is known of a dead range.
     DeadRangesIgnorePuts,
-    /// A dead range is proved by walks from before it was watched.
+    /// Walks from before a dead range was watched count as proof that it is dead.
     DeadRangesProvedUnwatched,
-    /// Walks jump over a dead range whatever they were to see.
+    /// Walks jump over a dead range, whatever snapshot they read.
     DeadRangesForAllSnapshots,
-    /// Walks jump over a dead range whose entries expire after the walk's clock.
+    /// Walks jump over a dead range although its entries expire later than the time of the walk.
     DeadRangesIgnoreClocks,
-    /// A cursor that seeks behind the versions of a key passes those that its snapshot sees.
+    /// A cursor that seeks past the versions of a key skips those that its snapshot sees.
     VersionsSkippedForAllSnapshots,
     /// A get whose record was collected reports the key absent instead of looking again.
     GetDoesNotLookAgain,
-    /// A flush logs its table first and the values that it points to in a record of its own.
+    /// A flush logs its table first, and then, in a separate record, the values that the table
+    /// points to.
     PointersLoggedBeforeValues,
-    /// A flush does not sync the log although other keyspaces have earlier writes in it only.
+    /// A flush does not sync the log although earlier writes of other keyspaces are only in the
+    /// log.
     FlushOutrunsTheLog,
     /// The edit of a collection is logged before its copies are synced.
     CollectionNotSynced,
@@ -82,23 +84,24 @@ pub enum Bug {
     /// The edit of a flush is logged before the values that it appended are synced, so that a power
     /// loss tears them.
     AppendsNotSynced,
-    /// Records are taken as they are read, whatever their checksum says.
+    /// Records are used as they are read, whatever their checksums say.
     RecordsUnchecked,
-    /// The segments that a collection leaves are known in memory only.
+    /// Only memory says which segments a collection leaves.
     CollectionNotLogged,
-    /// The log does not tell of edits that readers see and no record carries.
+    /// The log does not record edits that readers see and that no other record carries.
     EditsNotLogged,
-    /// A log that ends before what the manifest calls durable is taken for whole.
+    /// A log that ends before what the manifest calls durable is taken for complete.
     ShortLogsPass,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
-    /// Collection of a log looks up what a compaction has published before the tree points to it.
+    /// Collection of a log looks up values that a compaction has published, before the tree points
+    /// to them.
     CollectionBesideInstall,
-    /// Slots are free again although it is not known whether the edit that names them was logged.
+    /// Slots are free again although nobody knows whether the edit that names them was logged.
     UnknownSlotsFreed,
     /// A write that the log could not take counts as logged.
     RefusedWritesAcknowledged,
-    /// A write that wants to be durable is acknowledged before the log is synced.
+    /// A write with a durability promise is acknowledged before the log is synced.
     AcknowledgedBeforeSync,
     /// Names of new files are not synced before an edit names them.
     DirectoryNotSynced,
@@ -106,9 +109,9 @@ pub enum Bug {
     TableNotSynced,
     /// An edit counts as logged before it is synced.
     EditNotSynced,
-    /// Blocks are taken as they are read, whatever their checksum says.
+    /// Blocks are used as they are read, whatever their checksums say.
     BlocksUnchecked,
-    /// A record that moves to the cold stream and its tag are logged one after the other.
+    /// The record that moves to the cold stream and its tag are logged one after the other.
     TagsLoggedBeforeColdRecords,
     /// Readers see a tag before they see the record in the cold stream that it leads to.
     TagsPublishedFirst,
@@ -124,58 +127,60 @@ pub enum Bug {
     OldSlotsFreedUnderSnapshots,
     /// Values that moved free their old slots before their new pointers are durable.
     RelocationsNotSynced,
-    /// A group is judged by its records although older tables were never brought into it.
+    /// A group is judged by its records although older tables were never counted in it.
     GroupTrustedTooEarly,
-    /// Values are cached under their place in the file, although slots are used again, and a
-    /// value that is cached is taken for that of any version.
+    /// Values are cached by their place in the file, although slots are reused, and a cached value
+    /// is taken for the value of any version.
     ValuesCachedByPlace,
     /// A writer inserts into the leaf that it found although the leaf changed since.
     LeafNotChecked,
-    /// Who descends does not look whether the parent changed before the child was noted.
+    /// A descent does not check whether the parent changed before the child was noted.
     ChildNotChecked,
-    /// A look-up in a leaf counts although the leaf changed meanwhile.
+    /// A look-up in a leaf is believed although the leaf changed meanwhile.
     LookupNotChecked,
     /// A writer makes its batch visible without waiting for the earlier ones.
     PublishedOutOfOrder,
-    /// A batch's mark takes the place of one that is not visible yet.
+    /// The mark of a batch replaces the mark of another that is not visible yet.
     MarkOverwritten,
-    /// Who waited for a sync of another writer takes it for one of its own record.
+    /// A writer that waited for another writer's sync takes it for a sync of its own record.
     SyncNotChecked,
-    /// A failed sync is forgotten: the next writer tries again.
+    /// A failed sync is forgotten: the next writer syncs again.
     FailedSyncForgotten,
-    /// A serializable transaction does not track the stretches that its cursors pass.
+    /// A serializable transaction does not track the key ranges that its cursors pass.
     ScansNotTracked,
     /// The check of a transaction is not repeated under the commit lock.
     CheckedBeforeTheLock,
     /// The writes of a transaction go to the store at once.
     WrittenBeforeCommit,
-    /// The check of a transaction looks at memtables only.
+    /// The check of a transaction looks only at memtables.
     TablesNotChecked,
     /// The check of a transaction overlooks range deletes.
     RangeDeletesNotChecked,
-    /// A writer of sorted files takes keys in any order.
+    /// A writer of sorted files accepts keys in any order.
     SortedFilesUnsorted,
-    /// A reader does not look whether a bulk load came between its view and its number.
+    /// A reader does not check whether a bulk load came between its view and its sequence number.
     LoadsMissedInViews,
     /// A bulk load is installed above memtables with older writes, which are flushed later.
     LoadsAboveOlderWrites,
-    /// The number of a bulk load is published before its edit is logged.
+    /// The sequence number of a bulk load is published before its edit is logged.
     LoadsPublishedFirst,
-    /// A bulk load ends beside a checkpoint, whose copy has it then and not what came before it.
+    /// A bulk load ends during a checkpoint, whose copy then has the load but not what came before
+    /// it.
     LoadsBesideCheckpoints,
-    /// The edit of a bulk load is logged although earlier writes are in the unsynced log only.
+    /// The edit of a bulk load is logged although earlier writes are only in the unsynced log.
     LoadsOutrunTheLog,
-    /// The check of a transaction overlooks bulk loads that came behind its view.
+    /// The check of a transaction overlooks bulk loads that came after its view.
     LoadsNotChecked,
     /// A value that a collection moved counts as a write that a transaction conflicts with.
     RelocationsConflict,
-    /// A waiter for a lock does not look whether it closes a circle.
+    /// A waiter for a lock does not check whether it closes a cycle.
     DeadlocksNotSought,
-    /// A commit deletes a range although another transaction has locked a key inside.
+    /// A commit deletes a range although another transaction has locked a key inside it.
     LocksIgnoredByRanges,
-    /// A tag that is dropped tells the cold stream nothing: its record looks live for ever.
+    /// The cold stream is not told of a tag that is dropped: its record looks live for ever.
     DroppedTagsForgotten,
-    /// Operands are folded onto what a compaction sees next, whatever other tables hold between.
+    /// Operands are folded onto the next version that a compaction sees, although other tables may
+    /// hold versions in between.
     OperandsFoldedPastTables,
     /// A compaction filter is shown what lies below operands that the compaction does not see.
     FilterIgnoresNewer,
@@ -185,77 +190,78 @@ pub enum Bug {
     OperandsFoldedOverDeletes,
     /// A delete among operands does not end their chain when it is read.
     OperandsReadOverDeletes,
-    /// A get writes what it made of operands over what came since.
+    /// A get writes the value that it made of operands over newer writes.
     FoldedOverNewer,
-    /// An expired entry goes, whatever older version of its key it hid.
+    /// An expired entry is dropped although it hid an older version of its key.
     ExpiredDroppedEarly,
-    /// What has expired goes although a snapshot, and so perhaps a cursor, sees it.
+    /// Expired entries are dropped although a snapshot, and so perhaps a cursor, sees them.
     ExpiryIgnoresSnapshots,
-    /// A clock that is set back shows entries again that were past.
+    /// When the clock is set back, expired entries are visible again.
     ClockGoesBack,
-    /// The record of a value that expired counts as live.
+    /// The record of an expired value counts as live.
     ExpiredValuesLive,
-    /// What a compaction filter removes uncovers older versions.
+    /// A version that a compaction filter removes uncovers older versions.
     FilterUncoversOlder,
-    /// The record of a value that a compaction filter dropped is collected under readers that still
-    /// come to it.
+    /// The record of a value that a compaction filter dropped is collected although readers can
+    /// still reach it.
     FilteredValuesDeadAtOnce,
-    /// A compaction filter decides about what a snapshot sees.
+    /// A compaction filter decides about versions that a snapshot sees.
     FilterIgnoresSnapshots,
-    /// An entry that a compaction filter changes does not expire any more.
+    /// An entry that a compaction filter changes no longer expires.
     FilterForgetsExpiry,
 }
 
 /// Where a test may step in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waypoint {
-    /// A group is sealed and its survivors are copied; the edit is not logged.
+    /// A group is sealed and its survivors are copied. The edit is not logged yet.
     GroupCopied,
-    /// The live values of a log's tail are known; nothing of them is moved.
+    /// The live values of a log's tail are known. None of them is moved yet.
     LiveValuesFound,
-    /// A cursor or a get of many keys has its view and no number.
+    /// A cursor or a get of many keys has its view and no sequence number yet.
     ViewLoaded,
-    /// A get has its view and no number.
+    /// A get has its view and no sequence number yet.
     GetViewLoaded,
-    /// A bulk load has its number, which is not published.
+    /// A bulk load has its sequence number, which is not published yet.
     LoadNumbered,
-    /// A bulk load holds the jobs of its keyspace back, and has no number.
+    /// A bulk load holds back the jobs of its keyspace, and has no sequence number yet.
     LoadSettled,
-    /// A large batch is logged and in the view; its entries have no numbers yet.
+    /// A large batch is logged and in the view. Its entries have no sequence numbers yet.
     LargeBatchLogged,
-    /// A get has its view and its number, and has looked at nothing.
+    /// A get has its view and its sequence number, and has looked at nothing yet.
     GetBegun,
-    /// A look-up has found a pointer; it does not know yet which value files there are.
+    /// A look-up has found a pointer. It does not know yet which value files there are.
     PointerFound,
-    /// Values that a compaction placed are published; the tree does not point to them yet.
+    /// Values that a compaction placed are published. The tree does not point to them yet.
     ValuesPublished,
-    /// A reader has found the place of a record, and has not read it.
+    /// A reader has found the place of a record, and has not read it yet.
     RecordFound,
-    /// One group of an edit is visible, another is not.
+    /// One group of an edit is visible, another one is not yet.
     GroupPublished,
-    /// A keyspace to be dropped or changed was looked up; nothing is done with it.
+    /// A keyspace to be dropped or changed was looked up. Nothing is done with it yet.
     KeyspaceFound,
-    /// A keyspace is marked as dropped; the manifest does not say so yet.
+    /// A keyspace is marked as dropped. The manifest does not say so yet.
     KeyspaceMarked,
-    /// A checkpoint knows its moment; the memtables from before it are not replaced.
+    /// A checkpoint knows its moment. The memtables from before it are not replaced yet.
     MomentKnown,
-    /// A checkpoint has replaced the memtables; they are not in tables yet.
+    /// A checkpoint has replaced the memtables. Their entries are not in tables yet.
     MemtablesReplaced,
-    /// A checkpoint has waited until the memtables are in tables; its state is not taken.
+    /// A checkpoint has waited until the memtables are in tables. Its state is not taken yet.
     FlushesAwaited,
-    /// A memtable was replaced; what that means for writers is not known yet.
+    /// A memtable was replaced. What that means for writers is not known yet.
     MemtableReplaced,
-    /// A batch has its numbers, and its record a place in the log; it is not written.
+    /// A batch has its sequence numbers, and its record has a place in the log but is not written
+    /// yet.
     RecordPlaced,
-    /// What a sync of the log has to cover is known; nothing of it is synced.
+    /// It is known what a sync of the log has to cover. Nothing of it is synced yet.
     LogSyncBegun,
-    /// A compaction looks whether it should go on.
+    /// A compaction checks whether it should continue.
     CompactionGoesOn,
-    /// A load has put its tables into the view, and publishes its number next.
+    /// A load has put its tables into the view, and publishes its sequence number next.
     LoadShown,
-    /// A get has made a value of many operands, which it writes back next.
+    /// A get has made a value of many operands, and writes it back next.
     ValueFolded,
-    /// A transaction is checked as far as that needs no commit lock, which it takes next.
+    /// A transaction is checked as far as possible without the commit lock, which it takes next.
     TransactionChecked,
 }
 
@@ -294,7 +300,7 @@ pub(crate) fn is_on(bug: Bug) -> bool {
     ON.get() == Some(bug)
 }
 
-/// This thread is at a place: takes the step that waits for it.
+/// Marks that this thread is at a place: takes the step that waits for it.
 pub(crate) fn at(place: Waypoint) {
     let due = threads::lend(&STEP, |step| step.take_if(|(wanted, _)| *wanted == place));
     if let Some((_, step)) = due {

@@ -1,4 +1,4 @@
-//! Where the values of a keyspace are stored, and the numbers of each placement.
+//! Where the values of a keyspace are stored, and the settings of each placement.
 
 use std::ops::RangeInclusive;
 
@@ -15,9 +15,10 @@ pub enum ValuePlacement {
     /// In the tables, beside their keys.
     #[default]
     Inline,
-    /// Appended to one log; collection reads its tail and asks the tree what is live (WiscKey).
+    /// Appended to one log. Collection reads the tail of the log and asks the tree what is live
+    /// (WiscKey).
     Vlog,
-    /// In groups by the hash of the key; collection decides by the group alone (HashKV).
+    /// In groups by the hash of the key. Collection decides by the group alone (HashKV).
     HashGrouped,
 }
 
@@ -32,17 +33,17 @@ impl ValuePlacement {
     }
 }
 
-/// How the tree follows the records that a collection of `hash-grouped` moves.
+/// How the tree follows records that a collection of `hash-grouped` moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GcPointers {
-    /// Pointers are places in a stream, and a record keeps its place when it moves. The tree is not
-    /// written.
+    /// A pointer names a place in a stream, and a record keeps this place when it moves. The tree
+    /// is not written.
     #[default]
     Stable,
-    /// Collections write new pointers into the tree, as the paper does (HashKV §3.3), for
-    /// comparison. It costs about one pointer per update of a user. Each deletion and each inline
-    /// value adds a marker to the value file, of 18 bytes and the key.
+    /// Collections write new pointers into the tree, for comparison; the paper does the same
+    /// (HashKV §3.3). It costs about one pointer per update of a user. Each deletion and each
+    /// inline value adds a marker to the value file, which takes 18 bytes and the key.
     Writeback,
 }
 
@@ -56,17 +57,18 @@ impl GcPointers {
     }
 }
 
-/// What happens when collection can free nothing and the space is used up.
+/// What happens when the space is used up and collection can free nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
     /// The value file grows beyond its share.
     #[default]
     Grow,
-    /// Flushes wait up to `stall_ms` for snapshots to go, then the file grows.
+    /// Flushes wait up to `stall_ms` for snapshots to be released. Then the file grows.
     Stall,
     /// While snapshots hold garbage, flushes fail as on a full disk: writes are refused until the
-    /// snapshots go (P9), reads go on. Data that are larger than the capacity grow the file.
+    /// snapshots are released (P9), and reads continue. If the live data exceed the capacity, the
+    /// file grows.
     Error,
 }
 
@@ -76,12 +78,12 @@ pub enum WhenFull {
 pub struct ValueOptions {
     /// `inline`, `vlog` or `hash-grouped`.
     pub placement: ValuePlacement,
-    /// Values of this many bytes and more are separated from their keys.
+    /// Values of at least this many bytes are separated from their keys.
     #[serde(with = "runstone_policy::units::size")]
     pub separate_at: u32,
-    /// Segment groups of `hash-grouped`. Fixed once the keyspace has separated a value.
+    /// Number of segment groups of `hash-grouped`. Fixed once the keyspace has separated a value.
     pub groups: u32,
-    /// Unit in which the value file is given to groups. Fixed likewise.
+    /// Unit in which groups get space in the value file. Fixed likewise.
     #[serde(with = "runstone_policy::units::size")]
     pub slot_bytes: u32,
     /// Value bytes that the file is made for. The file takes at most (1 + reserve) times as much. 0
@@ -91,22 +93,22 @@ pub struct ValueOptions {
     /// Space for garbage, in thousandths of the capacity.
     #[serde(rename = "reserve", with = "runstone_policy::units::thousandths")]
     pub reserve_permille: u32,
-    /// What to do when all of that space is taken and nothing can be freed.
+    /// What to do when all of this space is taken and nothing can be freed.
     pub when_full: WhenFull,
-    /// Longest wait of `when_full = "stall"`.
+    /// Longest wait with `when_full = "stall"`.
     pub stall_ms: u32,
-    /// Whether collections of `hash-grouped` move records without an update, since they were
-    /// written or last moved, to a stream that all groups share. The group keeps a tag of each. It
-    /// pays if few keys get most updates and the reserve is ample.
+    /// Whether collections of `hash-grouped` move records to a stream that all groups share, if the
+    /// records were not updated since they were written or last moved. The group keeps a tag of
+    /// each. It pays if few keys get most updates and the reserve is ample.
     pub cold_stream: bool,
-    /// How the tree follows the records that collections of `hash-grouped` move. A change of it is
-    /// a change of placement: a new value file is made, and compactions move the values there.
+    /// How the tree follows records that collections of `hash-grouped` move. To change it is to
+    /// change the placement: a new value file is made, and compactions move the values there.
     pub gc_pointers: GcPointers,
-    /// Bytes that one collection of a `vlog` takes from its tail.
+    /// Bytes that one collection of a `vlog` takes from the tail.
     #[serde(with = "runstone_policy::units::size")]
     pub vlog_chunk_bytes: u64,
-    /// Separated values that a scan reads at once, in bytes. 0 means that each is read when the
-    /// scan comes to it.
+    /// Bytes of separated values that a scan reads at once. 0 means that each value is read when
+    /// the scan reaches it.
     #[serde(with = "runstone_policy::units::size")]
     pub scan_ahead_bytes: u64,
 }
@@ -125,14 +127,14 @@ impl Default for ValueOptions {
             cold_stream: false,
             gc_pointers: GcPointers::Stable,
             vlog_chunk_bytes: 16 << 20,
-            // A larger number is read in vain by a scan that ends early.
+            // If it were larger, a scan that ends early would read more in vain.
             scan_ahead_bytes: 256 << 10,
         }
     }
 }
 
-/// Refuses a number out of its range, in the words of users: those of an option that is held in
-/// parts of one are decimals.
+/// Refuses a number that is out of its range, in the words of users. An option that is held in
+/// fractions of one is shown as a decimal.
 pub(crate) fn check_range(
     name: &str,
     number: u64,

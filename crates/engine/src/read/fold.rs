@@ -1,9 +1,9 @@
-//! The value of a key whose newest visible version is an operand: the operands down to the first
-//! version that is none, applied to that. Gets and cursors take them in one walk, newest first,
-//! through the memtables and then the tables (`tree/versions.rs`), and stop at the base. So a read
-//! costs as much as there are operands that no flush or compaction has folded, and it holds them
-//! all, because the operator gets them at once. A get that applied many says so, and the store
-//! writes its result (`store/write_back.rs`).
+//! The value of a key whose newest visible version is an operand. All operands down to the first
+//! version of another kind are applied to that version, the base. Gets and cursors collect them in
+//! one walk, newest first, through the memtables and then the tables (`tree/versions.rs`), and stop
+//! at the base. So a read costs as much as there are operands that no flush or compaction has
+//! folded. It holds them all, because the operator gets them at once. A get that applied many
+//! reports it, and the store writes the result (`store/write_back.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,24 +20,26 @@ use crate::table::iterator::Access;
 use crate::tree::versions::VersionWalk;
 use crate::values::Value;
 
-/// More operands than a get should apply twice. What they make is written once for so many of them,
-/// so a key that is changed as often as it is read costs a sixty-fourth of a put more per change.
+/// If there are more operands than this, a get should not apply them twice. Their result is written
+/// once for this many of them. So a key that is changed as often as it is read costs an additional
+/// sixty-fourth of a put per change.
 const MANY_OPERANDS: usize = 64;
 
-/// What a get as of now made of many operands.
+/// What a get of the present state made of many operands.
 pub(crate) struct Folded<'a> {
     pub(crate) value: &'a Value,
     pub(crate) newest: SeqNo,
     pub(super) view: &'a Arc<View>,
-    /// What the get saw.
+    /// The sequence number at which the get read.
     pub(super) seq: SeqNo,
 }
 
 impl Folded<'_> {
-    /// Whether nobody has written to the key since. Called under the commit lock, when all numbers
-    /// that were given out are visible: with the same view, whatever came lies in its memtables,
-    /// because flushes and compactions replace it. So do loads, but a view may have the tables of
-    /// one whose number the get did not see.
+    /// Whether nobody has written to the key since. It is called under the commit lock, when all
+    /// sequence numbers that were given out are visible. As long as the view is the same, every
+    /// newer write lies in its memtables, because flushes and compactions replace the view. Loads
+    /// replace it as well, but a view may have the tables of a load whose sequence number the get
+    /// did not see.
     pub(crate) fn is_newest(&self, keyspace: &KeyspaceCore, key: &[u8]) -> bool {
         let is_written = |memtable: &Arc<Memtable>| {
             let is_later = |record: &Record| seq_of(record.trailer()) > self.seq;
@@ -50,37 +52,37 @@ impl Folded<'_> {
     }
 }
 
-/// The versions of a key from the newest visible one on.
+/// The versions of a key, from the newest visible one on.
 struct Chain<'a> {
     reader: &'a Reader,
     keyspace: &'a KeyspaceCore,
     view: &'a View,
     key: &'a [u8],
     seq: SeqNo,
-    /// The time by which bases have expired.
+    /// The time at which a base counts as expired.
     now_ms: u64,
     /// How blocks are read.
     access: Access,
-    /// Newest first.
+    /// The operands, newest first.
     operands: Vec<Value>,
-    /// The number of the newest.
+    /// The sequence number of the newest operand.
     newest: SeqNo,
-    /// When the base expires, and the value changes by itself.
+    /// When the base expires, so that the value changes by itself.
     expiry_ms: Option<u64>,
 }
 
-/// What a version means for the chain above it.
+/// What a version means for the operands above it.
 enum Link {
-    /// It is an operand; older versions count.
+    /// The version is an operand; older versions count.
     Operand,
-    /// It is the base, `None` if there is none.
+    /// The version is the base; `None` if there is none.
     Base(Option<Value>),
     /// The value of the base was collected.
     Collected,
 }
 
 impl Chain<'_> {
-    /// Takes versions down to the base. O(operands) steps.
+    /// Collects versions down to the base. O(operands) steps.
     fn walk(&mut self) -> Result<Link> {
         for memtable in self.view.memtables() {
             let mut iter = MemtableIter::new(Arc::clone(memtable));
@@ -118,7 +120,7 @@ impl Chain<'_> {
         walked.map(|()| end)
     }
 
-    /// Takes the next older version. `pin` gives its value.
+    /// Takes the next older version. `pin` returns its value.
     fn take(&mut self, trailer: u64, bytes: &[u8], pin: impl FnOnce() -> Value) -> Result<Link> {
         if self.view.hides(self.key, seq_of(trailer), self.seq) {
             return Ok(Link::Base(None));
@@ -162,7 +164,7 @@ impl Chain<'_> {
 }
 
 impl Reader {
-    /// Applies the operands that a reader at `seq` and `now_ms` sees of a key. O(operands) steps.
+    /// Applies the operands of a key that a reader at `seq` and `now_ms` sees. O(operands) steps.
     /// Not inlined, so that gets without operands stay small.
     #[inline(never)]
     pub(super) fn fold(
@@ -182,7 +184,7 @@ impl Reader {
         }
     }
 
-    /// When the base of such a value expires.
+    /// When the base of a value that was made of operands expires.
     pub(super) fn fold_expiry_ms(
         &self,
         keyspace: &KeyspaceCore,
