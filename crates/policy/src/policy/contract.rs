@@ -1,27 +1,28 @@
 //! What a compaction policy is: one trait over metadata, and what follows from its targets alone
-//! (scores, debt). Not a policy: those live in `policies/`, and are listed in the registry.
+//! (scores, debt). Not here: the policies themselves. They live in `policies/` and are listed in
+//! the registry.
 
 use crate::options::{OptionError, PolicyOptions};
 use crate::shape::plan::{Busy, Cut, Heat, Partitioner, Plan};
 use crate::shape::{Level, RunSlot, Shape};
 
-/// Decides what is compacted when. A pure function of its arguments: what it must remember between
-/// calls (round-robin cursors, a last level, flush counts) is in the shape's state, which the
-/// manifest persists, so that a reopened store goes on where it stopped.
+/// Decides what is compacted, and when. A policy is a pure function of its arguments. What it must
+/// remember between calls (round-robin cursors, a last level, flush counts) is in the shape's
+/// state. The manifest persists that state, so a reopened store continues where it stopped.
 pub trait CompactionPolicy: Send + Sync {
-    /// Name in options, manifests and on the command line. Lower case, words joined by `-`.
+    /// Name in options, in manifests and on the command line. Lower case, words joined by `-`.
     fn name(&self) -> &'static str;
 
-    /// One line for help and docs tables.
+    /// One line for help texts and tables in the docs.
     fn doc(&self) -> &'static str;
 
-    /// The partitioner by which it cuts tables if it can work with no other.
+    /// The partitioner by which the policy cuts tables, if it can work with no other.
     fn own_partitioner(&self) -> Option<Partitioner> {
         None
     }
 
-    /// Whether the policy can work with these options. Called at open, before any `pick`. A policy
-    /// with a partitioner of its own takes the default, `size`, for that.
+    /// Whether the policy can work with these options. It is called at open, before any `pick`. A
+    /// policy with a partitioner of its own requires the default, `size`, in the options.
     fn check(&self, options: &PolicyOptions) -> Result<(), OptionError> {
         options.check_common()?;
         match self.own_partitioner() {
@@ -33,29 +34,30 @@ pub trait CompactionPolicy: Send + Sync {
         }
     }
 
-    /// What each level may hold before it is over target. Covers level 0 down to one level below
-    /// the deepest in use, and at least levels 0 and 1.
+    /// What each level may hold before it is over its target. Covers level 0 down to one level
+    /// below the deepest in use, and at least levels 0 and 1.
     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget>;
 
-    /// Into which run of a level a compaction of the whole tree goes, and where it cuts its tables.
+    /// The run of a level that receives a compaction of the whole tree, and where its tables are
+    /// cut.
     fn whole_output(&self, shape: &Shape, level: u32, options: &PolicyOptions) -> (RunSlot, Cut) {
         let run = shape.level(level).runs().first().map_or(u64::from(level), |run| run.id);
         (RunSlot::New(run), options.cut())
     }
 
-    /// See [`compaction_debt_bytes`]. Policies whose compactions do not follow from levels over
-    /// target have an answer of their own.
+    /// See [`compaction_debt_bytes`]. A policy whose compactions do not depend on levels over
+    /// target computes its own estimate.
     fn debt_bytes(&self, shape: &Shape, options: &PolicyOptions) -> u64 {
         debt_of_levels(shape, &self.targets(shape, options))
     }
 
-    /// The next job, or `None` if there is none that the running ones leave room for. A store asks
-    /// `next_plan`, which asks this first.
+    /// The next job, or `None` if the running ones leave room for none. A store calls `next_plan`,
+    /// which asks this first.
     ///
-    /// Promises: inputs exist and are not busy; nothing is written where a running job writes,
-    /// unless tables may overlap there; the edit made of the plan fits the shape, also after any
-    /// running job was installed; I1 (newer versions never sink below older ones). Without flushes,
-    /// picking and applying ends.
+    /// Promises: inputs exist and are not busy. Nothing is written where a running job writes,
+    /// unless tables may overlap there. The edit made from the plan fits the shape, also after any
+    /// running job was installed. I1 holds (newer versions never sink below older ones). Without
+    /// flushes, picking and applying comes to an end.
     fn pick(
         &self,
         shape: &Shape,
@@ -66,7 +68,7 @@ pub trait CompactionPolicy: Send + Sync {
         self.decide(&Job { shape, busy, heat, options })
     }
 
-    /// As [`CompactionPolicy::pick`].
+    /// Decides as [`CompactionPolicy::pick`] does.
     fn decide(&self, job: &Job<'_>) -> Option<Plan>;
 }
 
@@ -75,9 +77,9 @@ pub trait CompactionPolicy: Send + Sync {
 pub struct Job<'a> {
     /// The tree.
     pub shape: &'a Shape,
-    /// What running jobs use of it.
+    /// The parts of the tree that running jobs use.
     pub busy: &'a Busy,
-    /// How often its tables were read.
+    /// How often the tables were read.
     pub heat: &'a Heat,
     /// The options of the keyspace.
     pub options: &'a PolicyOptions,
@@ -86,7 +88,7 @@ pub struct Job<'a> {
 /// What one level may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelTarget {
-    /// Most bytes; `u64::MAX` is unbounded.
+    /// Most bytes; `u64::MAX` means unbounded.
     pub capacity_bytes: u64,
     /// Most runs.
     pub max_runs: u32,
@@ -96,15 +98,16 @@ impl LevelTarget {
     /// A level that is never over target.
     pub const UNBOUNDED: LevelTarget = LevelTarget { capacity_bytes: u64::MAX, max_runs: u32::MAX };
 
-    /// Whether that much is more than the level may hold.
+    /// Whether this is more than the level may hold.
     pub fn is_over(&self, bytes: u64, run_count: usize) -> bool {
         bytes > self.capacity_bytes || run_count as u64 > u64::from(self.max_runs)
     }
 
-    /// How full, in thousandths; the larger of bytes / capacity and runs / (`max_runs` + 1).
+    /// How full the level is, in thousandths: the larger of bytes / capacity and runs / (`max_runs`
+    /// + 1).
     ///
-    /// The divisor of runs is the count that triggers, so that level 0 scores runs / trigger, and a
-    /// level of one run that holds one run scores 500, not 1000.
+    /// The divisor of runs is the count that triggers a compaction. So level 0 scores runs /
+    /// trigger, and a level of one run that holds one run scores 500, not 1000.
     pub fn score_permille(&self, bytes: u64, run_count: usize) -> u64 {
         let by_bytes = match self.capacity_bytes {
             u64::MAX => 0,
@@ -121,8 +124,8 @@ pub fn score_permille(level: &Level, target: &LevelTarget) -> u64 {
     target.score_permille(level.bytes(), level.runs().len())
 }
 
-/// Estimate of the bytes still to be rewritten until the tree is as its policy wants it: what
-/// back-pressure looks at. O(tables).
+/// Estimate of the bytes that must still be rewritten until the tree is as its policy wants it.
+/// Back-pressure depends on it. O(tables).
 pub fn compaction_debt_bytes(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -133,13 +136,15 @@ pub fn compaction_debt_bytes(
 
 /// The debt of a tree whose levels sink when they are over target.
 ///
-/// 1. From the top: what a level holds too much sinks. All of it if it has too many runs (a
-///    compaction takes whole runs), else its bytes over capacity.
-/// 2. Each sinking byte is rewritten with its share of the next level, bytes(next) / bytes(level),
-///    if the next level is kept as one run; a level of many runs is not read (tiering).
-/// 3. What sinks is added to the next level before that one is judged, as a real compaction would.
+/// 1. From the top: what exceeds the target of a level sinks. That is all of the level if it has
+///    too many runs (a compaction takes whole runs), or else its bytes over capacity.
+/// 2. Each sinking byte is rewritten together with its share of the next level, bytes(next) /
+///    bytes(level), if the next level is kept as one run. A level of many runs is not read
+///    (tiering).
+/// 3. What sinks is added to the next level before that level is judged, as in a real compaction.
 ///
-/// An upper estimate: moves cost nothing and duplicates shrink, which metadata cannot tell.
+/// The estimate is an upper bound: moves cost nothing and duplicates shrink, which metadata cannot
+/// show.
 fn debt_of_levels(shape: &Shape, targets: &[LevelTarget]) -> u64 {
     let target = |level: u32| *targets.get(level as usize).unwrap_or(&LevelTarget::UNBOUNDED);
     let mut debt: u128 = 0;

@@ -1,5 +1,5 @@
-//! Finds tables of which every entry has expired: nobody sees any of them, so they leave the tree
-//! unread. Not a policy: it comes before what the policy wants.
+//! Finds tables whose entries have all expired. Nobody sees any of them, so these tables are
+//! dropped without being read. Not a policy: this is done before the policy is asked.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,14 +7,15 @@ use std::sync::Arc;
 use crate::shape::plan::{Busy, Plan};
 use crate::shape::{Level, SeqNo, Shape, Table, TableId};
 
-/// A plan that drops the tables that are past, if no job uses them.
+/// A plan that drops the expired tables, if no job uses them.
 ///
-/// 1. No snapshot sees an entry of such a table. `past_ms` tells until when entries of a number and
-///    later ones are past, which is earlier for those that a snapshot may see.
+/// 1. No snapshot sees an entry of such a table. For a sequence number, `past_ms` returns the time
+///    up to which entries of that number and later ones count as expired. The time is earlier for
+///    entries that a snapshot may see.
 /// 2. An expired entry hides older versions of its key. So no table that stays, in its layer or
 ///    below, holds older entries between its bounds.
 ///
-/// O(tables) if none is past; otherwise each of those is looked for in every run below.
+/// O(tables) if none has expired. Otherwise every run below each expired table is searched.
 pub fn expired_plan(shape: &Shape, busy: &Busy, past_ms: impl Fn(SeqNo) -> u64) -> Option<Plan> {
     let is_free =
         |table: &Table| table.is_past(past_ms(table.min_seq)) && !busy.tables.contains(&table.id);
@@ -32,7 +33,8 @@ pub fn expired_plan(shape: &Shape, busy: &Busy, past_ms: impl Fn(SeqNo) -> u64) 
     (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
 }
 
-/// Whether a table may hide entries of others at its level or deeper, except of `gone`.
+/// Whether a table may hide entries of other tables at its level or deeper. Tables in `gone` do not
+/// count.
 fn hides_others(shape: &Shape, level: u32, table: &Table, gone: &BTreeSet<TableId>) -> bool {
     let is_hidden = |other: &Arc<Table>| other.min_seq < table.max_seq && !gone.contains(&other.id);
     shape.levels.iter().skip(level as usize).any(|level| match level {

@@ -1,15 +1,17 @@
 //! What a store does while nobody writes: it compacts what deletes and overwrites left behind.
-//! Scans would pass it and the disk would hold it for ever. Not a policy: it is asked where the
-//! policy and the space bound have nothing to do.
+//! Otherwise scans would pass over it and it would take disk space for ever. Not a policy: it is
+//! asked when the policy and the space bound have nothing to do.
 //!
-//! 1. A *dense* table, at least half of it tombstones, is compacted with all that it meets in older
-//!    layers (runs, or levels of one run). Nothing older is left there, so the tombstones end.
-//! 2. All of a tree is compacted if a quarter of its entries are tombstones, or if by the estimate
-//!    of [`super::space`] it takes more than [`IDLE_SPACE_PERCENT`] of what is live.
+//! 1. A *dense* table, at least half of it tombstones, is compacted with all tables that it meets
+//!    in older layers (runs, or levels of one run). Nothing older is left there, so the tombstones
+//!    are dropped.
+//! 2. The whole tree is compacted if a quarter of its entries are tombstones. It is also compacted
+//!    if, by the estimate of [`super::space`], it takes more than [`IDLE_SPACE_PERCENT`] of what is
+//!    live.
 //!
-//! Extra writing is bounded. By rule 1 at most [`PUTS_PER_TOMBSTONE`] puts are rewritten for each
-//! tombstone that ends; by rule 2 at most three, or 200% of the bytes that it may free. Without
-//! snapshots each rule leaves a tree in which it finds nothing.
+//! The extra writing is bounded. By rule 1 at most [`PUTS_PER_TOMBSTONE`] puts are rewritten for
+//! each tombstone that is dropped. By rule 2 it is at most three puts, or 200% of the bytes that
+//! may be freed. Without snapshots, each rule leaves a tree in which it finds nothing more to do.
 
 use std::sync::Arc;
 
@@ -21,15 +23,15 @@ use crate::policy::whole::whole_compaction;
 use crate::shape::plan::{Busy, Compaction, CompactionInput, Plan};
 use crate::shape::{Run, RunSlot, Shape, Table};
 
-/// The most that an idle tree takes, in percent of what is live.
+/// The most space that an idle tree takes, in percent of what is live.
 pub const IDLE_SPACE_PERCENT: u32 = 150;
 /// The most puts that are rewritten for each tombstone of a dense table.
 pub const PUTS_PER_TOMBSTONE: u64 = 4;
-/// Fewer tombstones cost a walk less than a tenth of a millisecond, so stores leave them alone.
+/// Fewer tombstones cost a scan less than a tenth of a millisecond, so stores leave them alone.
 pub const LEAST_TOMBSTONES: u64 = 1000;
 
-/// The next compaction of an idle tree. Fewer tombstones than `least` do not matter. O(tables), and
-/// the union of their sketches.
+/// The next compaction of an idle tree. Tombstones fewer than `least` are left alone. O(tables),
+/// and the union of their sketches.
 pub fn idle_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -69,7 +71,7 @@ fn dense_plan(
 }
 
 /// Compacts a table of the first layer with the tables that it meets in older layers, into the
-/// oldest of these. `None` if that would rewrite too much.
+/// oldest of these layers. `None` if that would rewrite too much.
 fn sink(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -82,7 +84,7 @@ fn sink(
     let puts = |table: &Arc<Table>| table.entries - table.tombstones;
     let met_puts: u64 = met.iter().flat_map(|(_, _, tables)| *tables).map(puts).sum();
     let puts = puts(table) + met_puts;
-    // Each tombstone takes a put with it, as a rule.
+    // Usually each tombstone deletes one put.
     if puts > table.tombstones.saturating_mul(PUTS_PER_TOMBSTONE + 1) {
         return None;
     }

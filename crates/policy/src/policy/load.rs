@@ -1,5 +1,5 @@
-//! Where the tables of a bulk load go: data in key order that is newer than all of the tree, and
-//! never was in a memtable. Not a compaction: nothing that is there is rewritten.
+//! Where the tables of a bulk load are placed. Their data are in key order, newer than everything
+//! in the tree, and were never in a memtable. Not a compaction: no existing table is rewritten.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use crate::shape::{Edit, Level, Placement, RunId, RunSlot, Shape, Table, bounds}
 
 /// The edit that places the tables of a load, which are disjoint. O(levels log tables).
 ///
-/// 1. As deep as neither that level nor one above it holds a key of their range (I1: what is loaded
-///    is newer than all of the tree), but no deeper than all of the tree would go.
-/// 2. If level 0 holds one already, or the policy keeps everything there (a stack), as a new run on
-///    top of level 0. Such a run counts as a flush.
+/// 1. The load is placed as deep as possible, as long as neither that level nor one above it holds
+///    a key in the range of its tables (I1: a load is newer than the whole tree). It is placed no
+///    deeper than a compaction of the whole tree would go.
+/// 2. If level 0 holds such a key already, or the policy keeps everything there (a stack), the load
+///    becomes a new run on top of level 0. Such a run counts as a flush.
 ///
 /// What is left of an interrupted plan writes into levels too, and counts as being there. The
-/// caller sees to it that no other plan runs.
+/// caller makes sure that no other plan runs.
 pub fn load_edit(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -75,7 +76,7 @@ mod tests {
         })
     }
 
-    /// The levels that two loads go to which do not meet, and a third that meets both.
+    /// The levels of two loads whose ranges do not meet, and of a third load that meets both.
     #[test]
     fn every_policy_gets_a_load_as_deep_as_nothing_lies_above_or_there() {
         for policy in POLICIES {

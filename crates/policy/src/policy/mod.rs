@@ -1,5 +1,5 @@
-//! One compaction policy, and what is asked of any: the trait, the plan of a whole tree, the space
-//! bound, the place of a bulk load. Not the policies: those are in `policies/`.
+//! The trait of a compaction policy, and what is asked of every policy: the plan for a whole tree,
+//! the space bound, the place of a bulk load. Not here: the policies, which are in `policies/`.
 
 mod contract;
 pub mod expired;

@@ -1,4 +1,5 @@
-//! Compactions of a range of keys: all tables that meet it, into the oldest layer that has any.
+//! Compactions of a range of keys: all tables that meet it, into the oldest layer that has any of
+//! them.
 
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use crate::policy::whole::full_plan;
 use crate::shape::plan::{Compaction, CompactionInput, Plan};
 use crate::shape::{Level, Run, RunSlot, Shape, Table, TableId, bounds};
 
-/// The plan of a compaction of the keys from `from` to `to`, or to the end; `None` if they lie in
-/// one layer without tombstones already, and no table is older than `settled_from`. Where tables of
-/// a level overlap, or the policy wants runs whole, it is a full compaction. O(tables).
+/// The plan of a compaction of the keys from `from` to `to`, or to the end. `None` if these keys
+/// lie in one layer without tombstones already, and no table is older than `settled_from`. If
+/// tables of a level overlap, or the policy wants whole runs, it is a full compaction. O(tables).
 pub fn range_plan(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -42,12 +43,12 @@ pub fn range_plan(
     })
 }
 
-/// A layer, its level, and tables of it.
+/// A layer, with its level and some of its tables.
 pub(super) type Met<'a> = (u32, &'a Run, &'a [Arc<Table>]);
 
-/// The layers of a tree, newest first, with their levels: runs, or levels of one run. `None` if a
-/// level's tables overlap, or if the policy wants runs whole: those of a stack stand for intervals
-/// of flushes.
+/// The layers of a tree, newest first, with their levels. A layer is a run, or a level of one run.
+/// `None` if tables of a level overlap, or if the policy wants whole runs: the runs of a stack
+/// stand for intervals of flushes.
 pub(super) fn layers<'a>(
     shape: &'a Shape,
     policy: &dyn CompactionPolicy,
@@ -67,8 +68,8 @@ pub(super) fn layers<'a>(
     Some(layers)
 }
 
-/// The tables that the range meets, by layer. The range grows from layer to layer by what it met,
-/// so nothing that is older than any of these tables stays between it and the oldest layer (I1).
+/// The tables that the range meets, by layer. In each layer the range grows by the tables that it
+/// met. So nothing older than any of these tables stays between it and the oldest layer (I1).
 pub(super) fn meet<'a>(
     layers: &[(u32, &'a Run)],
     (mut min_key, mut max_key): (&'a [u8], &'a [u8]),
@@ -83,7 +84,7 @@ pub(super) fn meet<'a>(
     met
 }
 
-/// An input of these tables.
+/// An input that consists of these tables.
 pub(super) fn input((level, _, tables): &Met<'_>) -> CompactionInput {
     CompactionInput { level: *level, tables: tables.iter().map(|table| table.id).collect() }
 }

@@ -1,32 +1,34 @@
-//! The space bound (`max_space_percent`): when so much of a tree is garbage that all of it is
-//! compacted, whatever its policy is. Not a policy: it is asked where the policy has nothing to do.
+//! The space bound (`max_space_percent`): when so much of a tree is garbage that the whole tree is
+//! compacted, whatever its policy is. Not a policy: it is asked when the policy has nothing to do.
 //!
-//! All of a tree is compacted if
+//! The whole tree is compacted if
 //!
-//! 1. nothing of it is busy, and no plan of it is pending;
+//! 1. no part of it is busy, and no plan for it is pending;
 //! 2. it *could* hold as much garbage as the bound forbids (`may_free`);
-//! 3. by the estimate of what is live it does ([`live_bytes`]).
+//! 3. by the estimate of what is live, it does ([`live_bytes`]).
 //!
-//! The estimate alone would not do. It errs, it takes tombstones that delete nothing for garbage,
-//! and it cannot see what snapshots hold: a tree of which a compaction frees nothing would be
-//! compacted again and again. Rule 2 asks the shape alone; it makes compacting end, and bounds what
-//! it costs, whatever the estimate says. Of tables that do not overlap each key is in one, so a
-//! compaction of them frees nothing. The largest such set is *kept*, the others are *apart*: an
-//! entry apart is garbage, or makes one of the kept garbage (a tombstone does, or a small value in
-//! the place of a large one), which has about their mean size.
+//! The estimate alone is not enough. It errs, it takes tombstones that delete nothing for garbage,
+//! and it cannot see what snapshots hold: a tree in which a compaction frees nothing would be
+//! compacted again and again. Rule 2 depends on the shape alone. It guarantees that compacting
+//! ends, and bounds the cost of compacting, whatever the estimate says.
+//!
+//! In tables that do not overlap, each key occurs in one table, so a compaction of them frees
+//! nothing. The largest such set is *kept*; the other tables are *apart*. An entry apart is
+//! garbage, or it makes a kept entry garbage (a tombstone does, or a small value that replaces a
+//! large one). That kept entry has about their mean size.
 //!
 //! ```text
 //! max(apart bytes, apart entries * kept bytes / kept entries) / all bytes >= (p - 100) / p
 //! ```
 //!
-//! A compaction of all leaves tables that do not overlap, so nothing is apart, and picking ends.
-//! Before the next one, at least that share of the tree must have come anew: of p bytes that are
-//! compacted, p - 100 were written since (or deleted, by entries that were). By rule 3 a compaction
-//! leaves 100 of p, so a byte written is rewritten 100 / (p - 100) times for the bound; p / (p -
-//! 100) times if snapshots hold everything.
+//! A compaction of the whole tree leaves tables that do not overlap, so nothing is apart, and
+//! picking ends. Before the next one, at least that share of the tree must be new: of p bytes that
+//! are compacted, p - 100 were written since (or deleted by entries that were). By rule 3 a
+//! compaction leaves 100 of p. So for the bound, each written byte is rewritten 100 / (p - 100)
+//! times, or p / (p - 100) times if snapshots hold everything.
 //!
-//! What it does not see: versions and tombstones that snapshots held in a run, once the snapshots
-//! are gone; what lies apart from its key.
+//! The bound does not see versions and tombstones that snapshots held in a run, after the snapshots
+//! are released. Nor does it see values that are separated from their keys.
 
 use std::sync::Arc;
 
@@ -38,8 +40,9 @@ use crate::shape::plan::{Busy, Heat, Plan};
 use crate::shape::{Level, Shape, Table};
 use crate::sketch::Sketch;
 
-/// The next job of a tree, as stores ask for it: what the policy wants, or else what the space
-/// bound of the options asks for. Promises what [`CompactionPolicy::pick`] does.
+/// The next job of a tree, as stores ask for it: the job that the policy wants, or else the one
+/// that the space bound of the options asks for. It keeps the promises of
+/// [`CompactionPolicy::pick`].
 pub fn next_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -55,8 +58,9 @@ pub fn next_plan(
 /// The compaction that a space bound asks for, if the policy has none. `most_percent` is the bound;
 /// 0 means none.
 ///
-/// `live_bytes` tells what a compaction of all would leave, `None` if that is not known:
-/// [`live_bytes`] in a store, the model's own number in the simulator. Asked only if it matters.
+/// `live_bytes` returns what a compaction of the whole tree would leave, or `None` if that is not
+/// known: [`live_bytes`] in a store, the model's own figure in the simulator. It is called only if
+/// it matters.
 pub fn bound_plan(
     policy: &dyn CompactionPolicy,
     shape: &Shape,
@@ -83,11 +87,11 @@ pub fn bound_plan(
     Some(Plan { compactions: vec![compaction], why, ..Plan::default() })
 }
 
-/// How many percent of what is live the tables take, as far as a compaction of all could free it;
-/// 0 if they cannot be beyond `most_percent`, or if that is not known. A tree that was just
-/// compacted under a snapshot has 100, whatever the estimate says. So a writer that is slowed down
-/// above some percentage is never slowed down for good. Like [`bound_plan`], it asks what is live
-/// only if that matters.
+/// How much space the tables take, in percent of what is live, as far as a compaction of the whole
+/// tree could free it. 0 if it cannot exceed `most_percent`, or if that is not known. A tree that
+/// was just compacted under a snapshot has 100, whatever the estimate says. So a writer that is
+/// slowed down above some percentage is never slowed down for good. Like [`bound_plan`], this asks
+/// what is live only if that matters.
 pub fn space_percent(shape: &Shape, most_percent: u32) -> u64 {
     if most_percent == 0 || !may_free(shape, most_percent) {
         return 0;
@@ -99,23 +103,23 @@ pub fn space_percent(shape: &Shape, most_percent: u32) -> u64 {
     live_bytes(shape).map_or(0, |live| percent_of(all.bytes, live.into()).min(possible))
 }
 
-/// At least as much as it is, so that what is above a bound shows.
+/// Rounded up, so that a value above a bound shows.
 fn percent_of(bytes: u128, live: u128) -> u64 {
     u64::try_from(bytes.saturating_mul(100).div_ceil(live.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Estimate of the bytes that a compaction of the whole tree would leave; `None` if the keys of
+/// Estimate of the bytes that a compaction of the whole tree would leave. `None` if the keys of
 /// some table are not known. O(tables), and the union of their sketches.
 ///
-/// 1. Each layer (a run, or the tables of an overlapping level that follow each other) holds a key
-///    once. The keys of the whole tree, by its sketch, are divided by the sum of the keys of the
-///    layers, by theirs: that is the share of entries that are the newest of their key. A division
-///    by the counts of entries would err by 6.5%, so that a run by itself seems to hold garbage.
-///    With sketches on both sides the error cancels: for a large run and others that only overwrite
-///    it, the share is exact.
-/// 2. Each tombstone takes off one key, which is the most that it deletes: some delete nothing, or
-///    were written over.
-/// 3. Each key counts as the mean size of a put; a tombstone counts as nothing.
+/// 1. Each layer (a run, or successive tables of an overlapping level) holds a key once. The number
+///    of keys in the whole tree, by its sketch, is divided by the sum of the keys of the layers, by
+///    their sketches. The result is the share of entries that are the newest of their key. A
+///    division by the counts of entries would err by 6.5%, so that a single run would seem to hold
+///    garbage. With sketches on both sides the error cancels: for a large run and others that only
+///    overwrite it, the share is exact.
+/// 2. Each tombstone subtracts one key, which is the most that it deletes: some delete nothing, or
+///    were overwritten.
+/// 3. Each key counts as the mean size of a put. A tombstone counts as nothing.
 pub fn live_bytes(shape: &Shape) -> Option<u64> {
     let mut keys = Sketch::of_nothing();
     let mut layers_keys: u128 = 0;
@@ -133,21 +137,21 @@ pub fn live_bytes(shape: &Shape) -> Option<u64> {
     u64::try_from(bytes.saturating_mul(live) / put_count).ok()
 }
 
-/// Whether the tree could hold garbage beyond so many percent of what is live: rule 2 of the module
-/// docs. O(n log n) at most.
+/// Whether the tree could hold more garbage than this percentage of what is live allows: rule 2 of
+/// the module docs. O(n log n) at most.
 fn may_free(shape: &Shape, most_percent: u32) -> bool {
     let all = Sums::of(shape);
     let is_enough = |kept: Sums| could_be_garbage(all, kept, most_percent);
-    // What is apart from any such set bounds the garbage. In leveled trees the deepest run is
-    // already large enough, so that most decisions sort nothing: sorting 11,000 tables took 3.6 ms.
+    // The tables apart from any such set bound the garbage. In leveled trees the deepest run is
+    // already large enough, so most decisions sort nothing: to sort 11,000 tables took 3.6 ms.
     let runs = shape.levels.iter().flat_map(Level::runs);
     let largest = runs.map(|run| Sums::default().with_all(&run.tables)).max();
     largest.is_none_or(is_enough)
         && is_enough(largest_disjoint(shape.tables().map(|(_, table)| table).collect()))
 }
 
-/// The most bytes that could be garbage beside those kept, times the entries kept. Numbers of a
-/// damaged manifest may be anything.
+/// The most bytes that could be garbage besides the kept entries, multiplied by the number of kept
+/// entries. The numbers in a damaged manifest may be anything.
 fn most_garbage(all: Sums, kept: Sums) -> u128 {
     let hidden = (all.bytes - kept.bytes).saturating_mul(kept.entries);
     let hiding = (all.entries - kept.entries).saturating_mul(kept.bytes);
@@ -161,7 +165,7 @@ fn could_be_garbage(all: Sums, kept: Sums, most_percent: u32) -> bool {
     garbage > 0 && garbage.saturating_mul(most) >= wanted
 }
 
-/// Sums over tables. Wide, so that they cannot overflow.
+/// Sums over tables, wide enough that they cannot overflow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Sums {
     bytes: u128,
@@ -187,9 +191,9 @@ impl Sums {
     }
 }
 
-/// The most bytes that tables have of which no two overlap: weighted interval scheduling. In order
-/// of their ends, the best of the first n is the best without the last of them, or it and the best
-/// of those that end before it begins.
+/// The most bytes that a set of tables without overlaps can have: weighted interval scheduling.
+/// Tables are sorted by their ends. The best set of the first n is the best set without the last
+/// table, or that table and the best set of those that end before it begins.
 fn largest_disjoint(mut tables: Vec<&Arc<Table>>) -> Sums {
     tables.sort_unstable_by(|a, b| a.max_key.cmp(&b.max_key));
     let mut best = vec![Sums::default()];
@@ -200,7 +204,7 @@ fn largest_disjoint(mut tables: Vec<&Arc<Table>>) -> Sums {
     best[tables.len()]
 }
 
-/// Sets of tables that do not overlap: the runs, and rows of each overlapping level.
+/// Sets of tables that do not overlap: the runs, and rows of tables of each overlapping level.
 fn layers(shape: &Shape) -> Vec<Vec<&Arc<Table>>> {
     let mut layers: Vec<Vec<&Arc<Table>>> = Vec::new();
     for level in &shape.levels {

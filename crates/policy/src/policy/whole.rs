@@ -1,5 +1,5 @@
-//! Compactions of a whole tree into one run. When one runs is decided elsewhere: users ask for a
-//! full compaction, and [`crate::space`] for one where too little of the tree is live.
+//! Compactions of a whole tree into one run. Other modules decide when one runs: users ask for a
+//! full compaction, and [`crate::space`] asks for one when too little of the tree is live.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::shape::plan::{Compaction, CompactionInput, Plan};
 use crate::shape::{Level, Shape, Table, TableId};
 
 /// The plan of a full compaction. `None` if the tree is one run without tombstones already, and no
-/// table is older than `settled_from`, the first whose values lie where the options want them.
+/// table is older than `settled_from`, the first table whose values are where the options want
+/// them.
 pub fn full_plan(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -17,7 +18,7 @@ pub fn full_plan(
     settled_from: TableId,
 ) -> Option<Plan> {
     let deepest = shape.deepest()?;
-    // A stack wants nothing below level 0: there its one run is where it belongs.
+    // A stack wants nothing below level 0, so its one run belongs there.
     let targets = policy.targets(shape, options);
     let is_stack = targets.get(1).is_some_and(|below| below.max_runs == 0);
     let is_settled = shape.tables().all(|(_, table)| table.id >= settled_from);
@@ -33,8 +34,8 @@ pub fn full_plan(
     })
 }
 
-/// Compacts everything into the shallowest level that may hold it, from level 1 on and from the
-/// deepest in use on; `None` if there is nothing. O(tables).
+/// Compacts everything into the shallowest level that may hold it, but not above level 1 or above
+/// the deepest level in use. `None` if there is nothing. O(tables).
 pub fn whole_compaction(
     shape: &Shape,
     policy: &dyn CompactionPolicy,
@@ -57,8 +58,8 @@ pub fn whole_compaction(
     Some(Compaction { inputs, output_level, slot, cut })
 }
 
-/// The shallowest level that may hold so many bytes, from level 1 on and from the deepest in use
-/// on.
+/// The shallowest level that may hold this many bytes, but not above level 1 or above the deepest
+/// level in use.
 pub(super) fn whole_level(shape: &Shape, targets: &[LevelTarget], bytes: u64) -> u32 {
     let fits = |level: &u32| {
         targets.get(*level as usize).is_none_or(|target| target.capacity_bytes >= bytes)
@@ -67,7 +68,7 @@ pub(super) fn whole_level(shape: &Shape, targets: &[LevelTarget], bytes: u64) ->
     (least..Shape::MAX_LEVELS).find(fits).unwrap_or(least)
 }
 
-/// Whether the tree is one run, without tombstones.
+/// Whether the tree is one run without tombstones.
 fn is_compact(shape: &Shape, deepest: u32) -> bool {
     let occupied = shape.levels.iter().filter(|level| !level.is_empty()).count();
     let is_one_run = match shape.level(deepest) {
