@@ -1,21 +1,21 @@
 //! Whether anybody wrote, since a snapshot, what a transaction wrote or read.
 //!
-//! 1. *In the tree:* take the visible number, then the view of each keyspace. Every write up to
-//!    that number is in the view. Look for versions newer than the snapshot among its memtables and
-//!    tables; those whose largest number is not above what was checked before are passed.
-//! 2. *In what was noted since:* each write is looked up among the keys and stretches.
+//! 1. *In the tree:* take the visible sequence number, then the view of each keyspace. Every write
+//!    up to that number is in the view. Look for versions newer than the snapshot in its memtables
+//!    and tables. One whose largest sequence number was checked before is passed over.
+//! 2. *In the writes that were noted since:* each write is looked up among the keys and stretches.
 //!    `write/conditional.rs` decides when and how often each of the two is done. A commit looks at
 //!    few writes under the commit lock, however large the transaction is.
-//! 3. Before the commit lock is taken the last time, the locks of the keys are taken, if anybody
-//!    uses locks.
+//! 3. Before the commit lock is taken for the last time, the locks of the keys are taken, if
+//!    anybody uses locks.
 //!
-//! A compaction may have dropped a version, but never what differs: the snapshot is registered, so
-//! a key that has the same newest version as at the snapshot reads the same. If all trace of writes
-//! of an absent key is gone, the key is absent again.
+//! A compaction may have dropped a version, but never one that makes a difference. The snapshot is
+//! registered, so a key that has the same newest version as at the snapshot reads the same. If all
+//! trace of the writes of an absent key is gone, the key is absent again.
 //!
-//! A pointer that a collection wrote is no write. In memtables the version that it moved is there
-//! too, and decides. A table may hold the pointer alone, of a version from before the snapshot or
-//! after; then the two values are compared.
+//! A pointer that a collection wrote is no write. A memtable also holds the version that it moved,
+//! and that version decides. A table may hold the pointer alone, and the version may come from
+//! before the snapshot or after it. Then the two values are compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,9 +45,9 @@ pub(crate) struct Check<'a> {
     reader: &'a Reader,
     snapshot: &'a Snapshot,
     parts: BTreeMap<KeyspaceId, Part<'a>>,
-    /// No write up to this number is in the way.
+    /// No write up to this sequence number is in the way.
     checked: SeqNo,
-    /// Held if pessimistic transactions are about.
+    /// Held if there are pessimistic transactions.
     locks: Locks,
     has_locks: bool,
     writes: &'a WriteSet,
@@ -57,14 +57,14 @@ pub(crate) struct Check<'a> {
 #[derive(Debug)]
 struct Part<'a> {
     core: &'a Arc<KeyspaceCore>,
-    /// Those that are written, and then those that were read, each in order.
+    /// The keys that are written, and then the keys that were read, each in order.
     keys: Vec<&'a [u8]>,
     written: usize,
-    /// In order, and apart.
+    /// The stretches that were read, in order and without overlaps.
     spans: Vec<Stretch<'a>>,
 }
 
-/// Keys from the first on and below the second, if there is one.
+/// Keys from the first one on and below the second one, if there is a second one.
 type Stretch<'a> = (&'a [u8], Option<&'a [u8]>);
 
 impl<'a> Check<'a> {
@@ -99,7 +99,7 @@ impl Condition for Check<'_> {
         let upto = self.reader.visibility.now();
         let look = Look { reader: self.reader, snapshot: self.snapshot, checked: self.checked };
         for part in self.parts.values() {
-            // What a keyspace held is gone with it.
+            // The content of a dropped keyspace is gone with it.
             part.core.check_readable()?;
             if upto > self.checked {
                 let view = part.core.view.load_full();
@@ -125,14 +125,14 @@ impl Condition for Check<'_> {
     }
 
     /// Takes the locks of the keys that are written, and of the ranges that are deleted, if anybody
-    /// uses locks. A pessimistic transaction that reads one for update after this waits for the
-    /// commit.
+    /// uses locks. A pessimistic transaction that reads one of these keys for update after this
+    /// call waits for the commit.
     fn lock(&mut self) -> Result<()> {
         if self.has_locks || !self.locks.table().is_used() {
             return Ok(());
         }
         for writes in self.writes.all() {
-            // The ranges first: there are no locks of this transaction in them yet.
+            // The ranges come first: this transaction holds no locks inside them yet.
             for (start, end) in &writes.ranges {
                 let held = self.locks.try_acquire_range(&writes.core, start, end.as_deref());
                 if let Some(key) = held {
@@ -153,7 +153,7 @@ impl Condition for Check<'_> {
         for part in self.parts.values() {
             part.core.check_exists()?;
         }
-        // Who begins to use locks after this look waits until the commit is visible.
+        // Whoever begins to use locks after this check waits until the commit is visible.
         Ok(self.has_locks || !self.locks.table().is_used())
     }
 
@@ -182,7 +182,7 @@ impl<'a> Part<'a> {
         parts.entry(core.id).or_insert_with(new)
     }
 
-    /// Whether a write is in the way. O(log n).
+    /// Checks whether a write is in the way. O(log n).
     fn look_at(&self, write: &Operation<'_>) -> Result<()> {
         let low = write.key;
         let keys = self.keys.split_at(self.written);
@@ -207,8 +207,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Makes one stretch of those that meet, so that no entry is looked at twice: a program may scan
-/// the same keys as often as it likes. O(n log n).
+/// Joins stretches that meet, so that no entry is looked at twice: a program may scan the same keys
+/// as often as it likes. O(n log n).
 fn join(stretches: &mut Vec<Stretch<'_>>) {
     stretches.sort();
     stretches.dedup_by(|next, last| {
@@ -220,7 +220,7 @@ fn join(stretches: &mut Vec<Stretch<'_>>) {
     });
 }
 
-/// A look at what was written since a snapshot, and after what was checked.
+/// The search for writes since a snapshot that were not checked before.
 struct Look<'a> {
     reader: &'a Reader,
     snapshot: &'a Snapshot,
@@ -258,8 +258,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Whether a memtable has a newer write of a key. Behind a pointer that a collection wrote it
-    /// looks at the version before.
+    /// Whether a memtable has a newer write of a key. If the newest version is a pointer that a
+    /// collection wrote, the version before it decides.
     fn has_newer(&self, memtable: &Memtable, key: &[u8]) -> bool {
         let mut at = MAX_SEQ;
         while let Some(record) = memtable.get(key, at).filter(|_| at > self.snapshot.seq()) {
@@ -301,7 +301,7 @@ impl Look<'_> {
         newest > self.snapshot.seq() && !seeded!(RangeDeletesNotChecked)
     }
 
-    /// Looks at each entry of a stretch.
+    /// Checks each entry of a stretch.
     fn walk(&self, part: &Part, mut source: Source, (low, high): Stretch) -> Result<()> {
         source.approach(low)?;
         source.finish_seek(low, BEFORE_ALL_VERSIONS)?;
@@ -311,7 +311,7 @@ impl Look<'_> {
             }
             let is_later = seq_of(trailer) > self.snapshot.seq();
             match source {
-                // What a collection moved is decided by the version that it moved.
+                // For a value that a collection moved, the version that it moved decides.
                 Source::Memtable(..) if self.is_newer(trailer) => return conflict(part.core, key),
                 Source::Run(_) if is_later => self.judge(part, key, trailer)?,
                 _ => {}

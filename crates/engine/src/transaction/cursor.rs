@@ -1,15 +1,16 @@
 //! Walks the store as a transaction sees it: as of its snapshot, with its own writes on top.
 //!
-//! 1. A cursor over the store, and a place in the ordered write set. Going up, each is on its first
-//!    key that was not passed; going down, on its last. The nearer of the two is shown, and of
-//!    equal keys the own write. Nothing of the store is copied.
-//! 2. Own deletes are not shown, and neither is the key below them. Where an own range delete lies,
-//!    the cursor over the store seeks to its other end.
-//! 3. A walk that turns around seeks, because both places lie behind it.
-//! 4. For serializable transactions each positioning is one stretch of keys that were read. It is
-//!    noted as large as it can get, again where the walk turns, and narrowed when it is over: a
-//!    cursor that is leaked, and never tells how far it came, conflicts too often rather than too
-//!    rarely.
+//! 1. The walk combines a cursor over the store and a position in the ordered write set. Going up,
+//!    each is on its first key that was not passed; going down, on its last. The nearer of the two
+//!    is shown, and of equal keys the transaction's own write. Nothing of the store is copied.
+//! 2. Keys that the transaction deleted are not shown, neither from its own writes nor from the
+//!    store. Where it deleted a range, the cursor over the store seeks to the other end of the
+//!    range.
+//! 3. When the walk turns around, it seeks, because both positions lie behind it.
+//! 4. In a serializable transaction each positioning reads one stretch of keys. The stretch is
+//!    noted as large as it can get, and noted again where the walk turns. It is narrowed when the
+//!    walk is over. A cursor that is leaked never tells how far it came, so it conflicts too often
+//!    rather than too rarely.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,19 +32,19 @@ use crate::values::Value;
 pub(crate) struct Source<'t> {
     pub(crate) reader: &'t Arc<Reader>,
     pub(crate) core: Arc<KeyspaceCore>,
-    /// The own writes, if there are any.
+    /// The transaction's own writes, if there are any.
     pub(crate) writes: Option<&'t KeyspaceWrites>,
-    /// Where to note what was read, if it is to be tracked.
+    /// Where to note what was read, if reads are tracked.
     pub(crate) reads: Option<&'t Mutex<ReadSet>>,
 }
 
 /// A position among the keys of a keyspace as a transaction sees them. The transaction cannot write
-/// while it has cursors. Errors leave it as they leave a [`Cursor`].
+/// while it has cursors. An error leaves it as an error leaves a [`Cursor`].
 #[derive(Debug)]
 pub struct TransactionCursor<'t> {
     below: Cursor,
     writes: Option<&'t KeyspaceWrites>,
-    /// The own write that is next, or current.
+    /// The own write that is current or comes next.
     own: Option<(&'t [u8], Option<&'t Value>)>,
     place: Place,
     /// Why the current entry has no value; without an entry, why steps fail.
@@ -57,14 +58,14 @@ pub struct TransactionCursor<'t> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Nowhere,
-    /// On the entry of the cursor below.
+    /// On the entry of the cursor over the store.
     Below,
     /// On the own write.
     Own,
 }
 
 impl<'t> TransactionCursor<'t> {
-    /// A cursor on no entry. `options` read at the transaction's snapshot.
+    /// A cursor that is on no entry. `options` reads at the transaction's snapshot.
     pub(crate) fn open(source: Source<'t>, options: ReadOptions) -> Result<TransactionCursor<'t>> {
         let (start, end) = options.bounds();
         let (start, end) = (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec));
@@ -168,8 +169,8 @@ impl<'t> TransactionCursor<'t> {
         self.settle_down()
     }
 
-    /// Moves to the next key. It is not `Iterator::next`, because a cursor lends its entry and can
-    /// fail.
+    /// Moves to the next key. This is not `Iterator::next`, because a cursor lends its entry and
+    /// can fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
         let outcome = self.step_up();
@@ -180,7 +181,7 @@ impl<'t> TransactionCursor<'t> {
         if !self.leave()? {
             return Ok(());
         }
-        // Set again once the step has come to an entry.
+        // The place is set again once the step has reached an entry.
         let place = self.place;
         if !self.is_upward {
             self.turn();
@@ -223,7 +224,7 @@ impl<'t> TransactionCursor<'t> {
         self.settle_down()
     }
 
-    /// Passes the own write of a key, and what the store has of it.
+    /// Passes the own write of a key, and the entry that the store has for the key.
     fn pass_own_up(&mut self, key: &'t [u8]) -> Result<()> {
         if self.below.is_on_key() && self.below.key() == key {
             self.move_below(Cursor::next)?;
@@ -240,7 +241,7 @@ impl<'t> TransactionCursor<'t> {
         Ok(())
     }
 
-    /// Shows the first entry from the two places on.
+    /// Shows the first entry at or after the two positions.
     fn settle_up(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
         loop {
@@ -263,7 +264,7 @@ impl<'t> TransactionCursor<'t> {
         }
     }
 
-    /// Shows the last entry from the two places down.
+    /// Shows the last entry at or before the two positions.
     fn settle_down(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
         loop {
@@ -286,7 +287,7 @@ impl<'t> TransactionCursor<'t> {
         }
     }
 
-    /// Moves the cursor below out of an own range delete. Returns whether it did.
+    /// Moves the cursor over the store out of an own range delete. Returns whether it did.
     fn jump_up(&mut self) -> Result<bool> {
         let Some(writes) = self.writes.filter(|_| self.below.is_on_key()) else { return Ok(false) };
         match writes.range_over(self.below.key()) {
@@ -310,7 +311,7 @@ impl<'t> TransactionCursor<'t> {
         Ok(true)
     }
 
-    /// Moves the cursor below to the last key below this one.
+    /// Moves the cursor over the store to the last key below this one.
     fn below_before(&mut self, behind: Option<&[u8]>) -> Result<()> {
         let Some(behind) = behind else { return self.move_below(Cursor::seek_to_last) };
         self.move_below(|below| below.seek_for_prev(behind))?;
@@ -320,14 +321,14 @@ impl<'t> TransactionCursor<'t> {
         Ok(())
     }
 
-    /// Moves the cursor below. That it comes to an entry without a value is no error yet: an own
-    /// write may hide the entry.
+    /// Moves the cursor over the store. If it reaches an entry without a value, that is no error
+    /// yet: an own write may hide the entry.
     fn move_below(&mut self, go: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
         let outcome = go(&mut self.below);
         if self.below.is_on_key() { Ok(()) } else { outcome }
     }
 
-    /// Shows the entry of the cursor below.
+    /// Shows the entry of the cursor over the store.
     fn show_below(&mut self) -> Result<()> {
         self.place = Place::Below;
         if self.below.valid() {
@@ -338,12 +339,12 @@ impl<'t> TransactionCursor<'t> {
         Err(error)
     }
 
-    /// Refuses to go on in a fork, where nobody may ever release what a thread had locked.
+    /// Refuses to continue in a fork, where a lock that another thread held may never be released.
     fn check_home(&self) -> Result<()> {
         if self.below.is_at_home() { Ok(()) } else { Err(Error::OtherProcess) }
     }
 
-    /// Begins a step; `false` if there is nothing to step from.
+    /// Begins a step. Returns `false` if there is nothing to step from.
     fn leave(&mut self) -> Result<bool> {
         self.check_home()?;
         match (self.place, self.failed.take()) {
@@ -352,7 +353,7 @@ impl<'t> TransactionCursor<'t> {
         }
     }
 
-    /// Notes the error of a step or seek that came to no entry.
+    /// Notes the error of a step or seek that reached no entry.
     fn noted(&mut self, outcome: Result<()>) -> Result<()> {
         outcome.inspect_err(|error| {
             if self.place == Place::Nowhere {
@@ -375,7 +376,7 @@ impl<'t> TransactionCursor<'t> {
         is_inside.then_some((&key[..], write.as_ref().map(|put| &put.value)))
     }
 
-    /// Begins a walk at a key, or at the end of all.
+    /// Begins a walk at a key, or at the end of all keys.
     fn begin(&mut self, at: Option<&[u8]>, is_upward: bool) -> Result<()> {
         self.check_home()?;
         self.reach();
@@ -414,23 +415,23 @@ impl<'t> TransactionCursor<'t> {
 
 impl Drop for TransactionCursor<'_> {
     fn drop(&mut self) {
-        // In a fork a thread that is not there may hold the lock of what was read.
+        // In a fork, a thread that does not exist there may hold the lock of the read set.
         if self.below.is_at_home() {
             self.reach();
         }
     }
 }
 
-/// Tracks the stretch that a walk passes.
+/// Tracks the stretch of keys that a walk passes.
 #[derive(Debug)]
 struct Tracker<'t> {
     reads: &'t Mutex<ReadSet>,
     core: Arc<KeyspaceCore>,
-    /// The number of the present walk's stretch.
+    /// The index of the current walk's stretch in the read set.
     number: Option<usize>,
-    /// The first key that it passed; `None` if that is behind all.
+    /// The first key that the walk passed; `None` if that is behind all keys.
     low: Option<Vec<u8>>,
-    /// The least key behind; `None` if there is none.
+    /// The least key behind the stretch; `None` if there is none.
     high: Option<Vec<u8>>,
 }
 
@@ -460,10 +461,10 @@ impl Tracker<'_> {
         self.note(self.low.as_deref(), self.high.as_deref());
     }
 
-    /// Makes this the stretch of the present walk.
+    /// Notes this as the stretch of the current walk.
     fn note(&self, low: Option<&[u8]>, high: Option<&[u8]>) {
         if let Some(number) = self.number {
-            // A walk from behind all keys that passed none passed an empty stretch.
+            // A walk that begins behind all keys and passes none has an empty stretch.
             let span = Span::new(low.unwrap_or_default(), high);
             self.reads.lock().narrow(self.core.id, number, span);
         }
@@ -500,8 +501,8 @@ impl Walking for TransactionCursor<'_> {
     }
 }
 
-/// A standard iterator over keys and values as a transaction sees them, from both ends. Errors are
-/// those of a [`crate::Scan`].
+/// A standard iterator over keys and values as a transaction sees them, from both ends. Its errors
+/// are those of a [`crate::Scan`].
 #[derive(Debug)]
 pub struct TransactionScan<'t> {
     source: Source<'t>,

@@ -1,18 +1,19 @@
-//! Locks of keys, which pessimistic transactions hold until they end. A lone put asks for none.
+//! Locks of keys, which pessimistic transactions hold until they end. A lone put takes none.
 //!
-//! 1. A table of locks in shards; a lock that nobody holds is not in it.
-//! 2. Who finds a lock taken notes for whom it waits. Each waits for one lock and each lock has one
-//!    holder, so from a waiter leads one path. If it comes back, the newcomer closes a circle and
-//!    gets the error; the others go on when it rolls back. No circle can form otherwise, so nobody
-//!    searches again.
-//! 3. A holder that lets go takes the notes of its waiters back in the same step. So no note is
-//!    ever of a lock that its holder has not, and a circle of notes is one of waiters.
-//! 4. A commit that deletes a range first enters the range, and then looks for locks inside it. Who
-//!    takes a lock first takes it, and then looks for ranges over it. So one of the two sees the
-//!    other: the commit fails, or the newcomer waits until the deletes are visible.
+//! 1. The locks are in a table with shards. A lock that nobody holds is not in it.
+//! 2. A transaction that finds a lock taken notes which transaction it waits for. Each waits for
+//!    one lock and each lock has one holder, so one path leads from each waiter. If the path comes
+//!    back to its start, the newcomer closes a cycle and gets the error; the others continue when
+//!    it rolls back. No cycle can form in any other way, so nobody searches again.
+//! 3. A holder that releases a lock removes the notes of its waiters in the same step. So no note
+//!    refers to a lock that its holder has released, and a cycle of notes is a cycle of waiters.
+//! 4. A commit that deletes a range first enters the range, and then looks for locks inside it. A
+//!    transaction that takes a lock first takes it, and then looks for ranges over it. So one of
+//!    the two sees the other: the commit fails, or the newcomer waits until the deletes are
+//!    visible.
 //!
-//! Lock order: a shard, then the notes; the ranges are apart. Waiters are not queued: whoever comes
-//! first gets the lock.
+//! Lock order: a shard, then the notes. The ranges have no part in this order. Waiters are not
+//! queued: the first to come gets the lock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -34,19 +35,19 @@ const SHARDS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct LockTable {
     shards: [Shard; SHARDS],
-    /// For whom each waiting transaction waits.
+    /// Which transaction each waiting transaction waits for.
     notes: Mutex<HashMap<u64, Note>>,
-    /// What commits delete now.
+    /// The ranges that commits are deleting.
     ranges: Mutex<Vec<Range>>,
     ranges_left: Condvar,
     last_id: AtomicU64,
-    /// Pessimistic transactions that are open.
+    /// How many pessimistic transactions are open.
     users: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// In order, because commits ask for those of a range.
+    /// In order, because a commit asks for those in a range.
     locks: Mutex<BTreeMap<Name, Lock>>,
     released: Condvar,
 }
@@ -63,7 +64,7 @@ struct Lock {
 #[derive(Clone, Debug)]
 struct Note {
     holder: u64,
-    /// What is waited for, to be read by people.
+    /// What is waited for, as a text for people.
     what: String,
 }
 
@@ -85,7 +86,7 @@ impl Range {
     }
 }
 
-/// The locks of one transaction. Dropping them lets go of all.
+/// The locks of one transaction. Dropping this value releases them all.
 #[derive(Debug)]
 pub(crate) struct Locks {
     table: Arc<LockTable>,
@@ -95,7 +96,8 @@ pub(crate) struct Locks {
     timeout: Duration,
     is_user: bool,
     has_ranges: bool,
-    /// The one that took them. A fork of it has none, and the table's own locks as they were.
+    /// The process that took them. A fork of it holds no locks, and its table still contains the
+    /// locks as they were.
     process: Process,
 }
 
@@ -109,7 +111,7 @@ impl LockTable {
         &self.shards[xxh3_64(name) as usize % SHARDS]
     }
 
-    /// Notes for whom a transaction waits, unless that closes a circle.
+    /// Notes which transaction a transaction waits for, unless that closes a cycle.
     fn note(&self, waiter: u64, holder: u64, what: String) -> Result<()> {
         let mut notes = self.notes.lock();
         let mut cycle = vec![describe(waiter, &Note { holder, what: what.clone() })];
@@ -131,7 +133,7 @@ fn describe(waiter: u64, note: &Note) -> String {
 }
 
 impl Locks {
-    /// No locks yet, and not counted as a user of locks.
+    /// No locks yet, and not yet counted as a user of locks.
     pub(crate) fn new(table: &Arc<LockTable>, most: usize, timeout: Duration) -> Locks {
         let id = table.last_id.fetch_add(1, Relaxed) + 1;
         let names = BTreeSet::new();
@@ -140,7 +142,7 @@ impl Locks {
         Locks { table, id, names, most, timeout, is_user, has_ranges, process }
     }
 
-    /// From now on until this is dropped, commits that take no locks look at them.
+    /// From now on until this value is dropped, commits that take no locks look at locks.
     pub(crate) fn begin_use(&mut self) {
         if !std::mem::replace(&mut self.is_user, true) {
             self.table.users.fetch_add(1, SeqCst);
@@ -156,7 +158,7 @@ impl Locks {
         &self.table
     }
 
-    /// Takes the lock of a key, or waits for it. It is held until this is dropped.
+    /// Takes the lock of a key, or waits for it. The lock is held until this value is dropped.
     pub(crate) fn acquire(&mut self, core: &KeyspaceCore, key: &[u8]) -> Result<()> {
         let name = name_of(core, key);
         if self.names.contains(&name) {
@@ -176,7 +178,7 @@ impl Locks {
         })
     }
 
-    /// Waits until no commit deletes a range over a key whose lock is taken.
+    /// Waits until no commit deletes a range over a key whose lock was taken.
     fn wait_for_ranges(&self, core: &KeyspaceCore, key: &[u8], name: &[u8]) -> Result<()> {
         let mut ranges = self.table.ranges.lock();
         let (mut deadline, mut is_late) = (None, false);
@@ -194,8 +196,8 @@ impl Locks {
         Ok(())
     }
 
-    /// Keeps newcomers from the locks of a range until this is dropped. Returns a key inside that
-    /// somebody holds, if there is one. O(log n), and O(own locks inside).
+    /// Keeps newcomers from the locks in a range until this value is dropped. Returns a key in the
+    /// range that somebody has locked, if there is one. O(log n), and O(own locks inside).
     pub(crate) fn try_acquire_range(
         &mut self,
         core: &KeyspaceCore,
@@ -216,7 +218,7 @@ impl Locks {
         })
     }
 
-    /// Lets go of everything.
+    /// Releases everything.
     pub(crate) fn release_all(&mut self) {
         for name in std::mem::take(&mut self.names) {
             self.release(&name);
@@ -227,12 +229,12 @@ impl Locks {
         }
     }
 
-    /// Whether it holds anything.
+    /// Whether it holds any lock or range.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty() && !self.has_ranges
     }
 
-    /// Lets go of the lock of a name.
+    /// Releases the lock with this name.
     fn release(&self, name: &[u8]) {
         let shard = self.table.shard(name);
         let mut locks = shard.locks.lock();
@@ -261,7 +263,7 @@ impl Locks {
     fn wait_for(&self, core: &KeyspaceCore, key: &[u8], name: &[u8]) -> Result<()> {
         let shard = self.table.shard(name);
         let mut locks = shard.locks.lock();
-        // `None` if it lies beyond what the clock can tell.
+        // `None` if it lies beyond what the clock can represent.
         let mut deadline = None;
         let mut is_late = false;
         loop {
@@ -276,7 +278,7 @@ impl Locks {
                 let (keyspace, key) = (core.name.clone(), key.to_vec());
                 return Err(Error::LockTimeout { keyspace, key, holder });
             }
-            // The holder may be another than the last time.
+            // The holder may have changed since the last check.
             if lock.waiters.insert(self.id) {
                 let what = format!("\"{}\" of {:?}", key.escape_ascii(), core.name);
                 self.table.note(self.id, holder, what).inspect_err(|_| {

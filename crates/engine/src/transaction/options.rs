@@ -1,34 +1,35 @@
-//! How a transaction runs: what it promises, and what it may take.
+//! How a transaction runs: what it promises, and how much it may use.
 
 use std::time::Duration;
 
-/// What a transaction is protected from. Each level holds among transactions and against lone
-/// writes and batches alike.
+/// What a transaction is protected from. Each level holds both among transactions and against lone
+/// writes and batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Reads see one moment, and a key that somebody else wrote since then is not overwritten: no
-    /// dirty read, no lost update, no torn view. Two transactions that read what the other writes
-    /// may both commit (write skew). A pessimistic transaction overwrites what was committed before
-    /// it took the key's lock, so it has this for keys that it first reads for update.
+    /// Reads see one moment, and a key that somebody else has written since then is not
+    /// overwritten: no dirty read, no lost update, no torn view. Two transactions that each read
+    /// what the other writes may both commit (write skew). A pessimistic transaction overwrites
+    /// what was committed before it took the lock of the key. So it has this protection only for
+    /// keys that it first reads for update.
     #[default]
     Snapshot,
-    /// The outcome is that of some order of the transactions, one after another, in which each
-    /// comes where it commits. What was read is tracked and checked: keys, absent ones too, and the
-    /// stretches that scans passed.
+    /// The outcome is as if the transactions ran one after another, in the order of their commits.
+    /// Everything that is read is tracked and checked: keys, including absent ones, and the
+    /// stretches that scans pass.
     Serializable,
 }
 
 /// When a transaction learns that another one is in its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionMode {
-    /// At its commit, which then fails. Nobody waits. Best where conflicts are rare.
+    /// At its commit, which then fails. Nobody waits. This is best if conflicts are rare.
     #[default]
     Optimistic,
-    /// When it first touches a key: a write, or a read for update, takes the key's lock or waits
-    /// for it, and the commit checks nothing. So a value that came from `get`, as of the beginning,
-    /// may be old by the time of the write: read for update what a write rests on. Only
-    /// transactions take locks. A lone put does not ask for them, and changes a locked key at any
-    /// time.
+    /// When it first touches a key. A write, or a read for update, takes the lock of the key or
+    /// waits for it, and the commit checks nothing. So a value from `get`, which reads the state at
+    /// the beginning, may be old by the time of the write: read for update what a write depends on.
+    /// Only transactions take locks. A lone put does not ask for them, and changes a locked key at
+    /// any time.
     Pessimistic,
 }
 
@@ -42,21 +43,22 @@ pub enum TransactionMode {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionOptions {
-    /// What the transaction is protected from. A pessimistic one reads for update what it must
-    /// protect, so it has no other level than `Snapshot`.
+    /// What the transaction is protected from. A pessimistic transaction reads for update what it
+    /// must protect, so its only level is `Snapshot`.
     pub isolation: Isolation,
-    /// When it learns of others.
+    /// When the transaction learns of others.
     pub mode: TransactionMode,
-    /// Memory for what a serializable transaction read, roughly; a read beyond it fails. A scan
-    /// takes the memory of two keys, however far it goes.
+    /// Approximate memory for what a serializable transaction has read; a read beyond it fails. A
+    /// scan takes the memory of two keys, however far it goes.
     pub max_tracked_bytes: usize,
     /// Most memory for the transaction's writes, estimated. A write that would exceed it fails and
-    /// changes nothing. A range delete needs its own memory before it frees that of the writes that
-    /// it removes. The commit takes as much again.
+    /// changes nothing. A range delete needs its own memory before it frees the memory of the
+    /// writes that it removes. The commit takes as much again.
     pub max_write_bytes: usize,
     /// How long a pessimistic transaction waits for a lock.
     pub lock_timeout: Duration,
-    /// How many locks it may hold; each takes about 100 bytes and its key twice.
+    /// How many locks the transaction may hold. Each takes about 100 bytes and twice the size of
+    /// its key.
     pub max_locks: usize,
 }
 
@@ -74,12 +76,12 @@ impl Default for TransactionOptions {
 }
 
 impl TransactionOptions {
-    /// Optimistic, and protected from everything.
+    /// Options of an optimistic transaction that is protected from everything.
     pub fn serializable() -> TransactionOptions {
         TransactionOptions { isolation: Isolation::Serializable, ..Default::default() }
     }
 
-    /// With locks.
+    /// Options of a transaction with locks.
     pub fn pessimistic() -> TransactionOptions {
         TransactionOptions { mode: TransactionMode::Pessimistic, ..Default::default() }
     }

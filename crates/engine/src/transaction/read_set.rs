@@ -1,5 +1,5 @@
-//! What a serializable transaction read: keys, and stretches of keys that cursors passed. Bounded.
-//! Not here: whether anybody wrote there since (`check`).
+//! What a serializable transaction read: keys, and stretches of keys that cursors passed. Its size
+//! is bounded. Not here: whether anybody has written there since (`check`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::base::error::{Error, Result};
 use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
 
-/// What a key or a stretch takes beside its bytes: its vectors, and its share of a tree's node.
+/// What a key or a stretch takes besides its bytes: its vectors, and its share of a tree node.
 const ENTRY_BYTES: usize = 64;
 
 /// What a transaction read.
@@ -19,7 +19,7 @@ pub(crate) struct ReadSet {
     limit_bytes: usize,
 }
 
-/// What it read of one keyspace.
+/// What a transaction read in one keyspace.
 #[derive(Debug)]
 pub(crate) struct KeyspaceReads {
     pub(crate) core: Arc<KeyspaceCore>,
@@ -59,7 +59,7 @@ impl ReadSet {
         self.check()
     }
 
-    /// Notes that a stretch is read, and returns its number in the keyspace.
+    /// Notes that a stretch is read, and returns its index in the keyspace.
     pub(crate) fn add_span(&mut self, core: &Arc<KeyspaceCore>, span: Span) -> Result<usize> {
         self.bytes += span.bytes();
         let reads = self.of(core);
@@ -69,7 +69,7 @@ impl ReadSet {
         Ok(number)
     }
 
-    /// Notes how far the reader of a stretch came.
+    /// Notes how far the reader of a stretch actually came.
     pub(crate) fn narrow(&mut self, id: KeyspaceId, number: usize, span: Span) {
         let spans = self.keyspaces.get_mut(&id).map(|reads| &mut reads.spans);
         if let Some(known) = spans.and_then(|spans| spans.get_mut(number)) {
@@ -91,7 +91,7 @@ impl ReadSet {
         })
     }
 
-    /// Refuses the read that passes the limit. What it noted stays, which is the safe side.
+    /// Refuses the read that exceeds the limit. What it noted stays, which is the safe side.
     fn check(&self) -> Result<()> {
         if self.bytes <= self.limit_bytes {
             return Ok(());

@@ -1,13 +1,14 @@
-//! The writes of a transaction, in order of keys, until it commits. Pure.
+//! The writes of a transaction, in order of keys, until it commits. Does no I/O.
 //!
-//! 1. Of each key only the last write stays. A range delete takes the earlier writes of its keys
-//!    out; later ones stand above it. So the batch of a commit has a keyspace's ranges first.
-//! 2. Ranges that touch are one range. So the ranges of a keyspace are disjoint, and the one over a
-//!    key is found by one search.
-//! 3. From the first savepoint on, each write notes what it replaced. Going back undoes the notes,
-//!    newest first. A copy of the set per savepoint would cost its size each time.
-//! 4. What all of that takes is counted, and a write beyond the limit is refused before it changes
-//!    anything.
+//! 1. Only the last write of each key is kept. A range delete removes the earlier writes of its
+//!    keys; later writes apply on top of it. So the batch of a commit has the ranges of a keyspace
+//!    first.
+//! 2. Ranges that touch become one range. So the ranges of a keyspace are disjoint, and one search
+//!    finds the range over a key.
+//! 3. From the first savepoint on, each write notes what it replaced. A rollback undoes the notes,
+//!    newest first. A copy of the set per savepoint would cost the size of the set each time.
+//! 4. The memory for all of this is counted, and a write beyond the limit is refused before it
+//!    changes anything.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,21 +20,21 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::values::Value;
 use crate::wal::batch::Batch;
 
-/// What a write or a range takes beside its bytes: its part of the map, and two allocations.
+/// What a write or a range takes besides its bytes: its part of the map, and two allocations.
 const OVERHEAD_BYTES: usize = 100;
 
-/// What a key gets; `None` deletes it.
+/// The new value of a key; `None` deletes the key.
 type Write = Option<Put>;
 
-/// A value, and when it expires, in milliseconds since 1970. The transaction itself sees it to its
-/// end.
+/// A value, and when it expires, in milliseconds since 1970. The transaction itself sees it until
+/// the transaction ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Put {
     pub(crate) value: Value,
     pub(crate) expiry_ms: Option<u64>,
 }
 
-/// Deleted ranges: the first key, and the least key behind, if there is one.
+/// Deleted ranges: the first key, and the least key behind the range, if there is one.
 type Ranges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// The writes of a transaction.
@@ -41,13 +42,13 @@ type Ranges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 pub(crate) struct WriteSet {
     keyspaces: BTreeMap<KeyspaceId, KeyspaceWrites>,
     undo: Vec<Undo>,
-    /// How long `undo` was at each savepoint, and what the set took.
+    /// At each savepoint, how long `undo` was and how much the set took.
     savepoints: Vec<(usize, usize)>,
     bytes: usize,
     limit_bytes: usize,
 }
 
-/// Those to one keyspace.
+/// The writes to one keyspace.
 #[derive(Debug)]
 pub(crate) struct KeyspaceWrites {
     pub(crate) core: Arc<KeyspaceCore>,
@@ -59,12 +60,12 @@ pub(crate) struct KeyspaceWrites {
 #[derive(Debug)]
 enum Undo {
     Key(KeyspaceId, Vec<u8>, Option<Write>),
-    /// The first key of the range that is there now, and the ranges and writes that it took out.
+    /// The first key of the range that is there now, and the ranges and writes that it replaced.
     Range(KeyspaceId, Vec<u8>, Ranges, BTreeMap<Vec<u8>, Write>),
 }
 
 impl WriteSet {
-    /// No writes, and memory for so many bytes of them.
+    /// A set without writes, with a limit of this many bytes.
     pub(crate) fn new(limit_bytes: usize) -> WriteSet {
         let (keyspaces, undo, savepoints) = (BTreeMap::new(), Vec::new(), Vec::new());
         WriteSet { keyspaces, undo, savepoints, bytes: 0, limit_bytes }
@@ -93,7 +94,7 @@ impl WriteSet {
     }
 
     /// Deletes the keys from `start` to `end`, or to the last one. O(log n) for each write and each
-    /// range that this takes out.
+    /// range that this removes.
     pub(crate) fn delete_range(
         &mut self,
         core: &Arc<KeyspaceCore>,
@@ -116,7 +117,7 @@ impl WriteSet {
         let (first, replaced) = add_range(&mut writes.ranges, start, end);
         let added = writes.ranges.get(&first).map_or(0, |end| bytes_of_range(&first, end));
         self.bytes += added;
-        // What savepoints may bring back goes on taking memory.
+        // What savepoints may bring back still takes memory.
         if notes {
             self.bytes += note;
             self.undo.push(Undo::Range(core.id, first, replaced, taken));
@@ -128,7 +129,7 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Refuses a write that would pass the limit.
+    /// Refuses a write that would exceed the limit.
     fn check(&self, added: usize) -> Result<()> {
         if self.bytes.saturating_add(added) <= self.limit_bytes {
             return Ok(());
@@ -139,7 +140,8 @@ impl WriteSet {
         ))
     }
 
-    /// The write that a reader of the transaction sees of a key; `None` leaves it to the store.
+    /// The write of a key that a reader in the transaction sees. `None` means that the store
+    /// decides.
     pub(crate) fn get(&self, id: KeyspaceId, key: &[u8]) -> Option<&Write> {
         const DELETED: &Write = &None;
         let writes = self.keyspaces.get(&id)?;
@@ -164,7 +166,8 @@ impl WriteSet {
         self.savepoints.push((self.undo.len(), self.bytes));
     }
 
-    /// Undoes all writes since the last savepoint, and removes that. `false` if there is none.
+    /// Undoes all writes since the last savepoint, and removes the savepoint. Returns `false` if
+    /// there is none.
     pub(crate) fn rollback_to_savepoint(&mut self) -> bool {
         let Some((len, bytes)) = self.savepoints.pop() else { return false };
         for undo in self.undo.drain(len..).rev() {
@@ -188,7 +191,7 @@ impl WriteSet {
         true
     }
 
-    /// All writes, as they are logged.
+    /// All writes, in the form in which they are logged.
     pub(crate) fn to_batch(&self, opening: u64) -> Result<Batch> {
         let mut batch = Batch::new();
         batch.bind(opening)?;
@@ -226,7 +229,7 @@ impl KeyspaceWrites {
         self.keys.is_empty() && self.ranges.is_empty()
     }
 
-    /// The deleted range over a key.
+    /// The deleted range that covers a key.
     pub(crate) fn range_over(&self, key: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
         let from = (Bound::Unbounded, Bound::Included(key));
         let (start, end) = self.ranges.range::<[u8], _>(from).next_back()?;
@@ -235,18 +238,18 @@ impl KeyspaceWrites {
     }
 }
 
-/// What a write takes, roughly.
+/// Approximately what a write takes.
 fn bytes_of(key: &[u8], write: &Write) -> usize {
     OVERHEAD_BYTES + key.len() + write.as_ref().map_or(0, |put| put.value.len())
 }
 
-/// What a range takes, roughly.
+/// Approximately what a range takes.
 fn bytes_of_range(start: &[u8], end: &Option<Vec<u8>>) -> usize {
     OVERHEAD_BYTES + start.len() + end.as_ref().map_or(0, Vec::len)
 }
 
-/// Adds a range to disjoint ones, and makes those that it touches part of it. Returns its first
-/// key, and those that it replaced.
+/// Adds a range to disjoint ones, and joins it with those that it touches. Returns the first key of
+/// the result, and the ranges that it replaced.
 fn add_range(
     ranges: &mut Ranges,
     mut start: Vec<u8>,
