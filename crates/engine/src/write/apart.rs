@@ -1,20 +1,21 @@
-//! Writes the record of a batch that is too long to be copied under the commit lock, and fits a
+//! Writes the record of a batch that is too long to be copied under the commit lock, but fits a
 //! segment.
 //!
-//! 1. Under the lock the batch gets its numbers, and its record a place in the log. Other writers
-//!    append behind it.
-//! 2. Without the lock the record is written, before anything of the batch is inserted.
-//! 3. Numbers are published in order, so nobody is told of a later write, and no reader sees one,
-//!    before the record is whole. A process that is killed meanwhile leaves a log that ends before
-//!    the place: it loses writes that were not acknowledged, as it would have with the lock held.
+//! 1. Under the lock, the batch gets its sequence numbers, and its record gets a place in the log.
+//!    Other writers append behind it.
+//! 2. Without the lock, the record is written, before anything of the batch is inserted.
+//! 3. Sequence numbers are published in order. So before the record is complete, nobody is told of
+//!    a later write and no reader sees one. A process that is killed meanwhile leaves a log that
+//!    ends before the place. It loses writes that were not acknowledged, as it would if the lock
+//!    were held.
 //! 4. A sync of the log waits for the records that have a place, before it calls them synced.
-//! 5. If the record cannot be written, what has later numbers lies behind a gap of the log. The
-//!    store stops, and those writers are told so. A copy into a mapped segment fails only if the
-//!    device does. Another segment may need space for the write, and a full disk is to be waited
-//!    out, so the record is written to that one under the lock.
+//! 5. If the record cannot be written, the writes with later sequence numbers lie behind a gap in
+//!    the log. The store stops, and their writers get the error. A copy into a mapped segment fails
+//!    only if the device fails. A segment that is not mapped may need space for the write, and a
+//!    full disk is to be waited out. So in that case the record is written under the lock.
 //!
-//! Rejected: a segment of its own, as a batch has that fits none (`large`). Batches of 300 KB then
-//! took 30 ms each, with a flush for each, and not 3 ms.
+//! Rejected: a segment of its own, as for a batch that fits none (`large`). Batches of 300 KB then
+//! took 30 ms each, with one flush each, instead of 3 ms.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -28,8 +29,8 @@ use crate::wal::batch::Batch;
 use crate::wal::segments::PlacedRecord;
 use crate::write::commit::{CommitState, Committer, Views};
 
-/// A record that has a place. Dropping it ends the wait of others for it, and says that there is a
-/// gap if it was not written.
+/// A record that has a place in the log. Dropping this value ends the wait of others for the
+/// record, and reports a gap if it was not written.
 struct Apart<'a> {
     committer: &'a Committer,
     record: PlacedRecord,
@@ -39,9 +40,9 @@ struct Apart<'a> {
 }
 
 impl Committer {
-    /// Logs and announces a batch as [`Committer::log_locked`], and writes its record when the lock
-    /// is free.
-    // Inlined, it would cost every small commit its large frame.
+    /// Logs and announces a batch as [`Committer::log_locked`] does, and writes its record after
+    /// the lock is released.
+    // Inlined, it would cost every small commit its large stack frame.
     #[cold]
     #[inline(never)]
     pub(super) fn log_long(
@@ -55,7 +56,7 @@ impl Committer {
         let placed = match self.place_record(&mut state, batch) {
             Ok(Some((segment, record))) => Ok((segment, 0, Some(record))),
             Err(error) if !(error.is_no_space() && batch.only_deletes()) => Err(error),
-            // It is written under the lock, deletes on a full disk out of the reserve.
+            // The record is written under the lock. On a full disk, deletes use the reserve.
             _ => {
                 let appended = self.append_to_log(&mut state, batch);
                 appended.map(|segment| (segment, batch.encoded().len() as u64, None))
@@ -70,15 +71,15 @@ impl Committer {
             }
         };
         let views = self.announce(&mut state, batch, keyspaces, (segment, noted, bytes));
-        // The copier takes the lock to say that the record is written, before it publishes.
+        // The copier takes the lock to report that the record is written, before it publishes.
         state.extra.last_long = state.next_seq - 1;
         drop(state);
         record.map_or(Ok(()), |record: Apart<'_>| record.write(batch))?;
         Ok((first_seq, views))
     }
 
-    /// Gives the record of a batch its place. Returns the segment's number; nothing if the record
-    /// must be written under the lock.
+    /// Gives the record of a batch its place. Returns the segment's number, or nothing if the
+    /// record must be written under the lock.
     fn place_record(
         &self,
         state: &mut CommitState,
@@ -95,7 +96,7 @@ impl Committer {
         Ok(Some((segment, apart)))
     }
 
-    /// Returns once every record up to a number is written, or there is a gap.
+    /// Returns once every record up to a sequence number is written, or once there is a gap.
     pub(super) fn wait_for_records(&self, through: SeqNo) -> Result<()> {
         let mut state = self.state.lock();
         while state.extra.unwritten.iter().any(|first_seq| *first_seq <= through) {
@@ -105,10 +106,11 @@ impl Committer {
         self.check_whole(through)
     }
 
-    /// Fails if the log has a gap up to a number. Called when that number is published.
+    /// Fails if the log has a gap at or before a sequence number. Called when that number is
+    /// published.
     #[inline]
     pub(super) fn check_whole(&self, last_seq: SeqNo) -> Result<()> {
-        // Relaxed: it was set before the number of the gap was published.
+        // Relaxed is enough: it was set before the sequence number of the gap was published.
         if self.gap_seq.load(Relaxed) <= last_seq {
             return self.env.check_not_stopped();
         }
@@ -117,7 +119,7 @@ impl Committer {
 }
 
 impl Apart<'_> {
-    /// Writes the record. The batch may be inserted then.
+    /// Writes the record. After that the batch may be inserted.
     fn write(mut self, batch: &Batch) -> Result<()> {
         reached!(RecordPlaced);
         let written = self.record.write(batch.encoded());

@@ -9,11 +9,11 @@ use crate::base::throttle::fraction;
 pub(crate) struct Buffers {
     /// Whether it takes so much that it was measured.
     pub(super) is_full: bool,
-    /// That of stores whose flushes run by themselves.
+    /// The memory of stores whose flushes run by themselves.
     pub(super) flushable: Part,
-    /// That of the others. A flush that waits there may wait for ever.
+    /// The memory of the other stores. A flush that waits there may wait for ever.
     pub(super) stuck: Part,
-    /// What memtables had ever taken when this was measured.
+    /// How much memory memtables had taken in total when this was measured.
     pub(super) measured_at_bytes: u64,
 }
 
@@ -21,14 +21,14 @@ pub(crate) struct Buffers {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
     pub(super) used_bytes: u64,
-    /// What the flushes that wait or run will release.
+    /// The memory that waiting and running flushes will release.
     pub(super) waiting_bytes: u64,
 }
 
 impl Buffers {
-    /// What counts against the limits of a store. One that flushes waits for no other that does
-    /// not, and has a quarter of the lower limit to itself, whatever that holds. One that does not
-    /// flush by itself counts all.
+    /// The memory that counts against the limits of a store. A store that flushes does not wait for
+    /// one that does not: a quarter of the lower limit is its own, however much the other one
+    /// holds. For a store that does not flush by itself, all memory counts.
     pub(super) fn of(&self, env: &Env) -> Part {
         let (soft, _) = buffer_limits(env);
         let Part { used_bytes, waiting_bytes } = self.flushable;
@@ -44,7 +44,7 @@ impl Buffers {
         }
     }
 
-    /// The pressure on writers; zero while no flush would release anything.
+    /// The pressure on writers. It is zero while no flush would release anything.
     pub(super) fn permille(&self, env: &Env) -> u32 {
         let (soft, hard) = buffer_limits(env);
         let Part { used_bytes, waiting_bytes } = self.of(env);
@@ -52,9 +52,9 @@ impl Buffers {
     }
 }
 
-/// The two limits on memtable memory: half and three quarters of the budget, less the mapped
-/// segments of the log. At the first, memtables are flushed early and writers slow down; at the
-/// second, writers stop.
+/// The two limits on the memory of memtables: half and three quarters of the budget, less the
+/// mapped segments of the log. At the first limit, memtables are flushed early and writers slow
+/// down. At the second, writers stop.
 pub(crate) fn buffer_limits(env: &Env) -> (u64, u64) {
     let (options, budget) = (&env.options, env.options.memory_budget_bytes);
     let log = match options.wal_mode {

@@ -1,20 +1,22 @@
 //! The commit pipeline. One batch goes through these steps:
 //!
 //! 1. Back-pressure may slow the caller down (`pressure`).
-//! 2. A lone write is prepared: copied into the memtable's memory, its place in the tree found.
+//! 2. A lone write is prepared: it is copied into the memtable's memory, and its place in the tree
+//!    is found.
 //! 3. Under the commit lock: a range of sequence numbers, one log record, and an announcement to
-//!    each memtable. The record is a memory copy, so the lock is held for about 100 ns; a queue
-//!    with a leader that copies for its followers (RocksDB, Pebble) would cost a wake-up each.
+//!    each memtable. The record is a memory copy, so the lock is held for about 100 ns. A queue
+//!    with a leader that copies for its followers (RocksDB, Pebble) would cost one wake-up per
+//!    follower.
 //! 4. Without the lock: inserts into the memtables, in parallel with other writers.
-//! 5. Publish, in order of sequence numbers: readers see whole batches, and never a later write
-//!    without an earlier one.
-//! 6. With `Durability::Sync`: one sync for all records appended so far; writers that arrive while
+//! 5. Publication, in order of sequence numbers: readers see whole batches, and never see a later
+//!    write without an earlier one.
+//! 6. With `Durability::Sync`: one sync for all records appended so far. Writers that arrive while
 //!    it runs share the next one (group commit).
 //!
-//! The record of a batch that is long is written between steps 3 and 4 (`apart`). One that does not
-//! fit a log segment goes another way (`large`).
+//! A long record is written between steps 3 and 4 (`apart`). A batch that does not fit a log
+//! segment takes another path (`large`).
 //!
-//! A record is in the operating system's hands (mapped pages or a finished write) before step 4, so
+//! The operating system has the record (in mapped pages or by a finished write) before step 4, so
 //! whatever a reader saw survives a crash of the process.
 
 use std::sync::Arc;
@@ -46,24 +48,24 @@ use crate::write::held::{Extra, MOST_BYTES, MOST_OF_A_KIND};
 use crate::write::pressure::BackPressure;
 use crate::write::recent::is_noted;
 
-/// A writer that finds the commit lock taken looks at it this often before it gives way to other
+/// A writer that finds the commit lock taken checks it this often before it yields to other
 /// threads. That takes 2 to 5 us, depending on the processor.
 const LOOKS: usize = 100;
 
-/// Pointers that are written under one hold of the commit lock, which lasts about a tenth of a
-/// millisecond, and bytes of their keys.
+/// How many pointers are written under one hold of the commit lock, which lasts about a tenth of a
+/// millisecond, and how many bytes of their keys.
 const RELOCATIONS_AT_ONCE: usize = 256;
 const RELOCATED_AT_ONCE_BYTES: usize = 128 << 10;
 
-/// The state under the commit lock. Its layout puts everything that each write changes on the
-/// lock's cache line, so only one line moves between the cores of two writers.
+/// The state under the commit lock. Its layout puts everything that each write changes on the cache
+/// line of the lock, so only one line moves between the cores of two writers.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct CommitState {
     /// The next sequence number to give out.
     pub(crate) next_seq: SeqNo,
     pub(crate) closed: bool,
-    /// Whether a bulk load has a number that is not published.
+    /// Whether a bulk load has a sequence number that is not published yet.
     pub(crate) is_loading: bool,
     /// Whether `extra` asks for something.
     pub(super) has_extra: bool,
@@ -87,24 +89,25 @@ pub(crate) struct Committer {
     cache: Arc<Cache>,
     pub(super) wal_files: Arc<WalFiles>,
     pub(super) state: CachePadded<Mutex<CommitState>>,
-    /// Set when the log passes a limit; the writer that does something about it clears it.
+    /// Set when the log exceeds a limit. The writer that does something about it clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
-    /// Signalled when a record is written that had its place before.
+    /// Signalled when a record is written that got its place earlier.
     pub(super) written: Condvar,
-    /// The number of the first record that has a place in the log and could not be written.
+    /// The sequence number at which the first record begins that could not be written in its place.
     pub(super) gap_seq: AtomicU64,
     /// Held by the writer of a large batch.
     pub(super) large: Mutex<()>,
     /// Held by whoever takes the commit lock for a batch that is not noted (`recent`), until it has
-    /// the lock, and by a conditional commit that such batches made look often. Taken behind
-    /// `large` and before the commit lock.
+    /// the commit lock. Held too by a conditional commit that has to check often because of such
+    /// batches. Taken after `large` and before the commit lock.
     pub(super) unnoted: Mutex<()>,
-    /// Held while a bulk load has a number that is not published; taken before the commit lock.
+    /// Held while a bulk load has a sequence number that is not published. Taken before the commit
+    /// lock.
     pub(super) loading: Mutex<()>,
 }
 
-/// The parts that a committer works with.
+/// The parts of the store that a committer works with.
 pub(crate) struct Shared {
     pub(crate) env: Arc<Env>,
     pub(crate) catalog: Arc<Catalog>,
@@ -118,14 +121,14 @@ pub(crate) struct Shared {
 pub(crate) struct Relocation {
     pub(crate) key: Vec<u8>,
     /// The sequence number of the version that points to the old place, or of the record there. A
-    /// user's later write of the key has a larger one.
+    /// later write of the key by a user has a larger one.
     pub(crate) seq: SeqNo,
     /// The new place, encoded.
     pub(crate) pointer: Vec<u8>,
 }
 
-/// The views whose active memtables a batch goes to, one per keyspace. They are guards, not counted
-/// references: two writers would contend for the reference count twice per write.
+/// The views whose active memtables a batch goes to, one per keyspace. They are guards and not
+/// counted references: two writers would contend for the reference count twice per write.
 pub(super) enum Views {
     One(Guard<Arc<View>>),
     Many(Vec<Guard<Arc<View>>>),
@@ -189,7 +192,8 @@ impl Committer {
         }
     }
 
-    /// Commits a batch that writes to these keyspaces. Each is listed once, in order of their ids.
+    /// Commits a batch that writes to these keyspaces. Each keyspace is listed once, in order of
+    /// ids.
     pub(crate) fn commit(
         &self,
         batch: &Batch,
@@ -198,8 +202,8 @@ impl Committer {
         relief: &dyn Relief,
     ) -> Result<()> {
         if batch.is_empty() {
-            // There is nothing to write. A caller who asks for durability means the writes
-            // acknowledged so far.
+            // There is nothing to write. A caller who asks for durability wants the writes that
+            // were acknowledged so far to be durable.
             return match durability {
                 Durability::Sync => {
                     self.env.check_writable()?;
@@ -222,7 +226,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Ends the commit of a batch that is visible, with its last number.
+    /// Ends the commit of a batch that is visible. Receives the last sequence number of the batch.
     #[inline(always)]
     pub(super) fn end_commit(
         &self,
@@ -230,7 +234,8 @@ impl Committer {
         last_seq: SeqNo,
         durability: Durability,
     ) -> Result<()> {
-        // Only now that it is visible: this may sync a file, and tells the listener.
+        // Called only after the batch is visible, because this may sync a file and calls the
+        // listener.
         self.note_space(batch);
         self.relieve();
         self.env.metrics.add_all(&[
@@ -244,7 +249,7 @@ impl Committer {
         }
     }
 
-    /// Makes a write durable that its writer waits for. Compactions make room for such syncs.
+    /// Makes a write durable while its writer waits. Compactions make way for such syncs.
     fn sync_write(&self, seq: SeqNo) -> Result<()> {
         let write = self.env.pace.begin_write(Instant::now());
         let synced = self.sync_through(seq);
@@ -252,16 +257,16 @@ impl Committer {
         synced
     }
 
-    /// Numbers a batch, logs it, inserts it and makes it visible. Returns its last number.
+    /// Numbers a batch, logs it, inserts it and makes it visible. Returns its last sequence number.
     #[inline]
     fn commit_usual(&self, batch: &Batch, keyspaces: &[Arc<KeyspaceCore>]) -> Result<SeqNo> {
-        // A lone write does most of its work before it has a number, so the writer of the next
-        // number waits only for the rest. A batch cannot: its later writes could move the places
-        // found for the earlier ones.
+        // A lone write does most of its work before it has a sequence number, so the writer of the
+        // next number waits only for the rest. A batch cannot do so: its later writes could move
+        // the places that were found for its earlier ones.
         let early_view = keyspaces[0].view.load();
         let prepared = match batch.len() {
-            // Not if the log may refuse the write: preparing takes memory that a failed write never
-            // gives back.
+            // But not if the log may refuse the write: to prepare it takes memory that a failed
+            // write never gives back.
             1 if !self.env.is_out_of_space() => {
                 let operation = batch.operations().next();
                 operation.filter(|one| one.kind != Kind::RangeDelete).map(|operation| {
@@ -290,7 +295,7 @@ impl Committer {
         Ok(last_seq)
     }
 
-    /// Makes room after a write: in memory, in the log, and in the stock prepared for writers.
+    /// Makes room after a write: in memory, in the log, and in the segments prepared for writers.
     #[inline(always)]
     fn relieve(&self) {
         self.relieve_memory();
@@ -299,7 +304,7 @@ impl Committer {
         }
     }
 
-    /// The part of it that waits for no file.
+    /// The part of this work that waits for no file.
     #[inline(always)]
     pub(super) fn relieve_memory(&self) {
         if self.cache.take_memtables_grew() {
@@ -310,17 +315,17 @@ impl Committer {
         }
     }
 
-    /// Whether the next write is held up: by pressure, or because it makes the log shorter.
+    /// Whether the next write is held up, by pressure or because it must shorten the log.
     pub(super) fn holds_writers_up(&self) -> bool {
         self.env.throttle.permille() > 0 || self.log_too_long.load(Relaxed)
     }
 
-    /// Writes value pointers that a collection moved, each unless a user wrote its key since: a
-    /// conditional update. For that, either no memtable of the keyspace is flushed between the
-    /// look-up of those versions and this call, or flushes note what they write
-    /// (`ValueFile::is_dirty`). It writes a few at a time, so that writers do not wait long.
-    /// Returns the last number given out. Copies whose key was deleted with a range are added to
-    /// `deleted`, by stream offset and with their bytes.
+    /// Writes value pointers that a collection moved. Each is written only if no user has written
+    /// its key since: a conditional update. For this, one of two things must hold: no memtable of
+    /// the keyspace is flushed between the look-up of those versions and this call, or flushes note
+    /// what they write (`ValueFile::is_dirty`). It writes a few pointers at a time, so that writers
+    /// do not wait long. Returns the last sequence number given out. Copies whose keys were deleted
+    /// by a range delete are added to `deleted`, by stream offset and with their bytes.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -335,7 +340,7 @@ impl Committer {
                 bytes += one.key.len() + one.pointer.len();
                 bytes <= RELOCATED_AT_ONCE_BYTES
             };
-            // One fits, since keys are shorter than that.
+            // At least one fits, because keys are shorter than the limit.
             let count = rest.iter().take(RELOCATIONS_AT_ONCE).take_while(fits).count();
             let (some, others) = rest.split_at(count);
             let last_seq = self.commit_some_relocations(keyspace, store, some, deleted)?;
@@ -355,8 +360,8 @@ impl Committer {
     ) -> Result<SeqNo> {
         self.env.check_not_stopped()?;
         let mut state = self.lock_commit_behind_loads();
-        // Every writer with a number must have inserted, or its write would be missed here. They
-        // have a few entries each: a large or long batch is not waited for here.
+        // Every writer that has a sequence number must have inserted, or its write would be missed
+        // here. Each has a few entries: a large or long batch is not waited for here.
         self.visibility.publisher.wait_visible(state.next_seq - 1);
         state.note_looks(moves.len() as u64);
         let view = keyspace.view.load();
@@ -364,12 +369,14 @@ impl Committer {
         for Relocation { key, seq, pointer } in moves {
             let newest = view.memtables().find_map(|memtable| memtable.get(key, MAX_SEQ));
             let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
-            // An earlier relocation moved the same version, so it does not count as a user's write.
+            // An earlier relocation may have moved the same version. It does not count as a user's
+            // write.
             let replaces = |trailer: u64| {
                 let is_user = kind_of(trailer) != Kind::Relocate as u8;
                 seq_of(trailer) > *seq && (is_user || seeded!(RelocationsTakenForWrites))
             };
-            // The memtables are read first: a flush notes its keys before they leave the view.
+            // The memtables are read first: a flush notes its keys before its memtables leave the
+            // view.
             let is_replaced = newest.is_some_and(|record| replaces(record.trailer()));
             let is_deleted =
                 view.hides(key, *seq, MAX_SEQ) && !seeded!(RelocationsIgnoreRangeDeletes);
@@ -399,18 +406,18 @@ impl Committer {
         Ok(last_seq)
     }
 
-    /// Returns when a batch may be written, or tells why not.
+    /// Returns when a batch may be written, or returns the reason why it may not.
     #[inline(always)]
     pub(super) fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
         if self.env.is_out_of_space() && batch.only_deletes() {
-            // They lead to space, and the flushes that other writes would wait for find none.
+            // Deletes free space. The flushes that other writes would wait for find no space.
             return self.env.check_not_stopped();
         }
         self.env.check_writable()?;
         self.pressure.admit(batch.user_bytes(), &|| self.check_accepts(), relief)
     }
 
-    /// Appends a batch to the log, out of the reserve if the disk is full and the batch deletes.
+    /// Appends a batch to the log. If the disk is full and the batch deletes, it uses the reserve.
     #[inline(always)]
     pub(super) fn append_to_log(&self, state: &mut CommitState, batch: &Batch) -> Result<u64> {
         let first_seq = state.next_seq;
@@ -426,13 +433,14 @@ impl Committer {
         }
     }
 
-    /// Whether a writer that is held up may go on waiting.
+    /// Checks whether a writer that is held up may continue to wait.
     fn check_accepts(&self) -> Result<()> {
         self.env.check_writable()?;
         if self.state.lock().closed { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Marks a keyspace as dropped: no later batch goes to it. `false` if it was marked before.
+    /// Marks a keyspace as dropped, so that no later batch goes to it. Returns `false` if it was
+    /// marked before.
     pub(crate) fn mark_dropped(&self, keyspace: &KeyspaceCore) -> bool {
         let _commit = self.state.lock();
         !keyspace.dropped.swap(true, AcqRel)
@@ -452,19 +460,19 @@ impl Committer {
         self.log_locked(state, batch, keyspaces)
     }
 
-    /// The commit lock for a batch that is not noted.
+    /// Takes the commit lock for a batch that is not noted.
     #[cold]
     pub(super) fn lock_unnoted(&self) -> MutexGuard<'_, CommitState> {
         let _turn = self.unnoted.lock();
         self.lock_commit()
     }
 
-    /// Takes the commit lock for a write, looking often before it gives way to another thread. The
-    /// lock's own spinning calls the kernel after three looks, for a wait of a tenth of a
-    /// microsecond.
+    /// Takes the commit lock for a write. It checks the lock often before it yields to another
+    /// thread. The spinning of the lock itself calls the kernel after three checks, for a wait of a
+    /// tenth of a microsecond.
     pub(super) fn lock_commit(&self) -> MutexGuard<'_, CommitState> {
         for _ in 0..LOOKS {
-            // A look shares the holder's cache line; only an attempt takes it away.
+            // A check shares the holder's cache line. Only an attempt takes the line away.
             if !self.state.is_locked()
                 && let Some(guard) = self.state.try_lock()
             {
@@ -475,11 +483,11 @@ impl Committer {
         self.state.lock()
     }
 
-    /// The commit lock at a moment at which no bulk load, large batch or batch with a long record
-    /// has a number that is not published. Who waits under the lock for all earlier numbers takes
-    /// it here: a load and the writer of a long record take the lock before they publish their own,
-    /// so the two would wait for each other; and other writers would wait for all entries of the
-    /// batch.
+    /// Takes the commit lock at a moment at which no bulk load, large batch or batch with a long
+    /// record has an unpublished sequence number. Those who wait under the lock for all earlier
+    /// numbers take the lock here, for two reasons. A load and the writer of a long record take the
+    /// lock before they publish their own numbers, so the two would wait for each other. And other
+    /// writers would wait for all entries of the batch.
     pub(super) fn lock_commit_behind_loads(&self) -> MutexGuard<'_, CommitState> {
         loop {
             let state = self.lock_commit();
@@ -520,8 +528,8 @@ impl Committer {
         Ok((first_seq, views))
     }
 
-    /// Announces a batch that was logged in this segment to its memtables. So many entries were
-    /// looked at for it, and so many bytes copied.
+    /// Announces a batch that was logged in this segment to its memtables. The other two numbers
+    /// are the entries that were looked at for it, and the bytes that were copied.
     #[inline(always)]
     pub(super) fn announce(
         &self,
@@ -543,8 +551,8 @@ impl Committer {
         Views::of(keyspaces, announce)
     }
 
-    /// Prepares for a batch that is logged next, unless that may not be. Returns how many entries
-    /// were looked at.
+    /// Prepares for a batch that is logged next, unless it may not be logged. Returns how many
+    /// entries were looked at.
     pub(super) fn check_and_note(
         &self,
         state: &CommitState,
@@ -559,7 +567,8 @@ impl Committer {
         Ok(count + keyspaces.iter().map(note).sum::<u64>())
     }
 
-    /// Does what a hold of the lock must do beside, for a batch that was logged, and counts it.
+    /// Does the additional work of this hold of the lock for a batch that was logged, and counts
+    /// it.
     #[inline(always)]
     fn note_work(
         &self,
@@ -573,8 +582,8 @@ impl Committer {
         }
     }
 
-    /// Notes a batch for conditional commits, and keeps what it writes apart from what a checkpoint
-    /// takes.
+    /// Notes a batch for conditional commits, and separates its writes from the memtables that a
+    /// checkpoint takes.
     #[cold]
     fn do_extra(
         &self,
@@ -608,7 +617,7 @@ impl Committer {
             return Err(Error::Closed);
         }
         keyspaces.iter().try_for_each(|keyspace| keyspace.check_exists())?;
-        // Those above are of entries that have no number yet.
+        // Larger sequence numbers stand for entries that have no number yet.
         if state.next_seq + batch.len() > UNNUMBERED {
             return Err(Error::invalid(
                 "the store has used all of its 2^55 sequence numbers",
@@ -618,7 +627,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Takes the numbers of a batch that was logged.
+    /// Takes the sequence numbers of a batch that was logged.
     pub(super) fn note_logged(&self, state: &mut CommitState, batch: &Batch, segment: u64) {
         if segment != state.last_segment {
             state.last_segment = segment;
@@ -629,13 +638,13 @@ impl Committer {
         state.next_seq += batch.len();
     }
 
-    /// Notes that a batch was logged, which may have been on a full disk.
+    /// Notes that a batch was logged. The disk may have been full.
     fn note_space(&self, batch: &Batch) {
         if self.env.is_out_of_space() {
             match batch.only_deletes() {
-                // What it left of the reserve may have to take the drop of a keyspace.
+                // What is left is reserved again: the drop of a keyspace may need it.
                 true => self.wal_files.reserve.keep(),
-                // It was let through on a full disk to find out: there is space again.
+                // The batch was let through on a full disk as a test: there is space again.
                 false => self.env.note_success(),
             }
         }
@@ -648,7 +657,7 @@ impl Committer {
     }
 }
 
-/// The place of a keyspace among those of a batch.
+/// The position of a keyspace among those of a batch.
 pub(super) fn place_of(keyspaces: &[Arc<KeyspaceCore>], id: KeyspaceId) -> usize {
     let found = keyspaces.binary_search_by_key(&id, |keyspace| keyspace.id);
     found.unwrap_or_else(|_| unreachable!("they cover every operation of the batch"))
@@ -672,7 +681,7 @@ pub(super) fn insert(
     }
     if batch.has_range_deletes() {
         for (keyspace, ranges) in batch.range_deletes(first_seq) {
-            // A number that is visible has been given and inserted.
+            // A visible sequence number was given out, and its entries are inserted.
             views[find(keyspace)].active.note_range_deletes(ranges, visible);
         }
     }

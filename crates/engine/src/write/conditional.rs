@@ -1,23 +1,25 @@
-//! Commits a batch only if its condition still holds: how transactions commit, and how gets write
-//! back.
+//! Commits a batch only if its condition still holds. Transactions commit in this way, and gets
+//! write back in this way.
 //!
-//! 1. Under the commit lock for a moment: from now on the keys that anybody writes are noted
+//! 1. Under the commit lock for a moment: from now on, the keys that anybody writes are noted
 //!    (`recent`).
-//! 2. Without the lock, when all earlier writes are visible, the condition looks at the tree.
-//! 3. Under it, the condition looks at what was noted since, if that is little. If it is much, the
-//!    lock is given back for that look, and this step comes again. If it is not known, because it
-//!    was a large batch or a load or too much to keep, step 2 comes again.
-//! 4. The lock is kept: the batch gets the next numbers, so nothing comes between.
+//! 2. Without the lock, when all earlier writes are visible: the condition looks at the tree.
+//! 3. Under the lock again: the condition looks at what was noted since, if that is little. If it
+//!    is much, the lock is released for that look, and this step is repeated. If it is not known,
+//!    because of a large batch or a load, or because it was too much to keep, step 2 is repeated.
+//! 4. The lock is kept: the batch gets the next sequence numbers, so nothing comes between.
 //!
-//! Each look finds what came during the one before. So the looks become shorter as long as a look
-//! at a write takes less than the write. Batches that are too long to be noted let a commit pass
-//! that has looked some times (`Committer::unnoted`). After [`MOST_ROUNDS`] the commit is refused
-//! as if there were a conflict: others are too fast for it.
+//! Each look finds what came during the look before. So the looks become shorter, as long as it
+//! takes less time to look at a write than to make it. Batches that are too long to be noted let a
+//! commit pass that has looked several times (`Committer::unnoted`). After [`MOST_ROUNDS`] the
+//! commit is refused as if there were a conflict, because other writers are too fast for it.
 //!
-//! A queue of committing transactions, each checked against those before it (as in RocksDB's
-//! parallel validation), would let go of the lock earlier; but lone puts are no part of such a
-//! queue, and must conflict too. A search of the memtables under the lock, which this was, waits
-//! there until all writers have inserted, and takes as long as the transaction is large.
+//! Rejected: a queue of committing transactions, each of which is checked against those before it
+//! (as in RocksDB's parallel validation). It would release the lock earlier. But lone puts are not
+//! part of such a queue, and must conflict too.
+//!
+//! Replaced: a search of the memtables under the lock. It waits under the lock until all writers
+//! have inserted, and takes longer the larger the transaction is.
 
 use std::sync::Arc;
 
@@ -34,42 +36,42 @@ use crate::write::commit::{CommitState, Committer, insert};
 use crate::write::held::MOST_OF_A_KIND;
 use crate::write::recent::Noted;
 
-/// How often a condition looks before it gives up.
+/// How often a condition looks before the commit is refused.
 const MOST_ROUNDS: u32 = 16;
 
-/// From this round on, batches that are not noted wait for it. Otherwise a single writer of them
-/// could make it look at the tree each time.
+/// From this round on, batches that are not noted wait for the condition. Otherwise a single writer
+/// of such batches could make it look at the tree each time.
 const PATIENT_ROUNDS: u32 = 3;
 
-/// What must be true when a batch gets its numbers.
+/// What must hold when a batch gets its sequence numbers.
 pub(crate) trait Condition {
-    /// Looks at the tree, which may take long, and returns the number up to which it saw all
-    /// writes. Called without the commit lock. An error says that the condition does not hold.
+    /// Looks at the tree, which may take long, and returns the sequence number up to which it saw
+    /// all writes. Called without the commit lock. An error means that the condition does not hold.
     fn prepare(&mut self) -> Result<SeqNo>;
 
-    /// Looks at writes behind the number up to which it saw all. Reads memory only.
+    /// Looks at writes after the sequence number up to which it saw all. Reads only memory.
     fn look(&mut self, noted: &Noted) -> Result<()>;
 
-    /// It saw all writes up to this number.
+    /// Tells the condition that it saw all writes up to this sequence number.
     fn has_seen(&mut self, last_seq: SeqNo);
 
-    /// Keeps others from what would break the condition, if they use locks. Called without the
-    /// commit lock.
+    /// Keeps others from writes that would break the condition, if they use locks. Called without
+    /// the commit lock.
     fn lock(&mut self) -> Result<()>;
 
-    /// Whether the batch may be written, which depends on no write: `false` if [`Condition::lock`]
-    /// must be called. Called under the commit lock.
+    /// Whether the batch may be written, as far as this depends on no write. `false` means that
+    /// [`Condition::lock`] must be called. Called under the commit lock.
     fn holds(&mut self) -> Result<bool>;
 
-    /// The error of a commit that others are too fast for.
+    /// The error of a commit for which other writers are too fast.
     fn outrun(&self) -> Error;
 
-    /// The batch is written, up to this number. What the condition kept others from may begin as
-    /// soon as that is visible, before it is synced.
+    /// Tells the condition that the batch is written, up to this sequence number. Others may begin
+    /// what the condition kept them from as soon as that is visible, before it is synced.
     fn end(&mut self, last_seq: SeqNo);
 }
 
-/// Writes are noted until this is dropped.
+/// While this value lives, writes are noted.
 struct Watch<'a> {
     committer: &'a Committer,
     is_over: bool,
@@ -94,8 +96,8 @@ impl Drop for Watch<'_> {
 }
 
 impl Committer {
-    /// Commits a batch like [`Committer::commit`] if the condition holds. An error of the condition
-    /// leaves nothing written. The batch is not empty.
+    /// Commits a batch like [`Committer::commit`] if the condition holds. If the condition gives an
+    /// error, nothing is written. The batch is not empty.
     pub(crate) fn commit_if(
         &self,
         batch: &Batch,
@@ -117,9 +119,9 @@ impl Committer {
         self.end_commit(batch, last_seq, durability)
     }
 
-    /// Commits a batch of one keyspace if the condition holds, and neither another writer's turn
-    /// nor pressure, space or a segment of its own is to be waited for.
-    /// Returns whether it did. Nobody has asked for the write, so it is not counted as a user's.
+    /// Commits a batch of one keyspace if the condition holds. It waits for nothing: not for the
+    /// turn of another writer, not for pressure or space, and not for a segment of its own. Returns
+    /// whether it did commit. Nobody asked for the write, so it is not counted as a user's.
     pub(crate) fn commit_at_once(
         &self,
         batch: &Batch,
@@ -140,7 +142,7 @@ impl Committer {
         Ok(true)
     }
 
-    /// Waits until every write that has a number by now is visible.
+    /// Waits until every write that has a sequence number by now is visible.
     pub(crate) fn wait_for_writers(&self) {
         let last_seq = self.lock_commit().next_seq - 1;
         self.visibility.publisher.wait_visible(last_seq);
@@ -149,7 +151,8 @@ impl Committer {
     /// Takes the commit lock at a moment at which the condition holds.
     fn lock_when(&self, condition: &mut dyn Condition) -> Result<MutexGuard<'_, CommitState>> {
         let (watch, mut last_seq) = self.watch();
-        // Up to where the condition saw all writes, unless the tree must be looked at.
+        // The sequence number up to which the condition saw all writes. `None` if it must look at
+        // the tree.
         let mut seen = None;
         let mut turn = None;
         for round in 0..MOST_ROUNDS {
@@ -159,7 +162,7 @@ impl Committer {
             let seen_seq = match seen {
                 Some(seen_seq) => seen_seq,
                 None => {
-                    // What came before is not noted, so it must be in the tree.
+                    // Earlier writes are not noted, so they must be in the tree.
                     self.visibility.publisher.wait_visible(last_seq);
                     condition.prepare()?
                 }
@@ -186,7 +189,7 @@ impl Committer {
         Err(condition.outrun())
     }
 
-    /// Begins to note what is written. Returns the last number that was given out before.
+    /// Begins to note what is written. Returns the last sequence number that was given out before.
     fn watch(&self) -> (Watch<'_>, SeqNo) {
         let mut state = self.lock_commit();
         let last_seq = state.next_seq - 1;
@@ -213,7 +216,8 @@ impl Committer {
     }
 }
 
-/// Shows a condition what was written behind a number; `false` if that is not known.
+/// Shows a condition the writes after a sequence number. Returns `false` if these are not all
+/// known.
 fn see(condition: &mut dyn Condition, state: &CommitState, seen_seq: SeqNo) -> Result<bool> {
     if seeded!(CheckedBeforeTheLock) {
         return Ok(true);

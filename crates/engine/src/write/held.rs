@@ -1,47 +1,52 @@
-//! What is done under the commit lock is bounded, whatever a user does: so many entries are looked
-//! at, and so many bytes are copied, under one hold of it. The most of both is counted.
+//! The work under the commit lock is bounded, whatever a user does: a bounded number of entries are
+//! looked at, and a bounded number of bytes are copied, under one hold of the lock. The most of
+//! both is counted.
 
 use crate::base::key::SeqNo;
 use crate::wal::batch::Batch;
 use crate::write::commit::CommitState;
 use crate::write::recent::Recent;
 
-/// The most entries that are looked at: some 100 us. Entries are the keyspaces of a batch or of a
-/// step of a rotation, writes that dead ranges or conditional commits are told of, writes that a
-/// conditional commit looks at, and values that a collection moved.
+/// The most entries that are looked at: this takes about 100 us. The following count as entries:
+/// the keyspaces of a batch or of a step of a rotation, writes that are reported to dead ranges or
+/// conditional commits, writes that a conditional commit looks at, and values that a collection
+/// moved.
 pub(crate) const MOST_ENTRIES: u64 = 4_096;
 
-/// A part of them: the keyspaces of a batch, what dead ranges are told, what conditional commits
-/// are told, and what one of them looks at are at most so many each.
+/// The most entries of one kind. The kinds are the keyspaces of a batch, writes that are reported
+/// to dead ranges, writes that are reported to conditional commits, and writes that one of these
+/// commits looks at.
 pub(crate) const MOST_OF_A_KIND: u64 = 1_000;
 
 const _: () = assert!(4 * MOST_OF_A_KIND <= MOST_ENTRIES);
 
-/// The most bytes of a batch that are copied: some 50 us. Records of larger ones are written
-/// without the lock (`apart`, `large`).
+/// The most bytes of a batch that are copied: this takes about 50 us. Records of larger batches are
+/// written without the lock (`apart`, `large`).
 pub(crate) const MOST_BYTES: u64 = 256 << 10;
 
-/// The same with the keys that are copied for conditional commits.
+/// The same, together with the keys that are copied for conditional commits.
 const MOST_BYTES_IN_ALL: u64 = 2 * MOST_BYTES;
 
-/// The most that was done under one hold since the store was opened.
+/// The most work that was done under one hold since the store was opened.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
     pub(crate) entries: u64,
     pub(crate) bytes: u64,
 }
 
-/// What a hold must do beside its usual work. Usually nothing.
+/// Work under a hold of the lock in addition to its usual work. Usually there is none.
 #[derive(Debug, Default)]
 pub(super) struct Extra {
-    /// Conditional commits that want to know what is written.
+    /// How many conditional commits want to know what is written.
     watchers: usize,
     pub(super) recent: Recent,
-    /// A checkpoint's last number, while it replaces the memtables that hold something up to it.
+    /// The last sequence number of a checkpoint, while it replaces the memtables that hold anything
+    /// up to it.
     pub(super) moment: Option<SeqNo>,
-    /// The last number of the last batch that is large, or whose record is long.
+    /// The last sequence number of the most recent batch that is large or has a long record.
     pub(super) last_long: SeqNo,
-    /// First numbers of batches whose records have a place in the log and are not written.
+    /// The first sequence numbers of batches whose records have a place in the log and are not
+    /// written yet.
     pub(super) unwritten: Vec<SeqNo>,
     /// Entries that this hold of the lock has looked at.
     looked: u64,
@@ -52,7 +57,7 @@ impl Extra {
         self.watchers == 0 && self.moment.is_none() && self.looked == 0
     }
 
-    /// Begins to note writes for a conditional commit. Those up to `last_seq` are not noted.
+    /// Begins to note writes for a conditional commit. Writes up to `last_seq` are not noted.
     pub(super) fn watch(&mut self, last_seq: SeqNo) {
         if self.watchers == 0 {
             self.recent.begin(last_seq);
@@ -60,7 +65,7 @@ impl Extra {
         self.watchers += 1;
     }
 
-    /// Ends that.
+    /// Stops noting writes for a conditional commit.
     pub(super) fn unwatch(&mut self) {
         self.watchers -= 1;
         if self.watchers == 0 {
@@ -68,18 +73,18 @@ impl Extra {
         }
     }
 
-    /// Notes a batch for the conditional commits that look for one. Returns how many entries that
-    /// looked at, and the bytes copied.
+    /// Notes a batch for the conditional commits. Returns how many entries were looked at for this,
+    /// and how many bytes were copied.
     pub(super) fn note(&mut self, batch: &Batch, last_seq: SeqNo) -> (u64, u64) {
         if self.watchers == 0 { (0, 0) } else { self.recent.note(batch, last_seq) }
     }
 
-    /// Entries that this hold has looked at.
+    /// Takes the count of entries that this hold has looked at.
     pub(super) fn take_looked(&mut self) -> u64 {
         std::mem::take(&mut self.looked)
     }
 
-    /// Tells them that what got these numbers is not noted.
+    /// Tells the conditional commits that the writes up to this sequence number are not noted.
     pub(super) fn pass_over(&mut self, last_seq: SeqNo) {
         if self.watchers > 0 {
             self.recent.forget(last_seq);
@@ -88,42 +93,43 @@ impl Extra {
 }
 
 impl CommitState {
-    /// Notes what is done under this hold of the lock, which is within the limits.
+    /// Counts the work under this hold of the lock, which is within the limits.
     pub(super) fn note_held(&mut self, entries: u64, bytes: u64) {
         debug_assert!(entries <= MOST_ENTRIES, "{entries} entries under the commit lock");
         debug_assert!(bytes <= MOST_BYTES_IN_ALL, "{bytes} bytes copied under the commit lock");
         self.note_unbounded(entries, bytes);
     }
 
-    /// The same of batches that have no limit: one over more keyspaces than the limit; and a long
-    /// one whose record is written under the lock (`apart`), because the disk is full or the log is
-    /// not mapped. That one fits a segment, unless it only deletes.
+    /// Counts the work for batches that have no limit. One kind writes to more keyspaces than the
+    /// limit. The other is a long batch whose record is written under the lock (`apart`), because
+    /// the disk is full or the log is not mapped. The second kind fits a segment, unless it only
+    /// deletes.
     pub(super) fn note_unbounded(&mut self, entries: u64, bytes: u64) {
         let clamp = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         self.most_entries = self.most_entries.max(clamp(entries));
         self.most_bytes = self.most_bytes.max(clamp(bytes));
     }
 
-    /// Whether this is more than any hold did.
+    /// Whether this is more than any hold did before.
     #[inline]
     pub(super) fn is_more(&self, entries: u64, bytes: u64) -> bool {
         entries > u64::from(self.most_entries) || bytes > u64::from(self.most_bytes)
     }
 
-    /// Notes what was looked at for a batch that comes under the same hold.
+    /// Notes how many entries were looked at for a batch that comes under the same hold.
     pub(super) fn note_looks(&mut self, entries: u64) {
         self.extra.looked = entries;
         self.has_extra = !self.extra.is_empty();
     }
 
-    /// No batch comes under the hold that has looked.
+    /// Called when no batch comes under the hold that has looked.
     pub(super) fn end_looks(&mut self) {
         let looked = self.extra.take_looked();
         self.has_extra = !self.extra.is_empty();
         self.note_held(looked, 0);
     }
 
-    /// The most so far.
+    /// The most work of a hold so far.
     pub(super) fn most_held(&self) -> Held {
         Held { entries: self.most_entries.into(), bytes: self.most_bytes.into() }
     }

@@ -1,16 +1,18 @@
-//! Commits batches that do not fit a log segment: a value of many megabytes, a million small ones.
-//! Other writers wait for a few steps of them, not for their bytes.
+//! Commits batches that do not fit a log segment: a value of many megabytes, or a million small
+//! ones. Other writers wait for a few steps of such a batch, not for its bytes.
 //!
-//! 1. Without the commit lock: the operations are written to a log segment of their own and synced,
-//!    but for the beginning, without which nobody takes it for a segment. They are inserted into
-//!    memtables of their own, under numbers above all that readers see.
-//! 2. Under the commit lock: numbers, the beginning of the segment, and the memtables behind those
-//!    of earlier numbers, as if the active ones had been full.
-//! 3. Without it: the entries get their numbers, some 10 ns each. Writers with later numbers wait
-//!    for that. Then the batch is published as any other.
+//! 1. Without the commit lock: the operations are written to a log segment of their own and synced.
+//!    Only the beginning of the segment is missing, and without it nobody takes the file for a
+//!    segment. The operations are also inserted into memtables of their own, under sequence numbers
+//!    above all that readers see.
+//! 2. Under the commit lock: the batch gets its sequence numbers, and the beginning of the segment
+//!    is written. The memtables are placed after those with earlier sequence numbers, as if the
+//!    active ones had been full.
+//! 3. Without the lock: the entries get their sequence numbers, which takes some 10 ns each.
+//!    Writers with later sequence numbers wait for that. Then the batch is published as any other.
 //!
-//! One large batch is written at a time. It takes its own size in memory beside the caller's, and
-//! its memtables are flushed at once.
+//! Only one large batch is written at a time. It takes its own size in memory in addition to the
+//! caller's copy, and its memtables are flushed at once.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,21 +30,21 @@ use crate::wal::segments::LargeSegment;
 use crate::write::commit::{CommitState, Committer, place_of};
 use crate::write::held::MOST_OF_A_KIND;
 
-/// The memtables of a large batch in a keyspace.
+/// The memtables of a large batch in one keyspace.
 struct Own {
     keyspace: Arc<KeyspaceCore>,
     /// Holds the batch's entries.
     filled: Arc<Memtable>,
-    /// All of them.
+    /// All entries of the batch.
     records: Vec<RecordRef>,
-    /// Takes the writes that follow.
+    /// Takes the writes that follow the batch.
     fresh: Arc<Memtable>,
 }
 
 impl Committer {
-    /// Commits a large batch, and returns its last number. `lock` takes the commit lock at a moment
-    /// at which the batch may be numbered.
-    // Inlined, it would cost every small commit its large frame.
+    /// Commits a large batch, and returns its last sequence number. `lock` takes the commit lock at
+    /// a moment at which the batch may be numbered.
+    // Inlined, it would cost every small commit its large stack frame.
     #[inline(never)]
     pub(super) fn commit_large<'a>(
         &'a self,
@@ -82,7 +84,7 @@ impl Committer {
         state.extra.last_long = last_seq;
         self.note_large(&mut state, keyspaces);
         for own in &owns {
-            // The only announcement to this memtable.
+            // This is the only announcement to this memtable.
             let _ = own.filled.announce(first_seq, batch.len(), batch.deletes(), segment);
             own.keyspace.replace_active(Some(&own.filled), Arc::clone(&own.fresh), |_| true);
             self.catalog.unflushed.add(&own.keyspace);
@@ -91,7 +93,7 @@ impl Committer {
         reached!(LargeBatchLogged);
         owns.iter().for_each(|own| own.filled.number(&own.records, first_seq));
         for (id, ranges) in batch.range_deletes(first_seq) {
-            // Only this batch is in it.
+            // The memtable holds only this batch.
             owns[place_of(keyspaces, id)].filled.note_range_deletes(ranges, MAX_SEQ);
         }
         self.visibility.publisher.publish(first_seq, last_seq);
@@ -102,7 +104,7 @@ impl Committer {
         Ok(last_seq)
     }
 
-    /// Counts what a large batch does under the commit lock.
+    /// Counts the work for a large batch under the commit lock.
     fn note_large(&self, state: &mut CommitState, keyspaces: &[Arc<KeyspaceCore>]) {
         let count = keyspaces.len() as u64;
         let (entries, bytes) = (count + state.extra.take_looked(), FRAME_BYTES);
@@ -113,7 +115,7 @@ impl Committer {
         }
     }
 
-    /// Memtables with the operations of a batch.
+    /// Makes memtables with the operations of a batch.
     fn fill(&self, batch: &Batch, keyspaces: &[Arc<KeyspaceCore>]) -> Vec<Own> {
         let own = |keyspace: &Arc<KeyspaceCore>| {
             let options = keyspace.options.load();

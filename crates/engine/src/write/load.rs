@@ -1,9 +1,9 @@
-//! The number of a bulk load, under which all of its entries become visible at once. What is loaded
-//! is written elsewhere (`jobs/load.rs`).
+//! The sequence number of a bulk load, under which all its entries become visible at once. The data
+//! of the load are written elsewhere (`jobs/load.rs`).
 //!
-//! The log has no entry of a load, but each number has a place in it: recovery takes a number that
-//! is missing for a lost record. So the load's number is that of a record with one operation, on no
-//! keyspace, which replays pass over as they do writes to one that was dropped.
+//! The log has no entry for a load, but every sequence number has a place in it: recovery takes a
+//! missing sequence number for a lost record. So a load's number is that of a record with one
+//! operation on no keyspace. Replays pass over it, as they pass over writes to a dropped keyspace.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,14 +16,14 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
 
-/// The number of a load. Dropping it publishes the number, so that later writes become visible,
-/// whether the load is in the tree or failed.
+/// The sequence number of a load. Dropping this value publishes the number, so that later writes
+/// become visible, whether the load is in the tree or has failed.
 pub(crate) struct LoadNumber<'a> {
     committer: &'a Committer,
     keyspace: Arc<KeyspaceCore>,
     seq: SeqNo,
-    /// Who would wait for earlier numbers under the commit lock waits here, before it takes the
-    /// lock: see [`Committer::lock_commit_behind_loads`].
+    /// A thread that would wait for earlier sequence numbers under the commit lock waits here,
+    /// before it takes the lock: see [`Committer::lock_commit_behind_loads`].
     _one_at_a_time: MutexGuard<'a, ()>,
 }
 
@@ -43,8 +43,8 @@ impl Drop for LoadNumber<'_> {
 }
 
 impl Committer {
-    /// Takes the next number for a load into a keyspace, and puts an empty memtable in the place of
-    /// the active one, so that older and newer writes are apart.
+    /// Takes the next sequence number for a load into a keyspace. Replaces the active memtable by
+    /// an empty one, so that older and newer writes are in different memtables.
     pub(crate) fn number_load(&self, keyspace: &Arc<KeyspaceCore>) -> Result<LoadNumber<'_>> {
         let mut batch = Batch::new();
         batch.push(Kind::Put, NO_KEYSPACE, &[], &[])?;

@@ -33,7 +33,8 @@ impl Committer {
         }
         let is_durable = || self.catalog.durable_seq.load(Acquire) >= seq;
         let sync = || {
-            // A sync that panics counts as failed, or those who wait for it would wait for ever.
+            // A sync that panics counts as failed. Otherwise those who wait for it would wait for
+            // ever.
             let synced = catch_unwind(AssertUnwindSafe(|| self.sync_log()));
             let panicked = || Error::invalid("a sync of the log panicked", "report the panic");
             let synced = synced.unwrap_or_else(|_| Err(panicked()));
@@ -52,7 +53,7 @@ impl Committer {
         };
         self.wait_for_records(through)?;
         reached!(LogSyncBegun);
-        // What another process has replayed already would be acknowledged and lost.
+        // If another process has replayed the log already, a write would be acknowledged and lost.
         self.env.storage.check_owner()?;
         work.run(&*self.env.storage)?;
         self.state.lock().wal.synced(&work);
@@ -62,13 +63,13 @@ impl Committer {
         Ok(())
     }
 
-    /// The first log segment that is still needed if the `settled` memtables, flushed or dropped,
-    /// are not, and the number that the segment starts with. Called when no other edit of the
-    /// manifest can come between.
+    /// The first log segment that is still needed once the `settled` memtables are flushed or
+    /// dropped, and the sequence number with which this segment starts. Called when no other edit
+    /// of the manifest can come between.
     ///
-    /// The memtables are looked at without the commit lock, because there may be many. What is
-    /// written from the beginning on lies in segments from `begin` on, and what was written before
-    /// is in memtables that are still there.
+    /// The memtables are looked at without the commit lock, because there may be many. Writes from
+    /// the beginning of this call on lie in segments from `begin` on, and earlier writes are in
+    /// memtables that still exist.
     pub(crate) fn log_floor_without(
         &self,
         settled: impl Fn(&KeyspaceCore, &Memtable) -> bool,
@@ -94,10 +95,10 @@ impl Committer {
         state.wal.floor(Some(needed), state.next_seq)
     }
 
-    /// Releases the segments below the log's floor. A segment that cannot be removed fails no
-    /// caller, because the manifest says that it is not needed. The edit that moved the floor is
-    /// durable, so everything below the floor is. Later records say so: if the edit is damaged,
-    /// they prove that something is missing.
+    /// Releases the segments below the floor of the log. If a segment cannot be removed, no caller
+    /// fails, because the manifest says that the segment is not needed. The edit that moved the
+    /// floor is durable, so everything below the floor is durable. Later records say so: if the
+    /// edit is damaged, they prove that something is missing.
     pub(crate) fn retire_log_below(&self, floor: u64) {
         let obsolete = {
             let wal = &mut self.state.lock().wal;
@@ -116,34 +117,36 @@ impl Committer {
     /// Prepares the next log segment, and unmaps finished ones.
     pub(crate) fn prepare_log(&self) -> Result<()> {
         let prepared = self.wal_files.prepare_spare();
-        // Also if that failed: these may be what holds all the files that the process may open.
+        // Done even if preparing failed: finished segments may hold all the files that the process
+        // may open.
         self.close_finished(self.env.options.log_file_limit()).and(prepared)
     }
 
-    /// Whether the log takes too many bytes, or the background cannot close its files fast enough.
+    /// Whether the log takes too many bytes, or the background job cannot close its files fast
+    /// enough.
     pub(super) fn wants_relief(&self, wal: &Wal) -> bool {
         let options = &self.env.options;
         wal.bytes() > options.max_wal_bytes || wal.unsynced_count() > options.log_file_limit() * 2
     }
 
-    /// What the writer does that found the log to want relief.
+    /// What a writer does when it found that the log wants relief.
     pub(super) fn relieve_log(&self) {
         if self.log_bytes() > self.env.options.max_wal_bytes {
             self.shorten_log();
         }
         // A failed sync has stopped the store already. The write itself was not to be synced, or
-        // its own sync tells.
+        // its own sync reports the error.
         let _ = self.close_finished(self.env.options.log_file_limit() * 2);
     }
 
-    /// Closes all finished segments, which takes a sync if one waits for it.
+    /// Closes all finished segments. That takes a sync if one of them waits for it.
     pub(crate) fn rest_log(&self) -> Result<()> {
         self.close_finished(0)
     }
 
-    /// Unmaps finished segments. Until a sync covers one, its file stays open, because the kernel
-    /// might not tell a later handle of bytes that it lost. So when more than `most` wait for one,
-    /// this syncs.
+    /// Unmaps finished segments. Until a sync covers a segment, its file stays open, because the
+    /// kernel might not tell a later handle of bytes that it lost. So this syncs when more than
+    /// `most` segments wait for a sync.
     fn close_finished(&self, most: usize) -> Result<()> {
         if self.state.lock().wal.unsynced_count() > most {
             self.sync_through(self.visibility.publisher.visible())?;
@@ -161,7 +164,7 @@ impl Committer {
                     let unmapped = self.state.lock().wal.unmap(number, Some(ordinary));
                     drop(unmapped);
                 }
-                // Flushed and retired meanwhile.
+                // The segment was flushed and retired meanwhile.
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -179,8 +182,8 @@ impl Committer {
         self.state.lock().wal.bytes()
     }
 
-    /// Whether a segment should be prepared for writers. If `urgent`, only a segment that they need
-    /// at once counts.
+    /// Whether a segment should be prepared for writers. With `urgent`: whether they need one at
+    /// once.
     pub(crate) fn wants_log(&self, urgent: bool) -> bool {
         self.wal_files.wants_spare(urgent)
     }
@@ -195,10 +198,10 @@ impl Committer {
         self.state.lock().wal.remove_all();
     }
 
-    /// Recovery: logs what it found again, as one durable record in a segment of its own, and
-    /// returns the number of that. Nobody knows what of the log that it found, from `start_seq` on,
-    /// is durable, and the record says so: a power loss may still take a part of that log from
-    /// behind.
+    /// For recovery: logs the writes that it found again, as one durable record in a segment of its
+    /// own, and returns the number of that segment. Nobody knows what part of the old log, from
+    /// `start_seq` on, is durable, and the record says so: a power loss may still take a part from
+    /// the end of that log.
     pub(crate) fn log_again(&self, batch: &Batch, start_seq: SeqNo) -> Result<u64> {
         let mut state = self.state.lock();
         let next_seq = state.next_seq;
@@ -210,7 +213,8 @@ impl Committer {
         Ok(segment)
     }
 
-    /// Recovery: takes a batch that was logged again into the empty memtables of its keyspaces.
+    /// For recovery: inserts a batch that was logged again into the empty memtables of its
+    /// keyspaces.
     pub(crate) fn take_up(&self, batch: &Batch, keyspaces: &[Arc<KeyspaceCore>], segment: u64) {
         let first_seq = self.state.lock().next_seq;
         for keyspace in keyspaces {
@@ -229,11 +233,13 @@ impl Committer {
     }
 
     /// Logs which edits of the manifest are durable. The log says nothing of an edit that readers
-    /// see and no record carries: a load, or a keyspace that was made, changed or dropped. If the
-    /// end of the manifest is damaged, this record tells that something is missing, wherever a
-    /// later write survives. Called before anything that follows from the edit can be logged.
+    /// see and that no record carries: a load, or a keyspace that was made, changed or dropped. If
+    /// the end of the manifest is damaged, this record shows that something is missing, provided
+    /// that a later write survives. Called before anything that follows from the edit can be
+    /// logged.
     ///
-    /// It is evidence, and no part of the edit: without room for it the edit holds as well.
+    /// The record is evidence, and not part of the edit: if there is no room for it, the edit is
+    /// valid all the same.
     pub(crate) fn log_manifest(&self, manifest: &ManifestState) {
         let Some(current) = manifest.current().filter(|_| !seeded!(EditsNotLogged)) else { return };
         let mut bytes = Vec::new();
@@ -250,19 +256,21 @@ impl Committer {
         }
     }
 
-    /// Ends the current segment. A floor of the log that is taken now may lie behind it.
+    /// Ends the current segment. A floor of the log that is taken after this may lie behind the
+    /// segment.
     pub(crate) fn seal_log(&self) {
         self.state.lock().wal.seal();
     }
 
-    /// Makes the log durable and leaves it for the next open. Only files without records go.
+    /// Makes the log durable and leaves it for the next open. Only files without records are
+    /// removed.
     pub(crate) fn leave_log(&self) -> Result<()> {
         self.sync_all()?;
         self.wal_files.remove_spares();
         Ok(())
     }
 
-    /// Goes on with a segment that a replay read, because its writes had no room in tables.
+    /// Takes over a segment that a replay read, because its writes had no room in tables.
     pub(crate) fn keep_segment(&self, number: u64, first_seq: SeqNo, capacity_bytes: u64) {
         self.state.lock().wal.keep(number, first_seq, capacity_bytes);
     }
@@ -272,12 +280,12 @@ impl Committer {
         self.state.lock().wal.numbers()
     }
 
-    /// Begins to keep a reserve of space, for a manifest of so many bytes.
+    /// Begins to keep a reserve of disk space, for a manifest of this many bytes.
     pub(crate) fn begin_reserve(&self, manifest_bytes: u64) {
         self.wal_files.reserve.begin(manifest_bytes);
     }
 
-    /// Gives the reserve up for a change that leads to space; `false` if there is none.
+    /// Gives up the reserve for a change that frees space. Returns `false` if there is no reserve.
     pub(crate) fn spend_reserve(&self) -> bool {
         self.wal_files.reserve.spend()
     }

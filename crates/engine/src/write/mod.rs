@@ -1,12 +1,12 @@
 //! The write path.
 //!
 //! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
-//! - [`apart`]: writes the record of a batch that is too long for that under the lock.
-//! - [`conditional`]: the same if nothing came between, for transactions.
-//! - [`large`]: the same for batches that do not fit a log segment.
-//! - [`held`]: what may be done under the lock, and how much was.
+//! - [`apart`]: writes the record of a batch that is too long to be copied under the lock.
+//! - [`conditional`]: commits a batch if nothing came between, for transactions.
+//! - [`large`]: commits batches that do not fit a log segment.
+//! - [`held`]: how much work may be done under the lock, and how much was done.
 //! - [`recent`]: the keys that were written lately, for conditional commits.
-//! - [`load`]: the number of a bulk load.
+//! - [`load`]: the sequence number of a bulk load.
 //! - [`log`]: syncs the log, and manages its segments.
 //! - [`rotation`]: replaces memtables.
 //! - [`buffers`]: the memory of memtables and its limits.

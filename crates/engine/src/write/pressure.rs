@@ -1,12 +1,13 @@
-//! Back-pressure: smooth, never a cliff. Writers are slowed down before they must be stopped:
+//! Back-pressure that grows smoothly, without a cliff. Writers are slowed down before they must
+//! stop:
 //!
 //!   rate = max rate x (1 - the largest fraction of the way from slowdown to stop)
 //!
-//! over six limits. Each keyspace has five: memtables that wait for their flush, level-0 runs,
+//! Six limits count. Each keyspace has five: memtables that wait for their flush, level-0 runs,
 //! compaction debt, the space bound, and garbage in value files that snapshots hold. The store has
-//! one: the memtables' share of the memory budget. Before writers are slowed down for that one, the
-//! largest memtable is flushed, full or not. Metrics and events show the state: which limit, since
-//! when.
+//! one: the share of memtables in the memory budget. Before writers are slowed down for that one,
+//! the largest memtable is flushed, full or not. Metrics and events show which limit slows writers
+//! down, and since when.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
@@ -50,9 +51,9 @@ pub(crate) struct BackPressure {
     siblings: Arc<Siblings>,
     /// The keyspaces that exert pressure. Usually there are none, however many keyspaces exist.
     pressed: Mutex<BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>>,
-    /// The memtables' memory when it was last measured.
+    /// The memory of memtables when it was last measured.
     buffers: Mutex<Buffers>,
-    /// What memtables had ever taken when some were last chosen for a flush.
+    /// How much memory memtables had taken in total when some were last chosen for a flush.
     looked_at_bytes: AtomicU64,
 }
 
@@ -77,9 +78,10 @@ fn measure(view: &View, options: &KeyspaceOptions, cache: &Cache) -> Pressure {
     all.into_iter().fold(Pressure::NONE, Pressure::max)
 }
 
-/// The pressure from garbage in tables beyond the space bound: writers are slowed down above the
-/// bound, and slowest at twice the garbage that it allows. They never stop: what frees the space is
-/// a compaction of the whole tree, which may have to wait for a load or for other compactions.
+/// The pressure from garbage in tables beyond the space bound. Writers are slowed down above the
+/// bound, and are slowest at twice the garbage that the bound allows. They never stop: only a
+/// compaction of the whole tree frees the space, and it may have to wait for a load or for other
+/// compactions.
 fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     let bound = options.shape.max_space_percent;
     let percent = space_percent(&view.version.shape, bound);
@@ -87,8 +89,8 @@ fn space_permille(view: &View, options: &KeyspaceOptions) -> u32 {
     fraction(percent, u64::from(bound) + 1, stop).min(999)
 }
 
-/// How far the tree of a keyspace is on the way to slower writers, in thousandths: at 1000 they
-/// become slower. Memtables are left out, because flushes relieve them and not compactions.
+/// How near the tree of a keyspace is to slowing writers down, in thousandths. At 1000 they are
+/// slowed down. Memtables are left out, because flushes relieve them and compactions do not.
 pub(crate) fn fullness_permille(keyspace: &KeyspaceCore) -> u64 {
     let (view, options) = (keyspace.view.load(), keyspace.options.load());
     let shape = &view.version.shape;
@@ -104,9 +106,9 @@ pub(crate) fn fullness_permille(keyspace: &KeyspaceCore) -> u64 {
     }
 }
 
-/// The pressure of one keyspace's memtables. One that waits is the normal course of a flush. When
-/// the last one allowed waits, writers slow down as the active memtable fills, so that they are
-/// slow by the time they must stop.
+/// The pressure of the memtables of one keyspace. It is the normal course of a flush that one
+/// memtable waits. When the last allowed memtable waits, writers slow down as the active memtable
+/// fills, so that they are slow by the time they must stop.
 fn memtable_permille(view: &View, options: &KeyspaceOptions, cache: &Cache) -> u32 {
     let waiting = view.immutable.len() as u64;
     match waiting.cmp(&u64::from(options.max_immutable_memtables)) {
@@ -143,16 +145,17 @@ impl BackPressure {
         self.refresh_with(keyspaces, || self.present_buffers());
         let buffers = *self.buffers.lock();
         if buffers.is_full || was_full {
-            // Their writers fill the same budget. Not under the throttle's lock: two stores may do
-            // so at a time. What is stale then is measured again by whoever waits for it. The
-            // caller may hold locks of this store, so their listeners may not call it.
+            // The writers of other stores fill the same budget. This is not done under the
+            // throttle's lock, because two stores may do it at the same time. Whoever waits for an
+            // outdated measurement measures again. The caller may hold locks of this store, so
+            // listeners of the other stores may not call it.
             let _inside = Inside::of(self.env.opening);
             let siblings = self.siblings.beside(self.env.opening);
             siblings.iter().for_each(|(_, sibling)| sibling.press(buffers));
         }
     }
 
-    /// The same with what another store measured of all memtables.
+    /// Does the same with what another store measured of all memtables.
     pub(super) fn take_over(&self, buffers: Buffers) {
         self.refresh_with([], || buffers);
     }
@@ -178,7 +181,7 @@ impl BackPressure {
             let buffers = measure_buffers();
             *self.buffers.lock() = buffers;
             let buffers = Pressure { permille: buffers.permille(&self.env), cause: BUFFERS };
-            // The memtables' pressure is the whole store's.
+            // The pressure of the memtables belongs to the whole store.
             named = keyspace.filter(|_| pressure.permille >= buffers.permille);
             pressure.max(buffers)
         });
@@ -188,8 +191,8 @@ impl BackPressure {
         }
     }
 
-    /// The pressure of one keyspace. Nobody flushes or compacts a keyspace that was dropped, so it
-    /// exerts none.
+    /// The pressure of one keyspace. Nobody flushes or compacts a dropped keyspace, so it exerts
+    /// none.
     fn pressure_of(&self, keyspace: &KeyspaceCore) -> Pressure {
         if !self.catalog.keyspaces.read().contains_key(&keyspace.id) {
             return Pressure::NONE;
@@ -199,8 +202,9 @@ impl BackPressure {
         pressure.max(self.reserve_pressure(keyspace))
     }
 
-    /// Slows a writer down, or holds it until pressure falls. Without pressure it costs one load.
-    /// `check` says whether the writer may go on waiting; `relief` runs jobs if no worker does.
+    /// Slows a writer down, or holds it until the pressure falls. Without pressure this costs one
+    /// load. `check` says whether the writer may continue to wait. `relief` runs jobs if no worker
+    /// does.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -223,7 +227,7 @@ impl BackPressure {
     ) -> Result<()> {
         let throttle = &self.env.throttle;
         if throttle.cause() == RESERVE_PINNED {
-            // A snapshot is dropped without a change of any view.
+            // When a snapshot is dropped, no view changes.
             let pressed: Vec<_> =
                 self.pressed.lock().values().map(|(keyspace, _)| Arc::clone(keyspace)).collect();
             self.refresh(&pressed);
@@ -257,8 +261,8 @@ impl BackPressure {
         Ok(())
     }
 
-    /// Ends the pressure of memtables once all together are below the limit. Another store may have
-    /// freed its own by closing, which told nobody. O(1).
+    /// Ends the pressure of memtables once they are all together below the limit. Another store may
+    /// have freed its memtables by closing, which told nobody. O(1).
     fn refresh_if_free(&self) {
         let (soft, _) = buffer_limits(&self.env);
         if self.env.is_sharing && self.catalog.pool.in_use_bytes() < soft {
@@ -266,7 +270,8 @@ impl BackPressure {
         }
     }
 
-    /// What other stores said of the memtables that share a budget may be out of date.
+    /// Measures again: what other stores reported of memtables in a shared budget may be out of
+    /// date.
     fn refresh_for_others(&self) {
         if self.env.is_sharing && self.env.throttle.cause() == BUFFERS {
             self.refresh_with([], || self.present_buffers());
@@ -275,10 +280,11 @@ impl BackPressure {
 
     /// Returns the memtables to flush early, after memtables have grown.
     ///
-    /// If none waits, the flush of the largest begins once it takes half of the limit for all, so
-    /// that the other half lasts until the flush is done; a later start ends in a stop. Once all
-    /// together reach the limit, the largest are flushed until those that wait take a quarter of
-    /// it. There may be thousands of small ones, and one flush at a time would never catch up.
+    /// If none waits, the flush of the largest one begins once it takes half of the limit for all.
+    /// Then the other half lasts until the flush is done; a later start ends in a stop. Once all
+    /// together reach the limit, the largest are flushed until the waiting ones take a quarter of
+    /// the limit. There may be thousands of small ones, and one flush at a time would never catch
+    /// up.
     pub(crate) fn memtables_to_flush(&self) -> Vec<Candidate> {
         let (soft, _) = buffer_limits(&self.env);
         // With many memtables, most growth is small and changes nothing.
@@ -321,8 +327,8 @@ impl BackPressure {
 
     /// The pressure from garbage that snapshots keep from being collected. It begins when that
     /// garbage takes half of the reserve. It never stops writers: when the reserve is full, flushes
-    /// wait or fail as `when_full` says. There is none if the file may grow, because then nothing
-    /// runs out.
+    /// wait or fail as `when_full` says. If the file may grow there is no such pressure, because
+    /// nothing runs out.
     fn reserve_pressure(&self, keyspace: &KeyspaceCore) -> Pressure {
         let options = &keyspace.options.load().values;
         let values = keyspace.values.load();
@@ -338,8 +344,8 @@ impl BackPressure {
         Pressure { permille, cause: RESERVE_PINNED }
     }
 
-    /// Measures all memtables; `look` sees the view of each keyspace that has any, and to which
-    /// other store it belongs.
+    /// Measures all memtables. `look` receives the view of each keyspace that has any memtables,
+    /// and the other store to which it belongs, if it belongs to one.
     fn measure_buffers(
         &self,
         mut look: impl FnMut(&View, &Arc<KeyspaceCore>, Option<(u64, &Arc<dyn Sibling>)>),
@@ -373,8 +379,8 @@ impl BackPressure {
         }
     }
 
-    /// The memtables' part of the pressure as of now: they fill between two changes of a view. O(1)
-    /// however many keyspaces there are, because each delayed write asks.
+    /// The current part of the memtables in the pressure: memtables fill between two changes of a
+    /// view. O(1), however many keyspaces there are, because each delayed write asks for it.
     fn memtables_permille(&self) -> u32 {
         let mut buffers = *self.buffers.lock();
         let taken = self.catalog.pool.taken_bytes();

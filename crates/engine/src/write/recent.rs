@@ -1,9 +1,10 @@
-//! The keys that were written lately, for commits that may only happen if nothing came between
-//! (`conditional`). Only while such a commit is under way, and never more than a megabyte.
+//! The keys that were written lately, for commits that are allowed only if nothing came between
+//! (`conditional`). They are kept only while such a commit is under way, and never take more than a
+//! megabyte.
 //!
-//! A commit that waited under the commit lock until other writers have inserted, and searched the
-//! memtables there for each key that it had read, would hold everybody up for as long as it is
-//! large. Here it finds exactly what came, whether that is inserted or not.
+//! Without them, a commit would have to wait under the commit lock until other writers have
+//! inserted, and search the memtables there for each key that it had read. A large commit would
+//! hold everybody up. Here it finds exactly what was written, whether that is inserted or not.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use crate::write::held::{MOST_BYTES, MOST_OF_A_KIND};
 const PART_ENTRIES: u64 = 1_000;
 const PART_BYTES: usize = 64 << 10;
 
-/// The oldest parts beyond this are forgotten. Who needs them looks at the tree again.
+/// Older parts than this many are forgotten. Whoever needs them looks at the tree again.
 const MOST_PARTS: usize = 128;
 const MOST_PARTS_BYTES: usize = 1 << 20;
 
 /// What was written, under the commit lock.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    /// Every write above this number is noted.
+    /// Every write above this sequence number is noted.
     since: SeqNo,
     /// Closed parts, oldest first.
     parts: VecDeque<Arc<Noted>>,
@@ -32,18 +33,17 @@ pub(super) struct Recent {
     open: Noted,
 }
 
-/// Writes of some batches, one behind the other. Those of its end may be looked at without the
-/// commit lock.
+/// The writes of successive batches. The last ones may be looked at without the commit lock.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
-    /// The last number of each batch, and where its writes end.
+    /// The last sequence number of each batch, and where its writes end.
     batches: Vec<(SeqNo, usize)>,
     entries: u64,
     /// Encoded as in a batch, without values.
     bytes: Vec<u8>,
 }
 
-/// Whether the writes of a batch are so few that they are noted. Whoever writes others holds
+/// Whether a batch has so few writes that they are noted. The writer of any other batch holds
 /// `Committer::unnoted` when it takes the commit lock.
 #[inline]
 pub(super) fn is_noted(batch: &Batch) -> bool {
@@ -51,17 +51,17 @@ pub(super) fn is_noted(batch: &Batch) -> bool {
 }
 
 impl Recent {
-    /// Begins to note writes; those up to this number are not.
+    /// Begins to note writes. Writes up to this sequence number are not noted.
     pub(super) fn begin(&mut self, last_seq: SeqNo) {
         *self = Recent { since: last_seq, ..Recent::default() };
     }
 
-    /// Forgets all that was written up to a number, because some of it is not noted.
+    /// Forgets all writes up to a sequence number, because some of them are not noted.
     pub(super) fn forget(&mut self, last_seq: SeqNo) {
         self.begin(last_seq);
     }
 
-    /// Notes the writes of a batch. Returns how many they are, and how many bytes that copied.
+    /// Notes the writes of a batch. Returns how many there are, and how many bytes were copied.
     pub(super) fn note(&mut self, batch: &Batch, last_seq: SeqNo) -> (u64, u64) {
         if !is_noted(batch) {
             self.forget(last_seq);
@@ -71,7 +71,7 @@ impl Recent {
         for Operation { kind, keyspace, key, value } in batch.operations() {
             let out = &mut self.open.bytes;
             match kind {
-                // What a collection moved is no write.
+                // A value that a collection moved is no write.
                 Kind::Relocate => continue,
                 Kind::RangeDelete => out.push(kind as u8),
                 _ => out.push(Kind::Delete as u8),
@@ -91,14 +91,14 @@ impl Recent {
         (batch.len(), (end - before) as u64)
     }
 
-    /// What was written behind a number; `None` if not all of that is known.
+    /// The writes after a sequence number; `None` if they are not all known.
     pub(super) fn after(&self, seq: SeqNo) -> Option<impl Iterator<Item = &Noted>> {
         let closed = self.parts.iter().rev().take_while(move |part| part.last_seq() > seq);
         let all = std::iter::once(&self.open).chain(closed.map(|part| &**part));
         (self.since <= seq).then_some(all)
     }
 
-    /// The same, to be looked at without the commit lock.
+    /// Takes the same writes, to look at them without the commit lock.
     pub(super) fn take_after(&mut self, seq: SeqNo) -> Option<Vec<Arc<Noted>>> {
         if self.open.entries > 0 {
             self.close_open();
@@ -124,8 +124,8 @@ impl Noted {
         self.batches.last().map_or(0, |(last_seq, _)| *last_seq)
     }
 
-    /// The writes of the batches behind a number: deletes of ranges, and deletes that stand for
-    /// any write of a key.
+    /// The writes of the batches after a sequence number: deletes of ranges, and deletes that stand
+    /// for any write of a key.
     pub(crate) fn after(&self, seq: SeqNo) -> impl Iterator<Item = Operation<'_>> {
         let first = self.batches.partition_point(|(last_seq, _)| *last_seq <= seq);
         let start = first.checked_sub(1).map_or(0, |before| self.batches[before].1);

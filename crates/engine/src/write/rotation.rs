@@ -1,4 +1,4 @@
-//! Replaces memtables: one that is full, those that hold a log which is too long, or all for a
+//! Replaces memtables: one that is full, those that keep the log too long, or all of them for a
 //! flush.
 
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use crate::write::buffers::Buffers;
 use crate::write::commit::Committer;
 use crate::write::siblings::{Candidate, Sibling};
 
-/// Memtables that are replaced under one hold of the commit lock.
+/// How many memtables are replaced under one hold of the commit lock.
 const SWITCHES_AT_ONCE: usize = 256;
 
 impl Sibling for Committer {
@@ -37,8 +37,8 @@ impl Sibling for Committer {
 }
 
 impl Committer {
-    /// Begins the flushes that keep memtables within their part of the budget, also those of other
-    /// stores that share it.
+    /// Begins the flushes that keep memtables within their part of the budget, also in other stores
+    /// that share it.
     pub(super) fn flush_early(&self) {
         let mut chosen = self.pressure.memtables_to_flush();
         let store = |one: &Candidate| one.sibling.as_ref().map(|(number, _)| *number);
@@ -69,15 +69,15 @@ impl Committer {
     }
 
     /// Replaces the active memtable of each keyspace if it holds anything and `wanted` agrees.
-    /// Returns a sequence number that was the last one given out at a moment of the call: what was
-    /// written up to it is in memtables that were replaced, as far as they are wanted.
+    /// Returns a sequence number that was the last one given out at some moment of the call. Writes
+    /// up to it are in memtables that were replaced, as far as these are wanted.
     ///
-    /// A switch happens under the commit lock, so that every number in an older memtable is below
-    /// those in a newer one. It is given back every few keyspaces, however many there are. Writes
-    /// come between, so the memtables end at different moments, and those that end later may hold
-    /// half of a batch; but so may those that were full, and what a flush takes for granted of
-    /// others it syncs in the log first. Slow work, such as memory for the new memtables, is done
-    /// before.
+    /// A memtable is replaced under the commit lock, so that every sequence number in an older
+    /// memtable is below those in a newer one. The lock is released after every few keyspaces,
+    /// however many there are. Writes come between, so the memtables end at different moments, and
+    /// those that end later may hold half of a batch. The same is true of memtables that were full,
+    /// and a flush first syncs in the log what it takes for granted of other memtables. Slow work,
+    /// such as memory for the new memtables, is done before.
     pub(crate) fn rotate(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
@@ -90,16 +90,16 @@ impl Committer {
         last_seq
     }
 
-    /// Replaces all memtables that hold anything as if at one moment: none holds writes from before
-    /// it and from after it. Returns the keyspaces that hold writes from before, and the last
-    /// sequence number before it. One caller at a time.
+    /// Replaces all memtables that hold anything as if at one moment: none holds writes from both
+    /// before and after it. Returns the keyspaces that hold writes from before the moment, and the
+    /// last sequence number before it. One caller at a time.
     ///
-    /// 1. Under the commit lock, the moment becomes known to writers. From now on, a batch whose
-    ///    keyspace has an active memtable with something from before replaces it first
+    /// 1. Under the commit lock, the moment becomes known to writers. From now on, a batch first
+    ///    replaces the active memtables of its keyspaces that hold anything from before
     ///    ([`Committer::replace_older`]).
-    /// 2. The others are replaced a few at a time. Every keyspace that holds writes from before was
-    ///    listed before the moment, or when its first write was announced, so none is missed,
-    ///    however new it is.
+    /// 2. The other memtables are replaced a few at a time. Every keyspace that holds writes from
+    ///    before was listed before the moment, or when its first write was announced. So none is
+    ///    missed, however new it is.
     pub(crate) fn rotate_all(&self) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
         let moment = {
             let mut state = self.state.lock();
@@ -134,8 +134,8 @@ impl Committer {
         }
     }
 
-    /// Replaces the active memtable of a keyspace if it holds something from before a checkpoint's
-    /// moment. Called under the commit lock.
+    /// Replaces the active memtable of a keyspace if it holds anything from before the moment of a
+    /// checkpoint. Called under the commit lock.
     pub(super) fn replace_older(&self, keyspace: &Arc<KeyspaceCore>, moment: SeqNo) {
         let is_older = |active: &Arc<Memtable>| active.first_seq() <= moment;
         if is_older(&keyspace.view.load().active) {
@@ -148,8 +148,8 @@ impl Committer {
         Arc::new(self.catalog.new_memtable(&keyspace.options.load(), Some(&before)))
     }
 
-    /// Flushes the keyspaces whose unflushed writes hold the oldest segment of a log over its
-    /// limit, however idle they are.
+    /// Flushes the keyspaces whose unflushed writes hold the oldest segment of a log that is over
+    /// its limit, however idle the keyspaces are.
     pub(super) fn shorten_log(&self) {
         let oldest = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();

@@ -1,4 +1,4 @@
-//! The stores whose memtables share a budget with those of this one.
+//! The other stores whose memtables share a budget with the memtables of this one.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,33 +13,33 @@ use crate::write::buffers::Buffers;
 
 /// Another store under the same budget.
 pub(crate) trait Sibling: Debug + Send + Sync {
-    /// Its keyspaces with memtables.
+    /// Keyspaces of the store that have memtables.
     fn unflushed(&self) -> &Unflushed;
 
-    /// Whether its flushes run by themselves. Nobody waits for those of a store without space, of
-    /// one that was stopped, or of one whose caller runs the jobs.
+    /// Whether its flushes run by themselves. Nobody waits for the flushes of a store without
+    /// space, of a store that was stopped, or of a store whose caller runs the jobs.
     fn flushes_by_itself(&self) -> bool;
 
-    /// Tells it how much memory all memtables under the budget take.
+    /// Tells the store how much memory all memtables under the budget take.
     fn press(&self, buffers: Buffers);
 
-    /// Replaces some of these, and begins their flushes.
+    /// Replaces those of the chosen memtables that are still active, and begins their flushes.
     fn flush(&self, chosen: &[Candidate]);
 }
 
 /// A memtable that may be flushed early.
 #[derive(Debug)]
 pub(crate) struct Candidate {
-    /// The store it belongs to, if that is another than the one that asks.
+    /// The store it belongs to, if that is not the store that asks.
     pub(super) sibling: Option<(u64, Arc<dyn Sibling>)>,
     pub(super) keyspace: Arc<KeyspaceCore>,
     pub(super) memtable: Arc<Memtable>,
     pub(super) bytes: u64,
 }
 
-/// Open stores under one budget, by the number of their opening. A store that has a budget of its
-/// own is in none. One is added when it is open, and removed when it closes: until then this keeps
-/// it.
+/// Open stores under one budget, by the number of their opening. A store with a budget of its own
+/// is in no such list. A store is added when it is open, and removed when it closes. This list
+/// keeps it alive until then.
 #[derive(Debug, Default)]
 pub(crate) struct Siblings(RwLock<BTreeMap<u64, Arc<dyn Sibling>>>);
 
@@ -52,12 +52,12 @@ impl Siblings {
     /// Removes a store that closes.
     pub(crate) fn remove(&self, opening: u64) {
         let removed = self.0.write().remove(&opening);
-        // Its end takes locks, if this was the last reference.
+        // Dropping the last reference takes locks.
         drop(removed);
     }
 
-    /// All stores but that of `opening`. Callers use them without the lock of the list: a listener
-    /// that one of them calls may open a store under the same budget.
+    /// All stores except that of `opening`. Callers use them without the lock of the list, because
+    /// a listener that one of them calls may open a store under the same budget.
     pub(super) fn beside(&self, opening: u64) -> Vec<(u64, Arc<dyn Sibling>)> {
         let all = self.0.read();
         let others = all.iter().filter(|(other, _)| **other != opening);
