@@ -138,25 +138,26 @@ typedef struct {
     void *owner;
 } runstone_bytes;
 
-// How a cursor reads. All zero: everything, as of now.
+// How a cursor reads. All zero means: everything, as of now.
 typedef struct {
-    // As of when; null: now.
+    // The moment at which to read; null means now.
     const runstone_snapshot *snapshot;
-    // The first key to show; null: the first of all.
+    // The first key to show; null means the first of all.
     const void *from;
     // Its size.
     size_t from_size;
-    // The least key behind those to show; null: none.
+    // The least key behind those to show; null means none.
     const void *to;
     // Its size.
     size_t to_size;
-    // Shows only keys that begin with it; null: all. Not together with `from` and `to`.
+    // Shows only keys that begin with this prefix; null means all. Not together with `from` and
+    // `to`.
     const void *prefix;
     // Its size.
     size_t prefix_size;
-    // Leaves values that lie apart from their keys unread, and shows them as empty.
+    // Leaves values unread that are separated from their keys, and shows them as empty.
     bool keys_only;
-    // Keeps what is read out of the cache: for a scan that reads everything once.
+    // Keeps what is read out of the cache, for a scan that reads everything once.
     bool skip_cache;
 } runstone_read_options;
 
@@ -296,7 +297,7 @@ runstone_status runstone_cursor_create(const runstone_keyspace *keyspace,
                                        const runstone_read_options *options,
                                        runstone_cursor **cursor);
 
-// Closes a cursor. A null one is no error.
+// Closes a cursor. It is no error if it is null.
 runstone_status runstone_cursor_close(runstone_cursor *cursor);
 
 // Moves to the first entry.
@@ -305,10 +306,10 @@ runstone_status runstone_cursor_first(runstone_cursor *cursor);
 // Moves to the last entry.
 runstone_status runstone_cursor_last(runstone_cursor *cursor);
 
-// Moves to the next entry; to none behind the last.
+// Moves to the next entry, or to no entry after the last.
 runstone_status runstone_cursor_next(runstone_cursor *cursor);
 
-// Moves to the previous entry; to none before the first.
+// Moves to the previous entry, or to no entry before the first.
 runstone_status runstone_cursor_previous(runstone_cursor *cursor);
 
 // Moves to the first entry whose key is not less than `key`.
@@ -321,8 +322,8 @@ runstone_status runstone_cursor_seek_for_previous(runstone_cursor *cursor,
                                                   const void *key,
                                                   size_t key_size);
 
-// Gives the entry that a cursor is on. Returns false if it is on none, and for a cursor that was
-// closed; what the moves return tells an end from an error.
+// Returns the entry that a cursor is on. Returns false if it is on no entry, and for a closed
+// cursor. The results of the moves tell the end from an error.
 bool runstone_cursor_entry(const runstone_cursor *cursor,
                            runstone_entry *entry);
 

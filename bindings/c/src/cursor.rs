@@ -17,28 +17,29 @@ use crate::status::{answer, runstone_status};
 
 handle!(5 "cursor" runstone_cursor: Alone<AnyCursor>);
 
-/// How a cursor reads. All zero: everything, as of now.
+/// How a cursor reads. All zero means: everything, as of now.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]
 pub struct runstone_read_options {
-    /// As of when; null: now.
+    /// The moment at which to read; null means now.
     pub snapshot: *const runstone_snapshot,
-    /// The first key to show; null: the first of all.
+    /// The first key to show; null means the first of all.
     pub from: *const c_void,
     /// Its size.
     pub from_size: usize,
-    /// The least key behind those to show; null: none.
+    /// The least key behind those to show; null means none.
     pub to: *const c_void,
     /// Its size.
     pub to_size: usize,
-    /// Shows only keys that begin with it; null: all. Not together with `from` and `to`.
+    /// Shows only keys that begin with this prefix; null means all. Not together with `from` and
+    /// `to`.
     pub prefix: *const c_void,
     /// Its size.
     pub prefix_size: usize,
-    /// Leaves values that lie apart from their keys unread, and shows them as empty.
+    /// Leaves values unread that are separated from their keys, and shows them as empty.
     pub keys_only: bool,
-    /// Keeps what is read out of the cache: for a scan that reads everything once.
+    /// Keeps what is read out of the cache, for a scan that reads everything once.
     pub skip_cache: bool,
 }
 
@@ -57,7 +58,7 @@ pub struct runstone_entry {
     pub value_size: usize,
 }
 
-/// The options of a cursor.
+/// Converts the options of a cursor.
 ///
 /// # Safety
 /// `options` is null or points to options whose bytes are readable.
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn runstone_cursor_create(
     })
 }
 
-/// Closes a cursor. A null one is no error.
+/// Closes a cursor. It is no error if it is null.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_cursor_close(cursor: *mut runstone_cursor) -> runstone_status {
     answer(|| runstone_cursor::close(cursor))
@@ -127,13 +128,13 @@ pub extern "C" fn runstone_cursor_last(cursor: *mut runstone_cursor) -> runstone
     go(cursor, Move::Last)
 }
 
-/// Moves to the next entry; to none behind the last.
+/// Moves to the next entry, or to no entry after the last.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_cursor_next(cursor: *mut runstone_cursor) -> runstone_status {
     go(cursor, Move::Next)
 }
 
-/// Moves to the previous entry; to none before the first.
+/// Moves to the previous entry, or to no entry before the first.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_cursor_previous(cursor: *mut runstone_cursor) -> runstone_status {
     go(cursor, Move::Previous)
@@ -167,8 +168,8 @@ pub unsafe extern "C" fn runstone_cursor_seek_for_previous(
     })
 }
 
-/// Gives the entry that a cursor is on. Returns false if it is on none, and for a cursor that was
-/// closed; what the moves return tells an end from an error.
+/// Returns the entry that a cursor is on. Returns false if it is on no entry, and for a closed
+/// cursor. The results of the moves tell the end from an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_cursor_entry(
     cursor: *const runstone_cursor,
@@ -182,8 +183,8 @@ pub unsafe extern "C" fn runstone_cursor_entry(
             let cursor = cursor.lock()?;
             let Some((key, value)) = cursor.entry() else { return Ok(()) };
             is_on_one = true;
-            // The bytes are the cursor's. They stay where they are until it moves: a move needs
-            // the lock, and so does nothing that is under way now.
+            // The bytes belong to the cursor. They stay where they are until it moves. A move needs
+            // the lock, so none can be under way now.
             place.set(runstone_entry {
                 key: key.as_ptr().cast(),
                 key_size: key.len(),

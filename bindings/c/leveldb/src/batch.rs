@@ -14,7 +14,7 @@ use crate::memory::{bytes, quietly};
 
 handle!(inherited 4 "batch" leveldb_writebatch_t: Alone<Writes>);
 
-/// A write of a batch: where its bytes end. They begin where those of the one before end.
+/// A write of a batch: where its bytes end. They begin where the bytes of the write before it end.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     key_end: usize,
@@ -27,7 +27,7 @@ struct Write {
 pub struct Writes {
     bytes: Vec<u8>,
     writes: Vec<Write>,
-    /// Why a write could not be added: what is told when the batch is written.
+    /// Why a write could not be added. This is reported when the batch is written.
     refused: Option<Failure>,
 }
 
@@ -44,7 +44,7 @@ impl Writes {
         self.writes.push(Write { key_end, value_end });
     }
 
-    /// Keys with their values; `None` for a delete.
+    /// The keys with their values; `None` for a delete.
     fn all(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         let mut start = 0;
         self.writes.iter().map(move |write| {
@@ -55,12 +55,12 @@ impl Writes {
         })
     }
 
-    /// The keys that it writes.
+    /// The keys that the batch writes.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.all().map(|(key, _)| key)
     }
 
-    /// The batch for a store.
+    /// Converts it to a batch for a store.
     pub(crate) fn to_batch(&self, keyspace: &Keyspace) -> Result<Batch> {
         if let Some(failure) = &self.refused {
             return Err(failure.clone());
@@ -82,7 +82,7 @@ pub extern "C" fn leveldb_writebatch_create() -> *mut leveldb_writebatch_t {
     keep(Alone::new(Writes::default()))
 }
 
-/// Ends a batch.
+/// Frees a batch.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_destroy(batch: *mut leveldb_writebatch_t) {
     close(batch);
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
 ) {
     quietly((), || {
         let batch = leveldb_writebatch_t::get(batch)?;
-        // A copy: the functions may use the batch.
+        // A copy, because the functions may use the batch.
         let writes = batch.wait()?.clone();
         for (key, value) in writes.all() {
             let (at, size) = (key.as_ptr().cast(), key.len());
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn leveldb_writebatch_iterate(
     });
 }
 
-/// Adds the writes of another batch behind those of this one.
+/// Appends the writes of another batch to those of this one.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writebatch_append(
     destination: *mut leveldb_writebatch_t,
@@ -169,7 +169,7 @@ pub extern "C" fn leveldb_writebatch_append(
 ) {
     quietly((), || {
         let source = leveldb_writebatch_t::get(source)?;
-        // A copy: both may be the same.
+        // A copy, because both batches may be the same.
         let Writes { bytes, writes, refused } = source.wait()?.clone();
         let destination = leveldb_writebatch_t::get(destination)?;
         let mut destination = destination.wait()?;

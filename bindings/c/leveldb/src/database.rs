@@ -30,7 +30,7 @@ handle!(2 "snapshot" leveldb_snapshot_t: Snapshot);
 #[derive(Debug)]
 pub struct Database {
     pub(crate) store: Store,
-    /// The order that the caller gave.
+    /// The key order that the caller gave.
     pub(crate) order: Option<Arc<Order>>,
 }
 
@@ -39,7 +39,7 @@ impl Database {
         self.store.default_keyspace()
     }
 
-    /// Holds keys that are to be written against the caller's order. Others wait with their writes
+    /// Checks keys that are about to be written against the caller's order. Other writers wait
     /// while the result lives.
     fn check_writes<'k>(
         &self,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn leveldb_open(
     opened.map_or(ptr::null_mut(), keep)
 }
 
-/// Closes a database. Iterators and snapshots of it that are open then fail.
+/// Closes a database. Open iterators and snapshots of it fail from then on.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_close(db: *mut leveldb_t) {
     quietly((), || {
@@ -95,7 +95,7 @@ pub extern "C" fn leveldb_close(db: *mut leveldb_t) {
     });
 }
 
-/// Durability: LevelDB without `sync` survives a crash of the process.
+/// Chooses the durability: without `sync`, a write to LevelDB survives a crash of the process.
 fn write_options(options: *const leveldb_writeoptions_t) -> Result<WriteOptions> {
     let is_synced = leveldb_writeoptions_t::with(options, |sync| Ok(sync.load(Relaxed)))?;
     let durability = if is_synced { Durability::Sync } else { Durability::Buffered };
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn leveldb_write(
     }
 }
 
-/// Looks up a key: a copy that the caller frees, or null if the key is absent.
+/// Looks up a key. Returns a copy that the caller frees, or null if the key is absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_get(
     db: *mut leveldb_t,
@@ -198,7 +198,7 @@ pub extern "C" fn leveldb_create_snapshot(db: *mut leveldb_t) -> *const leveldb_
     taken.map_or(ptr::null(), |snapshot| keep::<leveldb_snapshot_t>(snapshot).cast_const())
 }
 
-/// Lets a snapshot go.
+/// Releases a snapshot.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_release_snapshot(
     _db: *mut leveldb_t,
@@ -207,7 +207,7 @@ pub extern "C" fn leveldb_release_snapshot(
     close(snapshot);
 }
 
-/// A property, as a text that the caller frees; null if it is not known.
+/// A property, as a text that the caller frees; null if the property is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_property_value(
     db: *mut leveldb_t,
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn leveldb_property_value(
     })
 }
 
-/// About how many bytes each range takes, its limit not included. 0 where that cannot be told.
+/// About how many bytes each range takes, its limit not included. 0 where the size is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_approximate_sizes(
     db: *mut leveldb_t,
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn leveldb_approximate_sizes(
     }
 }
 
-/// Compacts a range; null keys leave it open.
+/// Compacts a range. A null key leaves its end of the range open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_compact_range(
     db: *mut leveldb_t,
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn leveldb_compact_range(
     });
 }
 
-/// Removes a database and its files. What is no database of this library is refused.
+/// Removes a database and its files. Anything that is not a database of this library is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_destroy_db(
     _options: *const leveldb_options_t,
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn leveldb_destroy_db(
     }
 }
 
-/// Verifies a database. It repairs nothing: with damage it is an error, which says where.
+/// Verifies a database. It repairs nothing: damage is an error, which says where it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_repair_db(
     _options: *const leveldb_options_t,

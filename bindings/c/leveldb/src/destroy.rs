@@ -1,4 +1,4 @@
-//! The end of a database, and a look at all of it.
+//! Removes databases, and verifies them.
 
 use std::fs;
 
@@ -7,12 +7,12 @@ use runstone_boundary::{Code, Failure};
 
 use crate::Result;
 
-/// Removes a database, and its directory if nothing else is there. One that does not exist is no
-/// error, as in LevelDB.
+/// Removes a database, and its directory if nothing else is there. It is no error if the database
+/// does not exist, as in LevelDB.
 pub(crate) fn destroy(path: &str) -> Result<()> {
     match Store::destroy(path) {
         Ok(()) => {
-            // Other files may be there; then it stays.
+            // Other files may be there; then the directory stays.
             let _ = fs::remove_dir(path);
             Ok(())
         }

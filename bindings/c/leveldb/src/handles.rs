@@ -1,5 +1,5 @@
-//! Handles: what C holds in place of objects. Their types are here; which object is behind each
-//! stands in the module that is about it.
+//! Handles: what C holds in place of objects. Their types are here. The module of each type says
+//! which object is behind it.
 
 use std::ptr;
 
@@ -11,7 +11,7 @@ pub struct leveldb_t(());
 /// A view that later writes do not change.
 pub struct leveldb_snapshot_t(());
 
-/// A place in a database, which moves.
+/// A position in a database, which moves.
 pub struct leveldb_iterator_t(());
 
 /// Writes that happen together or not at all.
@@ -26,11 +26,11 @@ pub struct leveldb_readoptions_t(());
 /// How to write.
 pub struct leveldb_writeoptions_t(());
 
-/// An order of keys. Only keys that it orders as their bytes are accepted.
+/// A key order. Keys are accepted only if it orders them as their bytes do.
 pub struct leveldb_comparator_t(());
 
-/// How filters are made. Filters are always this library's own; of a Bloom filter it takes the
-/// bits per key.
+/// How filters are made. Filters are always this library's own; from a Bloom filter it takes only
+/// the bits per key.
 pub struct leveldb_filterpolicy_t(());
 
 /// The size of a cache.
@@ -42,12 +42,12 @@ pub struct leveldb_env_t(());
 /// A logger. The interface has no way to make one, so it is always null.
 pub struct leveldb_logger_t(());
 
-/// Takes an object. The handle is null only if there is no room.
+/// Stores an object. The handle is null only if there is no room.
 pub(crate) fn keep<T: Kept>(object: T::Object) -> *mut T {
     T::keep(object).unwrap_or(ptr::null_mut())
 }
 
-/// Closes a handle. What is none is passed over.
+/// Closes a handle. If it is not a handle, nothing happens.
 pub(crate) fn close<T: Kept>(handle: *const T) {
     let _ = T::close(handle);
 }

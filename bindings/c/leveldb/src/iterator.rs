@@ -22,10 +22,10 @@ handle!(3 "iterator" leveldb_iterator_t: Alone<Walk>);
 /// A cursor, and what went wrong.
 #[derive(Debug)]
 pub struct Walk {
-    /// `None` if it could not be made.
+    /// `None` if the cursor could not be made.
     cursor: Option<Cursor>,
     failure: Option<Failure>,
-    /// The order that the caller gave.
+    /// The key order that the caller gave.
     order: Option<Arc<Order>>,
     /// The key before a step.
     before: Vec<u8>,
@@ -54,7 +54,7 @@ impl Walk {
         }
     }
 
-    /// Goes to an end.
+    /// Moves to one end.
     fn jump(&mut self, jump: fn(&mut Cursor) -> runstone::Result<()>) -> Result<()> {
         self.order.as_ref().map_or(Ok(()), |order| order.check())?;
         Ok(self.cursor.as_mut().map_or(Ok(()), jump)?)
@@ -80,7 +80,7 @@ fn go(iterator: *mut leveldb_iterator_t, go: impl FnOnce(&mut Walk) -> Result<()
     });
 }
 
-/// Makes an iterator over a database as of now, or as of the snapshot of the options. It is on no
+/// Makes an iterator over a database, as of now or as of the snapshot in the options. It is on no
 /// entry. If it cannot be made, leveldb_iter_get_error() tells why.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_create_iterator(
@@ -100,13 +100,13 @@ pub extern "C" fn leveldb_create_iterator(
     keep(Alone::new(walk))
 }
 
-/// Ends an iterator.
+/// Frees an iterator.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_destroy(iterator: *mut leveldb_iterator_t) {
     close(iterator);
 }
 
-/// Whether it is on an entry.
+/// Whether the iterator is on an entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 {
     quietly(0, || Ok(leveldb_iterator_t::get(iterator)?.wait()?.current().is_some().into()))
@@ -147,8 +147,8 @@ pub extern "C" fn leveldb_iter_prev(iterator: *mut leveldb_iterator_t) {
     go(iterator, |walk| walk.step(Cursor::prev));
 }
 
-/// The bytes of the current entry that `part` shows; null if there is none. They are the cursor's,
-/// and stay where they are until it moves or ends.
+/// The part of the current entry that `part` selects; null if there is no entry. The bytes belong
+/// to the cursor, and stay where they are until it moves or is freed.
 unsafe fn show(
     iterator: *const leveldb_iterator_t,
     size: *mut usize,
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn leveldb_iter_value(
     unsafe { show(iterator, vlen, Cursor::value) }
 }
 
-/// What went wrong so far.
+/// Reports the error of the iterator, if there was one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_iter_get_error(
     iterator: *const leveldb_iterator_t,

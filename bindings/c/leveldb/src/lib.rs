@@ -1,17 +1,18 @@
 //! `libleveldb.so.1`: the C interface of LevelDB 1.23 over Runstone. A program that was written for
-//! LevelDB runs with it unchanged; its databases are Runstone's, and LevelDB's own are refused with
-//! the command that copies them.
+//! LevelDB runs with it unchanged. Its databases are databases of Runstone. Those of LevelDB itself
+//! are refused, and the error names the command that copies them.
 //!
 //! * [`database`]: opening, reading, writing, and what LevelDB calls management.
 //! * [`options`]: options; comparators, filter policies, caches and environments as far as they are
-//!   options. [`order`]: an order of the caller's. [`batch`], [`iterator`]: the other objects.
+//!   options. [`order`]: a key order that the caller gave. [`batch`], [`iterator`]: the other
+//!   objects.
 //! * [`handles`]: what C holds in place of objects. [`memory`]: errors, and memory that the caller
 //!   frees.
 //!
-//! Where LevelDB leaves the behaviour undefined, such as the use of what was closed, this library
+//! Where LevelDB leaves the behaviour undefined, such as the use of a closed object, this library
 //! gives an error: handles are numbers of [`runstone_boundary::handles`].
 
-// What each function asks of its caller stands in LevelDB's header.
+// LevelDB's header says what each function requires of its caller.
 #![allow(clippy::missing_safety_doc, non_camel_case_types, non_upper_case_globals)]
 
 pub mod batch;

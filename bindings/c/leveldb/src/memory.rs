@@ -1,4 +1,4 @@
-//! Errors as LevelDB gives them, and memory that the caller frees.
+//! Errors in the form of LevelDB, and memory that the caller frees.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::{ptr, slice};
@@ -8,7 +8,7 @@ use runstone_boundary::{Code, Failure, guard};
 
 use crate::Result;
 
-/// Runs what a function does. An error becomes a text at `error`, in place of the one before.
+/// Runs the work of a function. An error becomes a text at `error`, in place of the earlier text.
 ///
 /// # Safety
 /// `error` is null, or points to null or to a text that `malloc` gave.
@@ -30,7 +30,7 @@ pub(crate) unsafe fn report<T>(
     None
 }
 
-/// Runs what a function does that has no place for an error: it gives `fallback` then.
+/// Runs the work of a function that cannot report an error: it returns `fallback` instead.
 pub(crate) fn quietly<T>(fallback: T, work: impl FnOnce() -> Result<T>) -> T {
     guard(work).unwrap_or(fallback)
 }
@@ -92,7 +92,7 @@ pub(crate) unsafe fn name<'a>(name: *const c_char) -> Result<&'a str> {
     text.to_str().map_err(|_| Failure::invalid("a name is not UTF-8"))
 }
 
-/// Frees memory that a function of this library gave.
+/// Frees memory that a function of this library returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_free(ptr: *mut c_void) {
     // SAFETY: the caller passes what `copy` gave, or null.

@@ -1,4 +1,4 @@
-//! Options of LevelDB, and what they mean here.
+//! Options of LevelDB, and what they mean in Runstone.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fs;
@@ -38,12 +38,12 @@ pub const leveldb_no_compression: c_int = 0;
 /// A fast compression, which is LZ4 here. For leveldb_options_set_compression().
 pub const leveldb_snappy_compression: c_int = 1;
 
-/// LevelDB's default for a cache.
+/// LevelDB's default size of a cache.
 const CACHE_BYTES: u64 = 8 << 20;
-/// For indexes, filters and the log, which LevelDB does not count.
+/// Memory for indexes, filters and the log, which LevelDB does not count.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// What was set. The rest is as the database has it, or as Runstone has it by default.
+/// The options that were set. The others are those of the database, or Runstone's defaults.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     create_if_missing: bool,
@@ -111,10 +111,10 @@ impl OpenOptions {
     }
 }
 
-/// How to read. Threads share them, and read without a lock.
+/// How to read. Threads share these options, and read them without a lock.
 #[derive(Debug, Default)]
 pub struct ReadChoices {
-    /// The handle of a snapshot; 0: as of now.
+    /// The handle of a snapshot; 0 means as of now.
     snapshot: AtomicU64,
     skip_cache: AtomicBool,
 }
@@ -144,7 +144,7 @@ pub extern "C" fn leveldb_options_create() -> *mut leveldb_options_t {
     keep(Alone::new(OpenOptions::default()))
 }
 
-/// Ends options. Databases that were opened with them stay open.
+/// Frees options. Databases that were opened with them stay open.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_destroy(options: *mut leveldb_options_t) {
     close(options);
@@ -157,7 +157,7 @@ fn set(options: *mut leveldb_options_t, change: impl FnOnce(&mut OpenOptions)) {
     });
 }
 
-/// Sets the order of keys: see leveldb_comparator_create().
+/// Sets the key order: see leveldb_comparator_create().
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_comparator(
     options: *mut leveldb_options_t,
@@ -191,7 +191,7 @@ pub extern "C" fn leveldb_options_set_create_if_missing(
     set(options, |options| options.create_if_missing = value != 0);
 }
 
-/// Whether a database that exists is an error.
+/// Whether it is an error if the database exists already.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_error_if_exists(options: *mut leveldb_options_t, value: u8) {
     set(options, |options| options.error_if_exists = value != 0);
@@ -213,7 +213,7 @@ pub extern "C" fn leveldb_options_set_info_log(
 ) {
 }
 
-// Numbers out of range are moved into it, as LevelDB does.
+// Numbers out of range are moved into the range, as in LevelDB.
 
 /// Sets how many bytes are collected in memory before they are written to a table.
 #[unsafe(no_mangle)]
@@ -244,7 +244,7 @@ pub extern "C" fn leveldb_options_set_cache(
     quietly((), || {
         let bytes = match cache.is_null() {
             true => None,
-            // More than any machine has would be refused at open.
+            // A size that no machine has would be refused at open.
             false => Some((*leveldb_cache_t::get(cache)? as u64).min(1 << 40)),
         };
         set(options, |options| options.cache_bytes = bytes);
@@ -259,7 +259,7 @@ pub extern "C" fn leveldb_options_set_block_size(options: *mut leveldb_options_t
     set(options, |options| options.block_bytes = Some(bytes));
 }
 
-/// Sets after how many keys a block stores one whole.
+/// Sets after how many keys a block stores a whole key again.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_options_set_block_restart_interval(
     options: *mut leveldb_options_t,
@@ -286,9 +286,9 @@ pub extern "C" fn leveldb_options_set_compression(options: *mut leveldb_options_
     set(options, |options| options.compression = Some(codec));
 }
 
-/// Takes an order of keys. It must be that of their bytes: writes, look-ups and iterators compare
-/// neighbours with it, and after the first that do not agree everything fails. It sees only keys
-/// that the program wrote or asked for.
+/// Takes a key order. It must be the order of the bytes. Writes, look-ups and iterators compare
+/// neighbouring keys with it. After the first pair that does not agree, everything fails. The
+/// function sees only keys that the program wrote or asked for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_comparator_create(
     state: *mut c_void,
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn leveldb_comparator_create(
     })
 }
 
-/// Ends an order of keys.
+/// Frees a key order.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_comparator_destroy(comparator: *mut leveldb_comparator_t) {
     close(comparator);
@@ -316,14 +316,13 @@ pub extern "C" fn leveldb_comparator_destroy(comparator: *mut leveldb_comparator
 /// How filters are made.
 #[derive(Debug)]
 pub struct FilterPolicy {
-    /// `None` for a policy of the caller's, in whose place Runstone's filters are used.
+    /// `None` for a policy of the caller's own. Runstone's filters are used in its place.
     bits_per_key: Option<u32>,
-    /// Held until the policy ends.
+    /// Held until the policy is freed.
     _state: State,
 }
 
-/// Takes a filter policy. Its functions are not called but for the destructor: filters are always
-/// Runstone's own.
+/// Takes a filter policy. Only its destructor is called: filters are always Runstone's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_filterpolicy_create(
     state: *mut c_void,
@@ -346,7 +345,7 @@ pub extern "C" fn leveldb_filterpolicy_create(
     keep(FilterPolicy { bits_per_key: None, _state: state })
 }
 
-/// Makes a filter policy of so many bits per key.
+/// Makes a filter policy with this many bits per key.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_filterpolicy_create_bloom(
     bits_per_key: c_int,
@@ -356,7 +355,7 @@ pub extern "C" fn leveldb_filterpolicy_create_bloom(
     keep(FilterPolicy { bits_per_key, _state: state })
 }
 
-/// Ends a filter policy.
+/// Frees a filter policy.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_filterpolicy_destroy(policy: *mut leveldb_filterpolicy_t) {
     close(policy);
@@ -368,7 +367,7 @@ pub extern "C" fn leveldb_readoptions_create() -> *mut leveldb_readoptions_t {
     keep(ReadChoices::default())
 }
 
-/// Ends read options.
+/// Frees read options.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_destroy(options: *mut leveldb_readoptions_t) {
     close(options);
@@ -382,7 +381,7 @@ pub extern "C" fn leveldb_readoptions_set_verify_checksums(
 ) {
 }
 
-/// Whether what an iterator reads enters the cache.
+/// Whether data that an iterator reads enter the cache.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_fill_cache(
     options: *mut leveldb_readoptions_t,
@@ -394,7 +393,7 @@ pub extern "C" fn leveldb_readoptions_set_fill_cache(
     });
 }
 
-/// Reads as of a snapshot; null: as of now. Reads fail once the snapshot was released.
+/// Reads as of a snapshot, or as of now if it is null. Reads fail after the snapshot was released.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_snapshot(
     options: *mut leveldb_readoptions_t,
@@ -412,7 +411,7 @@ pub extern "C" fn leveldb_writeoptions_create() -> *mut leveldb_writeoptions_t {
     keep(AtomicBool::new(false))
 }
 
-/// Ends write options.
+/// Frees write options.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_writeoptions_destroy(options: *mut leveldb_writeoptions_t) {
     close(options);
@@ -427,13 +426,13 @@ pub extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptio
     });
 }
 
-/// Makes a cache of so many bytes. Databases do not share it: each takes that much.
+/// Makes a cache of this many bytes. Databases do not share it: each takes that much.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_create_lru(capacity: usize) -> *mut leveldb_cache_t {
     keep(capacity)
 }
 
-/// Ends a cache. Databases that were opened with it keep theirs.
+/// Frees a cache. Databases that were opened with it keep their own.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_destroy(cache: *mut leveldb_cache_t) {
     close(cache);
@@ -445,13 +444,13 @@ pub extern "C" fn leveldb_create_default_env() -> *mut leveldb_env_t {
     keep(())
 }
 
-/// Ends an environment.
+/// Frees an environment.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_env_destroy(env: *mut leveldb_env_t) {
     close(env);
 }
 
-/// A directory for tests, which is made. The caller frees the text.
+/// The directory for tests, which is created. The caller frees the text.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_env_get_test_directory(env: *mut leveldb_env_t) -> *mut c_char {
     quietly(std::ptr::null_mut(), || {
@@ -460,7 +459,7 @@ pub extern "C" fn leveldb_env_get_test_directory(env: *mut leveldb_env_t) -> *mu
         let user = unsafe { libc::geteuid() };
         let given = std::env::var("TEST_TMPDIR").ok();
         let path = given.unwrap_or_else(|| format!("/tmp/leveldbtest-{user}"));
-        // As in LevelDB, whoever uses it notices that it could not be made.
+        // As in LevelDB, whoever uses the directory notices if it could not be created.
         let _ = fs::create_dir_all(&path);
         Ok(text(&path))
     })

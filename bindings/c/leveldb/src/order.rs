@@ -1,11 +1,12 @@
-//! An order of the caller's, held against that of bytes, which is the only one that this library
-//! has. Keys that are neighbours by their bytes are compared as the caller does: at each write, the
-//! key with those around it; at each step of an iterator, the one before with the one after; at a
-//! look-up, the key asked for with those around it. All neighbours that agree make all keys agree.
-//! The first that do not are an error that stays: keys of that order would come in another one.
+//! A key order of the caller's, checked against the order of bytes, which is the only one that this
+//! library has. Keys that are neighbours in the order of bytes are also compared with the caller's
+//! function. A write compares its key with the keys around it; a step of an iterator compares the
+//! keys before and after the step; a look-up compares its key with the keys around it. If all
+//! neighbours agree, all keys agree. The first pair that does not is an error that stays, because
+//! the caller's order would show the keys in a different sequence.
 //!
-//! The caller's function sees keys that the program wrote or asked for, and no others: it may rely
-//! on their form.
+//! The caller's function sees only keys that the program wrote or asked for, so it may rely on
+//! their form.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -21,7 +22,7 @@ use crate::Result;
 pub type Compare =
     unsafe extern "C" fn(*mut c_void, *const c_char, usize, *const c_char, usize) -> c_int;
 
-/// What the caller gave, and lets go with a function of its own.
+/// The pointer that the caller gave, which is freed with the caller's own function.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) pointer: *mut c_void,
@@ -42,7 +43,7 @@ impl Drop for State {
     }
 }
 
-/// An order of the caller's.
+/// A key order that the caller gave.
 #[derive(Debug)]
 pub struct Comparator {
     pub(crate) state: State,
@@ -72,9 +73,10 @@ impl Comparator {
 /// The order of an open database.
 pub struct Order {
     comparator: Arc<Comparator>,
-    /// What did not agree.
+    /// The pair of keys that did not agree.
     broken: OnceLock<String>,
-    /// Held by who writes: two that write neighbours at once would not see each other.
+    /// Held by each writer: two that write neighbours at the same time would not see each other's
+    /// keys.
     writing: Mutex<()>,
 }
 
@@ -89,12 +91,12 @@ impl Order {
         Order { comparator, broken: OnceLock::new(), writing: Mutex::default() }
     }
 
-    /// Refuses everything once keys did not agree.
+    /// Refuses everything after a pair of keys did not agree.
     pub(crate) fn check(&self) -> Result<()> {
         self.broken.get().map_or(Ok(()), |what| Err(Failure::invalid(what.clone())))
     }
 
-    /// Checks that a key comes before another one, as it does by its bytes.
+    /// Checks that a key comes before another one in this order, as it does in the order of bytes.
     pub(crate) fn check_pair(&self, low: &[u8], high: &[u8]) -> Result<()> {
         self.check()?;
         assert!(low < high, "in the order of bytes");
@@ -132,8 +134,8 @@ impl Order {
         Ok(writing)
     }
 
-    /// Checks a key with its neighbours, and leaves the cursor at the first key from it on. A key
-    /// that is there was checked when it was written.
+    /// Checks a key with its neighbours, and leaves the cursor at the first key at or after it. A
+    /// key that is present was checked when it was written.
     pub(crate) fn check_around(&self, cursor: &mut Cursor, key: &[u8]) -> Result<()> {
         self.check()?;
         cursor.seek_for_prev(key)?;

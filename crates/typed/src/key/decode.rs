@@ -1,4 +1,4 @@
-//! Bytes of keys to values. The parent draws the bytes.
+//! Decodes the bytes of keys to values. The parent module shows the format.
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 
@@ -20,7 +20,7 @@ struct Decoder<'b> {
 }
 
 impl<'b> Decoder<'b> {
-    /// Decodes what lies inside of what was taken.
+    /// Decodes a part that lies inside of the part that was taken.
     fn inside<T>(
         &mut self,
         decode: impl FnOnce(&mut Decoder<'b>) -> Result<T, KeyError>,
@@ -48,7 +48,7 @@ impl<'b> Decoder<'b> {
         self.take().map(|[byte]| byte)
     }
 
-    /// Whether something is there: a value, or another element.
+    /// Whether something follows: a value, or another element.
     fn take_mark(&mut self) -> Result<bool, KeyError> {
         match self.take_byte()? {
             END => Ok(false),
@@ -97,7 +97,7 @@ macro_rules! floats {
     )*};
 }
 
-/// Types that a key does not describe by its bytes.
+/// Types that the bytes of a key do not describe.
 macro_rules! refused {
     ($($name:ident, $what:literal;)*) => {$(
         fn $name<V: Visitor<'de>>(self, _: V) -> Result<V::Value, KeyError> {
@@ -239,7 +239,8 @@ impl<'de> de::Deserializer<'de> for &mut Decoder<'_> {
     }
 }
 
-/// The elements of a sequence. Its length is not known, so nothing is allocated for it at once.
+/// The elements of a sequence. Its length is not known, so no memory is allocated for it in
+/// advance.
 struct Elements<'d, 'b>(&'d mut Decoder<'b>);
 
 impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
@@ -260,7 +261,7 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, '_> {
 struct Parts<'d, 'b> {
     decoder: &'d mut Decoder<'b>,
     left: usize,
-    /// Whether they lie inside of a variant, as the encoder counts.
+    /// Whether the parts lie inside of a variant, as the encoder counts.
     are_inside: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Values to bytes of keys. The parent draws the bytes.
+//! Encodes values as the bytes of keys. The parent module shows the format.
 
 use serde::Serialize;
 use serde::ser::{self, Impossible, Serializer};
@@ -23,7 +23,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// A value inside of what was pushed.
+    /// Encodes a value that lies inside of what was pushed.
     fn inside<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
         descend(&mut self.depth)?;
         value.serialize(&mut *self)?;
@@ -31,7 +31,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// A value on the same level.
+    /// Encodes a value on the same level.
     fn beside<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), KeyError> {
         value.serialize(self)
     }
@@ -47,7 +47,7 @@ impl Encoder {
     }
 }
 
-/// Unsigned numbers as they are, signed ones with the sign bit flipped.
+/// Unsigned numbers are written as they are, signed ones with the sign bit flipped.
 macro_rules! integers {
     ($($name:ident $type:ty, $unsigned:ty, $flipped:expr;)*) => {$(
         fn $name(self, value: $type) -> Result<(), KeyError> {
@@ -216,8 +216,8 @@ impl ser::SerializeSeq for &mut Encoder {
     }
 }
 
-/// What is written one after the other, without names. Parts of variants count as inside of them;
-/// a plain tuple or struct that holds itself does so by one of the others.
+/// Parts are written one after the other, without names. Parts of variants count as inside of them.
+/// A plain tuple or struct can hold itself only by way of one of the other types.
 macro_rules! parts {
     ($($of:ident $name:ident $write:ident;)*) => {$(
         impl ser::$of for &mut Encoder {
@@ -249,7 +249,7 @@ macro_rules! fields {
                 self.$write(value)
             }
 
-            // Nobody could tell from the bytes that it is missing.
+            // Nobody could tell from the bytes that the field is missing.
             fn skip_field(&mut self, name: &'static str) -> Result<(), KeyError> {
                 Err(KeyError::new(format!("its field {name} is left out at times")))
             }

@@ -1,4 +1,4 @@
-//! Keys as bytes whose order is that of the values. What is written is never more than serde shows:
+//! Keys as bytes that sort in the order of the values. Only what serde shows of a value is written:
 //! the bytes hold no types and no names.
 //!
 //! ```text
@@ -12,8 +12,9 @@
 //! enums                  number of the variant (below 255 one byte, else FF and u32), its parts
 //! ```
 //!
-//! No encoding of a type is a prefix of another one of the same type. So tuples compare part by
-//! part, and the bytes of the first parts are a prefix of exactly those keys that begin with them.
+//! No encoding of a type is a prefix of another encoding of the same type. So tuples compare part
+//! by part, and the bytes of the first parts are a prefix of exactly those keys that begin with
+//! these parts.
 
 mod decode;
 mod encode;
@@ -26,9 +27,10 @@ use serde::de::DeserializeOwned;
 
 /// Ends a string or a sequence.
 const END: u8 = 0;
-/// Stands before an element of a sequence, a value that is there, or an escaped byte.
+/// Stands before an element of a sequence, before a value that is present, and before an escaped
+/// byte.
 const MARK: u8 = 1;
-/// Stands before the number of a variant that a byte cannot hold.
+/// Stands before the number of a variant that does not fit in a byte.
 const WIDE_VARIANT: u8 = u8::MAX;
 
 /// The bytes of a key.
@@ -42,7 +44,7 @@ const WIDE_VARIANT: u8 = u8::MAX;
 /// ```
 ///
 /// # Errors
-/// Maps, and fields that are left out depending on their value.
+/// Maps, and fields that are left out depending on their values, have no encoding.
 pub fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>> {
     encode::encode(key).map_err(|error| {
         Error::invalid(
@@ -52,10 +54,10 @@ pub fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>> {
     })
 }
 
-/// The key that bytes stand for.
+/// The key that the bytes encode.
 ///
 /// # Errors
-/// If they are not of this type, or something follows behind it.
+/// If the bytes are not a key of this type, or if other bytes follow the key.
 pub fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K> {
     decode::decode(bytes).map_err(|error| {
         Error::invalid(
@@ -71,7 +73,7 @@ pub fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K> {
     })
 }
 
-/// The same for a key of a keyspace, which the error names.
+/// Decodes a key of a keyspace in the same way. The error names the keyspace.
 pub(crate) fn decode_of<K: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Result<K> {
     decode(bytes).map_err(|error| match error {
         Error::InvalidArgument { what, hint } => {
@@ -81,11 +83,11 @@ pub(crate) fn decode_of<K: DeserializeOwned>(keyspace: &str, bytes: &[u8]) -> Re
     })
 }
 
-/// Enums, options and sequences may lie in each other so deep. Else a few bytes of a type that
-/// holds itself could take all of the stack.
+/// How deep enums, options and sequences may be nested. Without a limit, a few bytes of a type that
+/// holds itself could use up the whole stack.
 const MAX_DEPTH: u32 = 128;
 
-/// One level deeper.
+/// Goes one level deeper.
 fn descend(depth: &mut u32) -> std::result::Result<(), KeyError> {
     *depth += 1;
     match *depth > MAX_DEPTH {
@@ -94,11 +96,11 @@ fn descend(depth: &mut u32) -> std::result::Result<(), KeyError> {
     }
 }
 
-/// Why a key has no bytes, or bytes are no key.
+/// Why a key cannot be encoded, or why bytes are not a key.
 #[derive(Debug)]
 struct KeyError {
     what: String,
-    /// How many bytes were decoded before.
+    /// How many bytes were decoded before the error.
     at: usize,
 }
 
