@@ -1,13 +1,14 @@
 //! lLSM: a table takes segments. Plans a compaction that appends to the tables below it, and writes
-//! a segment. Knows no device.
+//! a segment. Knows nothing of a device.
 //!
-//! 1. The lower tables divide the keys: each takes those from its first key on, up to the first key
-//!    of the next; the first also takes what lies before it. So outputs stay disjoint.
-//! 2. What sinks into a table is merged in memory: one version per key and snapshot. Deletes stay,
-//!    since the table's own older versions are not looked at.
-//! 3. If table and segment together are no larger than a table, the segment is written and is the
-//!    table's highest stratum. Nothing else is, but its metadata page.
-//! 4. Otherwise the two are merged: into one table if that is enough, else into even parts.
+//! 1. The lower tables divide the keys among them: each takes the keys from its own first key up to
+//!    the first key of the next table. The first table also takes the keys before it. So outputs
+//!    stay disjoint.
+//! 2. The data that sink into a table are merged in memory: one version per key and snapshot.
+//!    Deletes stay, because the older versions in the table itself are not looked at.
+//! 3. If table and segment together are no larger than a table may be, the segment is written and
+//!    becomes the highest stratum of the table. Nothing else is written except the metadata page.
+//! 4. Otherwise the two are merged: into one table if that is enough, or else into even parts.
 
 use super::merge::Merged;
 use super::meta_page::{Clip, Entry, TableMeta};
@@ -33,7 +34,7 @@ pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
     for (lower, hi) in input.lower.iter().zip(ends) {
         let mut entries = sinking.clipped(&Clip { lo, hi: hi.clone() }).entries;
         lo = hi;
-        // The real tables behind a virtual one take nothing: a device was opened as lLSM.
+        // The real tables behind a virtual one take nothing, because the device was opened as lLSM.
         outputs.push(match lower.reals.is_empty() {
             true => Output::Append { lower: lower.clone(), entries },
             false => {
@@ -46,7 +47,7 @@ pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
 }
 
 /// Appends the records of `entries` to a table of at most `most_segments`, or rewrites the table
-/// with them. Returns what the table is then.
+/// with them. Returns the table as it is afterwards.
 pub(super) fn append(
     lower: TableMeta,
     entries: Vec<Entry>,
@@ -86,7 +87,7 @@ pub(super) fn append(
     Ok(vec![table])
 }
 
-/// A segment in memory. Its pages have numbers from the largest down, which no device has.
+/// A segment in memory. Its pages are numbered from the largest number down, which no device uses.
 #[derive(Default)]
 struct Segment {
     pages: Vec<SharedBytes>,
@@ -105,7 +106,7 @@ impl PageWriter for Segment {
     }
 }
 
-/// A segment, and the flash for all other pages.
+/// A segment in memory, and the flash for all other pages.
 struct Over<'a> {
     segment: Segment,
     below: &'a mut dyn PageReader,
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Nothing is below, so every delete that may go does.
+    /// Nothing is below, so every delete that may be dropped is dropped.
     fn rewriter(table_pages: u32) -> Rewriter<'static> {
         Rewriter {
             snapshots: &[],

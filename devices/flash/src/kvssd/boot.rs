@@ -1,20 +1,22 @@
 //! Opening a device: after a shutdown, a power cut, or damage.
 //!
-//! 1. Read the spare bytes of the first page of every block: its type. Those of all pages are read
-//!    in blocks of checkpoints, journal and log, and where the first page is damaged.
-//! 2. Load the newest checkpoint whose pages are all whole; should it be torn or corrupted, the one
-//!    before: the journal since then is still there.
-//! 3. Apply the journal pages of the transactions that follow, to the first that is missing or
-//!    damaged. A whole one behind it means corruption, not a power cut: refused, as commits would
-//!    be lost.
-//! 4. Read the metadata page of every table: the lists, the reference counts and the live pages
-//!    follow from them alone, so no page of a transaction that was not committed counts.
-//! 5. Note where the values are that lie apart: the tree names their pages.
+//! 1. Read the spare bytes of the first page of every block to learn its type. In blocks of
+//!    checkpoints, journal and log, and where the first page is damaged, read those of all pages.
+//! 2. Load the newest checkpoint whose pages are all whole. If the newest is torn or corrupted,
+//!    load the one before it: the journal since then is still there.
+//! 3. Apply the journal pages of the transactions that follow, up to the first page that is missing
+//!    or damaged. If a whole page follows it, that is corruption and not a power cut: the open is
+//!    refused, because commits would be lost.
+//! 4. Read the metadata page of every table. The lists, the reference counts and the live pages
+//!    follow from these alone, so no page of an uncommitted transaction counts.
+//! 5. Note where the separated values are: the tree names their pages.
 //! 6. Fill the memtable from what the capacitor saved, or from the log. Sequence numbers have no
-//!    gaps, so that one is damage; of what the capacitor saved, one that a sync covers.
+//!    gaps, so a gap in the log is damage. In what the capacitor saved, it is damage only if a sync
+//!    covered the missing number.
 //!
-//! Nothing is programmed. Corruption of the very last journal page, log group or checkpoint that is
-//! a commit point cannot be told from a torn program of a transaction that was not acknowledged.
+//! Nothing is programmed. The very last journal page, log group or checkpoint is a commit point. If
+//! it is corrupted, it cannot be told from the torn program of a transaction that was not
+//! acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ use super::value_map::ValueMap;
 use crate::error::{Error, Result};
 use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, SharedBytes, Spare, Timing};
 
-/// A page that boot may need, by its spare bytes.
+/// A page that boot may need, as its spare bytes describe it.
 #[derive(Clone, Copy)]
 struct Found {
     page: u32,
@@ -68,8 +70,8 @@ struct Checkpoint {
 }
 
 impl KvSsd {
-    /// Opens a device. `options` replace those that it was last opened with, except where
-    /// acknowledged writes are saved: that stays.
+    /// Opens a device. `options` replace those of the last open. Only the place where acknowledged
+    /// writes are saved stays the same.
     pub fn open(
         image: Box<dyn Image>,
         side: Box<dyn Image>,
@@ -101,7 +103,8 @@ impl KvSsd {
         device.values = ValueMap::new(group_count);
         device.is_saved_apart = is_saved_apart;
         device.space.program_seq = device.space.nand.last_seq();
-        // The number of a torn checkpoint is not used again: its pages would mix with the new ones.
+        // The number of a torn checkpoint is not reused, because its pages would mix with the new
+        // ones.
         let numbers = scan.checkpoints.iter().map(|found| found.tag.owner);
         device.checkpoint_number = numbers.max().unwrap_or(0);
         device.adopt(checkpoints, live_journal);
@@ -154,7 +157,7 @@ impl KvSsd {
                 }
             }
             for real in &table.reals {
-                // It stands behind one table.
+                // A real table stands behind only one virtual table.
                 if self.references.count(real.page) > 0 {
                     return damaged(real.page);
                 }
@@ -168,7 +171,7 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Finds the home of each value that lies apart. Which of them are needed is counted later.
+    /// Finds the home of each separated value. Which of the values are needed is counted later.
     fn place_values(&mut self) -> Result<()> {
         let page_limit = self.space.nand.geometry().page_count();
         let entries: Vec<ValueEntry> = self.tree.value_pages().cloned().collect();
@@ -217,8 +220,8 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Takes what the capacitor saved, up to the first frame that is damaged or does not follow. A
-    /// power loss of the machine may have taken later ones, if they were not synced.
+    /// Takes the frames that the capacitor saved, up to the first frame that is damaged or does not
+    /// follow. A power loss of the machine may have taken later frames, if they were not synced.
     fn take_saved(&mut self, saved: Decoded) -> Result<()> {
         let mut used_bytes = 0;
         for (frame, end_bytes) in &saved.frames {
@@ -242,7 +245,8 @@ impl KvSsd {
         capacitor.cut(used_bytes)
     }
 
-    /// Takes the writes of a frame that are in no table; false if others are missing before it.
+    /// Takes the writes of a frame that are in no table. Returns false if other writes are missing
+    /// before it.
     fn take_frame(&mut self, frame: &Frame) -> bool {
         if frame.last_seq() <= self.tree.flushed_seq {
             return true;
@@ -259,8 +263,8 @@ impl KvSsd {
     }
 }
 
-/// The options of a checkpoint, for a device that has other values since: they are saved with the
-/// next one.
+/// The options of a checkpoint, for a device that has other options by now. Those are saved with
+/// the next checkpoint.
 fn as_found(mut options: KvSsdOptions, tree: &Tree) -> KvSsdOptions {
     options.values = match (options.values, tree.group_count()) {
         (ValuePlacement::Inline, _) | (_, None) => options.values,
@@ -270,7 +274,8 @@ fn as_found(mut options: KvSsdOptions, tree: &Tree) -> KvSsdOptions {
     options
 }
 
-/// Groups of values: those that the device has, which other options cannot change.
+/// The number of value groups: the groups of the device if it has any, which new options cannot
+/// change.
 fn group_count(options: &KvSsdOptions, tree: &Tree, geometry: &Geometry) -> Result<u8> {
     let wanted = options.group_count(geometry);
     let Some(found) = tree.group_count() else { return Ok(wanted) };
@@ -320,11 +325,11 @@ fn scan_blocks(space: &mut Space) -> Result<Scan> {
     Ok(scan)
 }
 
-/// The two newest whole checkpoints, older first.
+/// The two newest complete checkpoints, older first.
 fn load_checkpoints(space: &mut Space, scan: &Scan) -> Result<Vec<Checkpoint>> {
     let mut by_number: BTreeMap<u64, BTreeMap<u32, Found>> = BTreeMap::new();
     for found in &scan.checkpoints {
-        // A failed program of a page was repeated: the later page counts.
+        // A page whose program failed was programmed again: the later page counts.
         let pages = by_number.entry(found.tag.owner).or_default();
         keep_newest(pages.entry(found.tag.index).or_insert(*found), found);
     }
@@ -370,7 +375,7 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
     Ok(Some(Checkpoint { pages: numbers, options, is_apart, commit }))
 }
 
-/// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`, which
+/// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`; they
 /// stay as long as the older checkpoint does.
 fn replay(
     space: &mut Space,

@@ -1,8 +1,9 @@
-//! The side file that stands for a memtable protected by a capacitor: an acknowledged write is
-//! stored there once, as a capacitor would save it. Not flash: no program is counted.
+//! The side file that stands for a memtable protected by a capacitor. An acknowledged write is
+//! stored there once, as a capacitor would save it. It is not flash, so no program is counted.
 //!
-//! A power loss of the machine that emulates may take any pages of the file that were not synced.
-//! So the frames up to the first damaged one count, and the device knows how far they must go.
+//! A power loss of the machine that runs the emulator may take any pages of the file that were not
+//! synced. So only the frames before the first damaged one count, and the device knows how far they
+//! must go.
 
 use super::Write;
 use super::frames::{self, Decoded};
@@ -14,7 +15,7 @@ pub(super) struct Capacitor {
     image: Box<dyn Image>,
     end_bytes: u64,
     buffer: Vec<u8>,
-    /// Frames came since the last sync.
+    /// Whether frames were added since the last sync.
     is_unsynced: bool,
 }
 
@@ -26,7 +27,7 @@ impl Capacitor {
         Ok(Capacitor { image, end_bytes: 0, buffer: Vec::new(), is_unsynced: false })
     }
 
-    /// What was saved; [`Capacitor::cut`] follows.
+    /// Opens the saved file. The caller then calls [`Capacitor::cut`].
     pub(super) fn open(image: Box<dyn Image>) -> Result<(Capacitor, Decoded)> {
         let mut bytes = vec![0; image.len_bytes()? as usize];
         image.read_at(0, &mut bytes)?;
@@ -35,7 +36,7 @@ impl Capacitor {
         Ok((capacitor, frames::decode_all(&bytes)))
     }
 
-    /// Cuts off what does not count. Synced: behind new frames the old ones would count again.
+    /// Cuts off what does not count, and syncs: behind new frames, the old ones would count again.
     pub(super) fn cut(&mut self, end_bytes: u64) -> Result<()> {
         if end_bytes < self.end_bytes {
             self.image.set_len(end_bytes)?;
@@ -50,7 +51,7 @@ impl Capacitor {
         self.buffer.clear();
         frames::encode(first_seq, writes, &mut self.buffer);
         if let Err(error) = self.image.write_at(self.end_bytes, &self.buffer) {
-            // What was written of this frame, behind a shorter one, would be taken for damage.
+            // A remainder of this frame behind a shorter one would be taken for damage.
             self.image.set_len(self.end_bytes)?;
             return Err(error);
         }
@@ -59,9 +60,9 @@ impl Capacitor {
         Ok(())
     }
 
-    /// Empties the file, because the memtable is in tables now, and these are synced. If the frames
-    /// cannot be cut off, the next frames follow them. Frames that come back because the cut was
-    /// not synced do not count: they are in tables.
+    /// Empties the file, because the memtable is in tables now, and the tables are synced. If the
+    /// frames cannot be cut off, the next frames follow them. Frames that come back because the cut
+    /// was not synced do not count: their writes are in tables.
     pub(super) fn clear(&mut self) -> Result<()> {
         self.image.set_len(0)?;
         self.end_bytes = 0;

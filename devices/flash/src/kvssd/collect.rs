@@ -1,16 +1,17 @@
-//! Makes room: collection of garbage, evacuation of failing blocks, wear levelling, and what to do
-//! when the device is full. Runs between transactions only.
+//! Makes room: garbage collection, evacuation of failing blocks, wear levelling, and what to do
+//! when the device is full. It runs only between transactions.
 //!
 //! Collection, step by step:
 //!
 //! 1. The victim is the movable block that costs the fewest programs: its live pages, and a
-//!    metadata page for each table that has pages there; among equals the least worn. Of a block
-//!    of values, the pages that what is needed would take (`values.rs`).
-//! 2. Its live pages go to the stream of the deepest level that refers to them; the metadata pages
-//!    of their tables are programmed anew.
-//! 3. The journal page commits the new addresses. The block is free.
+//!    metadata page for each table that has pages there. Among equals it is the least worn. For a
+//!    block of values, the cost is the pages that its needed values would take (`values.rs`).
+//! 2. Its live pages go to the stream of the deepest level that refers to them. The metadata pages
+//!    of their tables are programmed again.
+//! 3. The journal page commits the new addresses. Then the block is free.
 //!
-//! A block that has fewer than two pages to gain is left alone: the journal page would eat them.
+//! A block that has fewer than two pages to gain is left alone, because the journal page would use
+//! them up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,15 +27,16 @@ use super::tree::{Commit, Node};
 use crate::error::{Error, Result};
 use crate::nand::PageType;
 
-/// Above this part of the limit nothing is remapped: garbage inside pages must go.
+/// Above this part of the limit nothing is remapped, because the garbage inside pages must be
+/// removed.
 const SHORT_PERCENT: u64 = 92;
 /// Blocks that the smallest part of a compaction may fill.
 const PART_BLOCKS: u32 = 3;
-/// Free blocks beyond what is planned and what streams may open.
+/// Free blocks in addition to what is planned and to what streams may open.
 const SPARE_BLOCKS: u32 = 2;
 
 impl KvSsd {
-    /// Streams that have, or may have, a block open.
+    /// Streams that have a block open, or may have one.
     fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
         let levels = match self.options.placement {
             Placement::PerLevel => (self.deepest_kv_level() + 2).max(4),
@@ -52,13 +54,13 @@ impl KvSsd {
         self.streams().filter(is_low).count() as u32
     }
 
-    /// Blocks that must be free whatever is open: after a power cut no block is resumed, and the
-    /// first collection then opens one for each kind of page before it frees any, more for a large
-    /// checkpoint.
+    /// Blocks that must be free whatever is open. After a power cut no block is resumed. The first
+    /// collection then opens one block for each kind of page before it frees any, and more for a
+    /// large checkpoint.
     fn restart_blocks(&self) -> u32 {
         let is_other = |stream: &Stream| !matches!(stream, Stream::Kv(_) | Stream::Values(_));
-        // Where values lie apart, the next collection may open another kind, and a second cut finds
-        // two blocks fewer.
+        // If values are separated, the next collection may open another kind, and a second power
+        // cut would find two blocks fewer.
         let one_each = 1
             + self.streams().filter(is_other).count() as u32
             + if self.values.group_count() > 0 { 2 } else { 0 };
@@ -66,14 +68,15 @@ impl KvSsd {
         one_each + saved_pages / self.space.block_pages()
     }
 
-    /// Blocks that must be free beside those that are planned.
+    /// Blocks that must be free in addition to those that are planned.
     fn spare_blocks(&self) -> u32 {
         (self.low_stream_count() + SPARE_BLOCKS).max(self.restart_blocks())
     }
 
-    /// Pages of tables and metadata that leave room to work: open blocks, one part of a compaction,
-    /// two checkpoints and the journal between them; at least the over-provisioning. A block with
-    /// one dead page is never collected, so it counts for all but one.
+    /// How many pages of tables and metadata leave room to work: for open blocks, one part of a
+    /// compaction, two checkpoints and the journal between them, and at least the
+    /// over-provisioning. A block with one dead page is never collected, so it counts as all its
+    /// pages but one.
     pub fn limit_pages(&self) -> u64 {
         let block_pages = u64::from(self.space.block_pages());
         let usable = u64::from(self.space.usable_count());
@@ -84,7 +87,7 @@ impl KvSsd {
             Durability::Capacitor => 0,
             Durability::Log => u64::from(self.options.memtable_pages) * 2 / block_pages + 1,
         };
-        // A flush plans a block for each stream of values beside what it writes.
+        // Besides what it writes, a flush plans one block for each stream of values.
         let flushed = u64::from(self.values.group_count());
         let fixed = u64::from(self.restart_blocks() + PART_BLOCKS);
         let work = self.streams().count() as u64 + fixed + flushed;
@@ -93,27 +96,27 @@ impl KvSsd {
         usable.saturating_sub(reserve) * (block_pages - 1)
     }
 
-    /// Pages that tables, metadata and values need now; of values that lie apart, what they need
-    /// once they are collected.
+    /// Pages that tables, metadata and values need now. Separated values count with the pages that
+    /// they will need once they are collected.
     pub fn live_pages(&self) -> u64 {
         let others = self.space.data_pages - self.values.used_pages();
         others + self.values.needed_pages(self.space.page_bytes())
     }
 
-    /// Pages that hold values apart from the tables, and those that the needed ones would take. As
-    /// long as nobody counted them since the device was opened, that is all.
+    /// Pages that hold separated values, and the pages that the needed ones would take. Until the
+    /// needed values are counted after an open, all of them count as needed.
     pub fn value_pages(&self) -> (u64, u64) {
         (self.values.used_pages(), self.values.needed_pages(self.space.page_bytes()))
     }
 
-    /// Pages that tables keep from each other for segments, beside those that are live: under lLSM
-    /// what each table below level 0 lacks of a full one. No block is set aside for a table. Its
-    /// segments go to the open block, and the budget makes sure that there is one.
+    /// Pages that are reserved for segments of tables, in addition to live pages. Under lLSM each
+    /// table below level 0 reserves what it lacks of a full one. No block is set aside for a table:
+    /// its segments go to the open block, and the budget makes sure that there is one.
     pub fn reserved_pages(&self) -> u64 {
         self.reserved_pages
     }
 
-    /// Counts the budget of all tables anew; the tree has changed.
+    /// Computes the budget of all tables again, because the tree has changed.
     pub(super) fn count_reserved(&mut self) {
         let block_pages = self.space.block_pages();
         let open = |node: &Arc<Node>| u64::from(block_pages.saturating_sub(node.charged_pages));
@@ -131,15 +134,16 @@ impl KvSsd {
         Error::Full { live_pages: self.needed_pages(), limit_pages: self.limit_pages() }
     }
 
-    /// A segment takes no room that its table has not reserved.
+    /// A segment takes no space that its table has not reserved.
     pub(super) fn is_short_of_space(&self) -> bool {
         self.options.form != Form::Append
             && self.live_pages() * 100 > self.limit_pages() * SHORT_PERCENT
     }
 
-    /// Called before writes are taken: flushes a full memtable, and refuses what has no room.
-    /// Deletes may go a memtable further, so that a full device can be emptied. Where blocks that
-    /// turned bad took from the limit, they may go as far as blocks can be freed for a flush.
+    /// Called before writes are taken. Flushes a full memtable, and refuses writes that have no
+    /// room. Deletes may exceed the limit by one memtable, so that a full device can be emptied. If
+    /// blocks that turned bad have lowered the limit, deletes may go on as long as blocks can be
+    /// freed for a flush.
     pub(super) fn make_writable(&mut self, more_pages: u64, writes: &[Write<'_>]) -> Result<()> {
         let most_pages = u64::from(self.options.memtable_pages);
         let page_bytes = self.space.page_bytes();
@@ -179,8 +183,8 @@ impl KvSsd {
         self.space.free_count() >= planned_blocks.saturating_add(self.spare_blocks())
     }
 
-    /// Collects until this many blocks can be opened beside those that streams may open, and tells
-    /// whether that succeeded.
+    /// Collects until this many blocks can be opened in addition to those that streams may open.
+    /// Returns whether that succeeded.
     pub(super) fn make_room(&mut self, planned_blocks: u32) -> Result<bool> {
         let usable = self.space.usable_count();
         for _ in 0..4 * usable {
@@ -195,7 +199,7 @@ impl KvSsd {
         Ok(false)
     }
 
-    /// Empties the cheapest block. `false` if nothing can be gained.
+    /// Empties the cheapest block. Returns `false` if nothing can be gained.
     fn collect(&mut self) -> Result<bool> {
         self.look_at_values(false)?;
         let cost = |block: u32| {
@@ -212,7 +216,8 @@ impl KvSsd {
         Ok(true)
     }
 
-    /// Pages to program when a block is emptied, and metadata pages.
+    /// How many pages are programmed when a block is emptied, and how many of them are metadata
+    /// pages.
     fn move_cost(&self, block: u32) -> (u32, u32) {
         if self.space.type_of(block) == Some(PageType::Value) {
             let first = block * self.space.block_pages();
@@ -222,7 +227,7 @@ impl KvSsd {
         (self.space.live_in(block), self.references.tables(block).count() as u32)
     }
 
-    /// Moves what is left in blocks where a program failed.
+    /// Moves what is left in blocks in which a program failed.
     pub(super) fn evacuate(&mut self) -> Result<()> {
         loop {
             let failing = self.space.movable(Use::Failing).next();
@@ -231,8 +236,8 @@ impl KvSsd {
         }
     }
 
-    /// What lies in the least worn block is cold if other blocks are far more worn: it moves, and
-    /// the block goes round again.
+    /// If other blocks are far more worn, the content of the least worn block is cold. It is moved,
+    /// and the block is used again.
     fn level_wear(&mut self) -> Result<()> {
         let worn = |block: &u32| self.space.nand.erase_count(*block);
         let coldest = self.space.movable(Use::Sealed).min_by_key(worn);
@@ -246,8 +251,8 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Moves what a block holds. A page that cannot be read stays, so that its reader gets an error
-    /// and not an older version, and its block with it.
+    /// Moves the content of a block. A page that cannot be read stays, and its block with it, so
+    /// that its reader gets an error and not an older version.
     fn empty(&mut self, block: u32) -> Result<()> {
         let moved = self.transact(Cause::Collection, |device| match device.space.type_of(block) {
             Some(PageType::Meta) => device.move_meta_pages(block),
@@ -265,7 +270,7 @@ impl KvSsd {
 
     fn move_meta_pages(&mut self, block: u32) -> Result<()> {
         let block_pages = self.space.block_pages();
-        // Virtual tables whose real ones have their metadata here.
+        // Virtual tables whose real tables have their metadata here.
         let virtuals: BTreeSet<u64> = self.references.tables(block).collect();
         let is_here = |node: &&Arc<Node>| {
             node.meta_page / block_pages == block || virtuals.contains(&node.id)
@@ -342,7 +347,7 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Copies the page groups of a block, and tells where each went.
+    /// Copies the page groups of a block, and returns where each one went.
     fn copy_groups(
         &mut self,
         block: u32,

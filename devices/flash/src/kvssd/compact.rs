@@ -1,14 +1,14 @@
-//! Flushes and compactions: each is one transaction, or several if its outputs do not fit at once.
+//! Flushes and compactions. Each is one transaction, or several if its outputs do not fit at once.
 //!
 //! A compaction, step by step:
 //!
 //! 1. Read the metadata pages of its tables and plan its outputs (`remap.rs`).
-//! 2. Count the blocks that they may take, and collect until those are free. Collections move
-//!    pages, so after one step 1 is done again.
+//! 2. Count the blocks that they may take, and collect until that many are free. Collections move
+//!    pages, so step 1 is repeated after one.
 //! 3. If there is no room, or the commit would not fit a journal page, only the part up to a key is
-//!    done now: inputs beyond it are cut and stay where they are. The part is halved until it fits.
-//!    The commit also says what is cut; where the commit of no part fits, a checkpoint takes its
-//!    place (`KvSsd::commit`).
+//!    done now: inputs that reach beyond it are cut, and the rest stays where it is. The part is
+//!    halved until it fits. The commit also says what is cut. If the commit of no part fits, a
+//!    checkpoint takes its place (`KvSsd::commit`).
 //! 4. Program pages, then metadata pages, then the journal page.
 
 use std::cell::RefCell;
@@ -34,13 +34,13 @@ use super::{PageReader, PageWriter};
 use crate::error::{Error, Result};
 use crate::nand::SharedBytes;
 
-/// Tables of which more than one record in so many is a delete are rewritten, not remapped.
+/// A table in which more than one record in this many is a delete is rewritten, not remapped.
 const TOMBSTONE_DIVISOR: u64 = 4;
 
-/// Blocks that a delayed compaction may always collect for.
+/// Blocks for which a delayed compaction may always collect.
 const DELAYED_PART_BLOCKS: u64 = 4;
 
-/// Tables of lLSM that are merged at a time when space is short.
+/// How many tables of lLSM are merged at a time when space is short.
 const MERGED_TABLES: usize = 8;
 
 /// Tables that are to sink, or to be rewritten where they are.
@@ -49,18 +49,18 @@ pub(super) struct Job {
     /// Oldest first.
     pub(super) upper: Vec<Arc<Node>>,
     pub(super) output_level: u8,
-    /// Nothing is remapped.
+    /// Whether nothing is remapped.
     pub(super) is_rewrite: bool,
-    /// What the policy wants remembered.
+    /// The cursors that the policy wants to be remembered.
     pub(super) cursors: Vec<(u32, Box<[u8]>)>,
     pub(super) last_level: Option<u32>,
 }
 
-/// The inputs of one transaction, and what is left of tables that it cuts.
+/// The inputs of one transaction, and what is left of the tables that it cuts.
 struct Piece {
     upper: Vec<TableMeta>,
     lower: Vec<TableMeta>,
-    /// Metadata pages of all inputs, those above first.
+    /// Metadata pages of all inputs, those of upper tables first.
     nodes: Vec<Arc<Node>>,
     rest: Vec<TableMeta>,
     page_count: u64,
@@ -144,7 +144,7 @@ impl KvSsd {
         let flushed_seq = self.tree.flushed_seq;
         match &mut self.saved {
             Saved::Capacitor(capacitor) => {
-                // A machine that loses power has the writes in tables or in the file.
+                // If the machine loses power, the writes are in tables or in the file.
                 self.space.nand.sync()?;
                 capacitor.clear()?;
             }
@@ -153,22 +153,22 @@ impl KvSsd {
         self.after_commit()
     }
 
-    /// Does what may be due after each transaction.
+    /// Does the work that may be due after each transaction.
     pub(super) fn after_commit(&mut self) -> Result<()> {
         self.evacuate()?;
         self.checkpoint_if_due()
     }
 
-    /// Blocks that this many pages of tables may need beyond the open ones.
+    /// How many blocks this many pages of tables may need in addition to the open ones.
     pub(super) fn blocks_for(&self, page_count: u64, outputs: u64) -> u32 {
-        // Packing records anew may leave more room unused at the ends of pages than before.
+        // If records are packed again, more room may be unused at the ends of pages than before.
         let with_waste = page_count + page_count / 8;
         let blocks = with_waste.div_ceil(u64::from(self.space.block_pages()));
         let partial = if self.options.placement == Placement::PerTable { outputs } else { 0 };
         u32::try_from(blocks + partial).unwrap_or(u32::MAX)
     }
 
-    /// Sinks what the policy finds too much, and rewrites what is full of deletes.
+    /// Moves down what exceeds the policy's limits, and rewrites tables that are full of deletes.
     pub(super) fn settle(&mut self) -> Result<()> {
         let policy = self.options.compaction_policy()?;
         let numbers = self.options.policy_options(&self.space.nand.geometry());
@@ -200,7 +200,7 @@ impl KvSsd {
         }
         let mut moves = Vec::new();
         for (from, to) in plan.relabel {
-            // Of several runs, those that meet would have to move one after the other.
+            // If there are several runs, those that meet would have to move one after the other.
             let levels = self.tree.bands.levels(from);
             debug_assert_eq!(levels.len(), 1, "policies of several runs relabel nothing");
             let tables = levels.flat_map(|level| self.tree.level(level as usize));
@@ -210,7 +210,7 @@ impl KvSsd {
         self.move_tables(moves, cursors, last_level)
     }
 
-    /// The level of the tree for what is compacted into a level of the policy.
+    /// The level of the tree that receives a compaction into a level of the policy.
     fn target(&self, band: u32, upper: &[Arc<Node>]) -> u8 {
         let range = hull(upper);
         let meets = |level: u32| !self.tree.overlapping(level as usize, &range).is_empty();
@@ -220,7 +220,7 @@ impl KvSsd {
 
     /// Moves tables to another level of the policy. A table that overlaps nothing there needs only
     /// the journal page. Tables are given by id, because collections in between move their metadata
-    /// pages. They do not overlap each other.
+    /// pages. The tables do not overlap each other.
     fn move_tables(
         &mut self,
         moves: Vec<(u64, u32)>,
@@ -275,7 +275,7 @@ impl KvSsd {
         Ok(())
     }
 
-    /// A table with many deletes that hide nothing any more.
+    /// Finds a table with many deletes that no longer hide anything.
     fn find_idle_deletes(&self) -> Option<Arc<Node>> {
         let first_snapshot = self.snapshots.keys().next().copied().unwrap_or(u64::MAX);
         let is_idle = |node: &&Arc<Node>| {
@@ -294,7 +294,7 @@ impl KvSsd {
         self.run(&Job { upper: vec![node], output_level, is_rewrite: true, ..Job::default() })
     }
 
-    /// Runs a job or, if there is not the room for all of it, its first part.
+    /// Runs a job, or its first part if there is no room for the whole job.
     pub(super) fn run(&mut self, job: &Job) -> Result<()> {
         let (mut most_pages, mut may_save) = (u64::MAX, false);
         loop {
@@ -322,7 +322,7 @@ impl KvSsd {
     }
 
     fn inputs(&mut self, job: &Job) -> Result<Piece> {
-        // A collection may have moved their metadata pages meanwhile.
+        // A collection may have moved the metadata pages meanwhile.
         let present = |node: &Arc<Node>| self.tree.node(node.id).cloned();
         let mut nodes: Vec<Arc<Node>> = job.upper.iter().filter_map(present).collect();
         let upper = self.read_metas(&nodes)?;
@@ -339,8 +339,8 @@ impl KvSsd {
         Ok(Piece { upper, lower, nodes, rest: Vec::new(), page_count })
     }
 
-    /// Tries a piece; `false` if it has no room. `may_save`: its commit may be one that fits no
-    /// journal page.
+    /// Tries a piece. Returns `false` if it has no room. `may_save` says whether its commit may be
+    /// too large for a journal page.
     fn try_piece(&mut self, job: &Job, piece: Piece, may_save: bool) -> Result<bool> {
         let limits = RemapLimits {
             threshold: self.threshold_for(job, &piece),
@@ -348,7 +348,8 @@ impl KvSsd {
             page_bytes: self.space.page_bytes(),
             cuts: self.options.cuts,
         };
-        // What rises to the output's level is older than what it meets there.
+        // A table that rises to the level of the output is older than the tables that it meets
+        // there.
         let rises = job.upper.first().is_some_and(|node| node.level > job.output_level);
         let (upper, lower) = match rises {
             true => (vec![&piece.lower[..]], &piece.upper),
@@ -368,8 +369,8 @@ impl KvSsd {
         if journal_bytes > self.space.page_bytes() && !may_save {
             return Ok(false);
         }
-        // Behind a delayed compaction stand too many tables to collect for at once, and blocks of
-        // whole tables have little to collect. Each part of it frees blocks for the next.
+        // A delayed compaction has too many tables to collect for all at once, and blocks of whole
+        // tables give little to collect. Each part of it frees blocks for the next part.
         let is_large = piece.page_count > DELAYED_PART_BLOCKS * u64::from(limits.table_pages);
         if self.options.form == Form::Delay && is_large && !self.has_room_now(blocks) {
             return Ok(false);
@@ -379,7 +380,7 @@ impl KvSsd {
             return Ok(false);
         }
         if self.tree.txn != txn {
-            // Collections moved pages: plan again, now with room.
+            // Collections moved pages: plan again, now that there is room.
             let inputs = self.inputs(job)?;
             let piece = match piece.rest.is_empty() {
                 true => inputs,
@@ -391,8 +392,8 @@ impl KvSsd {
         Ok(true)
     }
 
-    /// TH, or 0 where the tables must be rewritten: space is short, deletes are many, or a table is
-    /// cut.
+    /// TH, or 0 if the tables must be rewritten: because space is short, because deletes are many,
+    /// or because a table is cut.
     fn threshold_for(&self, job: &Job, piece: &Piece) -> u8 {
         let records: u64 = piece.nodes.iter().map(|node| node.record_count).sum();
         let deletes: u64 = piece.nodes.iter().map(|node| node.tombstones).sum();
@@ -403,8 +404,8 @@ impl KvSsd {
         if is_rewrite { 0 } else { self.options.threshold }
     }
 
-    /// dLSM's plan: one virtual table, or one rewrite of all. The tables of level 0 span all keys:
-    /// a virtual table of them would take the whole next level with it.
+    /// The plan of dLSM: one virtual table, or one rewrite of all. The tables of level 0 span all
+    /// keys, so a virtual table of them would take the whole next level with it.
     fn delay(
         &self,
         piece: &Piece,
@@ -428,7 +429,7 @@ impl KvSsd {
         }
     }
 
-    /// Blocks to be free, and bytes of the journal page.
+    /// The blocks that must be free, and the bytes of the journal page.
     fn needs(&self, job: &Job, piece: &Piece, outputs: &[Output]) -> (u32, usize) {
         let (mut pages, mut tables, mut fence_bytes) = (0, piece.rest.len(), 0);
         let mut rewritten = 0;
@@ -468,8 +469,8 @@ impl KvSsd {
         (self.blocks_for(pages, rewritten), journal_bytes)
     }
 
-    /// Pages up to which tables are filled that are rewritten together. Under lLSM a quarter stays
-    /// for segments: a full table would overflow at the next.
+    /// How many pages are filled of tables that are rewritten together. Under lLSM a quarter stays
+    /// free for segments: a full table would overflow at the next segment.
     pub(super) fn fill_pages(&self) -> u32 {
         match self.options.form {
             Form::Append => (self.space.block_pages() * 3 / 4).max(1),
@@ -534,7 +535,7 @@ impl KvSsd {
         }
         for (node, table) in piece.nodes.iter().zip(piece.upper.into_iter().chain(piece.lower)) {
             commit.removed.push(node.id);
-            // A table that was cut is not the table on flash; a whole one is known.
+            // A table that was cut differs from the table on flash; a whole table is known.
             let table = match is_whole {
                 true => self.read_meta_again(node, table)?,
                 false => self.read_meta(node)?,
@@ -544,8 +545,8 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// Writes new tables, and notes in `change` which pointers they do not have any more. `write`
-    /// gets what packs them, and the flash to read and write.
+    /// Writes new tables, and notes in `change` which pointers they no longer have. `write`
+    /// receives the rewriter that packs them, and the flash to read and write.
     fn write_tables(
         &mut self,
         Place { level, txn, cuts, fill_pages }: Place<'_>,
@@ -588,7 +589,7 @@ impl KvSsd {
         Ok(tables)
     }
 
-    /// Under nLSM the next page is another table's and goes to another block.
+    /// Under nLSM the next page belongs to another table and goes to another block.
     fn end_table(&mut self, stream: Stream) {
         if self.options.placement == Placement::PerTable {
             self.space.seal(stream);
@@ -609,13 +610,13 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Sinks everything to the deepest level and rewrites it there: the smallest form.
+    /// Moves everything to the deepest level and rewrites it there, which is the smallest form.
     pub fn compact(&mut self) -> Result<()> {
         self.flush_memtable()?;
         self.squeeze(|_| false)
     }
 
-    /// Compacts table by table, until `is_enough`.
+    /// Compacts table by table, until `is_enough` says so.
     pub(super) fn squeeze(&mut self, is_enough: impl Fn(&KvSsd) -> bool) -> Result<()> {
         let bottom = self.tree.level_count().saturating_sub(1).max(1);
         for level in 0..bottom {
@@ -624,8 +625,8 @@ impl KvSsd {
                 let upper = if level == 0 { tables.to_vec() } else { tables[..1].to_vec() };
                 let range = hull(&upper);
                 let meets = |below: &usize| !self.tree.overlapping(*below, &range).is_empty();
-                // A level of the policy at a time. With all of them at once lLSM ran full where it
-                // does not so (docs/papers/kvssd.md, 1.1 volumes).
+                // One level of the policy at a time. With all of them at once, lLSM ran full where
+                // it does not with one (docs/papers/kvssd.md, 1.1 volumes).
                 let bands = self.tree.bands;
                 let below = bands.levels(bands.band(level as u32) + 1).end as usize - 1;
                 let last = below.min(bottom);
@@ -633,7 +634,7 @@ impl KvSsd {
                 self.run(&Job { upper, output_level, is_rewrite: true, ..Job::default() })?;
             }
         }
-        // Under lLSM tables are merged too, so that fewer of them reserve room.
+        // Under lLSM tables are also merged, so that fewer of them reserve space.
         let count = if self.options.form == Form::Append { MERGED_TABLES } else { 1 };
         let is_wasteful = |nodes: &&[Arc<Node>]| {
             let pages: u32 = nodes.iter().map(|node| node.charged_pages).sum();
@@ -655,14 +656,14 @@ impl KvSsd {
     }
 }
 
-/// The keys of some tables, and those between.
+/// The range from the first to the last key of some tables.
 fn hull(nodes: &[Arc<Node>]) -> Clip {
     let lo = nodes.iter().map(|node| &node.fence.lo).min().cloned().unwrap_or_default();
     let hi = nodes.iter().map(|node| &node.fence.hi).max().cloned().unwrap_or_default();
     Clip { lo, hi }
 }
 
-/// A remapped table; its deletes are estimated by the pages that have some.
+/// A remapped table. Its deletes are estimated by the pages that have some.
 fn remapped(piece: &Piece, entries: Vec<Entry>, counter: u8) -> TableMeta {
     let inputs = || piece.upper.iter().chain(&piece.lower);
     let flagged = |entries: &[Entry]| -> u64 {
@@ -681,8 +682,9 @@ fn remapped(piece: &Piece, entries: Vec<Entry>, counter: u8) -> TableMeta {
     }
 }
 
-/// The part of the inputs up to a key, with about `most_pages` pages; what is beyond becomes
-/// `rest`. Inputs that begin beyond the key are left out. Nothing is cut if all begins at one key.
+/// The part of the inputs up to a key, with about `most_pages` pages. What is beyond the key
+/// becomes `rest`. Inputs that begin beyond the key are left out. Nothing is cut if all inputs
+/// begin at one key.
 fn cut(piece: Piece, most_pages: u64) -> Piece {
     let mut starts: Vec<(&[u8], u64)> = Vec::new();
     for entry in piece.upper.iter().chain(&piece.lower).flat_map(|table| &table.entries) {
@@ -732,7 +734,7 @@ fn table_end(table: &TableMeta) -> Key {
     table.fence().map_or(Key::default(), |fence| fence.hi)
 }
 
-/// Reads and writes take turns on one flash.
+/// Lets reads and writes take turns on one flash.
 struct Reading<'a, 'b>(&'a RefCell<&'b mut Space>);
 
 impl PageReader for Reading<'_, '_> {

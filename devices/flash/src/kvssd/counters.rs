@@ -1,5 +1,5 @@
 //! What a KVSSD writes and why, and what follows from it. Programs are counted where they are
-//! issued, and must explain every program that the flash counted.
+//! issued. The counts must explain every program that the flash counted.
 
 use std::fmt;
 
@@ -37,11 +37,11 @@ impl Cause {
     }
 }
 
-/// Programs by cause and type of page.
+/// Counts of programs, by cause and type of page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Programs {
     counts: [[u64; PageType::ALL.len()]; Cause::ALL.len()],
-    /// Programs that failed or were cut, whatever their cause.
+    /// Programs that failed or were cut short, whatever their cause.
     pub failed: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct KvSsdCounters {
     pub get_bytes: u64,
     /// Pages that lookups read, metadata included.
     pub get_pages: u64,
-    /// Of these, pages of metadata.
+    /// How many of these are pages of metadata.
     pub get_meta_pages: u64,
     /// Flushes of the memtable.
     pub flushes: u64,
@@ -94,11 +94,11 @@ pub struct KvSsdCounters {
     pub appended_segments: u64,
     /// Tables made by rewriting.
     pub rewritten_tables: u64,
-    /// Tables that changed level untouched.
+    /// Tables that changed their level without being rewritten.
     pub moved_tables: u64,
     /// Compactions that were cut because their outputs had no room.
     pub split_compactions: u64,
-    /// Times that tables were compacted only because the device was full.
+    /// How often tables were compacted only because the device was full.
     pub squeezes: u64,
     /// Blocks emptied by collection.
     pub collections: u64,
@@ -106,15 +106,15 @@ pub struct KvSsdCounters {
     pub wear_moves: u64,
     /// Checkpoints written.
     pub checkpoints: u64,
-    /// Values that flushes wrote apart from their keys.
+    /// Values that flushes separated from their keys.
     pub values_apart: u64,
     /// Values that collections moved.
     pub moved_values: u64,
-    /// Pages that lookups and scans read for values that lie apart.
+    /// Pages that lookups and scans read for separated values.
     pub value_pages_read: u64,
-    /// Groups that were read to find what is hidden in them.
+    /// How often a group was read to find what is hidden in it.
     pub group_reads: u64,
-    /// Times that the needed values were counted, after a restart.
+    /// How often the needed values were counted after a restart.
     pub value_counts: u64,
 }
 
@@ -125,9 +125,9 @@ pub struct KvSsdAmplification {
     pub user_bytes: u64,
     /// Bytes of the pages of flushes, compactions and checkpoints, metadata and journal included.
     pub tree_bytes: u64,
-    /// Those and what collections programmed.
+    /// The same bytes, and the bytes that collections programmed.
     pub flash_bytes: u64,
-    /// Log pages: apart, as every durable store has them.
+    /// Log pages. They are counted separately, because every durable store has them.
     pub log_bytes: u64,
 }
 
@@ -137,7 +137,7 @@ impl KvSsdAmplification {
         milli(self.tree_bytes, self.user_bytes)
     }
 
-    /// Read-modify-write: pages are written whole.
+    /// Read-modify-write: pages are written as a whole.
     pub fn rmw_milli(&self) -> u64 {
         1000
     }

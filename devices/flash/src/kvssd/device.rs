@@ -1,6 +1,6 @@
 //! The device: keys in, values out. Writes go to the memtable and its saved copy. Before the next
 //! write is taken, a full memtable is flushed, a full log page is programmed, and levels over their
-//! size sink. An error means that the write was not taken.
+//! size are compacted. An error means that the write was not taken.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::value_map::{ValueChange, ValueMap};
 use crate::error::{Error, Result};
 use crate::nand::{Geometry, Image, Nand, PageType, SharedBytes, Timing};
 
-/// Checkpoints that are kept: should the newest be damaged, the older one and the journal since
+/// How many checkpoints are kept. If the newest is damaged, the older one and the journal since
 /// then give the same tree.
 const KEPT_CHECKPOINTS: usize = 2;
 
-/// Metadata pages whose content is known.
+/// How many metadata pages have their content kept in memory.
 const KNOWN_METAS: usize = 4096;
 
 /// Where acknowledged writes survive.
@@ -45,10 +45,10 @@ pub struct KvSsd {
     pub(super) values: ValueMap,
     pub(super) memtable: Memtable,
     pub(super) saved: Saved,
-    /// Snapshots that are held, by sequence number, and how often.
+    /// The snapshots that are held, by sequence number, and how many hold each.
     pub(super) snapshots: BTreeMap<u64, u32>,
-    /// Bytes of the largest record that was written while snapshots were held, since there were
-    /// none last.
+    /// Bytes of the largest record written since snapshots were held. Starts again when no snapshot
+    /// is held.
     largest_beside_snapshots: usize,
     /// Live journal pages: transaction and page.
     pub(super) journal: VecDeque<(u64, u32)>,
@@ -56,14 +56,14 @@ pub struct KvSsd {
     pub(super) checkpoints: VecDeque<(u64, Vec<u32>)>,
     pub(super) checkpoint_number: u64,
     pub(super) counters: KvSsdCounters,
-    /// What is in the metadata pages that were written or read last, by page. Saves the emulator a
-    /// read and a decoding per look-up; the device reads the page each time.
+    /// The content of the metadata pages that were written or read last, by page. It saves the
+    /// emulator a read and a decoding per look-up. The device reads the page each time.
     known_metas: BTreeMap<u32, Arc<TableMeta>>,
-    /// Pages that tables keep reserved for segments.
+    /// Pages that are reserved for segments of tables.
     pub(super) reserved_pages: u64,
-    /// The newest checkpoint has the format of devices with values apart.
+    /// Whether the newest checkpoint has the format of devices with separated values.
     pub(super) is_saved_apart: bool,
-    /// Nothing was removed since a search for space last failed.
+    /// Whether nothing was removed since a search for space last failed.
     pub(super) is_squeezed: bool,
 }
 
@@ -76,17 +76,17 @@ impl std::fmt::Debug for KvSsd {
 /// What a commit does to page references.
 #[derive(Default)]
 pub(super) struct Change {
-    /// Tables that leave, with their metadata page.
+    /// Tables that are removed, with their metadata pages.
     pub(super) removed: Vec<(TableMeta, u32)>,
-    /// Tables that arrive.
+    /// Tables that are added.
     pub(super) added: Vec<TableMeta>,
-    /// Values that move, arrive, or lose their pointers.
+    /// Values that move, are added, or lose their pointers.
     pub(super) values: ValueChange,
 }
 
 impl KvSsd {
-    /// Makes an empty device over an empty image. `side` is where the capacitor saves the memtable;
-    /// it stays empty with [`Durability::Log`].
+    /// Makes an empty device over an empty image. `side` is where the capacitor saves the memtable.
+    /// It stays empty with [`Durability::Log`].
     pub fn create(
         image: Box<dyn Image>,
         side: Box<dyn Image>,
@@ -138,13 +138,13 @@ impl KvSsd {
         self.write(&[Write::Put { key, value }])
     }
 
-    /// Removes a key; removing an absent one is legal.
+    /// Removes a key. It is allowed to remove an absent key.
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.write(&[Write::Delete { key }])
     }
 
-    /// Applies all writes or none. They survive a power cut of the device once this returned, with
-    /// [`Durability::Log`] once [`KvSsd::sync`] did.
+    /// Applies all writes or none. They survive a power cut of the device once this returns; with
+    /// [`Durability::Log`], once [`KvSsd::sync`] returns.
     pub fn write(&mut self, writes: &[Write<'_>]) -> Result<()> {
         if writes.is_empty() {
             return Ok(());
@@ -152,7 +152,7 @@ impl KvSsd {
         let more_pages = self.check_sizes(writes)?;
         self.check_held_versions(writes)?;
         self.make_writable(more_pages, writes)?;
-        // Once a page of the log waits. After the write it could no longer be refused.
+        // Done once a page of the log waits. After the write it could no longer be refused.
         self.write_log(self.space.page_bytes())?;
         let first_seq = self.tree.last_seq + 1;
         match &mut self.saved {
@@ -203,7 +203,7 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Pages that the writes may take.
+    /// How many pages the writes may take.
     fn check_sizes(&self, writes: &[Write<'_>]) -> Result<u64> {
         let mut bytes = 0;
         for write in writes {
@@ -214,13 +214,13 @@ impl KvSsd {
         Ok(bytes.div_ceil(page_room_bytes(self.space.page_bytes())) as u64)
     }
 
-    /// Refuses what would leave a key with more versions than a block takes: sooner or later a
-    /// compaction brings the versions that snapshots hold and the newest into one page group.
-    /// Compactions of fewer tables see no more: what is the newest there was the newest when it was
-    /// written.
+    /// Refuses writes that would leave a key with more versions than fit a block. Sooner or later a
+    /// compaction brings the versions that snapshots hold and the newest version into one page
+    /// group. A compaction of fewer tables sees no more versions: the newest version there was the
+    /// newest when it was written.
     ///
-    /// Few writes need a close look. Of the versions of a key that snapshots see, one at most was
-    /// there before there were snapshots; the others are no larger than the largest record since.
+    /// Few writes need a close look. Of the versions of a key that snapshots see, at most one was
+    /// there before there were snapshots. The others are no larger than the largest record since.
     fn check_held_versions(&mut self, writes: &[Write<'_>]) -> Result<()> {
         let Some(others) = self.snapshots.len().checked_sub(1) else { return Ok(()) };
         let most_record = options::max_record_bytes(&self.space.nand.geometry());
@@ -248,7 +248,7 @@ impl KvSsd {
             let found = self.find(key, snapshot, &mut PagesRead::default())?;
             let Some(version) = found else { break };
             bytes += record_bytes(key.len(), version.value.len());
-            // All snapshots from here on see the same version.
+            // All snapshots from this number on see the same version.
             end = version.seq;
         }
         Ok(bytes)
@@ -274,7 +274,7 @@ impl KvSsd {
         Ok(value)
     }
 
-    /// The version of a key that a snapshot sees, a delete too.
+    /// The version of a key that a snapshot sees; it may be a delete.
     pub(super) fn find(
         &mut self,
         key: &[u8],
@@ -287,7 +287,7 @@ impl KvSsd {
         let page_bytes = self.space.page_bytes();
         for node in self.tree.candidates(key) {
             let table = self.read_known_meta(&node)?;
-            // Which real tables stand behind a virtual one is in RAM.
+            // RAM holds which real tables stand behind a virtual one.
             let own_pages = u64::from(table.reals.is_empty());
             let mut reader = Reader { space: &mut self.space, pages: 0, meta_pages: own_pages };
             let found = find_record(&table, key, snapshot, page_bytes, &mut reader);
@@ -300,8 +300,8 @@ impl KvSsd {
         Ok(None)
     }
 
-    /// Holds the present state for readers; [`KvSsd::release`] gives it up. Snapshots are in RAM:
-    /// they end with the device.
+    /// Holds the present state for readers, until [`KvSsd::release`]. Snapshots are in RAM: they
+    /// end with the device.
     pub fn snapshot(&mut self) -> u64 {
         if self.snapshots.is_empty() {
             self.largest_beside_snapshots = 0;
@@ -311,7 +311,7 @@ impl KvSsd {
         seq
     }
 
-    /// Gives a snapshot up.
+    /// Releases a snapshot.
     pub fn release(&mut self, snapshot: u64) {
         if let Some(count) = self.snapshots.get_mut(&snapshot) {
             *count -= 1;
@@ -322,20 +322,20 @@ impl KvSsd {
         }
     }
 
-    /// Makes what was written survive a power cut of the device and, as far as the image goes, of
-    /// the machine that emulates it.
+    /// Makes all earlier writes survive a power cut of the device. As far as the image allows, they
+    /// also survive a power loss of the machine that runs the emulator.
     pub fn sync(&mut self) -> Result<()> {
         self.write_log(1)?;
         if let Saved::Capacitor(capacitor) = &mut self.saved {
             capacitor.sync()?;
         }
-        // So that saved writes which are missing at open are known to be.
+        // If saved writes are missing at open, this number shows it.
         self.space.nand.set_note(self.tree.last_seq);
         self.space.nand.sync()
     }
 
-    /// Programs what waits of the log, if it has so many bytes; a log needs room like any other
-    /// stream.
+    /// Programs the waiting part of the log, if it has at least this many bytes. A log needs room
+    /// like any other stream.
     fn write_log(&mut self, least_bytes: usize) -> Result<()> {
         let waiting_bytes = match &self.saved {
             Saved::Log(log) if log.waiting_bytes() >= least_bytes => log.waiting_bytes(),
@@ -356,13 +356,13 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Moves the memtable into a table, and sinks levels that are over their size.
+    /// Moves the memtable into a table, and compacts levels that are over their size.
     pub fn flush(&mut self) -> Result<()> {
         self.flush_memtable()?;
         self.settle()
     }
 
-    /// Runs the steps of a transaction; if one fails, what it programmed is garbage.
+    /// Runs the steps of a transaction. If one fails, what the transaction programmed is garbage.
     pub(super) fn transact<T>(
         &mut self,
         cause: Cause,
@@ -376,9 +376,9 @@ impl KvSsd {
         done
     }
 
-    /// Programs the journal page, the sole commit point, and applies the commit. A commit that does
-    /// not fit a page becomes a checkpoint of the tree as it is then, which is also whole or
-    /// absent.
+    /// Programs the journal page, which is the only commit point, and applies the commit. A commit
+    /// that does not fit a page becomes a checkpoint of the resulting tree, which is also either
+    /// whole or absent.
     pub(super) fn commit(&mut self, commit: &Commit, change: Change) -> Result<()> {
         match journal::encode_commit(commit, self.space.page_bytes()) {
             Some(bytes) => {
@@ -400,7 +400,7 @@ impl KvSsd {
         change.added.iter().for_each(|table| self.references.add(table));
         for (table, meta_page) in change.removed {
             self.drop_references(&table);
-            // The metadata of a table that became a real one is referred to.
+            // The metadata page of a table that became a real one is still referred to.
             if self.references.count(meta_page) == 0 {
                 self.space.release(meta_page, 1);
             }
@@ -419,15 +419,15 @@ impl KvSsd {
         }
     }
 
-    /// Saves the tree if enough was committed since it was saved last.
+    /// Saves the tree if enough was committed since the last save.
     pub(super) fn checkpoint_if_due(&mut self) -> Result<()> {
         let last_txn = self.checkpoints.back().map_or(0, |(txn, _)| *txn);
         let is_due = self.tree.txn - last_txn >= self.checkpoint_interval();
         if is_due { self.checkpoint() } else { Ok(()) }
     }
 
-    /// Commits from one checkpoint to the next: fewer on a small device, where the journal between
-    /// two checkpoints would take too much of it.
+    /// How many commits there are from one checkpoint to the next. There are fewer on a small
+    /// device, where the journal between two checkpoints would take too much of it.
     pub(super) fn checkpoint_interval(&self) -> u64 {
         const DEVICE_PART: u64 = 64;
         let most = (self.space.nand.geometry().page_count() / DEVICE_PART).max(1);
@@ -462,8 +462,8 @@ impl KvSsd {
         })
     }
 
-    /// After the tree is saved: older checkpoints but one, and the journal before that one, become
-    /// garbage.
+    /// Called after the tree is saved. All older checkpoints but one become garbage, and so does
+    /// the journal before that one.
     fn keep_checkpoint(&mut self, pages: Vec<u32>) {
         self.checkpoints.push_back((self.tree.txn, pages));
         self.is_saved_apart = self.is_format_apart();
@@ -480,8 +480,9 @@ impl KvSsd {
         }
     }
 
-    /// Whether checkpoints have the format of devices with values apart. They keep it: a pointer
-    /// may be left in pages that remapping shares, long after its value.
+    /// Whether checkpoints have the format of devices with separated values. Once they have it,
+    /// they keep it: a pointer may stay in pages that remapping shares, long after its value is
+    /// gone.
     fn is_format_apart(&self) -> bool {
         self.is_saved_apart || self.apart_from().is_some()
     }
@@ -496,8 +497,8 @@ impl KvSsd {
             return Ok(Arc::clone(table));
         }
         let table = Arc::new(self.read_meta(node)?);
-        // These are more tables than a device of many gigabytes has: to forget all is simple and
-        // rare.
+        // This is more tables than a device of many gigabytes has. It is simple to forget all of
+        // them, and rarely needed.
         if self.known_metas.len() >= KNOWN_METAS {
             self.known_metas.clear();
         }
@@ -505,7 +506,7 @@ impl KvSsd {
         Ok(table)
     }
 
-    /// Forgets a page that was programmed with another content.
+    /// Forgets a page that was programmed with different content.
     pub(super) fn forget_meta(&mut self, page: u32) {
         self.known_metas.remove(&page);
     }
@@ -528,7 +529,7 @@ impl KvSsd {
         Ok(table)
     }
 
-    /// Reads a metadata page whose content is known: the device reads it, the emulator need not.
+    /// Reads a metadata page whose content is known. The device reads it; the emulator need not.
     pub(super) fn read_meta_again(&mut self, node: &Node, known: TableMeta) -> Result<TableMeta> {
         self.space.nand.read_again(self.space.nand.geometry().page(node.meta_page))?;
         Ok(known)
@@ -538,7 +539,7 @@ impl KvSsd {
         nodes.iter().map(|node| self.read_meta(node)).collect()
     }
 
-    /// Programs the metadata page of a table and says what the tree is to know of it.
+    /// Programs the metadata page of a table and returns what the tree must know of it.
     pub(super) fn write_meta(&mut self, table: &TableMeta) -> Result<Node> {
         let bytes = table.encode(self.space.page_bytes()).ok_or(Error::JournalFull)?;
         let owner = Owner { level: table.level, txn: table.txn, id: table.id, index: 0 };
@@ -564,13 +565,14 @@ impl KvSsd {
         Stream::Kv(self.kv_level(level))
     }
 
-    /// The deepest level that has a stream.
+    /// The deepest level that has a stream of its own.
     pub(super) fn deepest_kv_level(&self) -> u8 {
         self.kv_level(self.tree.level_count().saturating_sub(1).max(1) as u8)
     }
 
-    /// Runs of a level of the policy die together, so they share a stream. Where levels are more
-    /// than a device needs, under a policy that found another's runs, the deep ones share one.
+    /// The runs of one policy level become garbage together, so they share a stream. If a policy
+    /// finds the runs of another, there may be more levels than a device needs. Then the deep ones
+    /// share one stream.
     fn kv_level(&self, level: u8) -> u8 {
         const DEEPEST: u8 = 7;
         match self.options.placement {
@@ -579,7 +581,7 @@ impl KvSsd {
         }
     }
 
-    /// The pages of a table, from its metadata page.
+    /// The pages of a table, as its metadata page gives them.
     pub fn table(&mut self, id: u64) -> Result<TableMeta> {
         let node = self.tree.node(id).cloned();
         let missing = || Error::Corrupt { what: "tree", why: format!("there is no table {id}") };
@@ -601,28 +603,28 @@ impl KvSsd {
         &self.tree
     }
 
-    /// The flash below.
+    /// The flash below the device.
     pub fn nand(&self) -> &Nand {
         &self.space.nand
     }
 
-    /// The flash below, to set faults.
+    /// The flash below the device, so that tests can set faults.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.space.nand
     }
 
-    /// What was done since opening.
+    /// What was done since the device was opened.
     pub fn counters(&self) -> KvSsdCounters {
         self.counters
     }
 
-    /// Programs since opening, by cause and type.
+    /// Programs since the device was opened, by cause and type.
     pub fn programs(&self) -> Programs {
         self.space.programs
     }
 
-    /// Write amplification since opening. Asserts that the causes explain every program that the
-    /// flash counted.
+    /// Write amplification since the device was opened. Asserts that the causes explain every
+    /// program that the flash counted.
     pub fn write_amplification(&self) -> KvSsdAmplification {
         let programs = &self.space.programs;
         let flash = self.space.nand.counters().total().programs;
@@ -641,7 +643,7 @@ impl KvSsd {
     /// RAM that a controller would need, in bytes: tree, lists and counters.
     pub fn ram(&self) -> RamReport {
         let (counter_bytes, list_bytes) = self.references.ram_parts();
-        // A real table behind a virtual one takes what a table takes.
+        // A real table behind a virtual one takes as much as any table.
         let reals = |node: &Node| match self.options.form {
             Form::Delay => u64::from(node.counter),
             Form::Remap | Form::Append => 1,
@@ -651,7 +653,8 @@ impl KvSsd {
         RamReport { tree_bytes, list_bytes, counter_bytes, value_bytes }
     }
 
-    /// Key and value bytes that wait in the memtable, and bytes saved for it beside the flash.
+    /// Key and value bytes that wait in the memtable, and the bytes that are saved for it outside
+    /// the flash.
     pub fn memtable_bytes(&self) -> (u64, u64) {
         let saved = match &self.saved {
             Saved::Capacitor(capacitor) => capacitor.len_bytes(),
@@ -668,7 +671,7 @@ impl KvSsd {
         }
     }
 
-    /// Type, live pages and whether it is bad, of a block: for pictures and checks.
+    /// For a block: its type, its live pages, and whether it is bad. For pictures and checks.
     pub fn block(&self, block: u32) -> BlockReport {
         BlockReport {
             page_type: self.space.type_of(block),
@@ -686,7 +689,7 @@ impl KvSsd {
     }
 }
 
-/// RAM of a controller for the structures of the tree, in bytes.
+/// RAM that a controller needs for the structures of the tree, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RamReport {
     /// Key-range tree.
@@ -695,12 +698,12 @@ pub struct RamReport {
     pub list_bytes: u64,
     /// References of each page.
     pub counter_bytes: u64,
-    /// Where values are that lie apart, and which are needed.
+    /// Where separated values are, and which of them are needed.
     pub value_bytes: u64,
 }
 
 impl RamReport {
-    /// All of it.
+    /// The sum of all parts.
     pub fn total_bytes(&self) -> u64 {
         self.tree_bytes + self.list_bytes + self.counter_bytes + self.value_bytes
     }
@@ -723,11 +726,11 @@ pub struct BlockReport {
     pub is_retired: bool,
 }
 
-/// Pages that a look-up read.
+/// Counts of pages that a look-up read.
 #[derive(Default)]
 pub(super) struct PagesRead {
     pages: u64,
-    /// Of these, pages of metadata.
+    /// How many of these are pages of metadata.
     meta_pages: u64,
 }
 
@@ -751,7 +754,7 @@ impl super::PageReader for Reader<'_> {
     }
 }
 
-/// The records of an entry inside its clip.
+/// The records of an entry that are inside its clip.
 pub(super) fn read_records(space: &mut Space, entry: &Entry) -> Result<Vec<Record>> {
     let bytes = space.read(entry.page, u32::from(entry.page_count))?;
     let page = KvPage::decode(bytes, space.page_bytes())?;

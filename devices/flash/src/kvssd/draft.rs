@@ -1,4 +1,4 @@
-//! Pages of keys and values in the making; their layout is in `kv_page.rs`.
+//! Pages of keys and values while they are being built. Their layout is in `kv_page.rs`.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::record::{KeyBlock, Version};
 use crate::error::Result;
 use crate::nand::{SharedBytes, SharedValue};
 
-/// A page that is being made. Its memory serves page after page.
+/// A page that is being built. Its memory is reused for page after page.
 #[derive(Default)]
 pub(super) struct Draft {
     slots: Vec<u8>,
@@ -40,9 +40,8 @@ impl Draft {
         self.values.push(version.value);
     }
 
-    /// Takes as many records of a run as fit, at least one if the draft is empty, off the run. A
-    /// record in the new page differs from the record in the old one by two sums, so nothing is
-    /// read twice.
+    /// Takes as many records off a run as fit; at least one if the draft is empty. A record in the
+    /// new page differs from the record in the old one only by two sums, so nothing is read twice.
     fn push_run(&mut self, page: &KvPage, run: &mut Range<usize>, page_bytes: usize) {
         let (keys_from, values_from) = page.ends(run.start);
         let (keys_to, values_to) = (self.keys.len(), self.value_bytes);
@@ -71,7 +70,7 @@ impl Draft {
         self.values.extend_from_slice(&page.bytes().values()[taken]);
     }
 
-    /// The page of what was pushed: at least one record. The draft is empty again.
+    /// Makes the page of what was pushed, at least one record. The draft is empty again.
     pub(super) fn finish(&mut self, page_bytes: usize) -> KvPage {
         let len = self.used_bytes().next_multiple_of(page_bytes);
         let mut front = Vec::with_capacity(HEADER_BYTES + self.slots.len() + self.keys.len());
@@ -90,7 +89,7 @@ impl Draft {
 }
 
 /// Packs keys in order into page groups. `next_key` adds the versions of the next key to an empty
-/// block and returns `false` behind the last; `emit` gets each group.
+/// block, and returns `false` behind the last key. `emit` receives each group.
 pub fn build_pages(
     mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
     page_bytes: usize,

@@ -1,4 +1,5 @@
-//! Atomic groups of writes as bytes: what the capacitor saves and log pages hold. Little-endian:
+//! Atomic groups of writes as bytes, as the capacitor saves them and log pages hold them.
+//! Little-endian:
 //!
 //! ```text
 //! frame: length u32 | crc32c of the body u32 | crc32c of bytes 0..8 u32 | body
@@ -6,8 +7,8 @@
 //! write: kind u8 | key length u16 | value length u32 | key | value
 //! ```
 //!
-//! The header has a checksum of its own, which tells a frame that was cut short (and never
-//! acknowledged) from one that is damaged.
+//! The header has a checksum of its own. It distinguishes a frame that was cut short, and so was
+//! never acknowledged, from a damaged one.
 
 use super::Write;
 use super::record::Kind;
@@ -51,11 +52,11 @@ pub(super) fn encode(first_seq: u64, writes: &[Write<'_>], bytes: &mut Vec<u8>) 
     header[8..].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Frames, and what ends them.
+/// The frames, and what ends them.
 pub(super) struct Decoded {
-    /// Each with the byte behind it.
+    /// Each frame, with the offset behind it.
     pub(super) frames: Vec<(Frame, usize)>,
-    /// What is wrong behind the last one, and where; nothing if it was cut short.
+    /// What is wrong behind the last frame, and where. `None` if that frame was only cut short.
     pub(super) damage: Option<(&'static str, usize)>,
 }
 
@@ -66,7 +67,7 @@ impl Decoded {
     }
 }
 
-/// Decodes frames up to the end, or to zeros, or to a frame that was cut short or damaged.
+/// Decodes frames up to the end, to zeros, or to a frame that was cut short or damaged.
 pub(super) fn decode_all(bytes: &[u8]) -> Decoded {
     let mut decoded = Decoded { frames: Vec::new(), damage: None };
     let mut rest = bytes;

@@ -1,5 +1,5 @@
-//! Bytes of commits: one journal page each, and of checkpoints, which are one large commit over
-//! several pages. Little-endian:
+//! The bytes of commits, each of which is one journal page; and of checkpoints, each of which is
+//! one large commit over several pages. Little-endian:
 //!
 //! ```text
 //! journal page: magic u32 | length u32 | commit | zeros
@@ -10,7 +10,7 @@
 //!          from format 2 on: values u8 | values_from u32
 //! commit: txn u64 | next_table_id u64 | flushed_seq u64 | last_seq u64 | last_level u32
 //!         counts u32: cursors, removed, moved, added | these
-//!         with values apart: group_count u8 | count u32 | emptied | count u32 | value pages
+//!         with separated values: group_count u8 | count u32 | emptied | count u32 | value pages
 //! cursor: level u32 | length u16 | key          removed: id u64
 //! moved: id u64 | meta_page u32
 //! added: id u64 | meta_page u32 | level u8 | counter u8 | charged_pages u32 | record_count u64
@@ -19,10 +19,10 @@
 //! value page: page u32 | page_count u16 | group u8 | start count u16 | starts u64 each
 //! ```
 //!
-//! A device without values apart is of format 1. One that has them, or is to have them, is of
-//! format 2 before its first value lies apart, so that older releases refuse it.
+//! A device without separated values has format 1. A device that has them, or will have them, gets
+//! format 2 before it separates its first value, so that older releases refuse it.
 //!
-//! The checksum is the page's, in its spare bytes.
+//! The checksum is that of the page, in its spare bytes.
 
 use super::meta_page::Clip;
 use super::options::KvSsdOptions;
@@ -33,7 +33,8 @@ use crate::rest::Rest;
 
 const JOURNAL_MAGIC: u32 = 0x4c4e_4a52; // "RJNL"
 const CHECKPOINT_MAGIC: u32 = 0x504b_4352; // "RCKP"
-/// Formats of a device: without and with values apart. The second is the newest that is understood.
+/// Formats of a device: without and with separated values. The second is the newest that this
+/// release understands.
 const FORMAT_INLINE: u32 = 1;
 const FORMAT: u32 = 2;
 const JOURNAL_HEADER_BYTES: usize = 8;
@@ -72,7 +73,8 @@ pub(super) fn decode_commit(bytes: &[u8]) -> Result<Commit> {
     decode().ok_or_else(why)
 }
 
-/// The pages of a checkpoint; `is_apart`: in the format of devices with values apart.
+/// The pages of a checkpoint. With `is_apart` they have the format of devices with separated
+/// values.
 pub(super) fn encode_checkpoint(
     options: &KvSsdOptions,
     is_apart: bool,
@@ -92,7 +94,7 @@ pub(super) fn encode_checkpoint(
     bytes
 }
 
-/// Number of pages of a checkpoint, from its first one.
+/// How many pages a checkpoint has, according to its first page.
 pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     let mut rest = Rest(first);
     let corrupt = || Error::Corrupt { what: "checkpoint", why: "its layout".into() };
@@ -107,7 +109,7 @@ pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     Ok((len as usize).div_ceil(first.len().max(1)))
 }
 
-/// Decodes a whole checkpoint: also whether it is of a device with values apart.
+/// Decodes a whole checkpoint. Also returns whether it belongs to a device with separated values.
 pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, bool, Commit)> {
     let decode = || {
         let mut rest = Rest(bytes);
@@ -177,8 +179,8 @@ fn put_node(node: &Node, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&node.fence.hi);
 }
 
-/// Numbers that grow by one or by records stay below this. A larger one is made up, and sums with
-/// it would overflow.
+/// Numbers that grow by one, or by records, stay below this limit. A larger number is not genuine,
+/// and sums with it would overflow.
 const NUMBER_LIMIT: u64 = 1 << 56;
 
 fn take_number(rest: &mut Rest<'_>) -> Option<u64> {
@@ -195,7 +197,7 @@ fn take_commit(rest: &mut Rest<'_>) -> Option<Commit> {
         ..Commit::default()
     };
     let (cursors, removed, moved, added) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
-    // No count reserves memory: each item comes off bytes that are there.
+    // No count reserves memory: each item is decoded from bytes that are present.
     for _ in 0..cursors {
         let level = rest.u32()?;
         let len = rest.u16()?;
@@ -244,7 +246,7 @@ fn take_node(rest: &mut Rest<'_>) -> Option<Node> {
         counter,
         charged_pages: rest.u32()?,
         record_count: take_number(rest)?,
-        // Estimated in a table of remapped pages: it may be above the records.
+        // In a table of remapped pages this is an estimate, which may exceed the number of records.
         tombstones: take_number(rest)?,
         min_seq: take_number(rest)?,
         max_seq: take_number(rest)?,
@@ -287,7 +289,7 @@ mod tests {
         }
     }
 
-    /// The same on a device with values apart.
+    /// The same on a device with separated values.
     fn apart() -> Commit {
         let entry = |page, starts: &[u64]| {
             let (page_count, group) = (1 + (page % 2) as u16, (page % 3) as u8);
@@ -339,7 +341,7 @@ mod tests {
         assert!(decode_checkpoint(&unknown).is_err());
     }
 
-    /// Without the checksum of the page: no byte makes the decoders panic or allocate much.
+    /// Without the checksum of the page, no byte makes the decoders panic or allocate much.
     #[test]
     fn damaged_bytes_never_panic() {
         let page = encode_commit(&apart(), 512).unwrap();

@@ -1,21 +1,21 @@
-//! A key of the memtable, or a bound of a clip. Short keys lie in place, so that a search compares
-//! them without following a pointer each, and the decoding of a metadata page saves two allocations
-//! an entry.
+//! A key of the memtable, or a bound of a clip. Short keys are stored inline, so that a search
+//! compares them without following a pointer for each. The decoding of a metadata page also saves
+//! two allocations per entry.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::ops::Deref;
 
-/// Longest key that lies in place: two fit a line of the cache.
+/// The longest key that is stored inline: two of them fit a cache line.
 const MOST_INLINE_BYTES: usize = 30;
 
-/// Bytes of a key, ordered as such.
+/// The bytes of a key, in byte order.
 #[derive(Clone)]
 pub struct Key(Bytes);
 
 #[derive(Clone)]
 enum Bytes {
-    /// Zeros behind the key.
+    /// The bytes behind the key are zeros.
     Inline {
         len: u8,
         bytes: [u8; MOST_INLINE_BYTES],
@@ -24,7 +24,7 @@ enum Bytes {
 }
 
 impl Key {
-    /// The smallest key above another.
+    /// The smallest key above the given one.
     pub fn after(key: &[u8]) -> Key {
         if key.len() >= MOST_INLINE_BYTES {
             return Key(Bytes::Boxed([key, &[0]].concat().into()));
@@ -70,8 +70,8 @@ impl Borrow<[u8]> for Key {
 }
 
 impl Ord for Key {
-    /// Keys in place are compared whole, which needs no call. Of two that differ only in zeros at
-    /// their ends, the shorter comes first.
+    /// Inline keys are compared as a whole, which needs no call. If two differ only in zeros at
+    /// their ends, the shorter one comes first.
     fn cmp(&self, other: &Key) -> Ordering {
         match (&self.0, &other.0) {
             (

@@ -6,15 +6,16 @@
 //! slot: seq << 8 | kind u64 | key_end u32 | value_end u32 | crc32c of the value u32
 //! ```
 //!
-//! Ends count from where keys and values begin; the end of one is the start of the next, and what
-//! the header has in the place of a last slot's ends is 0. Records are sorted by key, versions of a
-//! key newest first. All versions of a key are in one page; if they are larger than a page, the
-//! page holds nothing else and continues in extension pages: the bytes of the group are the
-//! concatenation of its pages.
+//! Ends are counted from where the keys and the values begin. The end of one is the start of the
+//! next. In the header, 0 stands where a slot would have its ends, so the first record needs no
+//! special case. Records are sorted by key, and versions of a key newest first. All versions of a
+//! key are in one page. If they are larger than a page, the page holds nothing else and continues
+//! in extension pages: the bytes of the group are the concatenation of its pages.
 //!
-//! What searches and compactions look at stands in front, in one piece; values are handed over from
-//! page to page with their checksums, unread. So a page in memory is a front and shared values
-//! ([`SharedBytes`]). Its flat bytes are checked when they are decoded: front, values, zeros.
+//! What searches and compactions look at comes first, in one piece. Values are handed on from page
+//! to page with their checksums, unread. So a page in memory consists of a front and shared values
+//! ([`SharedBytes`]). The flat bytes of a page are checked when they are decoded: front, values,
+//! zeros.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -28,7 +29,7 @@ use crate::rest::{u32_at, u64_at};
 pub(super) const MAGIC: u32 = 0x564b_5352; // "RSKV"
 pub(super) const HEADER_BYTES: usize = 16;
 pub(super) const SLOT_BYTES: usize = 20;
-/// Where a slot has what, from its start.
+/// Offsets of the fields from the start of a slot.
 pub(super) const KEY_END_AT: usize = 8;
 pub(super) const VALUE_END_AT: usize = 12;
 pub(super) const CHECKSUM_AT: usize = 16;
@@ -43,16 +44,16 @@ pub(super) fn page_room_bytes(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES
 }
 
-/// The front of a page, not trusted: a slot that points outside gives `None`.
+/// The front of a page, which is not trusted: a slot that points outside gives `None`.
 #[derive(Clone, Copy)]
 struct Front<'a> {
-    /// May go on behind the front.
+    /// These bytes may continue behind the front.
     bytes: &'a [u8],
     count: usize,
 }
 
 impl<'a> Front<'a> {
-    /// `None` if header and slots are not whole.
+    /// Returns `None` if the header and the slots are not complete.
     fn of(bytes: &'a [u8]) -> Option<Front<'a>> {
         let is_known = u32_at(bytes, 0)? == MAGIC && bytes.get(4..12)?.iter().all(|b| *b == 0);
         let count = u32_at(bytes, 12)? as usize;
@@ -78,7 +79,7 @@ impl<'a> Front<'a> {
         Some(self.values_at()? + values_bytes as usize)
     }
 
-    /// From the end before to the own one; the first begins at the header's 0.
+    /// The range from the previous end to this one. The first begins at the 0 in the header.
     fn between(&self, at: usize, end_at: usize) -> Option<Range<usize>> {
         let end_at = self.slot_at(at) + end_at;
         let start = u32_at(self.bytes, end_at - SLOT_BYTES)? as usize;
@@ -90,7 +91,7 @@ impl<'a> Front<'a> {
         self.bytes.get(self.keys_at() + start..self.keys_at() + end)
     }
 
-    /// Where a value lies among the values.
+    /// The range of a value within the values.
     fn value(&self, at: usize) -> Option<Range<usize>> {
         self.between(at, VALUE_END_AT)
     }
@@ -104,7 +105,7 @@ impl<'a> Front<'a> {
         u32_at(self.bytes, self.slot_at(at) + CHECKSUM_AT)
     }
 
-    /// The first record that is not before a place in the order.
+    /// The first record that is not before this position in the order.
     fn search(&self, key: &[u8], snapshot: u64) -> Option<usize> {
         let (mut from, mut to) = (0, self.count);
         while from < to {
@@ -119,7 +120,7 @@ impl<'a> Front<'a> {
         Some(from)
     }
 
-    /// Ranges are whole and follow each other, records are in order.
+    /// Whether the ranges are complete and follow each other, and the records are in order.
     fn is_sound(&self) -> bool {
         let order = |at: usize| Some((self.key(at)?, Reverse(self.stamp(at)?.0)));
         let is_next = |at: usize| {
@@ -131,14 +132,14 @@ impl<'a> Front<'a> {
     }
 }
 
-/// A decoded page group, gathered: its front is sound, its values are what their checksums say.
+/// A decoded page group. Its front is sound, and its values match their checksums.
 #[derive(Clone, Debug)]
 pub struct KvPage {
     bytes: SharedBytes,
 }
 
 impl KvPage {
-    /// Decodes the bytes of a whole group. Gathered ones were checked when they became so.
+    /// Decodes the bytes of a whole group. Gathered bytes were checked when they were gathered.
     pub fn decode(bytes: SharedBytes, page_bytes: usize) -> Result<KvPage> {
         if !bytes.is_flat() {
             return Ok(KvPage { bytes });
@@ -146,7 +147,7 @@ impl KvPage {
         gather(bytes.front(), page_bytes).ok_or_else(corrupt)
     }
 
-    /// What a draft made: gathered, and sound.
+    /// Makes a page from the bytes of a draft, which are gathered and sound.
     pub(super) fn of(bytes: SharedBytes) -> KvPage {
         KvPage { bytes }
     }
@@ -182,7 +183,7 @@ impl KvPage {
         Version { seq, kind, checksum, value: self.bytes.values()[at].clone() }
     }
 
-    /// Slots of records, one after the other, and their keys.
+    /// The slots of consecutive records, and their keys.
     pub(super) fn slots_and_keys(&self, records: Range<usize>) -> (&[u8], &[u8]) {
         let front = self.front();
         let slots = &front.bytes[front.slot_at(records.start)..front.slot_at(records.end)];
@@ -190,7 +191,7 @@ impl KvPage {
         (slots, front.bytes.get(front.keys_at() + from..front.keys_at() + to).unwrap_or_default())
     }
 
-    /// Where the keys and the values end that lie before a record.
+    /// Where the keys and the values before a record end.
     pub(super) fn ends(&self, at: usize) -> (usize, usize) {
         let behind = self.front().slot_at(at);
         let end = |end_at| u32_at(self.bytes.front(), behind + end_at - SLOT_BYTES);
@@ -202,21 +203,21 @@ impl KvPage {
         Record::of(self.key(at), self.version(at))
     }
 
-    /// Fetches the front, all of it at once: otherwise a compaction would wait for one line after
-    /// the other.
+    /// Fetches the whole front into the cache at once. Otherwise a compaction would wait for one
+    /// line after the other.
     pub(super) fn fetch(&self) {
         self.bytes.fetch_front();
     }
 
-    /// Fetches what sharing the values of these records touches.
+    /// Fetches into the cache what is touched when the values of these records are shared.
     pub(super) fn fetch_values(&self, records: Range<usize>) {
         SharedValue::fetch(&self.bytes.values()[records]);
     }
 
-    /// Which records are inside a clip.
+    /// The records that are inside a clip.
     pub(super) fn inside(&self, clip: &Clip) -> Range<usize> {
         let last = self.record_count() - 1;
-        // Most pages are whole: look at their ends first.
+        // Most pages are entirely inside, so the ends are checked first.
         if *self.key(0) >= *clip.lo && *self.key(last) < *clip.hi {
             return 0..self.record_count();
         }
@@ -235,7 +236,8 @@ impl KvPage {
 }
 
 /// The newest version of a key that a reader at `snapshot` sees, in the bytes of a whole group.
-/// Looks at the records that a binary search meets and trusts the page's checksum for the others.
+/// Checks the records that a binary search meets, and trusts the checksum of the page for the
+/// others.
 pub fn find_in(
     bytes: &SharedBytes,
     page_bytes: usize,
@@ -245,7 +247,7 @@ pub fn find_in(
     find(bytes, page_bytes, key, snapshot).ok_or_else(corrupt)
 }
 
-/// As `find_in`; `None` if the bytes are damaged.
+/// Does the same as `find_in`, and returns `None` if the bytes are damaged.
 fn find(
     bytes: &SharedBytes,
     page_bytes: usize,
@@ -272,18 +274,18 @@ fn find(
     Some(Some(Record::of(key, Version { seq, kind, checksum, value })))
 }
 
-/// A copy of a value out of flat bytes; `None` if it is not what was written.
+/// Copies a value out of flat bytes. Returns `None` if it is not what was written.
 fn value_in(values: &[u8], place: Range<usize>, checksum: u32) -> Option<SharedValue> {
     let value = values.get(place).filter(|value| crc32c::crc32c(value) == checksum)?;
     Some(value.into())
 }
 
-/// Length of the group that the front promises.
+/// The length of the group according to the front.
 fn group_bytes(front: &Front<'_>, page_bytes: usize) -> Option<usize> {
     Some(front.used_bytes()?.next_multiple_of(page_bytes))
 }
 
-/// Checks flat bytes: the front, each value by its checksum, and that the rest is 0.
+/// Checks flat bytes: the front, each value by its checksum, and that all other bytes are 0.
 fn gather(bytes: &[u8], page_bytes: usize) -> Option<KvPage> {
     let front = Front::of(bytes)?;
     let values_at = front.values_at()?;
@@ -375,7 +377,8 @@ mod tests {
         assert_eq!(built(vec![vec![put("a", 1, edge + 1)]])[0].len(), 1024);
     }
 
-    /// Without the checksums of the device: no byte can make it panic or allocate beyond the page.
+    /// Without the checksums of the device, no byte can cause a panic or an allocation beyond the
+    /// page.
     #[test]
     fn damaged_pages_never_panic() {
         let records = [put("a", 3, 10), put("b", 5, 100), put("b", 2, 0)];
@@ -394,7 +397,7 @@ mod tests {
         }
     }
 
-    /// What the device's checksum does not cover is found by those of the page.
+    /// The checksums of the page find damage that the checksum of the device does not cover.
     #[test]
     fn every_flipped_byte_behind_the_front_is_found() {
         let group = built(vec![vec![put("a", 3, 10)], vec![put("b", 5, 100), put("b", 2, 0)]]);

@@ -1,12 +1,12 @@
-//! Write-ahead log on flash: groups of frames in consecutive pages. Little-endian:
+//! The write-ahead log on flash: groups of frames in consecutive pages. Little-endian:
 //!
 //! ```text
 //! group: magic u32 | length u32 | frames | zeros to the end of the last page
 //! ```
 //!
-//! The owner in a page's spare bytes is the number of its group. A group that cannot be read was
-//! torn by a power cut, never acknowledged, and its sequence numbers were given out again; if it
-//! is corruption instead, a gap in the sequence numbers tells (`boot.rs`).
+//! The owner in the spare bytes of a page is the number of its group. If a group cannot be read, a
+//! power cut has torn it. It was never acknowledged, and its sequence numbers were given out again.
+//! If it is corruption instead, a gap in the sequence numbers shows it (`boot.rs`).
 
 use std::collections::VecDeque;
 
@@ -28,11 +28,11 @@ struct Group {
     last_seq: u64,
 }
 
-/// The log: what is on flash, and what waits for the next group.
+/// The log: the groups on flash, and the writes that wait for the next group.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     groups: VecDeque<Group>,
-    /// Largest number ever used.
+    /// Largest group number ever used.
     last_number: u64,
     waiting: Vec<u8>,
     waiting_seq: u64,
@@ -42,7 +42,7 @@ pub(super) struct Log {
 pub(super) struct FoundGroup {
     pub(super) number: u64,
     pub(super) page: u32,
-    /// Its pages, if all can be read.
+    /// The bytes of its pages, if all can be read.
     pub(super) bytes: Option<SharedBytes>,
 }
 
@@ -56,7 +56,7 @@ impl Log {
         self.waiting_seq = first_seq + writes.len() as u64 - 1;
     }
 
-    /// Bytes that wait.
+    /// How many bytes wait.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.waiting.len()
     }
@@ -66,7 +66,7 @@ impl Log {
         self.groups.iter().flat_map(|group| group.page..group.page + group.page_count)
     }
 
-    /// Programs what waits.
+    /// Programs the bytes that wait.
     pub(super) fn write_out(&mut self, space: &mut Space, txn: u64) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
@@ -87,7 +87,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes up to here are in tables.
+    /// Forgets the groups whose writes, up to this sequence number, are in tables.
     pub(super) fn forget(&mut self, flushed_seq: u64, space: &mut Space) {
         if self.waiting_seq <= flushed_seq {
             self.waiting.clear();
@@ -99,7 +99,8 @@ impl Log {
         }
     }
 
-    /// Takes up what boot found, in the order of numbers. Returns the frames of whole groups.
+    /// Takes over the groups that boot found, in order of their numbers. Returns the frames of
+    /// whole groups.
     pub(super) fn recover(
         &mut self,
         mut found: Vec<FoundGroup>,

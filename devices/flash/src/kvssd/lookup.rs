@@ -1,4 +1,4 @@
-//! Lookups of a key in one table, stratum by stratum. The caller chooses which tables are asked.
+//! Lookups of a key in one table, stratum by stratum. The caller chooses the tables.
 
 use std::cmp::Reverse;
 
@@ -8,9 +8,9 @@ use super::meta_page::{Entry, TableMeta};
 use super::record::Record;
 use crate::error::Result;
 
-/// Looks a key up in one table: the strata from high to low, only in entries whose clip has the
-/// key. The first version that a reader at `snapshot` sees wins, a delete too. If there is none, an
-/// older table may have one.
+/// Looks a key up in one table: from the highest stratum to the lowest, and only in entries whose
+/// clips contain the key. The first version that a reader at `snapshot` sees wins, even if it is a
+/// delete. If there is none, an older table may have one.
 pub fn find_record(
     table: &TableMeta,
     key: &[u8],
@@ -39,9 +39,9 @@ pub fn find_record(
     Ok(None)
 }
 
-/// The entries that may know a key, if it is not beyond their clips: at most one of each stratum,
-/// the last that starts at or before the key, since entries of one stratum are disjoint. So the
-/// search ends when all strata were met.
+/// The entries that may know a key, if it is not beyond their clips. There is at most one in each
+/// stratum, because the entries of one stratum are disjoint: the last that starts at or before the
+/// key. So the search ends when all strata were met.
 fn candidates<'a>(table: &'a TableMeta, key: &[u8]) -> Vec<&'a Entry> {
     let begun = table.entries.partition_point(|entry| *entry.clip.lo <= *key);
     let mut is_met = [false; 1 << u8::BITS];

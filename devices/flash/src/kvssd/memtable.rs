@@ -1,5 +1,5 @@
-//! Writes that are in no table yet, by key, versions newest first. In RAM; the capacitor's side
-//! file or the log makes them survive.
+//! Writes that are in no table yet, by key, versions newest first. They are in RAM. The side file
+//! of the capacitor or the log makes them survive.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,7 +18,7 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// All of them, newest first.
+    /// All versions, newest first.
     pub(super) fn all(&self) -> impl Iterator<Item = &Version> {
         std::iter::once(&self.newest).chain(&self.older)
     }
@@ -36,13 +36,13 @@ pub(super) struct Memtable {
     keys: BTreeMap<Key, Versions>,
     small_bytes: u64,
     small_count: u64,
-    /// Pages of the records that take more than one.
+    /// Pages of those records that take more than one page.
     large_pages: u64,
 }
 
 impl Memtable {
-    /// Adds the newest version of a key. A version that no snapshot can see is replaced:
-    /// `newest_snapshot` is the largest sequence number that one was taken at, if any is held.
+    /// Adds the newest version of a key. A version that no snapshot can see is replaced.
+    /// `newest_snapshot` is the largest sequence number of a snapshot that is held, if any is.
     pub(super) fn insert(
         &mut self,
         key: &[u8],
@@ -51,8 +51,8 @@ impl Memtable {
         page_bytes: usize,
     ) {
         self.weigh(key, &version, page_bytes, true);
-        // One search finds the place. A key that is there already is made for nothing, which is
-        // rare.
+        // One search finds the place. If the key is present already, a copy of it is made in vain,
+        // which is rare.
         let versions = match self.keys.entry(key.into()) {
             Entry::Occupied(found) => found.into_mut(),
             Entry::Vacant(place) => {
@@ -84,7 +84,7 @@ impl Memtable {
         change(&mut self.large_pages, large);
     }
 
-    /// Pages that a flush would make, about: exact for records of one size.
+    /// About how many pages a flush would make. Exact for records of one size.
     pub(super) fn page_count(&self, page_bytes: usize) -> u64 {
         if self.small_count == 0 {
             return self.large_pages;
@@ -108,13 +108,13 @@ impl Memtable {
         self.keys.get(key)?.all().find(|version| version.seq <= snapshot)
     }
 
-    /// Up to `count` keys from one on, in order.
+    /// Up to `count` keys after this bound, in order.
     pub(super) fn after(&self, from: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((from, Bound::Unbounded));
         range.take(count).map(|(key, versions)| versions.block(key)).collect()
     }
 
-    /// Up to `count` keys up to one, in reverse order.
+    /// Up to `count` keys before this bound, in reverse order.
     pub(super) fn before(&self, to: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((Bound::Unbounded, to));
         range.rev().take(count).map(|(key, versions)| versions.block(key)).collect()

@@ -1,4 +1,4 @@
-//! The k-way merge of clipped pages: records in key order. The caller decides which of them stay.
+//! The k-way merge of clipped pages: records in key order. The caller decides which records stay.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -10,29 +10,31 @@ use super::meta_page::Entry;
 use super::record::{KeyBlock, Kind, Record};
 use crate::error::Result;
 
-/// All records of some entries inside their clips, by key, newest versions first. A page is read
-/// when the merge comes to its clip, and kept until it is used up.
+/// All records of some entries that are inside their clips, by key, newest versions first. A page
+/// is read when the merge reaches its clip, and kept until it is used up.
 ///
 /// Records are taken in runs: while one page has keys below all keys of the other pages, the others
-/// need not be asked. Few pages are open at a time, one of each table or stratum. They are kept
+/// need not be checked. Few pages are open at a time, one for each table or stratum. They are kept
 /// sorted, which compares fewer keys than a heap does.
 pub struct Merged<'a> {
     reader: &'a mut dyn PageReader,
     page_bytes: usize,
-    /// Not read yet; the last is next.
+    /// Entries that are not read yet. The last one is next.
     waiting: Vec<Entry>,
-    /// Sorted, the last is next. The run is its first `run` records, if that is not 0.
+    /// Open pages, sorted; the last one is next. The run is its first `run` records, if `run` is
+    /// not 0.
     open: Vec<OpenPage>,
     run: usize,
-    /// No other page has a key of the run.
+    /// Whether no other page has a key of the run.
     is_alone: bool,
 }
 
-/// A page with the records that are still to come. Ordered by key, then newest first.
+/// A page with its remaining records. Ordered by key, then newest first.
 struct OpenPage {
     page: KvPage,
     rest: Range<usize>,
-    /// The first key of the rest, if there is any: it is compared most, and fastest here.
+    /// The first key of the rest, if there is any. It is compared most often, and fastest from
+    /// here.
     head: Key,
 }
 
@@ -49,7 +51,7 @@ impl OpenPage {
         order == Ordering::Less
     }
 
-    /// Takes records off the front.
+    /// Takes this many records off the front.
     fn skip(&mut self, count: usize) {
         self.rest.start += count;
         if !self.rest.is_empty() {
@@ -62,13 +64,13 @@ impl OpenPage {
     }
 
     /// Whether a record is a value or a pointer, and the last version of its key in this page. The
-    /// first record of a run is the first version.
+    /// first record of a run is always the first version.
     fn is_plain(&self, at: usize) -> bool {
         let is_last = at + 1 == self.rest.len() || self.key(at) != self.key(at + 1);
         is_last && self.page.stamp(self.rest.start + at).1 != Kind::Delete
     }
 
-    /// How many keys are below `limit`. Short runs are usual: the search widens from the start.
+    /// How many keys are below `limit`. Most runs are short, so the search widens from the start.
     fn count_below(&self, limit: &Key) -> usize {
         if self.head >= *limit {
             return 0;
@@ -91,7 +93,7 @@ impl OpenPage {
 }
 
 impl<'a> Merged<'a> {
-    /// Entries in any order.
+    /// Takes entries in any order.
     pub fn new(
         mut entries: Vec<Entry>,
         page_bytes: usize,
@@ -121,7 +123,7 @@ impl<'a> Merged<'a> {
         Ok(())
     }
 
-    /// Puts the last open page where it belongs.
+    /// Moves the last open page to its place in the order.
     fn sink(&mut self) {
         let mut at = self.open.len().saturating_sub(1);
         while at > 0 && self.open[at - 1].is_before(&self.open[at]) {
@@ -130,7 +132,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Makes sure that a run is there; `false` behind the last record.
+    /// Makes sure that there is a run. Returns `false` behind the last record.
     fn find_run(&mut self) -> Result<bool> {
         if self.run > 0 {
             return Ok(true);
@@ -153,7 +155,7 @@ impl<'a> Merged<'a> {
     }
 
     /// The records at the start of the run that are values and the only versions of their keys, if
-    /// there are several.
+    /// there is more than one.
     fn take_run(&mut self) -> Option<(KvPage, Range<usize>)> {
         let first = self.open.last_mut()?;
         let count = (0..self.run).take_while(|at| first.is_plain(*at)).count();
@@ -175,7 +177,8 @@ impl<'a> Merged<'a> {
         Some((&first.page, at))
     }
 
-    /// Adds all versions of the next key, newest first, or a run; `false` behind the last key.
+    /// Adds all versions of the next key, newest first, or a run. Returns `false` behind the last
+    /// key.
     pub(super) fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
         while self.find_run()? {
             if block.versions.is_empty() && self.is_alone && self.run > 1 {

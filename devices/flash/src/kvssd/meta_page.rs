@@ -10,11 +10,12 @@
 //!        with a filter: filter length u16, at least 1 | filter
 //! ```
 //!
-//! The entries of a virtual table are real tables: `page` is that of their metadata, and the table
-//! has the part of their entries that is inside the clip. All entries are real, or none is.
+//! The entries of a virtual table are real tables. `page` is the page of their metadata, and the
+//! table has the part of their entries that is inside the clip. Either all entries are real, or
+//! none is.
 //!
-//! Clips are mandatory: without them a page shared by two tables, or one that a later compaction
-//! cut, would answer for keys that are another page's.
+//! Clips are mandatory. Without them, a page that two tables share, or that a later compaction cut,
+//! would answer for keys that belong to another page.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ const HAS_TOMBSTONES: u8 = 2;
 const IS_REAL: u8 = 4;
 const HAS_FILTER: u8 = 8;
 
-/// A range of keys: from `lo` on, up to but without `hi`.
+/// A range of keys: from `lo` up to `hi`, without `hi`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clip {
     /// First key inside.
@@ -44,7 +45,7 @@ pub struct Clip {
 }
 
 impl Clip {
-    /// The range of the keys of a page: to just after its largest.
+    /// The range of the keys of a page; it ends just after the largest key.
     pub fn of_keys(min: &[u8], max: &[u8]) -> Clip {
         Clip { lo: min.into(), hi: Key::after(max) }
     }
@@ -55,7 +56,7 @@ impl Clip {
     }
 
     /// The largest key inside, if no key is longer than `most_bytes`. Policies and histograms count
-    /// in closed bounds. Policies rely on this one to find tables that do not overlap.
+    /// in closed bounds. Policies rely on this key to find tables that do not overlap.
     pub fn last_inside(&self, most_bytes: usize) -> Vec<u8> {
         let mut key = self.hi.to_vec();
         match key.pop() {
@@ -68,14 +69,14 @@ impl Clip {
         key
     }
 
-    /// Takes both lengths and both bounds off the front of bytes.
+    /// Decodes a clip at the front of bytes, which is both lengths and both bounds, and advances.
     pub(super) fn decode(rest: &mut Rest<'_>) -> Option<Clip> {
         let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
         let lo = rest.bytes(usize::from(lo_len))?.into();
         Some(Clip { lo, hi: rest.bytes(usize::from(hi_len))?.into() })
     }
 
-    /// Whether the two have a key in common.
+    /// Whether the two ranges have a key in common.
     pub fn overlaps(&self, other: &Clip) -> bool {
         self.lo < other.hi && other.lo < self.hi
     }
@@ -88,21 +89,21 @@ pub struct Entry {
     pub page: u32,
     /// Pages of the group: 1, or more for a value larger than a page.
     pub page_count: u16,
-    /// Age inside the table: of two entries with the key, the higher stratum is newer.
+    /// Age inside the table: if two entries have the key, the one with the higher stratum is newer.
     pub stratum: u8,
-    /// Counts towards the size of this table.
+    /// Whether the page counts towards the size of this table.
     pub is_charged: bool,
-    /// The page holds deletes.
+    /// Whether the page holds deletes.
     pub has_tombstones: bool,
-    /// Records of the page, those outside the clip included.
+    /// Records of the page, including those outside the clip.
     pub record_count: u32,
     /// The keys for which the page answers here.
     pub clip: Clip,
-    /// Of the keys of the page, those outside the clip included.
+    /// The filter of the keys of the page, including those outside the clip.
     pub filter: PageFilter,
 }
 
-/// A table that stands behind a virtual one.
+/// A real table that stands behind a virtual one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Real {
     /// Number of its metadata page.
@@ -116,7 +117,7 @@ pub struct Real {
 pub struct TableMeta {
     /// Unique for ever.
     pub id: u64,
-    /// Where it lives.
+    /// The level that it is in.
     pub level: u8,
     /// Transaction that made it.
     pub txn: u64,
@@ -130,12 +131,12 @@ pub struct TableMeta {
     pub tombstones: u64,
     /// Sorted by `clip.lo`; clips of one stratum are disjoint.
     pub entries: Vec<Entry>,
-    /// Of a virtual table, the real one of each stratum; else none.
+    /// For a virtual table, the real table of each stratum; otherwise empty.
     pub reals: Vec<Real>,
 }
 
 impl TableMeta {
-    /// The smallest range that holds all clips; `None` without entries.
+    /// The smallest range that holds all clips; `None` if there are no entries.
     pub fn fence(&self) -> Option<Clip> {
         let lo = self.entries.first()?.clip.lo.clone();
         let hi = self.entries.iter().map(|entry| &entry.clip.hi).max()?.clone();
@@ -180,7 +181,7 @@ impl TableMeta {
         Cow::Owned(entries)
     }
 
-    /// The entries of a range of keys, cut to it. The table keeps its number for the lists.
+    /// The entries of a range of keys, cut to that range. The table keeps its number for the lists.
     pub fn clipped(&self, range: &Clip) -> TableMeta {
         let entries = self.entries.iter().filter(|entry| entry.clip.overlaps(range));
         let entries = entries.map(|entry| {
@@ -191,9 +192,9 @@ impl TableMeta {
         TableMeta { entries: entries.collect(), ..self.clone() }
     }
 
-    /// Makes one virtual table of tables, older ones first, each with its metadata page: every
-    /// real table behind them that has entries becomes a stratum. `None` if they are more than
-    /// `most`, or if a table has strata of its own, which remapping made.
+    /// Makes one virtual table of several tables, older ones first, each with its metadata page.
+    /// Every real table behind them that has entries becomes a stratum. Returns `None` if there are
+    /// more than `most`, or if a table has strata that remapping made.
     pub fn over<'a>(
         tables: impl IntoIterator<Item = (&'a TableMeta, u32)>,
         most: u8,
@@ -223,13 +224,13 @@ impl TableMeta {
         Some(whole)
     }
 
-    /// Gives a virtual table the entries of one of its real tables.
+    /// Adds the entries of one of its real tables to a virtual table.
     pub(super) fn expand(&mut self, stratum: u8, real: &TableMeta) {
         let inside = real.clipped(&self.reals[usize::from(stratum)].clip);
         self.entries.extend(inside.entries.into_iter().map(|entry| Entry { stratum, ..entry }));
     }
 
-    /// The entries of a stratum, as the table that they are by themselves.
+    /// The entries of a stratum, as a table of their own.
     pub(super) fn stratum(&self, stratum: u8) -> TableMeta {
         let inside = self.entries.iter().filter(|entry| entry.stratum == stratum);
         let entries = inside.map(|entry| Entry { stratum: 0, ..entry.clone() }).collect();
@@ -241,7 +242,7 @@ impl TableMeta {
             .sort_by(|one, two| (&one.clip.lo, one.stratum).cmp(&(&two.clip.lo, two.stratum)));
     }
 
-    /// The page's bytes; `None` if they do not fit.
+    /// The bytes of the page; `None` if they do not fit.
     pub fn encode(&self, page_bytes: usize) -> Option<Vec<u8>> {
         let entries = self.written_entries();
         let used_bytes = TableMeta::encoded_bytes(&entries);
@@ -283,11 +284,11 @@ impl TableMeta {
         Some(bytes)
     }
 
-    /// Decodes and checks: order, disjoint strata, counter.
+    /// Decodes a page and checks it: order, disjoint strata, counter.
     pub fn decode(bytes: &[u8]) -> Result<TableMeta> {
         let corrupt = |why: &str| Error::Corrupt { what: "metadata page", why: why.to_string() };
         let table = decode(bytes).ok_or_else(|| corrupt("its layout or checksum"))?;
-        // A virtual table is checked when it has the entries of its real ones.
+        // A virtual table is checked once it has the entries of its real tables.
         if table.reals.is_empty() {
             table.check().map_err(corrupt)?;
         }
@@ -317,7 +318,7 @@ impl TableMeta {
     }
 }
 
-/// Over the header without the checksum's place, and the entries.
+/// The checksum over the header without the checksum's own bytes, and over the entries.
 fn checksum(used: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&used[..CRC_AT]), &used[HEADER_BYTES..])
 }
@@ -358,7 +359,7 @@ fn decode(bytes: &[u8]) -> Option<TableMeta> {
     (rest.0.is_empty() && is_one_kind).then_some(table)
 }
 
-/// An entry, and whether it is a real table.
+/// Decodes an entry. Also returns whether it is a real table.
 fn decode_entry(rest: &mut Rest<'_>) -> Option<(Entry, bool)> {
     let (page, page_count) = (rest.u32()?, rest.u16()?);
     let [stratum, flags] = rest.array()?;

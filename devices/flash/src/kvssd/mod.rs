@@ -1,9 +1,9 @@
 //! A KVSSD: flash that keeps an LSM tree and speaks keys and values (nLSM, dLSM, lLSM, rLSM(-),
 //! rLSM).
 //!
-//! Read [`KvSsd`] (`device.rs`) first, then `compact.rs`, `collect.rs` and `boot.rs`. Below are the
-//! parts that decide and encode without a device: page formats, references, the plan of a remapping
-//! compaction, and lookups and merges over clipped pages.
+//! Read [`KvSsd`] (`device.rs`) first, then `compact.rs`, `collect.rs` and `boot.rs`. Listed below
+//! are the parts that decide and encode without a device: page formats, references, the plan of a
+//! remapping compaction, and lookups and merges over clipped pages.
 
 mod append;
 mod boot;
@@ -75,7 +75,7 @@ pub enum Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// Kind, key and value; a delete has an empty one.
+    /// Kind, key and value. The value of a delete is empty.
     fn parts(&self) -> (Kind, &'a [u8], &'a [u8]) {
         match self {
             Write::Put { key, value } => (Kind::Put, key, value),
@@ -84,17 +84,17 @@ impl<'a> Write<'a> {
     }
 }
 
-/// Gives the bytes of an entry's page, with its extension pages behind it.
+/// Reads the bytes of an entry's page, followed by its extension pages.
 pub trait PageReader {
     /// Reads all pages of the entry.
     fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes>;
-    /// Reads the metadata of a real table, whose content is known.
+    /// Reads the metadata of a real table whose content is known.
     fn look_at(&mut self, _real: &Real) -> Result<()> {
         Ok(())
     }
 }
 
-/// Takes pages; the group of a large value is contiguous.
+/// Writes pages. The group of a large value is contiguous.
 pub trait PageWriter {
     /// Writes whole pages and returns the number of the first.
     fn write_pages(&mut self, bytes: SharedBytes) -> Result<u32>;

@@ -1,4 +1,5 @@
-//! What a KVSSD is told when it is made, and may be told again when it is opened. Knows no device.
+//! Options that a KVSSD gets when it is made, and may get again when it is opened. Knows nothing of
+//! a device.
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
@@ -11,13 +12,13 @@ use crate::error::{Error, Result};
 use crate::nand::Geometry;
 use crate::rest::Rest;
 
-/// Smallest page that the firmware works with: its journal and metadata must fit.
+/// The smallest page that the firmware works with: its journal and metadata must fit.
 const MIN_PAGE_BYTES: u32 = 1024;
-/// Smallest device: streams, room for collection, and something to hold.
+/// The smallest device: room for the streams, for collection, and for some data.
 const MIN_BLOCKS: u32 = 24;
 
-/// Where the form begins in the byte of a checkpoint that also has the placement, and the bit of
-/// the filters in it.
+/// A checkpoint keeps the placement, the form and the filters in one byte. The form begins at this
+/// bit; the next constant is the bit of the filters.
 const FORM_SHIFT: u32 = 4;
 const HAS_FILTERS: u8 = 1 << 6;
 
@@ -28,38 +29,38 @@ pub enum Placement {
     PerTable = 0,
     /// rLSM(-): one block takes the pages of all levels.
     Mixed = 1,
-    /// rLSM: each level has a block of its own, for what it gets by flush, compaction, collection.
+    /// rLSM: each level has its own block for what a flush, compaction or collection brings there.
     PerLevel = 2,
 }
 
 /// What a compaction does with the tables that it does not rewrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// rLSM: it maps their pages to new tables.
+    /// rLSM: maps their pages to new tables.
     Remap = 0,
-    /// dLSM: it delays itself. All its tables together become one virtual table, and once more than
-    /// TH stand behind it, all of them are rewritten.
+    /// dLSM: the compaction is delayed. All its tables together become one virtual table. Once more
+    /// than TH tables stand behind it, all of them are rewritten.
     Delay = 1,
-    /// lLSM: what sinks is appended to the tables below, as a segment of each. A table has at most
-    /// TH segments and keeps the room of a full one reserved for them; one that overflows is
-    /// rewritten, and split in halves if it must be.
+    /// lLSM: sinking data are appended to the tables below, as a segment of each. A table has at
+    /// most TH segments, and keeps the room of a full table reserved for them. A table that
+    /// overflows is rewritten, and split in halves if necessary.
     Append = 2,
 }
 
-/// Where values are that are large enough to be apart from their keys.
+/// Where values are stored that are large enough to be separated from their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuePlacement {
     /// With their keys, in the pages of tables.
     Inline = 0,
-    /// In one stream of pages, as in WiscKey. Compactions tell which of them are garbage.
+    /// In one stream of pages, as in WiscKey. Compactions show which of the values are garbage.
     Log = 1,
-    /// In a stream for each group of keys, by their hash, as in HashKV. Reading a group tells which
-    /// of its values are garbage, before the compactions do.
+    /// In one stream for each group of keys, by hash, as in HashKV. To read a group shows which of
+    /// its values are garbage, before compactions show it.
     Groups = 2,
 }
 
 impl ValuePlacement {
-    /// Every placement, by its number in a checkpoint.
+    /// Every placement, in the order of their numbers in a checkpoint.
     pub const ALL: [ValuePlacement; 3] =
         [ValuePlacement::Inline, ValuePlacement::Log, ValuePlacement::Groups];
 
@@ -82,19 +83,19 @@ pub enum Durability {
     Log = 1,
 }
 
-/// Options of a device. They are kept in its checkpoints.
+/// Options of a device, which are kept in its checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvSsdOptions {
     /// Where pages go.
     pub placement: Placement,
-    /// TH: most strata of a remapped table; 0 never remaps. Of dLSM the most tables behind one, of
-    /// lLSM the most segments.
+    /// TH: the most strata of a remapped table; 0 never remaps. Under dLSM it is the most tables
+    /// behind a virtual one, under lLSM the most segments.
     pub threshold: u8,
-    /// What is not rewritten.
+    /// What a compaction does with tables that it does not rewrite.
     pub form: Form,
     /// Whether pages have filters of up to ten bits per key, so that a get reads few pages in vain.
-    /// They are in the metadata pages, of which they take at most half. Pages that exist stay
-    /// without.
+    /// The filters are in the metadata pages, of which they take at most half. Existing pages get
+    /// none.
     pub has_filters: bool,
     /// How acknowledged writes survive.
     pub durability: Durability,
@@ -104,23 +105,24 @@ pub struct KvSsdOptions {
     pub memtable_pages: u32,
     /// Capacity of level 1 in pages.
     pub level1_pages: u32,
-    /// How many times larger each deeper level is; under tiering also its runs, at most 15.
+    /// How many times larger each deeper level is. Under tiering it is also the number of runs, at
+    /// most 15.
     pub size_ratio: u32,
-    /// Tables of level 0 that call for a compaction.
+    /// How many tables of level 0 start a compaction.
     pub l0_trigger: u32,
     /// Commits from one checkpoint to the next.
     pub checkpoint_commits: u32,
-    /// Gap of erase counts from which cold blocks are moved.
+    /// Difference of erase counts from which cold blocks are moved.
     pub wear_gap: u32,
-    /// Name of the policy that chooses what is compacted; one that [`Bands`] knows.
+    /// Name of the policy that chooses what is compacted. It must be one that [`Bands`] knows.
     pub policy: String,
     /// Where a compaction cuts its tables: by size, or before the bounds of a fixed set, so that
-    /// tables of different levels share them. Tables that exist stay as they are. The paper cuts by
-    /// size; Global-Range wrote 12% less and read 2% more (docs/papers/kvssd.md).
+    /// tables of different levels share these bounds. Existing tables stay as they are. The paper
+    /// cuts by size; Global-Range wrote 12% less and read 2% more (docs/papers/kvssd.md).
     pub cuts: Partitioner,
-    /// Where values go that are written from now on. Those that exist stay where they are.
+    /// Where new values go. Existing values stay where they are.
     pub values: ValuePlacement,
-    /// Bytes from which a value lies apart.
+    /// Values of at least this many bytes are separated from their keys.
     pub values_from: u32,
 }
 
@@ -149,7 +151,7 @@ impl Default for KvSsdOptions {
 
 impl KvSsdOptions {
     /// nLSM: compactions rewrite, and each table has blocks of its own. Tables are cut by size:
-    /// those of Global-Range are less full, and the rest of a table's last block is lost.
+    /// Global-Range would make less full tables, and the rest of a table's last block is lost.
     pub fn nlsm() -> KvSsdOptions {
         let (placement, cuts) = (Placement::PerTable, Partitioner::Size);
         KvSsdOptions { placement, threshold: 0, cuts, ..KvSsdOptions::default() }
@@ -160,8 +162,8 @@ impl KvSsdOptions {
         KvSsdOptions { form: Form::Delay, threshold: 20, ..KvSsdOptions::nlsm() }
     }
 
-    /// lLSM: tables take segments. Pages of all levels are in the same blocks, as the paper's lLSM
-    /// cannot tell its device of levels.
+    /// lLSM: tables take segments. Pages of all levels share blocks, because the lLSM of the paper
+    /// cannot tell its device about levels.
     pub fn llsm() -> KvSsdOptions {
         let (form, placement) = (Form::Append, Placement::Mixed);
         KvSsdOptions { form, placement, threshold: 32, ..KvSsdOptions::nlsm() }
@@ -198,7 +200,8 @@ impl KvSsdOptions {
         if geometry.page_bytes < MIN_PAGE_BYTES {
             return Err(Error::BadGeometry("a KVSSD has pages of at least 1024 bytes"));
         }
-        // A collection moves a block in one commit: a journal page must name all of its tables.
+        // A collection moves a block in one commit, so a journal page must be able to name all its
+        // tables.
         if geometry.page_bytes < 256 + 96 * geometry.block_pages {
             return Err(Error::BadGeometry("a KVSSD has pages of 256 + 96 bytes per block page"));
         }
@@ -255,9 +258,9 @@ impl KvSsdOptions {
         Ok(())
     }
 
-    /// Groups of a new device: each keeps a block open and ends a page with each flush, so there
-    /// are few on a small device and for a small memtable. Two at least, so that their number
-    /// tells them from a log.
+    /// How many groups a new device has. Each group keeps a block open and ends a page with each
+    /// flush, so there are few on a small device and for a small memtable. There are at least two,
+    /// so that their number distinguishes them from a log.
     pub(super) fn group_count(&self, geometry: &Geometry) -> u8 {
         const MOST_GROUPS: u32 = 8;
         let most = (geometry.block_count / 24).min(self.memtable_pages / 16);
@@ -268,7 +271,7 @@ impl KvSsdOptions {
         }
     }
 
-    /// The cutting of this name.
+    /// The partitioner with this name.
     pub fn cuts_by_name(name: &str) -> Option<Partitioner> {
         CUTS.iter().copied().find(|cuts| cuts.rule().name() == name)
     }
@@ -279,13 +282,13 @@ impl KvSsdOptions {
         self.bands().map(|_| policy).map_err(wrong)
     }
 
-    /// How the policy's levels are laid out in the tree.
+    /// How the levels of the policy are laid out in the tree.
     pub(super) fn bands(&self) -> std::result::Result<Bands, String> {
         Bands::of(&self.policy, self.size_ratio)
     }
 
-    /// The numbers for the policy. It counts whole blocks of 4 KiB and more; smaller pages, which
-    /// only tests have, are scaled up alike in [`scaled_bytes`].
+    /// The numbers for the policy. It counts in whole blocks of 4 KiB or more. Smaller pages, which
+    /// only tests have, are scaled up uniformly in [`scaled_bytes`].
     pub(super) fn policy_options(&self, geometry: &Geometry) -> PolicyOptions {
         PolicyOptions {
             size_ratio: self.size_ratio,
@@ -296,7 +299,7 @@ impl KvSsdOptions {
         }
     }
 
-    /// Bytes for a checkpoint.
+    /// Encodes the options for a checkpoint.
     pub(super) fn encode(&self, has_values: bool, bytes: &mut Vec<u8>) {
         bytes.extend_from_slice(&[
             self.placement as u8
@@ -357,12 +360,13 @@ impl KvSsdOptions {
     }
 }
 
-/// Longest key: two of them and an entry must fit a metadata page, and a table a journal page.
+/// Longest key: two keys and an entry must fit a metadata page, and a table must fit a journal
+/// page.
 pub(super) fn max_key_bytes(geometry: &Geometry) -> usize {
     geometry.page_bytes as usize / 16
 }
 
-/// Longest record: its pages lie in one block.
+/// Longest record: its pages must fit one block.
 pub(super) fn max_record_bytes(geometry: &Geometry) -> usize {
     let pages = (geometry.block_pages as usize * 3 / 4).max(1);
     page_room_bytes(pages * geometry.page_bytes as usize)
@@ -373,7 +377,7 @@ pub(super) fn max_value_bytes(geometry: &Geometry) -> u32 {
     (max_record_bytes(geometry) - record_bytes(max_key_bytes(geometry), 0)) as u32
 }
 
-/// Cuttings of a device, by their number in a checkpoint.
+/// The partitioners of a device, by their numbers in a checkpoint.
 const CUTS: [Partitioner; 3] =
     [Partitioner::Size, Partitioner::GlobalRange, Partitioner::GroupedGlobalRange];
 
@@ -381,12 +385,12 @@ fn cuts_code(cuts: Partitioner) -> Option<u8> {
     CUTS.iter().position(|known| *known == cuts).map(|at| at as u8)
 }
 
-/// Names of the cuttings, for messages.
+/// The names of the partitioners, for messages.
 pub fn cut_names() -> String {
     CUTS.map(|cuts| cuts.rule().name()).join(", ")
 }
 
-/// What the policy is told a number of pages weighs.
+/// The size of a number of pages, as the policy is told.
 pub(super) fn scaled_bytes(pages: u32) -> u64 {
     u64::from(pages) << 15
 }

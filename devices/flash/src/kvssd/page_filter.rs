@@ -1,23 +1,23 @@
-//! The filter of a page: which keys it may hold. It is kept in the metadata entry of the page, so
-//! that it costs no RAM and no read of its own, and goes wherever a remapping takes the page. That
-//! is why it cannot depend on the level, as the engine's optimal allocation does.
+//! The filter of a page: which keys the page may hold. It is in the metadata entry of the page, so
+//! it costs no RAM and no separate read, and moves wherever a remapping moves the page. For this
+//! reason it cannot depend on the level, as the optimal allocation of the engine does.
 
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bits that a key is given where the metadata page has room, and the fewest that are of use.
+/// Bits per key if the metadata page has room, and the fewest bits that are useful.
 const BITS_PER_KEY: usize = 10;
 const LEAST_BITS_PER_KEY: usize = 4;
-/// Bits that a key sets: near the best for eight to ten bits.
+/// Bits that each key sets: near the optimum for eight to ten bits per key.
 const PROBES: u64 = 6;
 
-/// A Bloom filter; empty if there is none, which holds any key.
+/// A Bloom filter. If it is empty there is no filter, and any key may be present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageFilter(Arc<[u8]>);
 
 impl PageFilter {
-    /// Of these keys, in at most so many bytes; none if that is too little for them.
+    /// A filter of these keys, of at most this many bytes. Empty if that is too little for them.
     pub fn of_keys<'a>(
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
         most_bytes: usize,
@@ -34,7 +34,7 @@ impl PageFilter {
         PageFilter(bytes.into())
     }
 
-    /// As it is encoded.
+    /// Decodes a filter.
     pub(super) fn from_bytes(bytes: &[u8]) -> PageFilter {
         PageFilter(bytes.into())
     }

@@ -9,12 +9,12 @@ use crate::rest::u32_at;
 /// What a record says about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It has this value.
+    /// The key has this value.
     Put = 1,
-    /// It is gone.
+    /// The key is deleted.
     Delete = 2,
-    /// It has a value that lies apart, under its key and sequence number. The record holds the
-    /// length of that value.
+    /// The key has a separated value, which is found by key and sequence number. The record holds
+    /// the length of that value.
     Pointer = 3,
 }
 
@@ -36,7 +36,7 @@ pub struct Version {
     pub seq: u64,
     /// Put, delete or pointer.
     pub kind: Kind,
-    /// crc32c of the value: made when it is written, and taken along from page to page.
+    /// crc32c of the value. It is computed when the value is written, and copied from page to page.
     pub checksum: u32,
     /// Value; empty for a delete.
     pub value: SharedValue,
@@ -48,7 +48,7 @@ impl Version {
         Version { seq, kind, checksum: crc32c::crc32c(value), value: value.into() }
     }
 
-    /// What the tree holds of a version whose value lies apart.
+    /// What the tree holds of a version whose value is separated.
     pub(super) fn pointer(&self) -> Version {
         Version::new(self.seq, Kind::Pointer, &(self.value.len() as u32).to_le_bytes())
     }
@@ -68,7 +68,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record with bytes of its own. The key is shorter than 64 KiB; a delete has no value.
+    /// A record with bytes of its own. The key is shorter than 64 KiB. A delete has no value.
     pub fn new(seq: u64, kind: Kind, key: &[u8], value: &[u8]) -> Record {
         Record::of(key, Version::new(seq, kind, value))
     }
@@ -87,7 +87,7 @@ impl Record {
         self.version.seq
     }
 
-    /// Put or delete.
+    /// Put, delete or pointer.
     pub fn kind(&self) -> Kind {
         self.version.kind
     }
@@ -119,20 +119,21 @@ impl std::fmt::Debug for Record {
     }
 }
 
-/// Versions of one key, newest first; or a run of a page. Made once and filled for key after key.
+/// The versions of one key, newest first, or a run of a page. It is allocated once and filled for
+/// key after key.
 #[derive(Clone, Default)]
 pub struct KeyBlock {
-    /// The key; without versions it means nothing.
+    /// The key. It means nothing if there are no versions.
     pub key: Vec<u8>,
     /// The versions.
     pub versions: Vec<Version>,
-    /// Instead of these: values of a page, each the only version of its key. They go to another
-    /// page as one piece.
+    /// In place of the versions: values of a page, each of which is the only version of its key.
+    /// They go to another page in one piece.
     pub(super) run: Option<(KvPage, Range<usize>)>,
 }
 
 impl KeyBlock {
-    /// Adds a version, older than those that are there. The first one brings the key.
+    /// Adds a version that is older than those present. The first version sets the key.
     pub fn push(&mut self, key: &[u8], version: Version) {
         if self.versions.is_empty() {
             self.key.clear();
@@ -145,7 +146,7 @@ impl KeyBlock {
         self.versions.is_empty() && self.run.is_none()
     }
 
-    /// Moves what is below a key to an empty block, and tells whether anything moved.
+    /// Moves everything below a key to an empty block. Returns whether anything moved.
     pub(super) fn move_below(&mut self, limit: &[u8], block: &mut KeyBlock) -> bool {
         let Some((page, run)) = &mut self.run else {
             let is_below = *self.key < *limit;

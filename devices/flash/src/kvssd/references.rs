@@ -1,5 +1,6 @@
-//! How many tables' entries refer to each page, and which tables have pages in each block. In RAM;
-//! the metadata pages are the truth. A virtual table also refers to the metadata of its real ones.
+//! How many table entries refer to each page, and which tables have pages in each block. This is in
+//! RAM; the metadata pages are the truth. A virtual table also refers to the metadata of its real
+//! tables.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +8,17 @@ use runstone_rules::remap::MAX_BLOCK_TABLES;
 
 use super::meta_page::TableMeta;
 
-/// Reference counts and lists. A page group counts at its first page.
+/// Reference counts and lists. A page group is counted at its first page.
 #[derive(Clone, Debug)]
 pub struct References {
     block_pages: u32,
     counts: Vec<u8>,
-    /// Per block: each table with its number of entries there.
+    /// For each block: the tables that have entries there, with the number of entries.
     lists: Vec<BTreeMap<u64, u32>>,
 }
 
 impl References {
-    /// Nothing is referred to.
+    /// Makes an instance in which nothing is referred to.
     pub fn new(block_count: u32, block_pages: u32) -> References {
         References {
             block_pages,
@@ -50,8 +51,8 @@ impl References {
         }
     }
 
-    /// Takes the entries of a table back; returns the first pages of the groups that no table
-    /// refers to any more.
+    /// Removes the entries of a table from the counts. Returns the first pages of the groups to
+    /// which no table refers any more.
     pub fn remove(&mut self, table: &TableMeta) -> Vec<u32> {
         let mut garbage = Vec::new();
         for page in pages(table) {
@@ -71,8 +72,8 @@ impl References {
         garbage
     }
 
-    /// RAM of counters and of lists as a controller would pack them: 3 bits a page, 4 bytes for
-    /// each place of a list.
+    /// RAM of the counters and of the lists as a controller would pack them: 3 bits per page, and 4
+    /// bytes per place in a list.
     pub fn ram_parts(&self) -> (u64, u64) {
         let places: usize = self.lists.iter().map(|list| list.len().max(MAX_BLOCK_TABLES)).sum();
         ((self.counts.len() as u64 * 3).div_ceil(8), 4 * places as u64)

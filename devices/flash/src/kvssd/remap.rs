@@ -1,8 +1,9 @@
-//! Plans a compaction by [`runstone_rules::remap`], whose rules are the firmware's, and cuts it.
+//! Plans a compaction by [`runstone_rules::remap`], whose rules are those of the firmware, and cuts
+//! it.
 //!
-//! Where tables are cut before bounds of a fixed set, the charged pages are the histogram, and a
-//! page of any stratum that lies across a bound is shared: cut beside the bound, a table would
-//! reach into the next cell, and every compaction of that cell would take it along.
+//! If tables are cut before bounds of a fixed set, the charged pages are the histogram, and a page
+//! of any stratum that lies across a bound is shared. If the cut were beside the bound, a table
+//! would reach into the next cell, and every compaction of that cell would include it.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +19,8 @@ use super::references::References;
 /// The tables of a compaction.
 #[derive(Clone, Copy, Debug)]
 pub struct CompactionInput<'a> {
-    /// Upper tables by run, oldest first. Those of one run are disjoint; each table of level 0 is a
-    /// run.
+    /// Upper tables by run, oldest first. The tables of one run are disjoint. Each table of level 0
+    /// is a run.
     pub upper: &'a [&'a [TableMeta]],
     /// Lower tables: all that overlap the upper ones, disjoint.
     pub lower: &'a [TableMeta],
@@ -32,7 +33,7 @@ impl<'a> CompactionInput<'a> {
     }
 }
 
-/// What a remapped table may be.
+/// Limits of a remapped table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemapLimits {
     /// TH: most strata; 0 rewrites everything (nLSM).
@@ -48,27 +49,27 @@ pub struct RemapLimits {
 /// One output of a compaction, in key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A table of these entries; nothing but its metadata page is written.
+    /// A table of these entries. Only its metadata page is written.
     Remap {
-        /// Clipped to the output, with their new strata.
+        /// The entries, clipped to the output, with their new strata.
         entries: Vec<Entry>,
         /// Number of strata.
         counter: u8,
     },
     /// A virtual table, of which only the metadata page is written.
     Delay(TableMeta),
-    /// A table that takes the records of these entries as a segment.
+    /// A table that receives the records of these entries as a segment.
     Append {
-        /// The table as it is.
+        /// The table as it was.
         lower: TableMeta,
-        /// What sinks into it.
+        /// The entries that sink into it.
         entries: Vec<Entry>,
     },
     /// The records of these entries, to be written into new pages.
     Rewrite {
-        /// Clipped to the output; strata as in the compaction.
+        /// The entries, clipped to the output, with the strata of the compaction.
         entries: Vec<Entry>,
-        /// Where the new tables are to be cut besides by size.
+        /// Where the new tables are to be cut in addition to the cuts by size.
         cuts: Vec<CutKey>,
     },
 }
@@ -136,7 +137,7 @@ pub fn plan_compaction(
     };
     let outputs = plan(&stacked, &cuts, &device).into_iter().map(|output| match output {
         Planned::Remap { entries, strata } => Output::Remap { entries, counter: strata },
-        // A cut by size is not planned here: it is made as the pages are written.
+        // A cut by size is not planned here: it is made while the pages are written.
         Planned::Rewrite { entries, .. } if limits.cuts == Partitioner::Size => {
             Output::Rewrite { entries, cuts: Vec::new() }
         }
@@ -147,13 +148,13 @@ pub fn plan_compaction(
     outputs.collect()
 }
 
-/// The bounds at which outputs are cut: each page counts where its last key is. What lies across a
-/// bound is charged to the table before it, so tables are planned a page per stratum smaller.
+/// The bounds at which outputs are cut. Each page counts at its last key. What lies across a bound
+/// is charged to the table before it, so tables are planned smaller by one page per stratum.
 fn cells(stacked: &[Stacked<'_, Entry>], cuts: Partitioner, limits: &RemapLimits) -> Vec<Key> {
     let charged = stacked.iter().filter(|one| one.entry.is_charged);
     let points = charged.map(|one| {
         let clip = &one.entry.clip;
-        // A few bytes more are close enough to count pages by.
+        // A few bytes more are precise enough to count pages by.
         let last_key = clip.last_inside(clip.hi.len() + 4);
         let last_key = last_key.max(clip.lo.to_vec()).into_boxed_slice();
         Point { last_key, bytes: u64::from(one.entry.page_count) }
@@ -225,7 +226,8 @@ mod tests {
         outputs.iter().map(line).collect()
     }
 
-    /// Figure 3 of the paper: an overlap page shared by two outputs, charged to the left one.
+    /// Figure 3 of the paper: an overlap page that two outputs share and that is charged to the
+    /// left one.
     #[test]
     fn a_page_across_a_cut_is_shared() {
         let upper = [table(1, vec![entry(1, 0, "ac"), entry(2, 0, "dj")])];
@@ -241,8 +243,8 @@ mod tests {
         assert_eq!(plan(&upper, &lower, &LIMITS), expected);
     }
 
-    /// The bounds are bit prefixes (b, d, h, j), and a page of any stratum that lies across one is
-    /// in both outputs: nothing of a table is outside its cell.
+    /// The bounds are bit prefixes (b, d, h, j). A page of any stratum that lies across one is in
+    /// both outputs: no part of a table is outside its cell.
     #[test]
     fn under_global_range_outputs_end_at_bounds_that_all_levels_share() {
         let upper = [table(1, vec![entry(1, 0, "ac"), entry(2, 0, "dj")])];
@@ -306,8 +308,9 @@ mod tests {
         assert!(plan(&upper, &lower, &tiny)[0].starts_with("rewrite"));
     }
 
-    /// Tables take the keys up to the next one, the first also those before it. What ends between
-    /// two tables grows the left one; one that nothing sinks into is as it was.
+    /// Each table takes the keys up to the next table, and the first also takes those before it.
+    /// What ends between two tables extends the left one. A table into which nothing sinks stays as
+    /// it was.
     #[test]
     fn lower_tables_take_segments_by_their_first_keys() {
         let upper = [table(1, vec![entry(1, 0, "ad"), entry(2, 0, "dg")])];

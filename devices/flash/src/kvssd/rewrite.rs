@@ -1,4 +1,4 @@
-//! Writes records in key order into the pages of new tables, without what no reader needs. The
+//! Writes records in key order into the pages of new tables, and drops what no reader needs. The
 //! caller decides where pages go.
 
 use runstone_policy::partition::CutKey;
@@ -16,25 +16,25 @@ use crate::error::Result;
 pub struct Rewriter<'a> {
     /// Sequence numbers of the snapshots, ascending.
     pub snapshots: &'a [u64],
-    /// Whether a deeper table may have the key, so that its delete must stay.
+    /// Whether a deeper table may have the key, so that a delete of it must stay.
     pub is_deeper: &'a dyn Fn(&[u8]) -> bool,
     /// Bytes of a page.
     pub page_bytes: usize,
     /// Most pages of a table.
     pub table_pages: u32,
-    /// Whether the tables that one would become if it were larger are made alike in size.
+    /// Whether a table that would be too large is split into tables of similar size.
     pub is_even: bool,
     /// Most bytes of the filter of a page; 0 without filters.
     pub filter_bytes: usize,
-    /// A page and its table end before the first key at or above each of these; ascending.
+    /// The first key at or above each of these begins a new page and a new table. Ascending.
     pub cuts: &'a [CutKey],
-    /// Is told each version that is not written again.
+    /// Called for each version that is not written again.
     pub on_drop: &'a dyn Fn(&[u8], &Version),
 }
 
 impl Rewriter<'_> {
-    /// Merges, drops what no reader needs, and writes pages. Returns the new tables, which have no
-    /// number, level and transaction yet.
+    /// Merges records, drops what no reader needs, and writes pages. Returns the new tables, which
+    /// have no number, level or transaction yet.
     pub fn rewrite(
         &self,
         mut merged: Merged<'_>,
@@ -43,7 +43,7 @@ impl Rewriter<'_> {
         self.write(|block| merged.next_key(block), writer)
     }
 
-    /// Writes keys in order, without what no reader needs, into the pages of new tables.
+    /// Writes keys in order into the pages of new tables, and drops what no reader needs.
     pub(super) fn write(
         &self,
         mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
@@ -59,7 +59,7 @@ impl Rewriter<'_> {
             Ok(false)
         };
         let mut tables = Vec::new();
-        // The first key beyond a cut, until its own table takes it.
+        // The first key beyond a cut, kept until its own table takes it.
         let mut beyond = KeyBlock::default();
         for cut in self.cuts {
             let next_below = |block: &mut KeyBlock| {
@@ -117,9 +117,10 @@ impl Rewriter<'_> {
         Ok(tables)
     }
 
-    /// 1. A version stays if it is the newest, or if a snapshot lies between it and the next newer.
-    /// 2. A delete that is the oldest to stay goes if every snapshot sees it and nothing deeper is
-    ///    left for it to hide.
+    /// 1. A version stays if it is the newest, or if a snapshot lies between it and the next newer
+    ///    one.
+    /// 2. If the oldest version that stays is a delete, it is dropped when every snapshot sees it
+    ///    and nothing deeper is left for it to hide.
     fn drop_obsolete(&self, block: &mut KeyBlock) {
         let KeyBlock { key, versions, .. } = block;
         if versions.len() > 1 {
@@ -149,7 +150,7 @@ pub(super) fn is_seen(snapshots: &[u64], seq: u64, newer: u64) -> bool {
     snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
 }
 
-/// The table of one page, with what a table needs to know of its records.
+/// A table of one page, with what a table must know of its records.
 fn table_of(page: &KvPage, mut entry: Entry) -> TableMeta {
     let mut table = TableMeta { counter: 1, min_seq: u64::MAX, ..TableMeta::default() };
     for (seq, kind) in (0..page.record_count()).map(|at| page.stamp(at)) {
@@ -162,14 +163,14 @@ fn table_of(page: &KvPage, mut entry: Entry) -> TableMeta {
     table
 }
 
-/// Joins pages in order to tables of at most `table_pages`, whose metadata fits a page.
+/// Joins pages, in order, into tables of at most `table_pages` whose metadata fit a page.
 fn join<'a>(
     pages: impl Iterator<Item = &'a TableMeta>,
     table_pages: u32,
     page_bytes: usize,
 ) -> Vec<TableMeta> {
     let mut tables: Vec<TableMeta> = Vec::new();
-    // Of the last table: its pages, and the bytes of its metadata page.
+    // Of the last table: the number of its pages, and the bytes of its metadata page.
     let (mut used_pages, mut used_bytes) = (0, 0);
     for page in pages {
         let page_count = page.charged_pages();

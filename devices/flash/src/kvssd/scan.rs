@@ -1,5 +1,5 @@
-//! Scans in both directions: a merge of the memtable and every table, which opens tables and pages
-//! when the scan comes to them. One consistent view: versions above the snapshot are passed over.
+//! Scans in both directions: a merge of the memtable and every table. It opens tables and pages
+//! when it reaches them. It shows one consistent view: versions above the snapshot are passed over.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use super::record::{KeyBlock, Kind, Record};
 use super::tree::Node;
 use crate::error::Result;
 
-/// Keys that the memtable hands out at a time.
+/// How many keys the memtable hands out at a time.
 const MEMTABLE_KEYS: usize = 64;
 
 /// Direction of a scan.
@@ -30,11 +30,11 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 struct Head {
     record: Record,
     rest: std::vec::IntoIter<Record>,
-    /// Behind the rest comes more.
+    /// Whether the source is the memtable, which has more behind this part.
     is_memtable: bool,
 }
 
-/// What is not opened yet.
+/// A source that is not opened yet.
 enum Item {
     Table(Arc<Node>),
     Page(Entry),
@@ -53,18 +53,19 @@ struct Scan<'a> {
     device: &'a mut KvSsd,
     direction: Direction,
     from: Option<Vec<u8>>,
-    /// Sorted so that the last is the next to open.
+    /// Sources that are not opened yet, sorted so that the last one is opened next.
     waiting: Vec<Item>,
-    /// Sorted, the last is next. They are few: one for each stratum of a run.
+    /// Open sources, sorted so that the last one is next. They are few: one for each stratum of a
+    /// run.
     heads: Vec<Head>,
-    /// The last key that the memtable handed out.
+    /// The last key that the memtable has handed out.
     memtable_at: Option<Vec<u8>>,
     is_memtable_done: bool,
 }
 
 impl KvSsd {
-    /// Visits entries from the first key >= `from` (or the last key <= `from` in reverse; `None`
-    /// starts at the end) until `visit` returns false, as the snapshot sees them.
+    /// Visits entries as the snapshot sees them, from the first key >= `from` until `visit` returns
+    /// false. In reverse it starts at the last key <= `from`. `None` starts at the end of the keys.
     pub fn scan(
         &mut self,
         from: Option<&[u8]>,
@@ -144,7 +145,7 @@ impl Scan<'_> {
         Ok(Some(head.record))
     }
 
-    /// Of versions of one key, the newer one is before.
+    /// Of two versions of one key, the newer one comes first.
     fn is_before(&self, one: &Record, other: &Record) -> bool {
         let keys = match self.direction {
             Direction::Forward => one.key().cmp(other.key()),
@@ -153,7 +154,7 @@ impl Scan<'_> {
         keys.then_with(|| other.seq().cmp(&one.seq())) == Ordering::Less
     }
 
-    /// Opens what may hold a key before the first open one.
+    /// Opens what may hold a key before the first key of the open sources.
     fn open(&mut self) -> Result<()> {
         while let Some(item) = self.waiting.last() {
             let is_later = |head: &Head| match self.direction {
@@ -184,7 +185,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Opens a source of records, which ascend by key.
+    /// Opens a source of records, which are in ascending order of keys.
     fn add(&mut self, mut records: Vec<Record>, is_memtable: bool) {
         // Versions of a key stay newest first in both directions.
         if self.direction == Direction::Reverse {
@@ -205,7 +206,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Opens the next stretch of the memtable.
+    /// Opens the next part of the memtable.
     fn add_memtable(&mut self) {
         if self.is_memtable_done {
             return;

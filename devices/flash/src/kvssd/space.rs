@@ -1,11 +1,13 @@
-//! Blocks of a KVSSD: typed from one free pool, a frontier for each stream of pages, live pages
-//! per block, bad blocks. Decides nothing about tables and never moves a page.
+//! The blocks of a KVSSD: all types come from one free pool, each stream of pages has a frontier,
+//! and live pages are counted per block. Also keeps bad blocks. Decides nothing about tables and
+//! never moves a page.
 //!
-//! * A page counts as live from its program on. A transaction that fails gives its pages back; so a
-//!   block with pages of an uncommitted transaction is never free, and, as collections run only
-//!   between transactions, never a victim: the pins of the design need no state.
-//! * A block without live pages is free at once and erased when it is opened again. It became so by
-//!   a commit, whose journal page is on flash by then.
+//! * A page counts as live from its program on. A transaction that fails gives its pages back. So a
+//!   block with pages of an uncommitted transaction is never free. It is never a victim either,
+//!   because collections run only between transactions. The pins of the design therefore need no
+//!   state.
+//! * A block without live pages is free at once, and is erased when it is opened again. A commit
+//!   made it free, and the journal page of that commit is on flash by then.
 //! * No block is resumed after a restart: a page that looks erased may be disturbed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,16 +16,16 @@ use super::counters::{Cause, Programs};
 use crate::error::{Error, Result};
 use crate::nand::{Nand, PageTag, PageType, Ppa, SharedBytes};
 
-/// What fills one frontier.
+/// A stream of pages, which fills one frontier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stream {
-    /// Keys and values: one stream per level, or one for all.
+    /// Keys and values: one stream per level, or one for all levels.
     Kv(u8),
     Meta,
     Journal,
     Checkpoint,
     Log,
-    /// Values of a group that lie apart.
+    /// Separated values of a group.
     Values(u8),
 }
 
@@ -42,13 +44,13 @@ impl Stream {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// Nothing was ever programmed there.
+    /// Nothing was ever programmed here.
     Fresh,
-    /// Erased before it is used.
+    /// It is erased before it is used.
     Free,
     Frontier,
     Sealed,
-    /// A program or erase failed here; it leaves when its live pages have.
+    /// A program or erase failed here. The block is retired when its live pages have left it.
     Failing,
     Retired,
 }
@@ -59,14 +61,14 @@ impl Use {
     }
 }
 
-/// Who a page belongs to.
+/// What a page belongs to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Owner {
     pub(super) level: u8,
     pub(super) txn: u64,
     /// Table, checkpoint or log group.
     pub(super) id: u64,
-    /// Position of the first page in it.
+    /// Position of the first page in that owner.
     pub(super) index: u32,
 }
 
@@ -77,19 +79,19 @@ pub(super) struct Space {
     bad_count: u32,
     types: Vec<Option<PageType>>,
     live_pages: Vec<u32>,
-    /// The last program before a block became free: a commit, or later.
+    /// For each block, the last program before it became free: a commit, or something later.
     unneeded_since: Vec<u64>,
-    /// Live pages of keys, values and metadata, values apart included.
+    /// Live pages of keys, values and metadata, including those of separated values.
     pub(super) data_pages: u64,
-    /// Blocks of which a live page cannot be read: no collection takes them.
+    /// Blocks in which a live page cannot be read. No collection takes them.
     stuck: BTreeSet<u32>,
     frontiers: BTreeMap<Stream, Ppa>,
-    /// Streams from this level on take the most worn blocks: what lies there stays.
+    /// Streams from this level on take the most worn blocks, because their data stay long.
     pub(super) deep_level: u8,
     pub(super) program_seq: u64,
     pub(super) cause: Cause,
     pub(super) programs: Programs,
-    /// Pages of the running transaction: first page and count.
+    /// Pages of the running transaction: first page and count of each group.
     uncommitted: Vec<(u32, u32)>,
 }
 
@@ -128,9 +130,9 @@ impl Space {
         self.nand.geometry().block_pages
     }
 
-    /// Programs pages one after the other in one block and returns the number of the first. A
-    /// failed program dooms the block, and all pages are programmed again elsewhere; any other
-    /// error ends the call.
+    /// Programs consecutive pages in one block and returns the number of the first. If a program
+    /// fails, the block is doomed, and all pages are programmed again elsewhere. Any other error
+    /// ends the call.
     pub(super) fn program(
         &mut self,
         stream: Stream,
@@ -154,15 +156,15 @@ impl Space {
                     return Ok(page);
                 }
                 Err(Error::ProgramFailed(_)) => {
-                    // If the image does not take the mark, the block is one like any other.
+                    // If the image does not take the mark, the block is used like any other.
                     self.seal(stream);
                     self.nand.retire(first.block)?;
                     self.set_use(first.block, Use::Failing);
                     self.settle(first.block);
                 }
                 Err(other) => {
-                    // Nobody knows where the block may be written on: a retry of the caller must
-                    // not meet what was programmed of this group.
+                    // Nobody knows where writing may continue in the block. If the caller tries
+                    // again, it must not meet what was programmed of this group.
                     self.seal(stream);
                     return Err(other);
                 }
@@ -170,7 +172,7 @@ impl Space {
         }
     }
 
-    /// The pages of a group; only a group of several is copied.
+    /// The pages of a group. Bytes are copied only if the group has several pages.
     fn split(&self, bytes: SharedBytes) -> Vec<SharedBytes> {
         if bytes.len() == self.page_bytes() {
             return vec![bytes];
@@ -211,7 +213,7 @@ impl Space {
         Ok(())
     }
 
-    /// The stream's next pages, in a new block if the open one has too few left.
+    /// The next pages of the stream, in a new block if the open one has too few left.
     fn find_room(&mut self, stream: Stream, page_count: u32) -> Result<Ppa> {
         let block_pages = self.block_pages();
         if let Some(next) = self.frontiers.get(&stream) {
@@ -228,7 +230,7 @@ impl Space {
         Ok(first)
     }
 
-    /// Ends the stream's block, full or not.
+    /// Closes the block of the stream, full or not.
     pub(super) fn seal(&mut self, stream: Stream) {
         if let Some(next) = self.frontiers.remove(&stream) {
             self.set_use(next.block, Use::Sealed);
@@ -236,7 +238,7 @@ impl Space {
         }
     }
 
-    /// Takes a free block, erased: the most worn for deep levels, else the least worn.
+    /// Takes a free block and erases it: the most worn for deep levels, otherwise the least worn.
     fn open_block(&mut self, stream: Stream) -> Result<u32> {
         loop {
             let free = (0..self.uses.len() as u32).filter(|block| self.is_free(*block));
@@ -250,7 +252,7 @@ impl Space {
         }
     }
 
-    /// Erases a block and tells whether it did; if not, the block is retired.
+    /// Erases a block and returns whether that succeeded. If not, the block is retired.
     fn erase(&mut self, block: u32) -> Result<bool> {
         match self.nand.erase_unneeded(block, self.unneeded_since[block as usize]) {
             Ok(()) => Ok(true),
@@ -276,7 +278,7 @@ impl Space {
         Ok(bytes.into())
     }
 
-    /// Counts pages as live, in their block.
+    /// Counts pages as live in their block.
     pub(super) fn hold(&mut self, page: u32, page_count: u32) {
         let block = page / self.block_pages();
         self.live_pages[block as usize] += page_count;
@@ -285,7 +287,7 @@ impl Space {
         }
     }
 
-    /// Counts pages out that nothing needs any more.
+    /// Stops counting pages that nothing needs any more.
     pub(super) fn release(&mut self, page: u32, page_count: u32) {
         let block = page / self.block_pages();
         self.live_pages[block as usize] -= page_count;
@@ -299,12 +301,12 @@ impl Space {
         matches!(self.types[block as usize], Some(PageType::Kv | PageType::Meta | PageType::Value))
     }
 
-    /// Keeps what the running transaction programmed.
+    /// Keeps the pages that the running transaction programmed.
     pub(super) fn keep(&mut self) {
         self.uncommitted.clear();
     }
 
-    /// Gives up what the running transaction programmed: it is garbage.
+    /// Gives up the pages that the running transaction programmed: they are garbage.
     pub(super) fn give_up(&mut self) {
         for (page, page_count) in std::mem::take(&mut self.uncommitted) {
             self.release(page, page_count);
@@ -338,12 +340,12 @@ impl Space {
         self.set_use(block, settled);
     }
 
-    /// No collection takes this block any more.
+    /// Marks a block so that no collection takes it any more.
     pub(super) fn mark_stuck(&mut self, block: u32) {
         self.stuck.insert(block);
     }
 
-    /// Blocks of data that are full, or closed, and can be moved.
+    /// Blocks with data that are full or closed, and can be moved.
     pub(super) fn movable(&self, wanted: Use) -> impl Iterator<Item = u32> + '_ {
         self.blocks().filter(move |&block| {
             let is_wanted = self.uses[block as usize] == wanted && self.has_data(block);
@@ -379,7 +381,7 @@ impl Space {
         self.live_pages[block as usize]
     }
 
-    /// Pages that the open block of a stream still takes.
+    /// How many more pages fit into the open block of a stream.
     pub(super) fn room_in(&self, stream: Stream) -> u32 {
         self.frontiers.get(&stream).map_or(0, |next| self.block_pages() - next.page)
     }

@@ -1,5 +1,5 @@
-//! The key-range tree: which tables there are, and where their metadata pages lie. It is in RAM;
-//! checkpoint and journal rebuild it. It changes in one way, at run time as at boot:
+//! The key-range tree: which tables there are, and where their metadata pages are. It is in RAM;
+//! checkpoint and journal rebuild it. It changes in only one way, at run time and at boot:
 //! [`Tree::apply`] of a [`Commit`].
 
 use std::collections::BTreeMap;
@@ -26,27 +26,27 @@ pub struct Node {
     pub counter: u8,
     /// Pages that count towards its size.
     pub charged_pages: u32,
-    /// Records in its pages, those outside its clips included.
+    /// Records in its pages, including those outside its clips.
     pub record_count: u64,
-    /// Deletes among them, estimated after a remapping.
+    /// How many of these records are deletes; an estimate after a remapping.
     pub tombstones: u64,
     /// Smallest sequence number.
     pub min_seq: u64,
-    /// Largest; orders level 0.
+    /// Largest sequence number, by which level 0 is ordered.
     pub max_seq: u64,
-    /// Keys for which it answers.
+    /// The keys for which the table answers.
     pub fence: Clip,
 }
 
 impl Node {
-    /// RAM of a node in a controller: addresses and counters, and the keys of its fence.
+    /// RAM of a node in a controller: addresses, counters, and the keys of its fence.
     pub fn ram_bytes(&self) -> u64 {
         const FIXED_BYTES: u64 = 16;
         FIXED_BYTES + (self.fence.lo.len() + self.fence.hi.len()) as u64
     }
 }
 
-/// A page of values that lie apart from the tables, or the pages of a large one.
+/// A page of separated values, or the pages of a large one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValueEntry {
     /// Number of the first page.
@@ -55,8 +55,8 @@ pub struct ValueEntry {
     pub page_count: u16,
     /// Group of its keys.
     pub group: u8,
-    /// The page answers for the sequence numbers of its group from each of these up to the next of
-    /// any page; ascending.
+    /// Ascending sequence numbers of the group. From each of them on, up to the next start of any
+    /// page, the values are in this page.
     pub starts: Vec<u64>,
 }
 
@@ -65,20 +65,20 @@ pub struct ValueEntry {
 pub struct Values {
     /// How many groups there are; 0 if the commit knows of no values.
     pub group_count: u8,
-    /// Ranges of pages that values left: first page and count.
+    /// Ranges of pages that values have left: first page and count.
     pub emptied: Vec<(u32, u32)>,
-    /// Pages that arrive.
+    /// Pages that are added.
     pub added: Vec<ValueEntry>,
 }
 
-/// A change of the tree: what one journal page says.
+/// A change of the tree, as one journal page describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
-    /// Number of the transaction; each is one more than the one before.
+    /// Number of the transaction; each is one more than the number before.
     pub txn: u64,
-    /// First table number that is not used.
+    /// The first table number that is not used yet.
     pub next_table_id: u64,
-    /// Writes up to here are in tables.
+    /// Writes up to this sequence number are in tables.
     pub flushed_seq: u64,
     /// Largest sequence number given out.
     pub last_seq: u64,
@@ -86,28 +86,29 @@ pub struct Commit {
     pub last_level: u32,
     /// New cursors of the policy, by level.
     pub cursors: Vec<(u32, Box<[u8]>)>,
-    /// Tables that leave.
+    /// Tables that are removed.
     pub removed: Vec<u64>,
-    /// Tables whose metadata page is another now.
+    /// Tables that have a new metadata page.
     pub moved: Vec<(u64, u32)>,
-    /// Tables that arrive.
+    /// Tables that are added.
     pub added: Vec<Node>,
-    /// Values that lie apart.
+    /// Changes of separated values.
     pub values: Values,
 }
 
 /// The tree and the counters that are committed with it.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// Level 0 oldest first, the others by key.
+    /// Level 0 oldest first, the other levels by key.
     levels: Vec<Vec<Arc<Node>>>,
-    /// The same by number.
+    /// The same tables by number.
     nodes: BTreeMap<u64, Arc<Node>>,
-    /// How many levels a level of the policy is. Not committed: it follows from the options.
+    /// How many levels of the tree a level of the policy takes. Not committed, because it follows
+    /// from the options.
     pub(super) bands: Bands,
     /// Longest key of the device.
     pub(super) max_key_bytes: usize,
-    /// Values apart from the tables: the groups, and the pages by number.
+    /// The groups of separated values, and their pages by number.
     group_count: u8,
     value_pages: BTreeMap<u32, ValueEntry>,
     pub(super) txn: u64,
@@ -129,7 +130,7 @@ impl Tree {
         self.levels.get(level).map_or(&[], Vec::as_slice)
     }
 
-    /// Number of levels, the empty ones between included.
+    /// Number of levels, including empty ones in between.
     pub fn level_count(&self) -> usize {
         self.levels.len()
     }
@@ -139,12 +140,12 @@ impl Tree {
         self.levels.iter().flatten()
     }
 
-    /// Pages of values that lie apart from the tables.
+    /// Pages of separated values.
     pub fn value_pages(&self) -> impl Iterator<Item = &ValueEntry> {
         self.value_pages.values()
     }
 
-    /// Groups of the values that lie apart; `None` if there are no such values.
+    /// How many groups of separated values there are; `None` if there are no such values.
     pub fn group_count(&self) -> Option<u8> {
         (!self.value_pages.is_empty()).then_some(self.group_count)
     }
@@ -170,7 +171,7 @@ impl Tree {
         inside.cloned().collect()
     }
 
-    /// Tables that may have the key, those with newer versions first.
+    /// Tables that may have the key. Those with newer versions come first.
     pub fn candidates(&self, key: &[u8]) -> Vec<Arc<Node>> {
         let stacked = self.level(0).iter().rev().filter(|node| node.fence.contains(key));
         let deeper = self.levels.iter().skip(1).filter_map(|tables| table_of(tables, key));
@@ -182,7 +183,8 @@ impl Tree {
         self.levels.iter().skip(level + 1).any(|tables| table_of(tables, key).is_some())
     }
 
-    /// Applies a commit. Errors if it does not fit: a damaged journal, or a bug.
+    /// Applies a commit. It is an error if the commit does not fit, because of a damaged journal or
+    /// a bug.
     pub fn apply(&mut self, commit: &Commit) -> Result<()> {
         let corrupt = |why: String| Error::Corrupt { what: "journal", why };
         for id in &commit.removed {
@@ -323,8 +325,8 @@ fn shape_table(node: &Node, max_key_bytes: usize) -> Table {
         max_key: node.fence.last_inside(max_key_bytes).into_boxed_slice(),
         bytes: scaled_bytes(node.charged_pages),
         entries: node.record_count,
-        // The device has a rule of its own for tables of deletes, which knows its snapshots. A move
-        // costs it no page.
+        // The device has its own rule for tables with many deletes, which knows the snapshots. A
+        // move costs it no page.
         tombstones: 0,
         min_seq: node.min_seq,
         max_seq: node.max_seq,

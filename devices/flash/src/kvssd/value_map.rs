@@ -1,14 +1,14 @@
-//! Where values lie that are apart from the tree, and which of them are needed. In RAM; the pages
-//! that commits name and the pointers in the tree are the truth.
+//! Where separated values are, and which of them are needed. This is in RAM; the pages that commits
+//! name, and the pointers in the tree, are the truth.
 //!
-//! The address of a value is its key and its sequence number: the key gives the group, and in a
-//! group each sequence number has a home, the page with the largest start at or before it. A value
-//! that moves keeps its address, so no pointer is ever written anew. Rejected: a map of small
-//! logical pages, whose entries would be as many as those of an ordinary SSD, and pointers to
-//! pages, which a collection would have to look for in the tree.
+//! The address of a value is its key and its sequence number. The key gives the group. In a group
+//! each sequence number has a home: the page with the largest start at or before it. A value that
+//! moves keeps its address, so no pointer is ever rewritten. Rejected: a map of small logical
+//! pages, which would have as many entries as that of an ordinary SSD. Also rejected: pointers to
+//! pages, which a collection would have to look up in the tree.
 //!
-//! A log is one group. A page knows its needed values by their numbers, not by a count: to take one
-//! back twice does nothing.
+//! A log is one group. A page knows its needed values by their sequence numbers and not by a count,
+//! so it does no harm to drop one twice.
 
 use std::collections::BTreeMap;
 
@@ -23,28 +23,28 @@ pub(super) struct ValuePage {
     pub(super) group: u8,
     pub(super) page_count: u32,
     starts: Vec<u64>,
-    /// Values that are needed, ascending; they mean nothing until they are counted.
+    /// Sequence numbers of the needed values, ascending. They mean nothing until they are counted.
     needed: Vec<u64>,
     needed_bytes: u64,
 }
 
-/// What a transaction does to values.
+/// What a transaction changes in values.
 #[derive(Debug, Default)]
 pub(super) struct ValueChange {
-    /// Values whose pointers left the tree: group, sequence number, record bytes.
+    /// Values whose pointers have left the tree: group, sequence number, record bytes.
     pub(super) dropped: Vec<(u8, u64, usize)>,
-    /// Pages whose values moved.
+    /// Pages that values have left.
     pub(super) emptied: Vec<u32>,
-    /// New pages, with sequence number and record bytes of each value.
+    /// New pages, with the sequence number and record bytes of each value.
     pub(super) added: Vec<(ValueEntry, Vec<(u64, usize)>)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Group {
-    /// The page of each start.
+    /// The page at each start.
     homes: BTreeMap<u64, u32>,
     page_count: u64,
-    /// Pages that were written since all of them were read together.
+    /// Pages that were written since all pages of the group were last read together.
     unread_pages: u64,
 }
 
@@ -53,13 +53,13 @@ struct Group {
 pub(super) struct ValueMap {
     groups: Vec<Group>,
     pages: BTreeMap<u32, ValuePage>,
-    /// Whether pages know what is needed of them.
+    /// Whether pages know which of their values are needed.
     pub(super) is_counted: bool,
     used_pages: u64,
     needed: Needed,
 }
 
-/// Values that are needed, by what they take when they are packed anew.
+/// Values that are needed, measured by what they take once they are packed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Needed {
     small_count: u64,
@@ -88,7 +88,7 @@ impl Needed {
         self.large_pages -= other.large_pages;
     }
 
-    /// Pages, about: exact for records of one size.
+    /// About how many pages they take. Exact for records of one size.
     fn pages(&self, page_bytes: usize) -> u64 {
         let mean_bytes = self.small_bytes.div_ceil(self.small_count.max(1)).max(1);
         let per_page = (page_room_bytes(page_bytes) as u64 / mean_bytes).max(1);
@@ -97,7 +97,7 @@ impl Needed {
 }
 
 impl ValueMap {
-    /// A map of so many groups, without pages.
+    /// A map of this many groups, without pages.
     pub(super) fn new(group_count: u8) -> ValueMap {
         let groups = vec![Group::default(); usize::from(group_count)];
         ValueMap { groups, is_counted: true, ..ValueMap::default() }
@@ -112,7 +112,7 @@ impl ValueMap {
         ((u128::from(xxh3_64(key)) * self.groups.len() as u128) >> 64) as u8
     }
 
-    /// The pages that hold a value of a group, first page and count.
+    /// The pages that hold a value of a group: first page and count.
     pub(super) fn home(&self, group: u8, seq: u64) -> Option<(u32, u32)> {
         let homes = &self.groups.get(usize::from(group))?.homes;
         let page = *homes.range(..=seq).next_back()?.1;
@@ -144,7 +144,7 @@ impl ValueMap {
         pages.map(|(page, _)| *page).collect()
     }
 
-    /// What commits say of a page.
+    /// What commits say about a page.
     pub(super) fn entry(&self, page: u32) -> Option<ValueEntry> {
         let ValuePage { group, page_count, starts, .. } = self.pages.get(&page)?;
         let (group, page_count, starts) = (*group, *page_count as u16, starts.clone());
@@ -156,8 +156,8 @@ impl ValueMap {
         self.used_pages
     }
 
-    /// Pages that the needed values would take, about, with the last pages of collections, which
-    /// are not full. All of them as long as nobody counted.
+    /// About how many pages the needed values would take, including the last pages of collections,
+    /// which are not full. Until they are counted, all values count as needed.
     pub(super) fn needed_pages(&self, page_bytes: usize) -> u64 {
         let packed = self.needed.pages(page_bytes);
         if self.is_counted { self.used_pages.min(packed + packed / 32) } else { self.used_pages }
@@ -183,7 +183,7 @@ impl ValueMap {
         self.pages.insert(page, ValuePage { group, page_count, starts, needed, needed_bytes });
     }
 
-    /// Takes a page out; returns how many pages it is.
+    /// Removes a page. Returns how many pages it consists of.
     pub(super) fn remove(&mut self, page: u32) -> u32 {
         let Some(gone) = self.pages.remove(&page) else { return 0 };
         self.needed.take(Needed::of(&gone));
@@ -197,7 +197,7 @@ impl ValueMap {
         gone.page_count
     }
 
-    /// Forgets what is needed, before it is counted anew.
+    /// Forgets which values are needed, before they are counted again.
     pub(super) fn forget_needed(&mut self) {
         self.needed = Needed::default();
         for page in self.pages.values_mut() {
@@ -206,7 +206,7 @@ impl ValueMap {
         }
     }
 
-    /// Says that a value is needed.
+    /// Marks a value as needed.
     pub(super) fn need(&mut self, group: u8, seq: u64, bytes: usize) {
         let home = self.home(group, seq).map(|(page, _)| page);
         if let Some(page) = home.and_then(|page| self.pages.get_mut(&page)) {
@@ -219,7 +219,7 @@ impl ValueMap {
         }
     }
 
-    /// Says that a value is not needed any more.
+    /// Marks a value as no longer needed.
     pub(super) fn drop_value(&mut self, group: u8, seq: u64, bytes: usize) {
         let home = self.home(group, seq).map(|(page, _)| page);
         if let Some(page) = home.and_then(|page| self.pages.get_mut(&page))
@@ -232,7 +232,7 @@ impl ValueMap {
         }
     }
 
-    /// Says all that is needed of a page: sequence numbers and record bytes, ascending.
+    /// Sets the needed values of a page: sequence numbers and record bytes, ascending.
     pub(super) fn set_needed(&mut self, page: u32, values: &[(u64, usize)]) {
         if let Some(page) = self.pages.get_mut(&page) {
             self.needed.take(Needed::of(page));
@@ -242,18 +242,18 @@ impl ValueMap {
         }
     }
 
-    /// Whether a value of a page is needed. As long as nobody counted, all are.
+    /// Whether a value of a page is needed. Until the needed values are counted, all are.
     pub(super) fn is_needed(&self, page: u32, seq: u64) -> bool {
         let is_known = |page: &ValuePage| page.needed.binary_search(&seq).is_ok();
         !self.is_counted || self.pages.get(&page).is_some_and(is_known)
     }
 
-    /// How many values are needed of a page, and their record bytes.
+    /// How many values of a page are needed, and their record bytes.
     pub(super) fn needed_of(&self, page: u32) -> (usize, u64) {
         self.pages.get(&page).map_or((0, 0), |page| (page.needed.len(), page.needed_bytes))
     }
 
-    /// The group of which most pages were written since it was read, if that is a quarter of it.
+    /// The group with the most pages written since it was last read, if these are a quarter of it.
     pub(super) fn unread_group(&self) -> Option<u8> {
         let unread = |at: &usize| self.groups[*at].unread_pages;
         let most = (0..self.groups.len()).max_by_key(unread)?;
@@ -261,7 +261,7 @@ impl ValueMap {
         (unread_pages > 0 && unread_pages * 4 >= page_count).then_some(most as u8)
     }
 
-    /// Groups of which pages were written since they were read.
+    /// Groups in which pages were written since they were last read.
     pub(super) fn unread_groups(&self) -> Vec<u8> {
         let groups = (0..).zip(&self.groups);
         groups.filter(|(_, one)| one.unread_pages > 0).map(|(group, _)| group).collect()
@@ -271,8 +271,8 @@ impl ValueMap {
         self.groups[usize::from(group)].unread_pages = 0;
     }
 
-    /// The starts that pages need which are to take these values instead of `emptied`: a start
-    /// wherever the home before would be another page. Starts of other pages stay, even those that
+    /// The starts for the new pages that take these values instead of `emptied`. A start is needed
+    /// wherever the home before it would be another page. Starts of other pages stay, even if they
     /// could be joined: a page in between may come back.
     pub(super) fn starts(&self, group: u8, emptied: &[u32], pages: &[Vec<u64>]) -> Vec<Vec<u64>> {
         let homes = &self.groups[usize::from(group)].homes;
@@ -292,7 +292,7 @@ impl ValueMap {
         starts
     }
 
-    /// RAM of a controller: starts with their pages, and a bit for each value that pages know of.
+    /// RAM of a controller: starts with their pages, and one bit for each value that pages know of.
     pub(super) fn ram_bytes(&self) -> u64 {
         const START_BYTES: u64 = 12;
         const PAGE_BYTES: u64 = 8;

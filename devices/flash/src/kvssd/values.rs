@@ -1,23 +1,23 @@
-//! Values that lie apart from the tree: how they get there, are read, and move.
+//! Separated values: how they are written, read, and moved.
 //!
-//! A flush writes the pages of its tables, with pointers. Then it writes the values in the order of
-//! their sequence numbers into pages of their group, the metadata pages of the tables, and the
-//! journal page, which names the pages of values. So what a power cut leaves of a flush is garbage
-//! as a whole. Rejected: metadata pages for these pages too. A journal page has the room, and a
-//! metadata page for each group wrote as much as every tenth value.
+//! A flush writes the pages of its tables, with pointers. Then it writes the values, in the order
+//! of their sequence numbers, into pages of their groups; then the metadata pages of the tables;
+//! and then the journal page, which names the pages of values. So what a power cut leaves of a
+//! flush is garbage as a whole. Rejected: metadata pages for the pages of values too. A journal
+//! page has enough room, and a metadata page for each group wrote as much as every tenth value.
 //!
-//! Collection of a block, in one transaction as all collections (`collect.rs`):
+//! The collection of a block is one transaction, like all collections (`collect.rs`):
 //!
 //! 1. The needed values of its pages are read and packed into new pages of the group. They keep
-//!    their addresses: no table is written.
+//!    their addresses, so no table is written.
 //! 2. The journal page names the block as emptied, and the new pages. Only then is the block free.
 //!
-//! Which values are needed is known by compactions, which tell of each pointer that they drop. It
-//! is not on flash: after a restart the pointers are counted before the first collection, and until
-//! then every value is needed. Where values are in groups, all pages of a group are read together
-//! now and then: of the versions of a key there, those that a newer one hides are garbage although
-//! the tree still has their pointers. These pointers lead nowhere after the next collection, which
-//! nobody notices, because what hides them goes after them.
+//! Compactions know which values are needed, because they report each pointer that they drop. That
+//! knowledge is not on flash. After a restart the pointers are counted before the first collection,
+//! and until then every value counts as needed. If values are in groups, all pages of a group are
+//! read together now and then. Of the versions of a key there, those that a newer one hides are
+//! garbage, although the tree still has their pointers. After the next collection these pointers
+//! lead nowhere. Nobody notices, because what hides them is dropped later than they are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,13 +41,13 @@ use crate::nand::{SharedBytes, SharedValue};
 pub(super) type Keyed = (Key, Version);
 
 impl KvSsd {
-    /// Bytes from which the values of a flush lie apart; `None` if they do not.
+    /// Values of at least this many bytes are separated by a flush; `None` if no value is.
     pub(super) fn apart_from(&self) -> Option<usize> {
         let is_inline = self.options.values == ValuePlacement::Inline;
         (!is_inline).then_some(self.options.values_from as usize)
     }
 
-    /// The value of a version, wherever it lies.
+    /// The value of a version, wherever it is stored.
     pub(super) fn value_of(
         &mut self,
         key: &[u8],
@@ -61,7 +61,7 @@ impl KvSsd {
         })
     }
 
-    /// Reads a value that lies apart.
+    /// Reads a separated value.
     pub(super) fn read_value(&mut self, key: &[u8], seq: u64) -> Result<SharedValue> {
         let found = self.find_value(key, seq)?;
         found.ok_or_else(|| {
@@ -80,7 +80,7 @@ impl KvSsd {
         Ok(value.map(|record| record.version().value.clone()))
     }
 
-    /// Writes the values of a flush, except those that the flush itself found to be hidden.
+    /// Writes the values of a flush, except those that the flush itself found hidden.
     pub(super) fn write_values(
         &mut self,
         mut values: Vec<Keyed>,
@@ -101,7 +101,7 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Writes values of a group into new pages, in place of those in the pages `emptied`.
+    /// Writes values of a group into new pages, to replace those in the pages `emptied`.
     fn write_group(
         &mut self,
         group: u8,
@@ -138,7 +138,8 @@ impl KvSsd {
         draft.finish(self.space.page_bytes()).bytes().clone()
     }
 
-    /// After the commit: pages that values left are garbage, and homes are where they are now.
+    /// Called after the commit: pages that values have left become garbage, and homes are where the
+    /// values are now.
     pub(super) fn install_values(&mut self, change: ValueChange) {
         for page in change.emptied {
             let page_count = self.values.remove(page);
@@ -154,7 +155,7 @@ impl KvSsd {
         }
     }
 
-    /// Moves what is needed out of a block of values.
+    /// Moves the needed values out of a block of values.
     pub(super) fn move_value_pages(&mut self, block: u32) -> Result<()> {
         let block_pages = self.space.block_pages();
         let first = block * block_pages;
@@ -177,7 +178,7 @@ impl KvSsd {
         self.commit(&commit, change)
     }
 
-    /// All values of a page. One that is not what was written counts as a page that is damaged.
+    /// All values of a page. If a value is not what was written, the page counts as damaged.
     pub(super) fn read_value_page(&mut self, page: u32) -> Result<Vec<Keyed>> {
         let page_count = self.values.page(page).map_or(1, |page| page.page_count);
         let bytes = self.space.read(page, page_count)?;
@@ -190,7 +191,7 @@ impl KvSsd {
         Ok(values.collect())
     }
 
-    /// Knows which values are needed, by the pointers in the tree. Where a page of the tree cannot
+    /// Finds out which values are needed, by the pointers in the tree. If a page of the tree cannot
     /// be read, all values stay needed.
     pub(super) fn count_values(&mut self) -> Result<()> {
         if self.values.is_counted {
@@ -224,8 +225,8 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Before a collection, or where space is short: knows what is needed, in all groups if `all`,
-    /// else in the one that changed most.
+    /// Called before a collection, or when space is short. Finds out which values are needed: in
+    /// all groups if `all`, otherwise in the group that changed most.
     pub(super) fn look_at_values(&mut self, all: bool) -> Result<()> {
         if self.values.used_pages() == 0 {
             return Ok(());
@@ -242,8 +243,8 @@ impl KvSsd {
         groups.into_iter().try_for_each(|group| self.read_group(group))
     }
 
-    /// Reads a group and takes back the versions that newer ones in it hide from all snapshots. A
-    /// page that cannot be read hides nothing.
+    /// Reads a group and drops the versions that newer ones in it hide from all snapshots. A page
+    /// that cannot be read hides nothing.
     fn read_group(&mut self, group: u8) -> Result<()> {
         self.counters.group_reads += 1;
         let mut pages = BTreeMap::new();
@@ -277,7 +278,7 @@ impl KvSsd {
     }
 }
 
-/// Fills pages in the order of the values. A value larger than a page has pages of its own.
+/// Fills pages in the order of the values. A value that is larger than a page has pages of its own.
 fn pack(values: Vec<Keyed>, room_bytes: usize) -> Vec<Vec<Keyed>> {
     let mut pages: Vec<Vec<Keyed>> = Vec::new();
     let mut used_bytes = 0;

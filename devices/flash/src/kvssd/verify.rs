@@ -1,5 +1,5 @@
-//! Reads everything and checks that it fits together: every page of every table, the reference
-//! counts, the live pages of every block, every value that lies apart. Changes nothing.
+//! Reads everything and checks that it is consistent: every page of every table, the reference
+//! counts, the live pages of every block, and every separated value. Changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 /// Pointers in the clips of tables, by sequence number, with their keys.
 type Pointers = BTreeMap<u64, Vec<u8>>;
 
-/// What was read and found sound.
+/// Counts of what was read and found sound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Tables.
@@ -25,20 +25,20 @@ pub struct Verified {
     pub pages: u64,
     /// Records inside the clips.
     pub records: u64,
-    /// Deletes among them.
+    /// How many of these records are deletes.
     pub tombstones: u64,
     /// Pages that two or more tables share.
     pub shared_pages: u64,
-    /// Pages of values that lie apart.
+    /// Pages of separated values.
     pub value_pages: u64,
-    /// Values there, those included that no reader needs any more.
+    /// Values in these pages, including those that no reader needs any more.
     pub values: u64,
-    /// Records that are in no table yet: in the memtable, and saved beside the tables.
+    /// Records that are in no table yet: they are in the memtable, and saved outside the tables.
     pub memtable_records: u64,
 }
 
 impl KvSsd {
-    /// Verifies the device; the first thing that is wrong is the error.
+    /// Verifies the device. The first problem found is the error.
     pub fn verify(&mut self) -> Result<Verified> {
         let nodes: Vec<Arc<Node>> = self.tree.nodes().cloned().collect();
         let memtable_records = self.memtable.keys().map(|(_, versions)| versions.all().count());
@@ -78,8 +78,9 @@ impl KvSsd {
         Ok(found)
     }
 
-    /// Every value is at home where it is and, once they are counted, needed only if a pointer
-    /// leads to it; every pointer that leads nowhere is hidden from all readers.
+    /// Checks that every value is in its home. Once the needed values are counted, a value is
+    /// needed only if a pointer leads to it. Every pointer that leads nowhere must be hidden from
+    /// all readers.
     fn check_values(&mut self, pointers: &Pointers, found: &mut Verified) -> Result<()> {
         let known: Vec<u32> = self.tree.value_pages().map(|entry| entry.page).collect();
         let is_same = |entry: &ValueEntry| self.values.entry(entry.page).as_ref() == Some(entry);
@@ -122,7 +123,7 @@ impl KvSsd {
         Ok(())
     }
 
-    /// Whether values may have gone while pointers to them are left.
+    /// Whether values may be gone although pointers to them are left.
     fn is_hiding(&self) -> bool {
         self.values.group_count() > 1
     }
