@@ -9,8 +9,8 @@ import java.util.Arrays;
 import java.util.Objects;
 
 /**
- * A position among the keys of a keyspace, as they were when the cursor was opened. It begins
- * nowhere: seek first. One thread at a time may use it.
+ * A position among the keys of a keyspace, as they were when the cursor was opened. It begins at no
+ * position, so seek first. One thread at a time may use it.
  *
  * <pre>{@code
  * try (Cursor cursor = keyspace.prefix("user/".getBytes())) {
@@ -20,15 +20,15 @@ import java.util.Objects;
  * }
  * }</pre>
  *
- * <p>Entries come from the store in pages, because each native call costs: the first page is small,
- * and each one that follows is twice as large, up to 64 KiB.
+ * <p>Entries come from the store in pages, because each native call has a cost. The first page is
+ * small, and each following page is twice as large, up to 64 KiB.
  */
 public final class Cursor extends Handle {
     private static final int FIRST_PAGE_BYTES = 1 << 10;
     private static final int LARGEST_PAGE_BYTES = 64 << 10;
     private static final int HEAD_BYTES = 8;
     private static final long IS_LAST = 1L << 32;
-    // Where a page begins; the numbers are the native side's.
+    // Where a page begins. The native side uses the same numbers.
     private static final int FIRST = 0;
     private static final int LAST = 1;
     private static final int SEEK = 2;
@@ -43,14 +43,14 @@ public final class Cursor extends Handle {
     private int used;
     private boolean isLast;
     private boolean isForward = true;
-    /** The current entry's place in the page; no entry if it is {@code used}. */
+    /** The position of the current entry in the page; there is no entry if it is {@code used}. */
     private int at;
 
     Cursor(Store store, long handle) {
         super("cursor", handle, Native::closeCursor, store);
     }
 
-    /** Whether it is on an entry. */
+    /** Whether the cursor is on an entry. */
     public boolean isValid() {
         handle();
         return at < used;
@@ -68,32 +68,32 @@ public final class Cursor extends Handle {
         return Arrays.copyOfRange(page, from, from + valueBytes());
     }
 
-    /** Goes to the first key. */
+    /** Moves to the first key. */
     public void seekToFirst() {
         start(FIRST, null);
     }
 
-    /** Goes to the last key. */
+    /** Moves to the last key. */
     public void seekToLast() {
         start(LAST, null);
     }
 
-    /** Goes to the key, or the next one behind it. */
+    /** Moves to the key, or to the next one after it. */
     public void seek(byte[] key) {
         start(SEEK, Objects.requireNonNull(key, "key"));
     }
 
-    /** Goes to the key, or the next one before it. */
+    /** Moves to the key, or to the next one before it. */
     public void seekForPrev(byte[] key) {
         start(SEEK_BACK, Objects.requireNonNull(key, "key"));
     }
 
-    /** Goes to the next key. */
+    /** Moves to the next key. */
     public void next() {
         step(true);
     }
 
-    /** Goes to the previous key. */
+    /** Moves to the previous key. */
     public void prev() {
         step(false);
     }

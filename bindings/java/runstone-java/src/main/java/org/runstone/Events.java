@@ -1,4 +1,4 @@
-// Where the threads of a store come in to tell of its events.
+// The entry point through which the threads of a store report its events.
 
 package org.runstone;
 
@@ -6,14 +6,14 @@ import java.lang.System.Logger;
 import java.lang.System.Logger.Level;
 import java.util.function.Consumer;
 
-/** Hands events to a listener. What that throws is logged, and the store goes on. */
+/** Passes events to a listener. What the listener throws is logged, and the store continues. */
 final class Events {
     private static final Logger LOG = System.getLogger("org.runstone");
 
     private final String path;
     private final Consumer<StoreEvent> listener;
 
-    /** With a null listener, events are logged: what somebody should look at as a warning. */
+    /** With a null listener, events are logged; those that need attention are warnings. */
     Events(String path, Consumer<StoreEvent> listener) {
         this.path = path;
         this.listener = listener == null ? this::log : listener;

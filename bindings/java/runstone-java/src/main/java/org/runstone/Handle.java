@@ -1,5 +1,5 @@
-// What objects with a native side have in common: a handle that is closed once, by whoever is done
-// with the object, or at the latest when nobody can reach it any more.
+// What all objects with a native side have in common: a handle that is closed only once, either by
+// the user of the object or at the latest when nobody can reach the object any more.
 
 package org.runstone;
 
@@ -13,13 +13,13 @@ import java.util.function.LongConsumer;
 abstract class Handle implements AutoCloseable {
     private static final Cleaner CLEANER = Cleaner.create();
 
-    /** Nobody must reach the object through it, or the object would never be cleaned. */
+    /** Must not refer to the object itself, or the object would never be cleaned. */
     private final Open state;
     private final Cleaner.Cleanable cleanable;
-    /** The owner stays open for as long as somebody can reach what it owns. */
+    /** The owner stays open as long as somebody can reach an object that it owns. */
     private final Handle owner;
 
-    /** An object that others may belong to. */
+    /** An object that can own others. */
     Handle(String name, long handle, LongConsumer release) {
         this(new Open(name, handle, release, null), null);
     }
@@ -29,7 +29,7 @@ abstract class Handle implements AutoCloseable {
         this(new Open(name, handle, release, owner.state), owner);
         owner.state.owned.add(state);
         if (!owner.isOpen()) {
-            // The owner was closed meanwhile, and may not have seen this one.
+            // The owner was closed meanwhile, and may not have seen this object.
             close();
         }
     }
@@ -57,13 +57,13 @@ abstract class Handle implements AutoCloseable {
             this.owned = owner == null ? ConcurrentHashMap.newKeySet() : null;
         }
 
-        /** Nobody can reach the object, and nobody has closed it. */
+        /** Called when nobody can reach the object and nobody has closed it. */
         @Override
         public void run() {
             if (handle == 0) {
                 return;
             }
-            // Asked for here only: whoever closes what he opens needs none.
+            // Looked up only here: a program that closes its objects needs no logger.
             System.Logger logger = System.getLogger("org.runstone");
             if (owner == null) {
                 logger.log(System.Logger.Level.WARNING, "a " + name
@@ -96,8 +96,8 @@ abstract class Handle implements AutoCloseable {
     }
 
     /**
-     * The handle, if the object is open. Whoever gives it to a native method calls
-     * {@link #keep} behind that: else the object could be cleaned while the method runs.
+     * The handle, if the object is open. After passing it to a native method, the caller calls
+     * {@link #keep}. Otherwise the object could be cleaned while the method runs.
      */
     final long handle() {
         long open = state.handle;
@@ -111,7 +111,7 @@ abstract class Handle implements AutoCloseable {
         return state.handle != 0;
     }
 
-    /** Keeps objects reachable up to here. */
+    /** Keeps objects reachable up to this point. */
     static void keep(Handle one) {
         Reference.reachabilityFence(one);
     }
@@ -126,7 +126,7 @@ abstract class Handle implements AutoCloseable {
         try {
             state.close();
         } finally {
-            // It has nothing to do any more.
+            // There is nothing left to do.
             cleanable.clean();
         }
     }

@@ -22,12 +22,12 @@ public final class Keyspace extends Handle {
         this.name = name;
     }
 
-    /** Its name in the store. */
+    /** The name of the keyspace in the store. */
     public String name() {
         return name;
     }
 
-    /** The store that it belongs to. */
+    /** The store that the keyspace belongs to. */
     public Store store() {
         return store;
     }
@@ -52,16 +52,16 @@ public final class Keyspace extends Handle {
     }
 
     /**
-     * Reads a value into a buffer, from its position on. Direct buffers cost no copy on the way.
+     * Reads a value into a buffer, from its position on. Direct buffers need no additional copy.
      *
      * @return the size of the value, or -1 if there is none. If the buffer has less room, it gets
-     *     as much as fits. Its limit is then set behind what was written; its position stays.
+     *     as much as fits. Its limit is set behind what was written; its position stays.
      */
     public int get(ByteBuffer key, ByteBuffer value) {
         return get(key, value, null);
     }
 
-    /** Reads the value that a key had at the snapshot into a buffer. Null: now. */
+    /** Reads into a buffer the value that a key had at the snapshot. Null means now. */
     public int get(ByteBuffer key, ByteBuffer value, Snapshot snapshot) {
         int room = value.remaining();
         try {
@@ -86,7 +86,7 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** The values of many keys in their order, null for those without one, all of one moment. */
+    /** The values of many keys in order, all at one moment; null for keys without one. */
     public List<byte[]> multiGet(List<byte[]> keys) {
         long bytes = keys.stream().mapToLong(key -> 4 + key.length).sum();
         if (bytes > WriteBatch.MOST_BYTES) {
@@ -129,7 +129,7 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** Stores a value. The buffers' positions stay. Direct buffers cost no copy on the way. */
+    /** Stores a value. The buffers' positions stay. Direct buffers need no additional copy. */
     public void put(ByteBuffer key, ByteBuffer value) {
         put(key, value, false);
     }
@@ -148,12 +148,12 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** Removes a key. That it is absent is no error. */
+    /** Removes a key. It is no error if the key is absent. */
     public void delete(byte[] key) {
         delete(key, false);
     }
 
-    /** Removes a key; with {@code sync} that survives a power loss. */
+    /** Removes a key; with {@code sync} the removal survives a power loss. */
     public void delete(byte[] key, boolean sync) {
         try {
             Native.delete(handle(), Objects.requireNonNull(key, "key"), sync);
@@ -162,12 +162,14 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** Removes the keys from {@code from} on and before {@code to}, by one record. Null: no end. */
+    /**
+     * Removes the keys from {@code from} on and before {@code to} with one record. Null: no end.
+     */
     public void deleteRange(byte[] from, byte[] to) {
         deleteRange(from, to, false);
     }
 
-    /** Removes the keys of a range; with {@code sync} that survives a power loss. */
+    /** Removes the keys of a range; with {@code sync} the removal survives a power loss. */
     public void deleteRange(byte[] from, byte[] to, boolean sync) {
         try {
             Native.deleteRange(handle(), from, to, sync);
@@ -176,7 +178,7 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** About how many entries a range holds, replaced and deleted ones included. Null: no bound. */
+    /** About how many entries a range holds, with replaced and deleted ones. Null: no bound. */
     public long estimateEntries(byte[] from, byte[] to) {
         return estimate(from, to)[0];
     }
@@ -209,7 +211,7 @@ public final class Keyspace extends Handle {
         return cursor(from, to, snapshot, true);
     }
 
-    /** The same; without {@code fillCache} what the cursor reads stays out of the cache. */
+    /** The same cursor. Without {@code fillCache}, what it reads does not enter the cache. */
     public Cursor cursor(byte[] from, byte[] to, Snapshot snapshot, boolean fillCache) {
         try {
             long cursor = Native.cursor(handle(), Snapshot.of(snapshot), from, to, fillCache);
@@ -224,7 +226,7 @@ public final class Keyspace extends Handle {
         return cursor(prefix, behindPrefix(prefix));
     }
 
-    /** Compacts the keyspace to the end. */
+    /** Compacts the whole keyspace. */
     public void compact() {
         try {
             Native.compact(handle());

@@ -10,9 +10,9 @@ import java.util.Properties;
 import org.runstone.RunstoneException.Code;
 
 /**
- * The native library: the file that the system property {@value #PROPERTY} names, or the one in the
- * jar, which is copied to a temporary directory, loaded, and removed at once: the loaded copy
- * stays.
+ * The native library. It is the file that the system property {@value #PROPERTY} names, or the one
+ * in the jar. The latter is copied to a temporary directory, loaded, and removed at once: the
+ * loaded copy stays.
  */
 final class Library {
     static final String PROPERTY = "runstone.library";
@@ -23,7 +23,7 @@ final class Library {
     private Library() {
     }
 
-    /** Loads it once. What fails, fails again with the same exception at the next try. */
+    /** Loads it once. If that fails, each later try fails with the same exception. */
     static synchronized void load() {
         if (isLoaded) {
             return;
@@ -64,7 +64,7 @@ final class Library {
         return properties.getProperty("version");
     }
 
-    /** Where the jar has the library of this machine. */
+    /** The path in the jar of the library for this machine. */
     static String place() {
         return "linux-" + System.getProperty("os.arch") + "/" + FILE;
     }

@@ -1,10 +1,10 @@
-// The native methods. What they do is in bindings/java/native; Store.open loads their library.
+// The native methods. bindings/java/native implements them; Store.open loads their library.
 
 package org.runstone;
 
 import java.nio.ByteBuffer;
 
-/** The native side. A handle is a number; one that was closed is refused. */
+/** The native side. A handle is a number. A handle that was closed is refused. */
 final class Native {
     private Native() {
     }

@@ -1,4 +1,4 @@
-// What many stores of a process share.
+// Resources that many stores of a process share.
 
 package org.runstone;
 
@@ -7,9 +7,9 @@ import java.util.Objects;
 import java.util.function.Consumer;
 
 /**
- * What any number of stores share: one memory budget, the threads that work in the background, the
- * files that are open, and the rate at which the background writes. A program that opens many
- * stores gives them one, so that a thousand of them take no more than a few.
+ * Resources that any number of stores share: one memory budget, the threads that work in the
+ * background, the open files, and the rate of background writes. A program that opens many stores
+ * gives them the same resources, so that a thousand stores take no more than a few do.
  *
  * <pre>{@code
  * Resources resources = Resources.of("memory_budget_bytes = '512M'\nbackground_threads = 4");
@@ -18,7 +18,7 @@ import java.util.function.Consumer;
  * resources.close();
  * }</pre>
  *
- * <p>They last as long as a store that was opened with them, also behind {@link #close}.
+ * <p>They last as long as any store that was opened with them, even after {@link #close}.
  */
 public final class Resources extends Handle {
     private Resources(long handle) {
@@ -26,11 +26,11 @@ public final class Resources extends Handle {
     }
 
     /**
-     * Makes some.
+     * Creates resources.
      *
      * @param options TOML with {@code memory_budget_bytes}, {@code background_threads},
-     *     {@code max_open_files} and {@code background_bytes_per_second}; what it leaves out is as
-     *     in a store by itself, and the rate has no limit
+     *     {@code max_open_files} and {@code background_bytes_per_second}. Those left out are as in
+     *     a store that shares nothing, and without a rate there is no limit
      */
     public static Resources of(String options) {
         Objects.requireNonNull(options, "options");
@@ -38,25 +38,25 @@ public final class Resources extends Handle {
         return new Resources(Native.openResources(options));
     }
 
-    /** Opens a store that draws on them with default options, or makes it. */
+    /** Opens a store that uses these resources with default options, or creates it. */
     public Store open(Path path) {
         return open(path, "");
     }
 
     /**
-     * Opens a store that draws on them, or makes it, as {@link Store#open(Path, String)} does.
-     * Options that they set, such as {@code memory_budget_bytes}, are refused.
+     * Opens a store that uses these resources, or creates it, as {@link Store#open(Path, String)}
+     * does. Options that the resources set, such as {@code memory_budget_bytes}, are refused.
      */
     public Store open(Path path, String options) {
         return Store.opened(path, options, this, null);
     }
 
-    /** The same, and tells of events as {@link Store#open(Path, String, Consumer)} does. */
+    /** The same, and reports events as {@link Store#open(Path, String, Consumer)} does. */
     public Store open(Path path, String options, Consumer<StoreEvent> onEvent) {
         return Store.opened(path, options, this, Objects.requireNonNull(onEvent, "onEvent"));
     }
 
-    /** How many stores that share them are open. */
+    /** How many open stores share these resources. */
     public long stores() {
         try {
             return Native.storesOf(handle());

@@ -1,4 +1,4 @@
-// What goes wrong, by a code that programs act on.
+// Failures of the store, with a code on which programs act.
 
 package org.runstone;
 
@@ -31,13 +31,13 @@ public class RunstoneException extends RuntimeException {
         };
     }
 
-    /** The numbers are those of the native library and of the bindings of other languages. */
+    /** The numbers are the same in the native library and in the bindings of other languages. */
     public enum Code {
         /** An argument or option is out of range, or null. */
         INVALID_ARGUMENT(1),
         /** The path holds no store. */
         NOT_A_STORE(2),
-        /** The directory holds files of something else. */
+        /** The directory holds files that are not a store's. */
         FOREIGN_FILES(3),
         /** A newer release wrote the store. */
         NEWER_FORMAT(4),
@@ -49,27 +49,27 @@ public class RunstoneException extends RuntimeException {
         READ_ONLY(7),
         /** The disk is full. Writes work again once there is space. */
         NO_SPACE(8),
-        /** A background job failed; the store takes no writes until it is opened again. */
+        /** A background job failed. The store takes no writes until it is opened again. */
         STOPPED(9),
         /** No keyspace has that name. */
         UNKNOWN_KEYSPACE(10),
         /** A merge operator refused an operand or a value. */
         MERGE_FAILED(11),
-        /** Somebody else wrote what a transaction read or wrote. Begin again. */
+        /** Somebody else wrote what a transaction read or wrote. Begin the transaction again. */
         CONFLICT(12),
         /** Another transaction held a lock for too long. */
         LOCK_TIMEOUT(13),
-        /** Transactions wait for each other. */
+        /** Transactions wait for each other in a cycle. */
         DEADLOCK(14),
         /** The object, or its store, is closed. */
         CLOSED(15),
-        /** Stored bytes are not what was written. */
+        /** Stored bytes differ from what was written. */
         CORRUPTION(16),
         /** The file system refused an operation. */
         STORAGE(17),
         /** A callback called into its own store. */
         INSIDE_CALLBACK(18),
-        /** Another thread is using an object that one thread at a time may use. */
+        /** Another thread is using an object that only one thread at a time may use. */
         BUSY(19),
         /** A fault of the store itself. Please report it. */
         INTERNAL(20),
@@ -112,7 +112,7 @@ public class RunstoneException extends RuntimeException {
         }
     }
 
-    /** Stored bytes are not what was written. */
+    /** Stored bytes differ from what was written. */
     public static final class Corruption extends RunstoneException {
         private static final long serialVersionUID = 1L;
 
@@ -130,7 +130,7 @@ public class RunstoneException extends RuntimeException {
         }
     }
 
-    /** An argument or option cannot be taken. */
+    /** An argument or option is not accepted. */
     public static final class InvalidArgument extends RunstoneException {
         private static final long serialVersionUID = 1L;
 

@@ -2,7 +2,7 @@
 
 package org.runstone;
 
-/** A moment of a store, which readers can name. While it is open, the store keeps what it sees. */
+/** A moment of a store, which readers can name. While it is open, the store keeps its data. */
 public final class Snapshot extends Handle {
     Snapshot(Store store, long handle) {
         super("snapshot", handle, Native::closeSnapshot, store);

@@ -21,9 +21,9 @@ import java.util.function.Consumer;
  * }</pre>
  *
  * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. Whoever
- * uses one of them afterwards gets {@link RunstoneException.Closed}. A store that nobody can reach
- * any more, nor anything of it, is closed by a thread of the JVM some time later, with a warning: a
- * program that waits for that cannot tell when its files are free.
+ * uses one of them afterwards gets {@link RunstoneException.Closed}. If nobody can reach a store or
+ * any part of it, a thread of the JVM closes it some time later, with a warning. A program that
+ * waits for that cannot tell when its files are free.
  */
 public final class Store extends Handle {
     private final Keyspace defaultKeyspace;
@@ -33,41 +33,41 @@ public final class Store extends Handle {
         defaultKeyspace = keyspace("default");
     }
 
-    /** Opens the store in a directory with default options, or makes it there. */
+    /** Opens the store in a directory with default options, or creates it there. */
     public static Store open(Path path) {
         return open(path, "");
     }
 
     /**
-     * Opens the store in a directory, or makes it there.
+     * Opens the store in a directory, or creates it there.
      *
      * @param options TOML, such as {@code memory_budget_bytes = "1G"}; a table {@code [keyspace]}
-     *     has options of the default keyspace. {@code runstone help options} lists them.
-     * @throws RunstoneException if somebody has the store open, the directory holds something else,
-     *     an option is unknown, and so on; its code tells which
+     *     holds options of the default keyspace. {@code runstone help options} lists them.
+     * @throws RunstoneException if somebody has the store open, if the directory holds something
+     *     else, if an option is unknown, and so on; its code says which
      */
     public static Store open(Path path, String options) {
         return opened(path, options, null, null);
     }
 
     /**
-     * Opens the store in a directory, or makes it there, and tells of its events.
+     * Opens the store in a directory, or creates it there, and reports its events.
      *
-     * <p>Any thread of the store calls the listener, in the middle of its work: it should return
-     * soon, and may only read from the store; other calls are refused with the code
-     * {@code INSIDE_CALLBACK}. What it throws is logged. Without a listener, events go to
-     * {@link System.Logger} {@code org.runstone}, as warnings those that somebody should look at.
+     * <p>Any thread of the store calls the listener, in the middle of its work. The listener should
+     * return soon, and may only read from the store; other calls are refused with the code
+     * {@code INSIDE_CALLBACK}. Exceptions that it throws are logged. Without a listener, events go
+     * to {@link System.Logger} {@code org.runstone}; those that need attention are warnings.
      */
     public static Store open(Path path, String options, Consumer<StoreEvent> onEvent) {
         return opened(path, options, null, Objects.requireNonNull(onEvent, "onEvent"));
     }
 
-    /** Opens a store with resources of its own, if those are null. A null listener logs. */
+    /** Opens a store; null resources mean its own. With a null listener, events are logged. */
     static Store opened(
             Path path, String options, Resources resources, Consumer<StoreEvent> onEvent) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
-        // Not when the class of native methods is loaded: who then fails, fails with an error of
+        // Not done when the class of native methods is loaded: a failure there would be an error of
         // the JVM that names neither file nor version.
         Library.load();
         try {
@@ -93,16 +93,16 @@ public final class Store extends Handle {
         }
     }
 
-    /** A keyspace, which is made with default options if it does not exist. */
+    /** A keyspace, which is created with default options if it does not exist. */
     public Keyspace openKeyspace(String name) {
         return openKeyspace(name, null);
     }
 
     /**
-     * A keyspace, which is made if it does not exist.
+     * A keyspace, which is created if it does not exist.
      *
-     * @param options TOML of options, or {@code preset = "NAME"}; they replace the stored ones, and
-     *     null keeps those
+     * @param options TOML of options, or {@code preset = "NAME"}; they replace the stored options,
+     *     and null keeps the stored ones
      */
     public Keyspace openKeyspace(String name, String options) {
         try {
@@ -112,7 +112,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** Drops a keyspace and its files. Cursors and snapshots from before go on. */
+    /** Drops a keyspace and its files. Cursors and snapshots from before continue to work. */
     public void dropKeyspace(String name) {
         try {
             Native.dropKeyspace(handle(), name);
@@ -130,13 +130,13 @@ public final class Store extends Handle {
         }
     }
 
-    /** Writes a batch: all of it or nothing, and durable as the store's options say. */
+    /** Writes a batch, all of it or nothing. It is as durable as the store's options say. */
     public void write(WriteBatch batch) {
         write(batch, false);
     }
 
     /**
-     * Writes a batch: all of it or nothing.
+     * Writes a batch, all of it or nothing.
      *
      * @param sync whether it must survive a power loss
      */
@@ -148,7 +148,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** The present moment, which stays readable while the snapshot is open. */
+    /** A snapshot of the present moment, which can be read while the snapshot is open. */
     public Snapshot snapshot() {
         try {
             return new Snapshot(this, Native.snapshot(handle()));
@@ -171,7 +171,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** Writes what is in memory to tables. */
+    /** Writes the data in memory to tables. */
     public void flush() {
         try {
             Native.flush(handle());
@@ -189,7 +189,7 @@ public final class Store extends Handle {
         }
     }
 
-    /** Makes a copy of the store in a new directory; files are shared where that can be. */
+    /** Makes a copy of the store in a new directory. Files are shared where possible. */
     public void checkpoint(Path path) {
         try {
             Native.checkpoint(handle(), path.toString());

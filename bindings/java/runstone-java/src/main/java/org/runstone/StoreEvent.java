@@ -1,4 +1,4 @@
-// What happened in a store, as its listener is told.
+// An event of a store, as its listener receives it.
 
 package org.runstone;
 
@@ -10,20 +10,20 @@ import java.util.Map;
 /**
  * What happened in a store.
  *
- * @param kind what programs act on: {@code flushed}, {@code compacted}, {@code loaded},
- *     {@code values_collected}, {@code pressure}, {@code recovered}, and as warnings
- *     {@code log_end_lost} (a crash left records of the log that are not used),
+ * @param kind the kind, on which programs act: {@code flushed}, {@code compacted},
+ *     {@code loaded}, {@code values_collected}, {@code pressure}, {@code recovered}; and, as
+ *     warnings, {@code log_end_lost} (a crash left records of the log that are not used),
  *     {@code background_error}, {@code merge_failed}, {@code budget_above_limit} and
- *     {@code compaction_filter_missing}; more may come
- * @param isWarning whether somebody should look at it
+ *     {@code compaction_filter_missing}. There may be more in later releases
+ * @param isWarning whether the event needs attention
  * @param message what happened, for people
- * @param fields more of it: each a {@link Long}, a {@link String} or a list of these; durations are
- *     microseconds
+ * @param fields details: each is a {@link Long}, a {@link String} or a list of these; durations
+ *     are in microseconds
  */
 public record StoreEvent(
         String kind, boolean isWarning, String message, Map<String, Object> fields) {
 
-    /** An event of the native side, which gives fields in a row. */
+    /** An event from the native side, which passes the fields in a flat list. */
     static StoreEvent of(String kind, boolean isWarning, String message, String[] row) {
         Map<String, Object> fields = new LinkedHashMap<>();
         int at = 0;

@@ -5,16 +5,16 @@ package org.runstone;
 import java.util.Objects;
 
 /**
- * Reads and writes over any keyspaces of a store that happen together or not at all, protected from
- * what others write meanwhile. Closing it without a commit rolls it back. One thread at a time may
- * use it.
+ * Reads and writes over any keyspaces of a store that happen together or not at all. They are
+ * protected from what others write meanwhile. Closing the transaction without a commit rolls it
+ * back. One thread at a time may use it.
  */
 public final class Transaction extends Handle {
     /** What a transaction is protected from, and when it learns of others. */
     public enum Mode {
-        /** Reads see one moment; who writes what somebody else wrote since fails at the commit. */
+        /** Reads see one moment. The commit fails if somebody else wrote one of its keys since. */
         SNAPSHOT,
-        /** As if transactions ran one after another: reads are checked at the commit, too. */
+        /** As if transactions ran one after another: the commit also checks what was read. */
         SERIALIZABLE,
         /** Writes, and reads for update, lock their keys, and wait for others. */
         PESSIMISTIC
@@ -34,7 +34,7 @@ public final class Transaction extends Handle {
         }
     }
 
-    /** The value of a key, which nobody else may change before the commit. */
+    /** The value of a key, which nobody else can change before the commit. */
     public byte[] getForUpdate(Keyspace keyspace, byte[] key) {
         Objects.requireNonNull(key, "key");
         try {
@@ -73,8 +73,8 @@ public final class Transaction extends Handle {
      * Makes all writes visible at once, and ends the transaction.
      *
      * @param sync whether they must survive a power loss
-     * @throws RunstoneException.Conflict if somebody else wrote what it read or wrote; nothing is
-     *     written then
+     * @throws RunstoneException.Conflict if somebody else wrote what it read or wrote; then nothing
+     *     is written
      */
     public void commit(boolean sync) {
         try {

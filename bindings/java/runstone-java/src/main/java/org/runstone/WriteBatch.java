@@ -1,4 +1,4 @@
-// Many writes, put together in one array, so that one native call writes them all.
+// Many writes, collected in one array, so that one native call writes them all.
 
 package org.runstone;
 
@@ -12,11 +12,11 @@ import java.util.Objects;
 
 /**
  * Writes that happen together or not at all, in order, over any keyspaces of one store. The bytes
- * are copied when they are added. One thread at a time may use it; {@link Store#write} does not
- * change it, and {@link #clear} makes it ready for the next writes without giving its memory back.
+ * are copied when they are added. One thread at a time may use the batch. {@link Store#write} does
+ * not change it, and {@link #clear} prepares it for the next writes without freeing its memory.
  */
 public final class WriteBatch {
-    /** Of an array: some JVMs cannot allocate the last bytes. */
+    /** The limit of an array: some JVMs cannot allocate the last bytes. */
     static final int MOST_BYTES = Integer.MAX_VALUE - 8;
 
     private static final int HEAD_BYTES = 10;
@@ -40,7 +40,7 @@ public final class WriteBatch {
         this(1024);
     }
 
-    /** An empty batch with room for so many bytes. */
+    /** An empty batch with room for this many bytes. */
     public WriteBatch(int bytes) {
         operations = new byte[bytes];
     }
@@ -77,7 +77,7 @@ public final class WriteBatch {
         return add(DELETE_RANGE, keyspace, first, to == null ? NOTHING : to);
     }
 
-    /** How many writes it holds. */
+    /** How many writes the batch holds. */
     public int size() {
         return count;
     }
@@ -87,12 +87,12 @@ public final class WriteBatch {
         return used;
     }
 
-    /** Whether it holds no writes. */
+    /** Whether the batch holds no writes. */
     public boolean isEmpty() {
         return count == 0;
     }
 
-    /** Forgets the writes. */
+    /** Removes all writes. */
     public void clear() {
         used = 0;
         count = 0;
@@ -108,7 +108,7 @@ public final class WriteBatch {
         try {
             Native.write(store, handles, operations, used, sync);
         } finally {
-            // It keeps the keyspaces.
+            // The batch keeps its keyspaces.
             Reference.reachabilityFence(this);
         }
     }
@@ -120,7 +120,7 @@ public final class WriteBatch {
         return this;
     }
 
-    /** Writes an operation's head, and gives the place of its key. */
+    /** Writes the head of an operation, and returns the position of its key. */
     private int head(byte kind, Keyspace keyspace, int keyBytes, int valueBytes) {
         int place = place(keyspace);
         long end = (long) used + HEAD_BYTES + keyBytes + valueBytes;

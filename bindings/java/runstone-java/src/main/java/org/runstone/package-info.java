@@ -1,4 +1,4 @@
-// What the package holds, for its documentation.
+// Documentation of the package.
 
 /**
  * Runstone: an embedded key-value store, built as a log-structured merge tree.

@@ -1,4 +1,4 @@
-// Events of a store, as a listener hears them, and what is logged without one.
+// Events of a store: what a listener hears, and what is logged without one.
 
 package org.runstone;
 
@@ -71,7 +71,7 @@ class EventsTest {
         }
     }
 
-    /** A store that stopped with unsynced writes, of which one bit was flipped early. */
+    /** A store that stopped with unsynced writes, in which one bit was flipped early. */
     private Path torn() throws IOException {
         Path open = directory.resolve("open");
         Path copy = Files.createDirectory(directory.resolve("copy"));
@@ -109,7 +109,7 @@ class EventsTest {
             List<StoreEvent> lost =
                     heard.stream().filter(event -> event.kind().equals("log_end_lost")).toList();
             assertEquals(1, lost.size());
-            // One of the others is the damaged one.
+            // One of the other files is the damaged one.
             assertEquals(ENTRIES - 1 - count(store), lost.get(0).fields().get("records"));
             List<?> kept = (List<?>) lost.get(0).fields().get("kept");
             assertTrue(!kept.isEmpty() && kept.stream()

@@ -1,6 +1,6 @@
-// Memory, threads and open files of the process stay where they are, however often objects are
-// opened and closed. A short run in the suite; `-Drunstone.leak.rounds=3600` is an hour's worth of
-// opens. What it measured is in the test's output.
+// Memory, threads and open files of the process stay constant, however often objects are opened and
+// closed. The suite does a short run; `-Drunstone.leak.rounds=3600` is an hour's worth of opens.
+// The test's output shows what it measured.
 
 package org.runstone;
 
@@ -20,11 +20,11 @@ import org.junit.jupiter.api.io.TempDir;
 
 class LeakTest {
     private static final int ROUNDS = Integer.getInteger("runstone.leak.rounds", 90);
-    /** Until then, allocators, the JVM's compiler and the store's caches have settled. */
+    /** By this time, allocators, the JVM's compiler and the store's caches have settled. */
     private static final int SETTLING_ROUNDS = Math.max(30, ROUNDS / 10);
     private static final int COLLECTED_ROUNDS = 10;
     private static final String OPTIONS = "memory_budget_bytes = \"16M\"\n";
-    /** Allocators and the JVM move by some megabytes, threads and files, without a leak. */
+    /** Without a leak, allocators and the JVM vary by some megabytes, threads and files. */
     private static final Map<String, Long> SLACK =
             Map.of("resident KiB", 24L << 10, "threads", 8L, "open files", 8L);
 
@@ -52,14 +52,14 @@ class LeakTest {
         void run(int round) throws IOException;
     }
 
-    /** Runs work until the process has settled, and then a while longer. */
+    /** Runs work until the process has settled, and then for a while longer. */
     private static void staysFlat(TestInfo test, Work work) throws IOException {
         Map<String, Long> settled = Map.of();
         for (int round = 0; round < ROUNDS; round++) {
             if (round == SETTLING_ROUNDS) {
                 settled = inUse();
             } else if (round % COLLECTED_ROUNDS == 0) {
-                // Or the heap, which is resident as well, would fill up to its first collection.
+                // Otherwise the heap, which is resident too, would fill up to its first collection.
                 System.gc();
             }
             work.run(round);
@@ -91,7 +91,7 @@ class LeakTest {
                     open.put(keyspace, cursor.key(), cursor.value());
                     open.commit();
                 }
-                // Those that nobody closes go with the store.
+                // Objects that nobody closes are closed with the store.
                 keyspace.cursor(null, null, store.snapshot()).seekToFirst();
                 store.begin().put(keyspace, bytes("lost"), bytes("1"));
                 assertThrows(RunstoneException.InUse.class, () -> Store.open(path));

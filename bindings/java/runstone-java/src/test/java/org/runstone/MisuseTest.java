@@ -1,4 +1,4 @@
-// What users do wrong: each is an exception that says so, and never a crash.
+// Mistakes of users: each gives an exception that says so, and never a crash.
 
 package org.runstone;
 
@@ -203,7 +203,7 @@ class MisuseTest {
             assertThrows(NullPointerException.class, () -> open.get(null, bytes("a")));
             assertThrows(NullPointerException.class, () -> open.put(keyspace, bytes("a"), null));
         }
-        // Past Java's checks, the native side has its own.
+        // Besides Java's checks, the native side has its own.
         long handle = keyspace.handle();
         refuses(Code.INVALID_ARGUMENT, "null", () -> Native.get(handle, 0, null));
         refuses(Code.INVALID_ARGUMENT, "null", () -> Native.put(handle, bytes("a"), null, false));
@@ -250,7 +250,7 @@ class MisuseTest {
         assertThrows(NegativeArraySizeException.class, () -> new WriteBatch(-1));
         try (FileChannel file = FileChannel.open(directory.resolve("huge"),
                 StandardOpenOption.CREATE, StandardOpenOption.READ, StandardOpenOption.WRITE)) {
-            // A file of holes, which takes neither memory nor disk.
+            // A sparse file, which takes neither memory nor disk space.
             ByteBuffer huge = file.map(FileChannel.MapMode.READ_WRITE, 0, Integer.MAX_VALUE);
             refuses(Code.INVALID_ARGUMENT, "65535", () -> keyspace.put(huge, huge));
             refuses(Code.INVALID_ARGUMENT, "in parts", () -> new WriteBatch().put(keyspace,
@@ -287,7 +287,7 @@ class MisuseTest {
         elsewhere("IN_USE");
     }
 
-    /** Lets another process open the test's store twice, and looks at what it says. */
+    /** Lets another process open the test's store twice, and checks what it says. */
     private void elsewhere(String expected, String... options) throws Exception {
         List<String> command = new ArrayList<>(List.of(
                 Path.of(System.getProperty("java.home"), "bin", "java").toString()));
@@ -324,7 +324,7 @@ class MisuseTest {
         elsewhere("LIBRARY: .*is of version " + version + ",", property + libraryOf(version));
     }
 
-    /** A copy of the native library that tells another version of the same length. */
+    /** A copy of the native library that reports another version of the same length. */
     private Path libraryOf(String version) throws IOException {
         try (InputStream in = Library.class.getResourceAsStream(Library.place())) {
             String bytes = new String(in.readAllBytes(), ISO_8859_1);

@@ -1,4 +1,4 @@
-// Options together: each acts beside every other as it does alone.
+// Combined options: each has the same effect beside every other as it has alone.
 
 package org.runstone;
 
@@ -38,7 +38,7 @@ class PairsTest {
         return store.metrics().get("runstone_wal_syncs_total") - before;
     }
 
-    /** A range without bounds was deleted without the sync that was asked for. */
+    /** A delete of a range without bounds did not do the sync that was asked for. */
     @ParameterizedTest
     @ValueSource(strings = {"buffered", "sync"})
     void everyWriteIsAsDurableAsAsked(String durability) {
@@ -150,7 +150,7 @@ class PairsTest {
         keyspace.put(bytes(key(number)), bytes(letter.repeat(600)));
     }
 
-    /** Snapshot, both bounds, the cache and the direction; and each way to get. */
+    /** Combines snapshot, both bounds, the cache and the direction with each way to get. */
     private void readWith(Store store, int choice) {
         boolean past = (choice & 1) != 0;
         boolean hasFrom = (choice & 2) != 0;
@@ -196,7 +196,7 @@ class PairsTest {
     }
 
     /**
-     * Handles came round after 31 uses of a slot, so one that had been closed closed another's
+     * Handles repeated after 31 uses of a slot, so a handle that was closed could close another
      * object.
      */
     @Test

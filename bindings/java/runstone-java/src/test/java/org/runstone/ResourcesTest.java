@@ -1,4 +1,4 @@
-// Many stores that share memory, threads and files, and stores that nobody closes.
+// Many stores that share memory, threads and files; and stores that nobody closes.
 
 package org.runstone;
 
@@ -27,7 +27,7 @@ class ResourcesTest {
         return text.getBytes(UTF_8);
     }
 
-    /** Descriptors of files below the test's directory. */
+    /** The descriptors of files in the test's directory. */
     private int descriptors() throws IOException {
         int count = 0;
         try (Stream<Path> all = Files.list(Path.of("/proc/self/fd"))) {
@@ -35,7 +35,7 @@ class ResourcesTest {
                 try {
                     count += Files.readSymbolicLink(one).startsWith(directory) ? 1 : 0;
                 } catch (IOException closedMeanwhile) {
-                    // The listing's own descriptor is such a one.
+                    // The descriptor of the listing itself is one of them.
                     continue;
                 }
             }
@@ -43,7 +43,7 @@ class ResourcesTest {
         return count;
     }
 
-    /** Threads of stores in this process. */
+    /** The threads of stores in this process. */
     private static int threads() throws IOException {
         int count = 0;
         try (Stream<Path> all = Files.list(Path.of("/proc/self/task"))) {
@@ -123,7 +123,7 @@ class ResourcesTest {
         }
     }
 
-    /** A keyspace keeps its store open, though nobody else has the store. */
+    /** A keyspace keeps its store open, although nothing else refers to the store. */
     @Test
     void whatIsUsedStays() {
         Keyspace keyspace = Store.open(directory.resolve("used")).defaultKeyspace();

@@ -70,8 +70,8 @@ class StoreTest {
     }
 
     /**
-     * A key that cannot be read, anywhere in the next page, was an error before what lies in front
-     * of it had been shown.
+     * A key that could not be read, anywhere in the next page, gave an error before the entries in
+     * front of it were shown.
      */
     @Test
     void anErrorComesAtItsPlace() {

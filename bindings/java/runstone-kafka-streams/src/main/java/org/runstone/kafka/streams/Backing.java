@@ -24,33 +24,34 @@ import org.runstone.Store;
 import org.runstone.WriteBatch;
 
 /**
- * A directory with a Runstone store, in which a state store keeps its tables, and beside them the
- * offsets of the changelog up to which they go, the position, and the stream time.
+ * A directory with a Runstone store, in which a state store keeps its tables. Beside them it keeps
+ * the changelog offsets up to which the tables go, the position, and the stream time.
  *
- * <p>Exactly once, writes wait in memory until Kafka has committed what led to them
- * ({@link Commits}); then they are written together with the offsets, as one batch. So a store that
- * was killed is as of its last commit, and replays from there. If more waits than the limit, it
- * goes to the store early, and a mark tells that the store has more than is committed: after a
- * crash it then tells no offsets, and Kafka restores it from the beginning. At least once, writes
- * go to the store at once: to replay a record over what it led to does no harm.
+ * <p>With exactly-once processing, writes wait in memory until Kafka has committed the records that
+ * led to them ({@link Commits}). Then they are written together with the offsets, as one batch. So
+ * a store that was killed has the state of its last commit, and replays from there. If more than
+ * the limit waits, it is written to the store early, and a mark says that the store has more than
+ * is committed. After a crash such a store reports no offsets, and Kafka restores it from the
+ * beginning. With at-least-once processing, writes go to the store at once: it does no harm to
+ * replay a record that was already applied.
  */
 final class Backing {
     /** Options of the Runstone stores of an application, as TOML. */
     static final String OPTIONS = "runstone.options";
-    /** How many bytes may wait for a commit in one store before they go to it early. */
+    /** How many bytes may wait for a commit in one store before they are written early. */
     static final String MAX_UNCOMMITTED = "runstone.max.uncommitted.bytes";
     /**
-     * Without compression, as Kafka opens RocksDB: LZ4 took a seventh more of the processor's time
-     * in a restore, and a ninth more in a count.
+     * Without compression, as Kafka opens RocksDB: with LZ4, a restore took a seventh more
+     * processor time, and a count took a ninth more.
      */
     private static final String DEFAULT_TABLE = """
             write_buffer_bytes = "16M"
             compression = "none"
             """;
     /**
-     * Segments of the log count against the budget, so small ones leave more to memtables. Writers
-     * are slowed down less than elsewhere: a flush that is late costs them less than sleeping for
-     * it.
+     * Segments of the log count against the budget, so small segments leave more of it to
+     * memtables. Writers are slowed down less than elsewhere, because a late flush costs them less
+     * than sleeping for it.
      */
     private static final String DEFAULT_OPTIONS = """
             wal_segment_bytes = "1M"
@@ -68,7 +69,7 @@ final class Backing {
     private final boolean isExactlyOnce;
     private final boolean waits;
     private final long maxUncommitted;
-    /** Options of tables; null keeps what they have. */
+    /** Options of tables; null keeps the present options. */
     private final String tableOptions;
     private final SharedResources shared;
     private final Store store;
@@ -85,9 +86,9 @@ final class Backing {
     private long streamTime;
 
     /**
-     * Opens the store, or makes it.
+     * Opens the store, or creates it.
      *
-     * @param gathersWrites whether writes wait for a commit at least once, too
+     * @param gathersWrites whether writes wait for a commit with at-least-once processing, too
      */
     Backing(StateStoreContext context, String name, boolean gathersWrites) {
         Map<String, Object> configs = context.appConfigs();
@@ -126,7 +127,7 @@ final class Backing {
         tellsNoOffsets = isAhead && isExactlyOnce;
     }
 
-    /** A table, which is made if there is none of that name. */
+    /** A table, which is created if there is none of that name. */
     synchronized Table table(String table) {
         return tables.computeIfAbsent(table,
                 made -> new Table(store.openKeyspace(made, tableOptions), waits));
@@ -139,12 +140,12 @@ final class Backing {
         return names;
     }
 
-    /** Drops a table with all that is in it. */
+    /** Drops a table and its content. */
     synchronized void drop(String table) {
         tables.remove(table).drop(() -> store.dropKeyspace(table));
     }
 
-    /** Gives the stored values a format that the application asks for. */
+    /** Converts the stored values to the format that the application asks for. */
     void upgrade(Format format, boolean hasTimes) {
         List<Table> stored = tableNames().stream().sorted().map(this::table).toList();
         new Upgrade(name, store, meta).to(format, hasTimes, stored);
@@ -168,8 +169,8 @@ final class Backing {
     }
 
     /**
-     * To be called before each write: stores what has been committed meanwhile, and tells whether
-     * there was anything.
+     * Must be called before each write. Stores what has been committed meanwhile, and returns
+     * whether there was anything.
      */
     boolean beforeWrite() {
         if (!isExactlyOnce || !commits.hasCommitted() || pendingBytes() == 0) {
@@ -180,7 +181,7 @@ final class Backing {
         return true;
     }
 
-    /** To be called after each write: sees to it that not too much waits. */
+    /** Must be called after each write. Makes sure that not too much waits. */
     void written() {
         if (!isExactlyOnce && !isAhead) {
             isAhead = true;
@@ -202,7 +203,7 @@ final class Backing {
         return bytes;
     }
 
-    /** Writes restored records: those of the batch, and those that wait. All are committed. */
+    /** Writes restored records: those of the batch, and those that wait. All count as committed. */
     void restore(WriteBatch batch) {
         try {
             writePending(batch);
@@ -211,7 +212,7 @@ final class Backing {
         }
     }
 
-    /** Makes all writes part of the committed state, together with the offsets they lead to. */
+    /** Makes all writes part of the committed state, together with their offsets. */
     void commit(Map<TopicPartition, Long> offsets) {
         if (isOpen) {
             commit(offsets, offsets.isEmpty());
@@ -300,7 +301,7 @@ final class Backing {
         }
     }
 
-    /** Closes the store with its iterators. What waits for a commit is given up. */
+    /** Closes the store and its iterators. Writes that wait for a commit are discarded. */
     synchronized void close() {
         if (isOpen) {
             isOpen = false;

@@ -37,7 +37,7 @@ abstract class BytesStore implements StateStore {
         this.scope = scope;
     }
 
-    /** What values are, by the interfaces that Kafka Streams looks at as well. */
+    /** The format of values, by the interfaces that Kafka Streams checks as well. */
     private Format format() {
         return this instanceof HeadersBytesStore ? Format.HEADERS
                 : this instanceof TimestampedBytesStore ? Format.TIMESTAMPED : Format.PLAIN;
@@ -54,12 +54,12 @@ abstract class BytesStore implements StateStore {
     /** Adds a restored record to the batch. */
     abstract void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch);
 
-    /** Called after records were restored, and after a commit: what has expired may go. */
+    /** Called after records were restored, and after a commit: expired records may be removed. */
     void settled() {
         // Most stores keep everything.
     }
 
-    /** Whether writes wait for a commit even where they need not, because that is faster. */
+    /** Whether writes wait for a commit even if they need not, because that is faster. */
     boolean gathersWrites() {
         return false;
     }
@@ -98,7 +98,7 @@ abstract class BytesStore implements StateStore {
         settled();
     }
 
-    /** Runs a write of the record that is being processed. */
+    /** Runs a write for the record that is being processed. */
     final void write(Runnable write) {
         Backing open = backing();
         synchronized (open.position()) {
@@ -108,7 +108,7 @@ abstract class BytesStore implements StateStore {
         open.written();
     }
 
-    /** The open store behind it, for a write: to be called before anything changes. */
+    /** The open Runstone store, for a write. Must be called before anything changes. */
     final Backing writing() {
         Backing open = backing();
         if (open.beforeWrite()) {
@@ -117,7 +117,7 @@ abstract class BytesStore implements StateStore {
         return open;
     }
 
-    /** The open store behind it. */
+    /** The open Runstone store. */
     final Backing backing() {
         Backing open = backing;
         if (open == null) {

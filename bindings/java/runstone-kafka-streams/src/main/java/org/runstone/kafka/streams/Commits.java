@@ -1,5 +1,5 @@
-// When Kafka has committed. Exactly once, Kafka Streams 4.3 tells a running store nothing about
-// commits, so it is seen from what the thread measures.
+// Detects when Kafka has committed. With exactly-once processing, Kafka Streams 4.3 does not tell a
+// running store about commits, so they are detected by the metrics of the thread.
 
 package org.runstone.kafka.streams;
 
@@ -11,9 +11,9 @@ import org.apache.kafka.streams.processor.StateStoreContext;
 /**
  * Watches the number of commits of the stream thread that writes to a store.
  *
- * <p>A commit takes all tasks of a thread, since they share one transaction; the thread counts it
- * when it has succeeded, and before it goes on to the next record. So at the first write for which
- * the number has grown, all earlier writes are committed. A commit that is missed is no harm: the
+ * <p>A commit covers all tasks of a thread, because they share one transaction. The thread counts
+ * the commit after it has succeeded, and before it continues with the next record. So when the
+ * count has grown at a write, all earlier writes are committed. A missed commit does no harm: the
  * writes wait for the next one.
  */
 final class Commits {
@@ -47,7 +47,7 @@ final class Commits {
         return total == null ? 0 : ((Number) total.metricValue()).doubleValue();
     }
 
-    /** The thread's metric; there is none outside of a running application. */
+    /** The thread's metric. Outside of a running application there is none. */
     private Metric find(String threadName) {
         for (Map.Entry<MetricName, ? extends Metric> one : context.metrics().metrics().entrySet()) {
             MetricName name = one.getKey();

@@ -6,7 +6,7 @@ import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.runstone.Cursor;
 import org.runstone.RunstoneException;
 
-/** A position among sorted entries; it begins on the first. */
+/** A position among sorted entries. It begins on the first entry. */
 interface Entries extends AutoCloseable {
     boolean isValid();
 
@@ -43,11 +43,11 @@ interface Entries extends AutoCloseable {
 
         @Override
         public void close() {
-            // Nothing is open.
+            // Nothing has to be closed.
         }
     };
 
-    /** Entries of a keyspace. The key is fetched once. */
+    /** Entries of a keyspace. Each key is fetched only once. */
     final class Stored implements Entries {
         private final Cursor cursor;
         private final boolean forward;

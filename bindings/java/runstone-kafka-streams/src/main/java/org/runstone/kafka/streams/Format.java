@@ -1,4 +1,4 @@
-// What is in the values of a store, which decides the interfaces that Kafka Streams looks for.
+// What the values of a store contain, which decides the interfaces that Kafka Streams looks for.
 
 package org.runstone.kafka.streams;
 
@@ -19,8 +19,9 @@ enum Format {
     }
 
     /**
-     * What goes before a value of this format to make it one of a later format, as Kafka's own
-     * stores have it: no headers, and no time (-1); null if there is no such way.
+     * The bytes that turn a value of this format into one of a later format when they are put
+     * before it, as in Kafka's own stores: no headers, and no time (-1). Null if there is no such
+     * way.
      *
      * @param hasTimes whether later formats have a time; sessions have none in their values
      */

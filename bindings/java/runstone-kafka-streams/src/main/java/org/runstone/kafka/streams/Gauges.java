@@ -1,4 +1,4 @@
-// What a store measures, under the names that Kafka Streams gives to RocksDB's.
+// What a store measures, under the names of the corresponding RocksDB metrics.
 
 package org.runstone.kafka.streams;
 
@@ -11,9 +11,9 @@ import org.apache.kafka.streams.processor.StateStoreContext;
 import org.runstone.RunstoneException;
 import org.runstone.Store;
 
-/** Gauges of one store. What RocksDB has no like of, and the reverse, is left out. */
+/** Gauges of one store. Those that have no counterpart in RocksDB or in Runstone are left out. */
 final class Gauges {
-    /** Kafka's name, Runstone's name, and what it is. */
+    /** Kafka's name, Runstone's name, and the description. */
     private static final String[][] NAMES = {
         {"cur-size-all-mem-tables", "runstone_memtable_bytes",
             "Bytes of memtables and log segments in memory"},
@@ -28,7 +28,7 @@ final class Gauges {
         {"estimate-pending-compaction-bytes", "runstone_compaction_debt_bytes",
             "Bytes that are still to be compacted"},
     };
-    /** A reading serves all gauges for so long. */
+    /** One reading serves all gauges for this long. */
     private static final long FRESH_NANOS = 1_000_000_000L;
 
     private final Store store;

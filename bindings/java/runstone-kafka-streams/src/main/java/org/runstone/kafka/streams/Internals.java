@@ -1,5 +1,5 @@
-// What Kafka Streams offers its stores only by classes that are not public API. All calls of those
-// are here, so that whoever goes to another version of Kafka looks at one file.
+// What Kafka Streams offers to its stores only through classes that are not public API. All calls
+// of these classes are here, so that an upgrade of Kafka has to look at only one file.
 
 package org.runstone.kafka.streams;
 
@@ -78,12 +78,12 @@ final class Internals {
                 InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
     }
 
-    /** Takes the position that a changelog record carries. */
+    /** Reads the position that a changelog record carries. */
     static void takePosition(ConsumerRecord<byte[], byte[]> record, Position position) {
         ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition(record, true, position);
     }
 
-    /** Notes the record that is being processed in the position. */
+    /** Notes in the position the record that is being processed. */
     static void advance(Position position, StateStoreContext context) {
         StoreQueryUtils.updatePosition(position, context);
     }
@@ -103,7 +103,7 @@ final class Internals {
         return PositionSerde.deserialize(ByteBuffer.wrap(bytes));
     }
 
-    /** Answers the queries that every store of the kind answers, from the store's methods. */
+    /** Answers the queries that all stores of a kind answer, by calling the store's methods. */
     static <R> QueryResult<R> answer(Query<R> query, PositionBound bound, QueryConfig config,
             StateStore store, Position position, StateStoreContext context) {
         return StoreQueryUtils.handleBasicQueries(query, bound, config, store, position, context);
@@ -122,7 +122,7 @@ final class Internals {
         return new SessionWindow(start, end);
     }
 
-    /** The task's sensor for records that came too late. */
+    /** The task's sensor for records that arrived too late. */
     static Sensor droppedRecords(StateStoreContext context) {
         return TaskMetrics.droppedRecordsSensor(Thread.currentThread().getName(),
                 context.taskId().toString(), ProcessorContextUtils.metricsImpl(context));

@@ -1,5 +1,5 @@
-// How keys with times are laid out. It is the layout of Kafka's changelogs as well, so a restored
-// record goes to the store as it is.
+// The layout of keys with times. Kafka's changelogs have the same layout, so a restored record goes
+// to the store unchanged.
 
 package org.runstone.kafka.streams;
 
@@ -16,8 +16,8 @@ import org.apache.kafka.common.utils.Bytes;
  * version := key | time of the record i64
  * </pre>
  *
- * <p>Numbers are big-endian and not negative, so that they sort as bytes do. Keys have no mark at
- * their end: between the records of a key there may be those of longer keys that begin with it.
+ * <p>Numbers are big-endian and not negative, so that they sort as bytes do. Keys have no end mark:
+ * between the records of a key there may be records of longer keys that begin with it.
  */
 final class RecordKey {
     static final int WINDOW_BYTES = 12;
@@ -68,7 +68,7 @@ final class RecordKey {
         return (long) LONG.get(record, record.length - VERSION_BYTES);
     }
 
-    /** The key of a record whose times take {@code times} bytes. */
+    /** The key in a record whose times take {@code times} bytes. */
     static Bytes key(byte[] record, int times) {
         return Bytes.wrap(Arrays.copyOf(record, record.length - times));
     }
@@ -92,8 +92,8 @@ final class RecordKey {
 
     /**
      * The least bytes behind all records whose key is at most {@code to} and whose first time is at
-     * most {@code latest}. A shorter key sorts by its time against the rest of {@code to}, so each
-     * beginning of {@code to} is tried, and the greatest wins.
+     * most {@code latest}. The time of a shorter key is compared with the rest of {@code to}. So
+     * each prefix of {@code to} is tried, and the greatest result wins.
      */
     static byte[] behind(byte[] to, long latest, int times) {
         byte[] greatest = null;

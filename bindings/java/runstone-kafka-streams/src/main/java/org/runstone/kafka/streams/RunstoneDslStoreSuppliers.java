@@ -12,16 +12,16 @@ import org.apache.kafka.streams.state.SessionBytesStoreSupplier;
 import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
 
 /**
- * Keeps the stores that the DSL makes in Runstone:
+ * Makes the DSL keep its stores in Runstone:
  *
  * <pre>
  * dsl.store.suppliers.class = org.runstone.kafka.streams.RunstoneDslStoreSuppliers
  * </pre>
  *
- * <p>{@code runstone.resources} has what all stores of an instance share, as TOML, such as
- * {@code memory_budget_bytes = "512M"}; {@code runstone.options} has options of each store, such as
- * {@code durability = "sync"}; and {@code runstone.max.uncommitted.bytes} is how much may wait in
- * memory for a commit of Kafka's transaction.
+ * <p>{@code runstone.resources} holds, as TOML, what all stores of an instance share, such as
+ * {@code memory_budget_bytes = "512M"}. {@code runstone.options} holds the options of each store,
+ * such as {@code durability = "sync"}. {@code runstone.max.uncommitted.bytes} is how much may wait
+ * in memory for a commit of Kafka's transaction.
  *
  * <p>Results are those of RocksDB's stores, with one exception: on window close
  * ({@link EmitStrategy#onWindowClose}) there may be more. Kafka asks a store for closed windows
@@ -34,7 +34,7 @@ import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
  * multiple of the window.
  */
 public final class RunstoneDslStoreSuppliers implements DslStoreSuppliers {
-    /** For Kafka Streams, which makes it from the class's name. */
+    /** For Kafka Streams, which creates an instance by the name of the class. */
     public RunstoneDslStoreSuppliers() {
         // Nothing to set.
     }

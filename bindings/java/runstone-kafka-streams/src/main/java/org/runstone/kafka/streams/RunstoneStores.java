@@ -1,4 +1,4 @@
-// Suppliers of single stores, as `Stores` of Kafka Streams has them for RocksDB.
+// Suppliers of single stores, like those for RocksDB in `Stores` of Kafka Streams.
 
 package org.runstone.kafka.streams;
 
@@ -41,7 +41,7 @@ public final class RunstoneStores {
      *
      * @param retention how far behind the stream time windows are kept
      * @param size the size of a window
-     * @param retainDuplicates whether several records of one key and time stay beside each other
+     * @param retainDuplicates whether several records with the same key and time are kept
      */
     public static WindowBytesStoreSupplier windowStore(
             String name, Duration retention, Duration size, boolean retainDuplicates) {
@@ -74,7 +74,7 @@ public final class RunstoneStores {
     /**
      * A versioned key-value store.
      *
-     * @param historyRetention how far behind the stream time versions are kept and records taken
+     * @param historyRetention how far behind the stream time versions are kept and accepted
      */
     public static VersionedBytesStoreSupplier versionedKeyValueStore(
             String name, Duration historyRetention) {
@@ -93,7 +93,9 @@ public final class RunstoneStores {
         return ms;
     }
 
-    /** As long as Kafka Streams takes: the changelog topic's settings follow from it. */
+    /**
+     * The same duration as in Kafka Streams: the settings of the changelog topic follow from it.
+     */
     static long segmentInterval(long retention) {
         return Math.max(retention / 2, SHORTEST_SEGMENT_MS);
     }

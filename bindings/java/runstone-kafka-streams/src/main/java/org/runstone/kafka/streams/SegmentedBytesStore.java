@@ -1,4 +1,4 @@
-// What window and session stores have in common: segments of time, and an end of what is kept.
+// What window and session stores have in common: segments of time, and a retention period.
 
 package org.runstone.kafka.streams;
 
@@ -62,7 +62,7 @@ abstract class SegmentedBytesStore extends BytesStore {
         return segments;
     }
 
-    /** The first time that is shown. */
+    /** The first time for which records are shown. */
     long firstLive() {
         return firstKept() + 1;
     }
@@ -72,7 +72,7 @@ abstract class SegmentedBytesStore extends BytesStore {
         return backing().streamTime() - retentionMs;
     }
 
-    /** Whether the segment for a time is gone for ever. */
+    /** Whether the segment for a time has been removed for good. */
     final boolean isGone(long time) {
         return segments.isBefore(time, firstKept());
     }

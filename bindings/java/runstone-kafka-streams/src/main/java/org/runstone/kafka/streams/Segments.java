@@ -1,4 +1,4 @@
-// Records with times, in tables by time: what has expired goes with its table.
+// Records with times, in tables by time: expired records are removed with their table.
 
 package org.runstone.kafka.streams;
 
@@ -10,7 +10,7 @@ import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.function.Predicate;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 
-/** The tables of a store, each for a stretch of time. */
+/** The tables of a store, each for one period. */
 final class Segments {
     private static final String PREFIX = "segment-";
 
@@ -37,7 +37,7 @@ final class Segments {
         return live.get(id(time));
     }
 
-    /** The table for a time, which is made if there is none. */
+    /** The table for a time, which is created if there is none. */
     Table makeAt(long time) {
         long id = id(time);
         Table table = live.get(id);
@@ -48,7 +48,7 @@ final class Segments {
         return table;
     }
 
-    /** Whether the table for one time ends before that for another. */
+    /** Whether the table for one time ends before the table for another. */
     boolean isBefore(long one, long other) {
         return id(one) < id(other);
     }
@@ -83,7 +83,7 @@ final class Segments {
     /**
      * Walks over tables one after another, and shows the records that {@code shows} accepts.
      *
-     * @param from the first record to look at, {@code to} the least behind; null is without a bound
+     * @param from the first record; {@code to} is the least key behind; null means no bound
      */
     static Entries walk(List<Table> tables, byte[] from, byte[] to, boolean forward,
             Predicate<byte[]> shows) {
@@ -126,9 +126,10 @@ final class Segments {
         }
 
         /**
-         * Opens a table when it is asked for its first entry, as Kafka's stores do: what a program
-         * writes to a later table while it walks shows. A cache above the store relies on that,
-         * since it moves entries down in the middle of a walk. In a closed store there is no more.
+         * Opens a table when it is asked for its first entry, as Kafka's stores do. So what a
+         * program writes to a later table during the walk is shown. A cache above the store relies
+         * on that, because it moves entries down in the middle of a walk. A closed store has no
+         * more entries.
          */
         @Override
         public boolean isValid() {

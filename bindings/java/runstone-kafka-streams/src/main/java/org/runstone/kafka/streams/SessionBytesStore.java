@@ -11,7 +11,7 @@ import org.apache.kafka.streams.state.HeadersBytesStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.SessionStore;
 
-/** A session store. Sessions that ended before the retention period are neither shown nor taken. */
+/** A session store. Sessions that ended before the retention period are not shown or accepted. */
 class SessionBytesStore extends SegmentedBytesStore implements SessionStore<Bytes, byte[]> {
     private static final int TIMES = RecordKey.SESSION_BYTES;
 
@@ -141,9 +141,8 @@ class SessionBytesStore extends SegmentedBytesStore implements SessionStore<Byte
     }
 
     /**
-     * Sessions of all keys that ended in a stretch of time, for results that are emitted once.
-     * Those come when the sessions have closed, so ones that are beyond the retention are shown as
-     * well.
+     * Sessions of all keys that ended in a period, for results that are emitted once. Such results
+     * are read after the sessions have closed, so sessions beyond the retention are shown as well.
      */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> findSessions(

@@ -25,7 +25,7 @@ class SessionSupplier implements SessionBytesStoreSupplier {
                 : new SessionSupplier(name, retentionMs, false);
     }
 
-    /** Kafka Streams takes headers into account where the supplier says so. */
+    /** Kafka Streams uses headers if the supplier says so. */
     private static final class WithHeaders extends SessionSupplier
             implements HeadersBytesStoreSupplier {
         WithHeaders(String name, long retention) {

@@ -10,13 +10,13 @@ import org.apache.kafka.streams.processor.StateStoreContext;
 import org.runstone.Resources;
 
 /**
- * The resources of an instance, which its first store makes and its last one gives up. An instance
- * is known by the directory of its state: Kafka locks that, so no two have the same.
+ * The resources of an instance, which its first store creates and its last store releases. An
+ * instance is known by its state directory: Kafka locks that, so no two instances have the same.
  */
 final class SharedResources implements AutoCloseable {
     /** What all stores of an instance share, as TOML. */
     static final String OPTIONS = "runstone.resources";
-    /** A restore fills the whole budget, so this one keeps it below what RocksDB takes. */
+    /** A restore fills the whole budget. This budget keeps memory below what RocksDB takes. */
     private static final String DEFAULT_OPTIONS = "memory_budget_bytes = \"64M\"";
 
     private static final Map<Path, SharedResources> INSTANCES = new HashMap<>();
@@ -30,7 +30,7 @@ final class SharedResources implements AutoCloseable {
         this.resources = resources;
     }
 
-    /** Those of the instance that the store belongs to. Each user closes them once. */
+    /** The resources of the store's instance. Each user closes them once. */
     static SharedResources of(StateStoreContext context) {
         Path task = context.stateDir().toPath().toAbsolutePath();
         Path instance = Objects.requireNonNullElse(task.getParent(), task);

@@ -1,4 +1,4 @@
-// One ordered map of a state store: a keyspace, and above it the writes that are not committed yet.
+// One ordered map of a state store: a keyspace, and above it the uncommitted writes.
 
 package org.runstone.kafka.streams;
 
@@ -15,11 +15,11 @@ import org.runstone.RunstoneException;
 import org.runstone.WriteBatch;
 
 /**
- * A map of bytes. Where writes wait for the commit, they are kept here and hide what the keyspace
- * has; elsewhere they go to the keyspace at once. One thread writes, others may read.
+ * A map of bytes. If writes wait for the commit, they are kept here and hide the content of the
+ * keyspace. Otherwise they go to the keyspace at once. One thread writes; others may read.
  */
 final class Table {
-    /** Stands for a key that was deleted since the commit. Compared by identity. */
+    /** Stands for a key that was deleted since the last commit. Compared by identity. */
     private static final byte[] GONE = new byte[0];
 
     private final Keyspace keyspace;
@@ -55,7 +55,7 @@ final class Table {
         }
     }
 
-    /** What a reader finds that comes while the table is being dropped. */
+    /** What a reader finds while the table is being dropped. */
     private <T> T absent(RunstoneException error, T nothing) {
         if (isDropped) {
             return nothing;
@@ -63,7 +63,7 @@ final class Table {
         throw error;
     }
 
-    /** Drops the keyspace by {@code work}. Readers that come meanwhile find nothing. */
+    /** Drops the keyspace by {@code work}. Readers during that time find nothing. */
     void drop(Runnable work) {
         isDropped = true;
         work.run();
@@ -84,7 +84,7 @@ final class Table {
         }
     }
 
-    /** About the memory that waiting writes take; too much rather than too little. */
+    /** Approximate memory of the waiting writes; rather too much than too little. */
     long pendingBytes() {
         return pendingBytes;
     }
@@ -105,7 +105,7 @@ final class Table {
         });
     }
 
-    /** Lets go of the waiting writes, which are in the keyspace now. Open iterators keep theirs. */
+    /** Releases the waiting writes, which are in the keyspace now. Open iterators keep theirs. */
     void forget() {
         if (pendingBytes > 0) {
             pending = none();
@@ -113,12 +113,13 @@ final class Table {
         }
     }
 
-    /** Entries from {@code from} on and before {@code to}; null is without a bound. */
+    /** Entries from {@code from} on and before {@code to}; null means no bound. */
     Entries entries(byte[] from, byte[] to, boolean forward) {
         if (from != null && to != null && Arrays.compareUnsigned(from, to) >= 0) {
             return Entries.NONE;
         }
-        // First what waits, then the keyspace: a commit in between leaves an entry in both.
+        // First the waiting writes, then the keyspace: after a commit in between, an entry is in
+        // both.
         List<Map.Entry<byte[], byte[]>> waiting = waits ? waiting(from, to, forward) : List.of();
         Cursor cursor;
         try {
@@ -147,7 +148,7 @@ final class Table {
         return new ArrayList<>((forward ? part : part.descendingMap()).entrySet());
     }
 
-    /** Two sorted sources, of which the waiting one hides the other. */
+    /** Two sorted sources. The waiting writes hide the other source. */
     private static final class Merged implements Entries {
         private final Iterator<Map.Entry<byte[], byte[]>> waiting;
         private final Entries stored;
@@ -163,7 +164,7 @@ final class Table {
             settle();
         }
 
-        /** Finds out which source is next, and passes what is hidden or deleted. */
+        /** Finds out which source is next, and skips hidden and deleted entries. */
         private void settle() {
             while (first != null) {
                 int order = stored.isValid()

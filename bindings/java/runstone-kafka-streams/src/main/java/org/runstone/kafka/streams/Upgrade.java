@@ -15,12 +15,12 @@ import org.runstone.WriteBatch;
 /**
  * <ol>
  * <li>A store notes the format of its values when it is made.
- * <li>If it is opened for a later format, it first notes both. From then on it opens for the later
- *     one only.
- * <li>Table by table, in the order of keys, something is put before each value. A batch of them is
- *     written together with a note of the last key, so that an upgrade that was broken off goes on
- *     there, and no value is changed twice.
- * <li>At the end it notes the later format alone.
+ * <li>If it is opened for a later format, it first notes both formats. From then on it can be
+ * opened only for the later one.
+ * <li>Table by table, in the order of keys, a prefix is put before each value. Each batch of values
+ * is written together with a note of the last key. So an interrupted upgrade continues from that
+ * key, and no value is changed twice.
+ * <li>At the end it notes only the later format.
  * </ol>
  */
 final class Upgrade {
@@ -40,7 +40,7 @@ final class Upgrade {
         this.meta = meta;
     }
 
-    /** Sees to it that values have a format; {@code tables} are those that the store has. */
+    /** Makes sure that values have a format; {@code tables} are the tables of the store. */
     void to(Format format, boolean hasTimes, List<Table> tables) {
         byte[] noted = meta.get(FORMAT);
         if (noted == null || tables.isEmpty()) {

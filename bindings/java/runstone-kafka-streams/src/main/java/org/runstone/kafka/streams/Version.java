@@ -6,7 +6,7 @@ import java.util.Arrays;
 import org.apache.kafka.streams.state.VersionedRecord;
 
 /**
- * A value, or its absence, from a time on and before another.
+ * A value, or its absence, from one time on and before another.
  *
  * <pre>
  * in the table of latest versions:  key         ->  time i64     | present u8 | value
@@ -51,7 +51,7 @@ record Version(long time, long validTo, byte[] value) {
         return bytes;
     }
 
-    /** As Kafka Streams shows it; null for a deletion. */
+    /** The version as Kafka Streams shows it; null for a deletion. */
     VersionedRecord<byte[]> shown() {
         if (value == null) {
             return null;

@@ -7,9 +7,9 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * Versions that others have replaced, in tables by the time up to which they were valid: when that
- * is older than the retention, nobody can ask for them. The versions of one key follow each other
- * in time, so those that end later began later too.
+ * Versions that others have replaced, in tables by the time up to which they were valid. When that
+ * time is older than the retention, nobody can ask for them. The versions of one key follow each
+ * other in time, so a version that ended later also began later.
  */
 final class VersionHistory {
     private static final int TIMES = RecordKey.VERSION_BYTES;
@@ -30,10 +30,12 @@ final class VersionHistory {
     }
 
     /**
-     * Inserts a version that is older than the latest one. Gives the time up to which it is valid.
+     * Inserts a version that is older than the latest one. Returns the time up to which it is
+     * valid.
      *
-     * <p>1. If a version is valid at its time, it takes that one's rest, or its place if both began
-     * at once. 2. Otherwise it is valid up to the next version.
+     * <p>1. If another version is valid at its time, the new one takes over the rest of that
+     * period, or replaces it if both began at the same time. 2. Otherwise it is valid up to the
+     * next version.
      */
     long insert(byte[] key, Version version, long latestTime) {
         long time = version.time();
@@ -85,7 +87,7 @@ final class VersionHistory {
         return versions;
     }
 
-    /** The first version of a key that began from {@code from} to {@code to}, or the last. */
+    /** The first version of a key that began from {@code from} to {@code to}, or the last one. */
     private static Version first(Table table, byte[] key, long from, long to, boolean forward) {
         try (Entries entries = entries(table, key, from, to, forward)) {
             return entries.isValid() ? Version.older(entries.key(), entries.value()) : null;

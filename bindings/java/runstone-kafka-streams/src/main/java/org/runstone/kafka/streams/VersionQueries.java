@@ -1,4 +1,4 @@
-// Interactive queries of versioned stores: Kafka's own dispatch knows only its own store.
+// Interactive queries of versioned stores. Kafka's own dispatch knows only its own store.
 
 package org.runstone.kafka.streams;
 
@@ -85,7 +85,7 @@ final class VersionQueries {
 
         @Override
         public void close() {
-            // They are in memory.
+            // The results are in memory.
         }
     }
 }

@@ -22,11 +22,11 @@ import org.apache.kafka.streams.state.VersionedRecord;
 import org.runstone.WriteBatch;
 
 /**
- * A store of all versions of its keys that are not older than the history retention.
+ * A store that keeps all versions of its keys that are not older than the history retention.
  *
- * <p>The latest version of each key, which may be a deletion, is in one table; older ones are in
- * {@link VersionHistory}. Deletions that are the latest are also noted by time, and go when they
- * are older than the retention: then nobody can ask for what was before them.
+ * <p>The latest version of each key, which may be a deletion, is in one table; older versions are
+ * in {@link VersionHistory}. If the latest version is a deletion, it is also noted by time, and is
+ * removed when it is older than the retention. Then nobody can ask for the versions before it.
  */
 final class VersionedStore extends BytesStore implements VersionedBytesStore {
     private static final String LATEST = "latest";
@@ -35,7 +35,7 @@ final class VersionedStore extends BytesStore implements VersionedBytesStore {
 
     private final long retention;
     private Table latest;
-    /** Time and key of deletions. */
+    /** The times and keys of deletions. */
     private Table deletions;
     private VersionHistory history;
     private Sensor dropped;
@@ -59,7 +59,10 @@ final class VersionedStore extends BytesStore implements VersionedBytesStore {
         dropped = Internals.droppedRecords(context);
     }
 
-    /** Each record needs what the ones before it led to, so they wait beside the batch. */
+    /**
+     * Each record depends on the results of earlier records, so the results are held beside the
+     * batch.
+     */
     @Override
     void restore(ConsumerRecord<byte[], byte[]> record, WriteBatch batch) {
         if (record.timestamp() >= horizon()) {
@@ -103,7 +106,7 @@ final class VersionedStore extends BytesStore implements VersionedBytesStore {
         return stored == null ? null : Version.latest(stored);
     }
 
-    /** Gives the time up to which the inserted version is valid. */
+    /** Returns the time up to which the inserted version is valid. */
     private long insert(byte[] key, Version version) {
         Version present = latestOf(key);
         if (present != null && version.time() < present.time()) {
@@ -168,11 +171,11 @@ final class VersionedStore extends BytesStore implements VersionedBytesStore {
         if (present != null && present.time() <= time) {
             return present;
         }
-        // The latest version has no age; older ones are not shown beyond the retention.
+        // The latest version is shown at any age; older ones are not shown beyond the retention.
         return present == null || time < horizon ? null : history.asOf(key, time);
     }
 
-    /** The time, and behind it the value. */
+    /** The time, followed by the value. */
     private static byte[] bytesOf(Version version) {
         if (version == null || version.value() == null) {
             return null;
@@ -183,20 +186,20 @@ final class VersionedStore extends BytesStore implements VersionedBytesStore {
         return bytes;
     }
 
-    /** Latest version, for queries. */
+    /** The latest version, for queries. */
     VersionedRecord<byte[]> record(Bytes key) {
         backing();
         Version version = latestOf(key.get());
         return version == null ? null : version.shown();
     }
 
-    /** Version of a time, for queries. */
+    /** The version at a time, for queries. */
     VersionedRecord<byte[]> record(Bytes key, long time) {
         Version version = asOf(key.get(), time);
         return version == null ? null : version.shown();
     }
 
-    /** Versions that were valid in a stretch of time, oldest first, for queries. */
+    /** The versions that were valid in a period, oldest first, for queries. */
     List<VersionedRecord<byte[]>> records(Bytes key, long from, long to) {
         List<Version> versions = to < horizon()
                 ? new ArrayList<>() : history.between(key.get(), from, to);

@@ -1,4 +1,4 @@
-// Iterators as Kafka Streams has them, over entries.
+// Iterators in the form of Kafka Streams, over entries.
 
 package org.runstone.kafka.streams;
 

@@ -13,12 +13,12 @@ import org.apache.kafka.streams.state.TimestampedBytesStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.WindowStoreIterator;
 
-/** A window store. Windows older than the retention period are neither shown nor taken. */
+/** A window store. Windows older than the retention period are neither shown nor accepted. */
 class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes, byte[]> {
     private static final int TIMES = RecordKey.WINDOW_BYTES;
 
     private final WindowSupplier of;
-    /** Tells duplicates of a key and time from each other. */
+    /** Distinguishes duplicates of a key and time. */
     private int number;
 
     WindowBytesStore(WindowSupplier of) {
@@ -134,15 +134,16 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
     }
 
     /**
-     * Where the grace period is none or a multiple of the window, a window closes when the next one
-     * begins that much later: its start is then as old as the retention, to the millisecond.
+     * If there is no grace period, or the grace period is a multiple of the window, a window closes
+     * when the next one begins that much later. Then its start is as old as the retention, to the
+     * millisecond.
      */
     @Override
     long firstLive() {
         return of.emitsOnClose() ? firstKept() : super.firstLive();
     }
 
-    /** The first time from {@code from} on that is shown. */
+    /** The first time, at or after {@code from}, for which windows are shown. */
     private long live(long from) {
         return Math.max(Math.max(0, from), firstLive());
     }

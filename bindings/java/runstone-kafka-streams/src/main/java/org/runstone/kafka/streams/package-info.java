@@ -1,4 +1,4 @@
-// What the package holds, for its documentation.
+// Documentation of the package.
 
 /**
  * State stores of Kafka Streams that keep their data in Runstone.

@@ -1,4 +1,4 @@
-// What a store keeps of what was committed and what was not, and its queries.
+// What a store keeps of committed and uncommitted writes, and its queries.
 
 package org.runstone.kafka.streams;
 
@@ -140,7 +140,7 @@ class CommitTest {
         again.close();
     }
 
-    /** Against a map, with iterators open over writes and commits. */
+    /** Compares with a map, while iterators are open during writes and commits. */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
     void aStoreIsAMap(String guarantee) {

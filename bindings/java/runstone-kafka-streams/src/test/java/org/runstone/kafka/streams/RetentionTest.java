@@ -1,4 +1,4 @@
-// What window and session stores show and keep at the edge of their retention, as RocksDB's do.
+// What window and session stores show and keep at the edge of the retention, as RocksDB's do.
 
 package org.runstone.kafka.streams;
 
@@ -101,8 +101,8 @@ class RetentionTest {
     }
 
     /**
-     * A sliding window is updated while the windows of its key are walked over, and a cache that is
-     * full moves others into the store meanwhile. Their old values were shown, and counts lost.
+     * A sliding window is updated while the windows of its key are walked over. Meanwhile a full
+     * cache moves other windows into the store. Their old values were shown, and counts were lost.
      */
     @ParameterizedTest
     @MethodSource("suppliers")
@@ -133,7 +133,7 @@ class RetentionTest {
         sessions.close();
     }
 
-    /** A record that is late by just the retention is not too late; its session was lost. */
+    /** A record that is late by exactly the retention is not too late; its session was lost. */
     @ParameterizedTest
     @MethodSource("suppliers")
     void aSessionAtTheEdgeIsEmitted(DslStoreSuppliers suppliers) {
@@ -176,7 +176,7 @@ class RetentionTest {
         store.close();
     }
 
-    /** Where results are emitted on update, nothing is shown beyond the retention. */
+    /** If results are emitted on update, nothing is shown beyond the retention. */
     @ParameterizedTest
     @MethodSource("suppliers")
     void aWindowBeyondTheRetentionIsHidden(DslStoreSuppliers suppliers) {
@@ -189,7 +189,7 @@ class RetentionTest {
         store.close();
     }
 
-    /** Kafka does not call a store when it commits exactly once: expired segments stayed. */
+    /** Kafka does not call a store at an exactly-once commit, so expired segments stayed. */
     @Test
     void exactlyOnceExpiredSegmentsGoToo() {
         var store = open((WindowBytesStore) RunstoneStores.windowStore(
@@ -201,7 +201,7 @@ class RetentionTest {
             commits.record();
         }
         assertNotNull(store.fetch(KEY, 20 * RETENTION_MS - 10_000));
-        // Those of the retention, and the one that is not over.
+        // The segments of the retention, and the current one.
         assertEquals(3, store.backing().tableNames().size());
         store.close();
     }

@@ -1,4 +1,4 @@
-// All stores of an instance draw on the same threads, memory and files.
+// All stores of an instance share the same threads, memory and files.
 
 package org.runstone.kafka.streams;
 
@@ -46,7 +46,7 @@ class SharedResourcesTest {
         return store;
     }
 
-    /** Threads of stores in this process. */
+    /** The threads of stores in this process. */
     private static int threads() throws IOException {
         int count = 0;
         try (Stream<Path> all = Files.list(Path.of("/proc/self/task"))) {

@@ -1,4 +1,4 @@
-// Whole topologies over Runstone's stores by the test driver: what comes out is what RocksDB's
+// Whole topologies over Runstone's stores, run by the test driver. Their output is what RocksDB's
 // stores give for the same records.
 
 package org.runstone.kafka.streams;
@@ -48,13 +48,13 @@ class TopologyTest {
     @TempDir
     Path directory;
 
-    /** What a topology says to the same records, with one supplier of stores. */
+    /** The output of a topology for the same records, with one supplier of stores. */
     private List<String> run(Consumer<StreamsBuilder> topology, Class<?> suppliers,
             String guarantee, String format) {
         return run(topology, suppliers, guarantee, format, 1);
     }
 
-    /** Before each tenth record {@code jump} times as much time passes. */
+    /** Before each tenth record, {@code jump} times as much time passes. */
     private List<String> run(Consumer<StreamsBuilder> topology, Class<?> suppliers,
             String guarantee, String format, int jump) {
         Properties config = new Properties();
@@ -157,7 +157,8 @@ class TopologyTest {
         List<String> theirs = run(topology, BuiltInDslStoreSuppliers.RocksDBDslStoreSuppliers.class,
                 guarantee, format);
         List<String> ours = run(topology, RunstoneDslStoreSuppliers.class, guarantee, format);
-        // Theirs drops a segment with sessions that were not emitted yet; ours drops it later.
+        // RocksDB's store drops a segment with sessions that were not emitted yet; ours drops it
+        // later.
         List<String> more = new ArrayList<>(ours);
         theirs.forEach(one -> assertTrue(more.remove(one), one));
         assertTrue(theirs.size() > 50 && more.size() < theirs.size() / 20, more.toString());

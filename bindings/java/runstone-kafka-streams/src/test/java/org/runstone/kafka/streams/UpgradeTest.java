@@ -1,4 +1,4 @@
-// Stores whose application asks for another format of values than they were made with.
+// Stores whose application asks for a different format of values than they were made with.
 
 package org.runstone.kafka.streams;
 
@@ -49,7 +49,7 @@ class UpgradeTest {
         return Bytes.wrap("key%05d".formatted(number).getBytes(UTF_8));
     }
 
-    /** Values of a kilobyte, so that a store takes several batches. */
+    /** Values of a kilobyte, so that a store needs several batches. */
     private static byte[] value(int number) {
         return ("v" + number + "x".repeat(1_000)).getBytes(UTF_8);
     }
@@ -79,7 +79,7 @@ class UpgradeTest {
                 Arguments.of(Format.PLAIN, Format.HEADERS, both));
     }
 
-    /** As Kafka's own stores convert them. They were shown as they were, and misread. */
+    /** Values are converted as in Kafka's own stores. They were shown unchanged, and misread. */
     @ParameterizedTest
     @MethodSource("upgrades")
     void valuesGetTheLaterFormat(Format old, Format later, UnaryOperator<byte[]> conversion) {
@@ -129,7 +129,7 @@ class UpgradeTest {
         upgraded.close();
     }
 
-    /** As a crash leaves it: some values are rewritten, and the last of their keys is noted. */
+    /** The state after a crash: some values are rewritten, and the last of their keys is noted. */
     @Test
     void anUpgradeThatWasBrokenOffGoesOn() {
         KeyValueBytesStore store = keyValues(Format.TIMESTAMPED);

@@ -1,4 +1,4 @@
-// Versioned stores against Kafka's own, record for record.
+// Compares versioned stores with Kafka's own, record by record.
 
 package org.runstone.kafka.streams;
 
@@ -59,7 +59,7 @@ class VersionedStoreTest {
         return versions;
     }
 
-    /** Records are compared as text: their equals() compares one of its fields by identity. */
+    /** Records are compared as text, because their equals() compares a field by identity. */
     private static String text(VersionedRecord<String> record) {
         return record == null ? "none" : record.value() + " from " + record.timestamp() + " to "
                 + record.validTo().map(time -> "" + time).orElse("now");
@@ -93,7 +93,8 @@ class VersionedStoreTest {
                 long validTo = theirs.put(key, value, time);
                 long found = ours.put(key, value, time);
                 if (found != validTo) {
-                    // Theirs has forgotten a deletion, which ends the version; it is told again.
+                    // Kafka's store has forgotten a deletion that ends the version, so it is given
+                    // again.
                     assertTrue(found > time && found < validTo && ours.get(key, found) == null,
                             "step " + step + ": theirs " + validTo + ", ours " + found);
                     theirs.put(key, null, found);
@@ -108,7 +109,8 @@ class VersionedStoreTest {
             String at = "step " + step;
             assertEquals(theirs.get(key), ours.get(key), at);
             assertEquals(theirs.get(key, time), ours.get(key, time), at);
-            // Theirs does not look for versions that ended in a later segment; ours has them too.
+            // Kafka's store does not look for versions that ended in a later segment; ours has them
+            // too.
             List<String> found = versions(ours, key, time, time + length);
             assertTrue(found.containsAll(versions(theirs, key, time, time + length)), at);
             for (long moment = time; moment <= time + length; moment += 1 + length / 4) {

@@ -10,7 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.kafka.common.Uuid;
 
-/** Brokers that are controllers as well, and agree by Raft. */
+/** Brokers that are also controllers, and agree by Raft. */
 final class Brokers implements AutoCloseable {
     private static final int COUNT = 3;
     private static final int HEAP_MEGABYTES = 256;
@@ -56,7 +56,7 @@ final class Brokers implements AutoCloseable {
         processes[broker].kill();
     }
 
-    /** Where clients begin. */
+    /** The addresses at which clients connect first. */
     String addresses() {
         List<String> addresses = new ArrayList<>();
         for (int port : ports) {

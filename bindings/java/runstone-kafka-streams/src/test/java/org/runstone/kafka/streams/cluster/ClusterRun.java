@@ -1,4 +1,4 @@
-// The cluster run: brokers and instances are killed in the middle of events, and nothing is lost or
+// The cluster run: brokers and instances are killed while events arrive, and nothing is lost or
 // counted twice. `bindings/java/cluster.sh` starts it.
 
 package org.runstone.kafka.streams.cluster;
@@ -168,7 +168,7 @@ public final class ClusterRun {
         }
     }
 
-    /** Committed counts, read until they add up to {@code target}, and a while longer. */
+    /** Reads committed counts until they add up to {@code target}, and for a while longer. */
     private static Map<String, Long> counts(Properties client, int target) {
         Map<String, Long> counts = new HashMap<>();
         Properties config = new Properties();
@@ -185,7 +185,7 @@ public final class ClusterRun {
                     counts.put(record.key(), record.value());
                 }
             }
-            // What was counted twice would come now.
+            // Anything that was counted twice would show now.
             for (ConsumerRecord<String, Long> record : consumer.poll(Duration.ofSeconds(3))) {
                 counts.put(record.key(), record.value());
             }

@@ -15,8 +15,8 @@ import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 
 /**
- * Counts the events of each key, exactly once. Says on its output which records of the changelogs
- * it replays, in lines that {@link Replays} reads.
+ * Counts the events of each key, exactly once. Its output says which records of the changelogs it
+ * replays, in lines that {@link Replays} reads.
  */
 public final class Instance {
     private Instance() {
@@ -55,7 +55,7 @@ public final class Instance {
                 + count);
     }
 
-    /** Of stores that become active. */
+    /** For stores that become active. */
     private static final class Restores implements StateRestoreListener {
         @Override
         public void onRestoreStart(TopicPartition partition, String store, long from, long end) {
@@ -73,7 +73,7 @@ public final class Instance {
         }
     }
 
-    /** Of standbys, which go on as long as they are standbys. */
+    /** For standbys, which continue as long as they are standbys. */
     private static final class Updates implements StandbyUpdateListener {
         @Override
         public void onUpdateStart(TopicPartition partition, String store, long from) {

@@ -9,7 +9,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
-/** A process that runs a main class with the classpath of this one, and writes to a log. */
+/** A process that runs a main class with this process's classpath, and writes to a log. */
 final class Jvm implements AutoCloseable {
     private final Process process;
 
@@ -32,7 +32,7 @@ final class Jvm implements AutoCloseable {
         return new Jvm(process);
     }
 
-    /** Waits for the end of a process that does one thing. */
+    /** Waits for the end of a process that does a single task. */
     void finish() throws InterruptedException {
         if (!process.waitFor(120, TimeUnit.SECONDS) || process.exitValue() != 0) {
             throw new IllegalStateException("a process failed or hangs: " + process.info());
@@ -43,7 +43,7 @@ final class Jvm implements AutoCloseable {
         return process.isAlive();
     }
 
-    /** SIGKILL: nothing of the process runs any more. */
+    /** SIGKILL: no part of the process runs any more. */
     void kill() throws InterruptedException {
         process.destroyForcibly();
         process.waitFor();

@@ -23,7 +23,7 @@ final class Replays {
         this.log = log;
     }
 
-    /** Only what comes from here on counts. */
+    /** Only lines from here on count. */
     void mark() throws IOException {
         read = Files.readAllLines(log).size();
     }
@@ -36,12 +36,12 @@ final class Replays {
                 .filter(Matcher::find).toList();
     }
 
-    /** Whether a store has begun to replay, or had nothing to. */
+    /** Whether a store has begun to replay, or had nothing to replay. */
     boolean hasBegun() throws IOException {
         return lines().stream().anyMatch(line -> line.group(1).endsWith("-begin"));
     }
 
-    /** The offset at which each store began first; 0 is from the beginning. */
+    /** The offset at which each store first began; 0 means from the beginning. */
     private Map<String, Long> beginnings() throws IOException {
         Map<String, Long> beginnings = new TreeMap<>();
         for (Matcher line : lines()) {
@@ -52,7 +52,7 @@ final class Replays {
         return beginnings;
     }
 
-    /** How many stores began behind the beginning of their changelog. */
+    /** How many stores began after the beginning of their changelogs. */
     int resumed() throws IOException {
         return (int) beginnings().values().stream().filter(from -> from > 0).count();
     }

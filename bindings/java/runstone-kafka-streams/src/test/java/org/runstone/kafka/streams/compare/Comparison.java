@@ -1,8 +1,9 @@
-// Runstone's state store beside RocksDB's, in one run: the same store stack, records and heap, each
-// measurement in a process of its own, in turns. `bindings/java/compare.sh` starts it.
+// Compares Runstone's state store with RocksDB's in one run. Both get the same store stack, records
+// and heap. Each measurement runs in a process of its own, in turns. `bindings/java/compare.sh`
+// starts it.
 //
-// No brokers take part: records are put through Kafka's own store stack (metering, change logging,
-// no cache), as a keyed count does, and the changelog is made in memory. So the figures are of
+// No brokers take part. Records go through Kafka's own store stack (metering, change logging, no
+// cache), as in a count by key, and the changelog is made in memory. So the figures are those of
 // stores, and not of a cluster.
 
 package org.runstone.kafka.streams.compare;
@@ -37,7 +38,7 @@ import org.apache.kafka.test.MockRecordCollector;
 import org.apache.kafka.test.StreamsTestUtils;
 import org.runstone.kafka.streams.RunstoneStores;
 
-/** Starts the measurements, and is each of them. */
+/** Starts the measurements, and runs each of them. */
 public final class Comparison {
     private static final int RESTORED_AT_ONCE = 1000;
     private static final String RESULT = "RESULT ";
@@ -45,7 +46,9 @@ public final class Comparison {
     private Comparison() {
     }
 
-    /** Arguments: rounds, events, keys, bytes of the changelog; or what to measure, and on what. */
+    /**
+     * Arguments: rounds, events, keys, bytes of the changelog; or what to measure, and its input.
+     */
     public static void main(String[] arguments) throws Exception {
         if (arguments[0].equals("measure")) {
             measure(arguments);
@@ -127,7 +130,7 @@ public final class Comparison {
         System.exit(0);
     }
 
-    /** Events a second, and seconds of the processor. */
+    /** Events per second, and seconds of processor time. */
     private static double[] count(
             KeyValueBytesStoreSupplier supplier, Registering context, long events, int keys) {
         TimestampedKeyValueStore<Long, Long> store = Stores.timestampedKeyValueStoreBuilder(
@@ -146,7 +149,7 @@ public final class Comparison {
         return new double[] {events / seconds, processorSeconds() - processor};
     }
 
-    /** Records a second, and seconds of the processor. */
+    /** Records per second, and seconds of processor time. */
     private static double[] restore(
             KeyValueBytesStoreSupplier supplier, Registering context, long bytes, int keys) {
         TimestampedKeyValueStore<Bytes, byte[]> store = Stores.timestampedKeyValueStoreBuilder(
@@ -197,7 +200,7 @@ public final class Comparison {
         }
     }
 
-    /** The most resident memory beyond what the process had before the store, in MiB. */
+    /** The most resident memory in addition to what the process had before the store, in MiB. */
     private static final class Peak extends Thread {
         private final double before = resident();
         private volatile double most = before;

@@ -26,7 +26,7 @@ import org.runstone.kafka.streams.RunstoneStores;
 
 /**
  * Changes what two classes of Kafka return: the methods of {@code Stores} for persistent stores,
- * and the suppliers that an application has by default. {@code foreign.sh} asks for it.
+ * and the default suppliers of an application. {@code foreign.sh} enables it.
  */
 public final class InPlaceOfRocks implements BeforeAllCallback {
     private static boolean isDone;
@@ -53,7 +53,7 @@ public final class InPlaceOfRocks implements BeforeAllCallback {
                 .make().load(RocksDBDslStoreSuppliers.class.getClassLoader(), strategy);
     }
 
-    /** Copied into the end of each method. */
+    /** This code is copied into the end of each method. */
     static final class Exchange {
         private Exchange() {
         }
@@ -67,7 +67,7 @@ public final class InPlaceOfRocks implements BeforeAllCallback {
         }
     }
 
-    /** The supplier of Runstone for a call that made one of RocksDB. */
+    /** The Runstone supplier for a call that made a RocksDB supplier. */
     public static Object instead(String method, Object[] with) {
         var dsl = new RunstoneDslStoreSuppliers();
         return switch (method) {

@@ -1,4 +1,4 @@
-// Runs a topology by the test driver, with the stores of one supplier.
+// Runs a topology in the test driver, with the stores of one supplier.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -32,12 +32,12 @@ final class Driven {
     /**
      * One result.
      *
-     * @param number of the event that led to it, by its header; -1 without one
+     * @param number of the event that led to it, from its header; -1 if there is none
      */
     record Result(String value, long time, int number) {
     }
 
-    /** What a topology says to the events, in order, by the keys of what it says. */
+    /** The output of a topology for the events, in order, by the keys of the output. */
     static Map<String, List<Result>> run(BiConsumer<StreamsBuilder, Setting> topology,
             Setting setting, Class<?> suppliers, Path directory) {
         Map<String, List<Result>> out = new TreeMap<>();
@@ -55,7 +55,7 @@ final class Driven {
         return out;
     }
 
-    /** Feeds all events. After each batch {@code look} gets the driver and how many there were. */
+    /** Feeds all events. After each batch, {@code look} gets the driver and the count of events. */
     static void drive(BiConsumer<StreamsBuilder, Setting> topology, Setting setting,
             Class<?> suppliers, Path directory, ObjIntConsumer<TopologyTestDriver> look) {
         Properties config = setting.config();

@@ -1,4 +1,4 @@
-// The events that topologies are run with.
+// The events for which topologies are run.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -21,12 +21,12 @@ import org.apache.kafka.streams.processor.api.Record;
 final class Events {
     static final List<String> TOPICS = List.of("left", "right");
     private static final int COUNT = 480;
-    /** Times are multiples of it, so that windows often end where an event is. */
+    /** Times are multiples of this, so that windows often end at an event. */
     private static final long STEP_MS = Setting.WINDOW.toMillis() / 8;
     private static final String NULL = "-";
 
     private final List<Batch> batches = new ArrayList<>();
-    /** The latest time of an event with a value, from the first event to each. */
+    /** For each event, the latest time of all events with a value up to it. */
     private final List<Long> streamTimes = new ArrayList<>();
 
     record Batch(String topic, long time, String events) {
@@ -59,7 +59,7 @@ final class Events {
                 }
                 long at = time - (random.nextInt(4) == 0 ? STEP_MS * random.nextInt(late) : 0);
                 at += random.nextInt(4) == 0 ? random.nextInt(3) - 1 : 0;
-                // Some keys are the beginnings of others.
+                // Some keys are prefixes of others.
                 String key = "k".repeat(1 + random.nextInt(2)) + random.nextInt(3);
                 String value = random.nextInt(10) == 0 ? null : "v" + number;
                 streamTime = value == null ? streamTime : Math.max(streamTime, at);
@@ -75,17 +75,17 @@ final class Events {
         return batches;
     }
 
-    /** How late it is when an event has come, in the time of the events. */
+    /** What time it is, in the time of the events, when an event has arrived. */
     long streamTimeAt(int number) {
         return streamTimes.get(number);
     }
 
-    /** The events of a topic. Their only header is the number of each. */
+    /** The events of a topic. Their only header is the number of the event. */
     static KStream<String, String> of(StreamsBuilder builder, String topic) {
         return builder.<String, String>stream(topic).processValues(Apart::new);
     }
 
-    /** Takes a batch apart. Its events are processed before the driver commits. */
+    /** Splits a batch. Its events are processed before the driver commits. */
     private static final class Apart extends ContextualFixedKeyProcessor<String, String, String> {
         @Override
         public void process(FixedKeyRecord<String, String> batch) {

@@ -1,4 +1,4 @@
-// All topologies in all settings: with Runstone's stores they say what they say with RocksDB's.
+// All topologies in all settings: Runstone's stores give the same output as RocksDB's.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -23,9 +23,9 @@ import org.junit.jupiter.params.provider.Arguments;
 import org.junit.jupiter.params.provider.MethodSource;
 import org.runstone.kafka.streams.RunstoneDslStoreSuppliers;
 
-/** {@code -Drunstone.matrix.every=1} runs all 684 settings, in an hour or less; else some. */
+/** {@code -Drunstone.matrix.every=1} runs all 684 settings, in up to an hour; else some. */
 class EveryTopologyTest {
-    /** It has no factor in common with the numbers of choices, so each meets each other. */
+    /** It has no factor in common with the numbers of choices, so all choices are combined. */
     private static final int EVERY = Integer.getInteger("runstone.matrix.every", 61);
     private static final Pattern WINDOWED = Pattern.compile("(.*) \\[k+\\d@(\\d+)/(\\d+)]");
     private static final long SHORTEST_SEGMENT_MS = 60_000;
@@ -68,14 +68,14 @@ class EveryTopologyTest {
         }
     }
 
-    /** So that a difference is told, and not thousands of results. */
+    /** Limits the report to a difference, instead of thousands of results. */
     private static void assertSame(
             Map<String, List<Driven.Result>> theirs, Map<String, List<Driven.Result>> ours) {
         assertEquals(less(theirs, ours), less(ours, theirs));
         assertEquals(theirs, ours);
     }
 
-    /** What one says and the other does not, or not as often. */
+    /** The results that one gives and the other does not, or less often. */
     private static Map<String, List<Driven.Result>> less(
             Map<String, List<Driven.Result>> one, Map<String, List<Driven.Result>> other) {
         Map<String, List<Driven.Result>> less = new HashMap<>();
@@ -122,15 +122,16 @@ class EveryTopologyTest {
     }
 
     /**
-     * Compared with Kafka's stores in memory. Below a cache they are asked in another way, which
-     * gives other results before the last. They are not compared
+     * Compares with Kafka's stores in memory. Below a cache they are asked in a different way,
+     * which gives different results before the last one. They are not compared
      *
      * <ul>
-     * <li>on window close: they hide a session just when it closes, and a window too if the grace
-     *     period is none or a multiple of the window, as a store of RocksDB would if it was not
-     *     made for that strategy;
+     * <li>on window close: they hide a session just when it closes. They also hide a window if
+     *     there is no grace period or if it is a multiple of the window, as a store of RocksDB
+     *     would if it was not made for that strategy;
      * <li>below a small cache, which writes to the store in the middle of a walk over it: their
-     *     walk shows that, and one of RocksDB's and Runstone's only in segments it has not begun.
+     *     walk shows these writes. A walk of RocksDB or Runstone shows them only in segments that
+     *     it has not begun.
      * </ul>
      */
     private static void assertEndsAs(Map<String, List<Driven.Result>> theirs,
@@ -145,7 +146,7 @@ class EveryTopologyTest {
         }
     }
 
-    /** A session that came and went below the cache may be told as gone, or not at all. */
+    /** A session that came and went below the cache may be reported as removed, or not at all. */
     private static String last(Map<String, List<Driven.Result>> results, String key) {
         List<Driven.Result> all = results.getOrDefault(key, List.of());
         return all.isEmpty() ? "null" : all.get(all.size() - 1).value();

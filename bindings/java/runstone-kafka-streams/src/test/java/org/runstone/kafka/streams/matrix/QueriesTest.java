@@ -1,4 +1,4 @@
-// Interactive queries of windows and sessions: Runstone's stores answer as RocksDB's.
+// Interactive queries of windows and sessions: Runstone's stores answer as RocksDB's do.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -41,7 +41,7 @@ class QueriesTest {
     @TempDir
     Path directory;
 
-    /** What a cache above the stores answers is its own. */
+    /** The answers of a cache above the stores are not compared. */
     static Stream<Setting> settings() {
         return Setting.all(true, true).filter(setting -> setting.cache() == Setting.Cache.OFF
                 && setting.pace() == Setting.Pace.EACH && setting.grace() < 3);
@@ -88,7 +88,7 @@ class QueriesTest {
                 return;
             }
             long now = events.streamTimeAt(fed - 1);
-            // From the last moment that is kept to far beyond.
+            // From the last moment that is kept to far beyond it.
             Instant from = Instant.ofEpochMilli(
                     now - Setting.WINDOW.plus(setting.gracePeriod()).toMillis());
             Instant to = Instant.ofEpochMilli(now + 1_000_000);
@@ -105,7 +105,7 @@ class QueriesTest {
             List<String> all = ask(driver, "windows",
                     WindowRangeQuery.<String, ValueAndTimestamp<Long>>
                     withWindowStartRange(from, to));
-            // RocksDB orders those of a store for results on window close by their times.
+            // For results on window close, RocksDB sorts the results of a store by their times.
             all.sort(Comparator.naturalOrder());
             answers.add(all);
         });
@@ -115,7 +115,7 @@ class QueriesTest {
     @ParameterizedTest
     @MethodSource("settings")
     void answersAreTheSame(Setting setting) {
-        // RocksDB's stores with headers answer no such query.
+        // RocksDB's stores with headers do not answer such a query.
         List<List<String>> theirs = answers(new Setting(setting.cache(), setting.emitsOnClose(),
                 setting.grace(), setting.guarantee(), "default", setting.pace()),
                 RocksDBDslStoreSuppliers.class);

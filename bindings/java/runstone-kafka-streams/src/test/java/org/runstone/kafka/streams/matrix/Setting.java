@@ -1,4 +1,4 @@
-// One setting in which topologies are run.
+// One setting in which topologies run.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -14,7 +14,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.processor.StateStore;
 
 /**
- * What may change how a store is called.
+ * Everything that may change how a store is called.
  *
  * @param emitsOnClose whether windows are emitted once, when they close
  * @param grace the grace period, in windows
@@ -23,7 +23,7 @@ record Setting(
         Cache cache, boolean emitsOnClose, int grace, String guarantee, String format, Pace pace) {
     static final Duration WINDOW = Duration.ofSeconds(40);
 
-    /** A small cache lets go of entries between commits, and the latest first or last. */
+    /** A small cache evicts entries between commits, and evicts the latest first or last. */
     enum Cache {
         OFF(0),
         SMALL(3_000),
@@ -36,7 +36,7 @@ record Setting(
         }
     }
 
-    /** The test driver commits after each record that comes in; batches are one such record. */
+    /** The test driver commits after each incoming record; a batch is one such record. */
     enum Pace {
         EACH(1, false),
         BATCHES(16, false),
@@ -51,7 +51,7 @@ record Setting(
         }
     }
 
-    /** All settings; those without windows have neither grace periods nor emit strategies. */
+    /** All settings. Those without windows have neither grace periods nor emit strategies. */
     static Stream<Setting> all(boolean hasWindows, boolean emits) {
         List<Setting> all = new ArrayList<>();
         for (Cache cache : Cache.values()) {
@@ -80,7 +80,7 @@ record Setting(
         return emitsOnClose ? EmitStrategy.onWindowClose() : EmitStrategy.onWindowUpdate();
     }
 
-    /** Keeps values of one kind as this setting says. */
+    /** Keeps values of one kind, as this setting says. */
     <V, S extends StateStore> Materialized<String, V, S> stored(Materialized<String, V, S> kept) {
         return cache == Cache.OFF ? kept.withCachingDisabled() : kept.withCachingEnabled();
     }
@@ -95,7 +95,7 @@ record Setting(
         config.put(StreamsConfig.DSL_STORE_FORMAT_CONFIG, format);
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, cache.bytes);
         if (pace == Pace.EACH) {
-            // Otherwise the results of a second of the machine's time are emitted together.
+            // Otherwise the results of one second of real time are emitted together.
             config.put(StreamsConfig.InternalConfig
                     .EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);
             config.put(StreamsConfig.InternalConfig

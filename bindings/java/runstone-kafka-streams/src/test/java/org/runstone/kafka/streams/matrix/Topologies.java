@@ -1,4 +1,4 @@
-// All that the DSL keeps in stores: aggregations, windows, sessions, joins.
+// Everything that the DSL keeps in stores: aggregations, windows, sessions, joins.
 
 package org.runstone.kafka.streams.matrix;
 
@@ -83,7 +83,7 @@ enum Topologies implements BiConsumer<StreamsBuilder, Setting> {
         }
     },
 
-    /** Windows whose results wait in a buffer, and windows of several streams together. */
+    /** Windows whose results wait in a buffer, and windows over several streams. */
     SUPPRESSED(true, false) {
         @Override
         public void accept(StreamsBuilder builder, Setting setting) {
@@ -161,7 +161,7 @@ enum Topologies implements BiConsumer<StreamsBuilder, Setting> {
         }
     };
 
-    /** What parts sessions, and how far from each other joined events are at most. */
+    /** The gap that separates sessions, and the largest distance of joined events. */
     static final Duration GAP = Setting.WINDOW.dividedBy(4);
 
     final boolean hasWindows;
@@ -174,7 +174,7 @@ enum Topologies implements BiConsumer<StreamsBuilder, Setting> {
 
     private static String joined(String one, String other) {
         String text = one + "," + other;
-        // What it is made of shows at both ends; results do not grow without an end.
+        // Both ends of the text show what it is made of; results do not grow without limit.
         return text.length() < 60 ? text
                 : text.substring(0, 20) + ".." + text.substring(text.length() - 36);
     }
