@@ -99,8 +99,10 @@ impl Chunk {
         self.advise_part(0..self.capacity & !(PAGE_BYTES - 1), advice);
     }
 
-    /// Tells the system about whole pages, from one offset to another.
+    /// Tells the system about whole pages, from one offset to another. They are whole pages of the
+    /// system, which has larger ones than [`PAGE_BYTES`] on some processors.
     fn advise_part(&mut self, part: Range<usize>, advice: Advice) {
+        let part = whole_pages(part, rustix::param::page_size());
         if self.region.is_some() && !part.is_empty() && !cfg!(miri) {
             assert!(part.end <= self.capacity, "a part of the chunk");
             // SAFETY: whole pages of a region that nobody uses (`&mut self`) but for pins, and the
@@ -148,6 +150,13 @@ impl Chunk {
             Err(_) => unreachable!("chunk capacities are far below isize::MAX"),
         }
     }
+}
+
+/// The whole pages in a part of a mapping. The system rounds the length of what it releases up: a
+/// part that ended inside a page would lose bytes behind its end.
+fn whole_pages(part: Range<usize>, page_bytes: usize) -> Range<usize> {
+    let start = part.start.next_multiple_of(page_bytes);
+    start..(part.end / page_bytes * page_bytes).max(start)
 }
 
 impl Drop for Chunk {
@@ -689,5 +698,16 @@ mod tests {
             let used = arena.allocated_bytes();
             assert!(used <= arena.reserved_bytes() && arena.is_full() == (used >= limit_bytes));
         }
+    }
+
+    /// The kernel of many arm64 machines has pages of 16 or 64 KiB. What was released before a
+    /// pinned entry ended at a multiple of 4 KiB, and the entry went with the rest of its page.
+    #[test]
+    fn pages_that_a_pin_shares_are_not_released() {
+        let (small, large) = (4 << 10, 16 << 10);
+        assert_eq!(whole_pages(0..small, small), 0..small);
+        assert!(whole_pages(0..small, large).is_empty());
+        assert_eq!(whole_pages(small..3 * large + small, large), large..3 * large);
+        assert!(whole_pages(small..2 * small, large).is_empty());
     }
 }
