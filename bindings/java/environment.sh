@@ -6,7 +6,7 @@ missing() {
     echo "$1 is missing: $2" >&2
     exit 3
 }
-command -v cargo > /dev/null || missing "cargo" "install Rust 1.95"
+command -v cargo > /dev/null || missing "cargo" "install Rust 1.88"
 command -v javac > /dev/null \
     || missing "JDK 17" "on Debian: apt-get install openjdk-17-jdk-headless"
 java_major=$(javac -version 2>&1 | sed 's/[^0-9]*\([0-9]*\).*/\1/')

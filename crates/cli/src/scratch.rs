@@ -5,6 +5,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
+
 use crate::failure::{Failure, Result};
 
 /// Locked for as long as a directory is in use.
@@ -31,7 +33,7 @@ impl Scratch {
                 Ok(()) => {
                     let lock = path.join(LOCK);
                     let locked = File::create(&lock).and_then(|file| {
-                        file.lock()?;
+                        flock(&file, FlockOperation::LockExclusive)?;
                         Ok(file)
                     });
                     let _lock = locked.map_err(|error| Failure::file(&lock, "lock", &error))?;
@@ -68,7 +70,7 @@ fn remove_left_behind(parent: &Path, name: &str, least_age: Duration) {
         let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
         let modified = lock.metadata().and_then(|found| found.modified()).ok();
         let is_old = modified.and_then(|at| at.elapsed().ok()).is_some_and(|age| age >= least_age);
-        if is_old && lock.try_lock().is_ok() {
+        if is_old && flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -88,7 +90,7 @@ mod tests {
             fs::create_dir(path).expect("a directory");
         }
         let lock = File::create(used.join(LOCK)).expect("a file");
-        lock.lock().expect("it locks");
+        flock(&lock, FlockOperation::LockExclusive).expect("it locks");
         File::create(left.join(LOCK)).expect("a file");
         remove_left_behind(parent.path(), "bench", LEAST_AGE);
         assert!(left.exists(), "it may be about to be locked");

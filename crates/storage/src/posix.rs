@@ -1,13 +1,14 @@
 //! A directory as a storage: positioned I/O, directory sync, an advisory lock, 0600 and 0700. Not a
 //! cache and not a retry layer: every error is handed up as the kernel gave it.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{major, minor, statvfs};
+use rustix::fs::{FlockOperation, flock, major, minor, statvfs};
+use rustix::io::Errno;
 
 use crate::copy::copy_into;
 use crate::fork::Process;
@@ -220,14 +221,14 @@ impl Storage for PosixStorage {
         let Some(file) = self.open_lock_file(name).map_err(failed)? else {
             return Ok(Some(Box::new(NoLock)));
         };
-        let taken = match mode {
-            LockMode::Shared => file.try_lock_shared(),
-            LockMode::Exclusive => file.try_lock(),
+        let operation = match mode {
+            LockMode::Shared => FlockOperation::NonBlockingLockShared,
+            LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
         };
-        match taken {
+        match flock(&file, operation) {
             Ok(()) => PosixLock::new(file, self.directory.join(name)).map(boxed).map_err(failed),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(source)) => Err(failed(source)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(failed(errno.into())),
         }
     }
 
@@ -361,7 +362,7 @@ impl Drop for PosixLock {
     /// forked meanwhile has one. Such a process releases nothing.
     fn drop(&mut self) {
         if self.process.is_current() {
-            let _ = self.file.unlock();
+            let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }
 }

@@ -109,16 +109,16 @@ impl MergeIter {
                 };
                 at = next;
             }
-            match (self.reverse, at.cmp(&trailer)) {
-                (false, Ordering::Greater) if let Some(behind) = &behind => {
+            match (self.reverse, at.cmp(&trailer), &behind) {
+                (false, Ordering::Greater, Some(behind)) => {
                     source.approach(behind)?;
                     source.finish_seek(behind, BEFORE_ALL_VERSIONS)?;
                 }
-                (false, Ordering::Greater) | (true, Ordering::Less) => {
+                (false, Ordering::Greater, None) | (true, Ordering::Less, _) => {
                     source.approach(key)?;
                     source.finish_seek(key, trailer)?;
                 }
-                (true, Ordering::Greater) => {
+                (true, Ordering::Greater, _) => {
                     source.approach(key)?;
                     source.finish_seek_before(key, BEFORE_ALL_VERSIONS)?;
                 }

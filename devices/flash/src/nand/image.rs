@@ -2,7 +2,7 @@
 //! Knows nothing of blocks and pages.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::shared::SharedBytes;
 use crate::error::{Error, Result};
@@ -65,10 +67,10 @@ impl FileImage {
         let place = path.display().to_string();
         let failed = |what, source| Error::Image { what, place: place.clone(), source };
         let file = options.open(path).map_err(|source| failed("open", source))?;
-        match file.try_lock() {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::InUse { place }),
-            Err(TryLockError::Error(source)) => return Err(failed("lock", source)),
+            Err(Errno::WOULDBLOCK) => return Err(Error::InUse { place }),
+            Err(errno) => return Err(failed("lock", errno.into())),
         }
         // Whoever made the file may have died before its name was durable.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
