@@ -1,9 +1,14 @@
 //! Rust without comments, strings and tests, and the paths that it names. A scanner, not a parser:
 //! it relies on the form that rustfmt gives.
 
+/// A file without comments, strings and tests.
+pub fn code(text: &str) -> String {
+    without_tests(&bare(text))
+}
+
 /// A file cut into words and signs; `::` is one.
 pub fn tokens(text: &str) -> Vec<String> {
-    let text = without_tests(&bare(text));
+    let text = code(text);
     let mut tokens: Vec<String> = Vec::new();
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {

@@ -3,7 +3,7 @@
 //!
 //! * [`files`]: the repository as text by place.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
-//! * [`unsafety`]: where unsafe code may be.
+//! * [`unsafety`]: where unsafe code may be, and how much there is.
 //! * [`crates`]: which crate may name which, and files that nothing compiles.
 //! * [`code`]: Rust without comments, strings and tests.
 //! * [`rooms`]: the modules of a crate as a graph without cycles.

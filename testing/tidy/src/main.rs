@@ -1,12 +1,17 @@
-//! `runstone-tidy rooms [CRATE] [--dot]` draws the rooms of a crate, or of all.
+//! `runstone-tidy rooms [CRATE] [--dot]` draws the rooms of a crate, or of all;
+//! `runstone-tidy unsafe` counts unsafe code.
 
 use std::process::ExitCode;
 
 use runstone_tidy::draw::{dot, text};
 use runstone_tidy::files::{read, root};
 use runstone_tidy::rooms::{Rooms, crates};
+use runstone_tidy::unsafety::report;
 
-const USAGE: &str = "usage: runstone-tidy rooms [CRATE] [--dot]";
+const USAGE: &str = "usage: runstone-tidy rooms [CRATE] [--dot] | unsafe";
+
+/// What is counted apart.
+const FOLDERS: [&str; 4] = ["crates/", "bindings/", "devices/", "lab/"];
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {
@@ -24,13 +29,14 @@ fn main() -> ExitCode {
 fn run(mut arguments: Vec<String>) -> Result<String, String> {
     let is_dot = arguments.iter().any(|argument| argument == "--dot");
     arguments.retain(|argument| argument != "--dot");
+    let files =
+        read(&root()).map_err(|error| format!("the repository is not readable: {error}"))?;
     let wanted = match &arguments[..] {
+        [count] if count == "unsafe" => return Ok(report(&files, &FOLDERS)),
         [rooms] if rooms == "rooms" => None,
         [rooms, name] if rooms == "rooms" && !name.starts_with('-') => Some(name),
         _ => return Err(USAGE.into()),
     };
-    let files =
-        read(&root()).map_err(|error| format!("the repository is not readable: {error}"))?;
     let folders = crates(&files).into_iter();
     let last = |folder: &str| folder.rsplit('/').next().map(str::to_string);
     let folders: Vec<&str> = folders

@@ -1,5 +1,6 @@
 //! Unsafe code lives in listed modules only, and those number their obligations.
 
+use crate::code::code;
 use crate::files::{Files, rust};
 
 /// The only modules with unsafe code.
@@ -51,6 +52,63 @@ pub fn unsafe_code(files: &Files, listed: &[&str]) -> Vec<String> {
     found
 }
 
+/// A file's unsafe code outside its tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Blocks.
+    pub blocks: usize,
+    /// Lines of those that hold code, the braces' too.
+    pub lines: usize,
+    /// Lines of the file that hold code.
+    pub all_lines: usize,
+}
+
+/// Counts a file.
+pub fn figures(text: &str) -> Figures {
+    let opening = ["unsafe", " {"].concat();
+    let text = code(text);
+    let mut found = Figures::default();
+    // How many braces are open inside a block; none outside.
+    let mut depth = 0;
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        found.all_lines += 1;
+        let from = if depth > 0 { Some(0) } else { line.find(&opening) };
+        let Some(from) = from else { continue };
+        found.lines += 1;
+        found.blocks += line.matches(&opening).count();
+        for sign in line[from..].chars() {
+            match sign {
+                '{' => depth += 1,
+                // Behind the end of the block other braces may close.
+                '}' if depth > 0 => depth -= 1,
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// The figures of each file with unsafe code as text, and their sums below `folders`.
+pub fn report(files: &Files, folders: &[&str]) -> String {
+    let mut text = String::new();
+    for folder in folders {
+        let mut sum = Figures::default();
+        let is_counted = |place: &str| place.starts_with(folder) && !place.contains("/tests/");
+        for (place, source) in rust(files).filter(|(place, _)| is_counted(place)) {
+            let here = figures(source);
+            sum.all_lines += here.all_lines;
+            if here.blocks > 0 {
+                sum.blocks += here.blocks;
+                sum.lines += here.lines;
+                text += &format!("{:5} blocks {:5} lines  {place}\n", here.blocks, here.lines);
+            }
+        }
+        let Figures { blocks, lines, all_lines } = sum;
+        text += &format!("{blocks:5} blocks {lines:5} lines of {all_lines}  {folder}\n\n");
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +134,17 @@ mod tests {
         assert_eq!(found, expected);
         let found = unsafe_code(&of([("a.rs", "fn f() {}\n")]), &["a.rs"]);
         assert_eq!(found, ["a.rs: listed, but without unsafe code"]);
+    }
+
+    #[test]
+    fn lines_of_blocks_are_counted() {
+        let one = format!("fn f() {{ {} {{ g() }} }}\n", "unsafe");
+        assert_eq!(figures(&one), Figures { blocks: 1, lines: 1, all_lines: 1 });
+        let more = format!("let a = {} {{\n    // Why.\n    g({{ 1 }})\n}};\nh();\n", "unsafe");
+        assert_eq!(figures(&more), Figures { blocks: 1, lines: 3, all_lines: 4 });
+        let test = format!("#[cfg(test)]\nmod tests {{\n    {one}}}\n");
+        assert_eq!(figures(&test).blocks, 0);
+        let files = of([("a/b.rs", &one), ("c/d.rs", &more)]);
+        assert!(report(&files, &["a/"]).ends_with("    1 blocks     1 lines of 1  a/\n\n"));
     }
 }
