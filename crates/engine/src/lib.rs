@@ -40,7 +40,25 @@
 //! # }
 //! ```
 //!
-//! Start reading at [`Store`]; ARCHITECTURE.md shows the paths through the rooms.
+//! # What to read
+//!
+//! | to | read |
+//! |---|---|
+//! | open, close, copy, verify | [`Store`], [`Options`], [`Store::checkpoint`], [`Store::verify`] |
+//! | put, get and scan | [`Keyspace`], [`Batch`], [`WriteOptions`], [`Scan`], [`Cursor`] |
+//! | read one moment, or change many keys at once | [`Snapshot`], [`Transaction`] |
+//! | load sorted data | [`Keyspace::bulk_load`], [`SortedWriter`] |
+//! | merge, expire or filter values | [`MergeOperator`], [`Expiry`], [`CompactionFilter`] |
+//! | choose a tree, and where values lie | [`KeyspaceOptions`], [`PRESETS`], [`ValueOptions`] |
+//! | know what it does and costs | [`MetricsSnapshot`], [`EventListener`] |
+//! | run many stores in one process | [`Resources`] |
+//! | know what failed | [`Error`] |
+//! | put the files elsewhere | [`storage::Storage`] |
+//!
+//! What an acknowledged write survives is [`Durability`]. The repository has how-tos, every byte on
+//! disk (`docs/formats.md`), and how it works inside (`ARCHITECTURE.md`).
+//!
+//! It runs on Linux; `docs/porting.md` says what other systems lack.
 
 #![deny(unsafe_code)]
 
