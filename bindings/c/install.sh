@@ -7,15 +7,35 @@ prefix="${1:-/usr/local}"
 version="$(sed -n 's/^version = "\(.*\)"/\1/p' ../Cargo.toml | head -1)"
 cargo build --release --manifest-path ../Cargo.toml -p runstone-c -p runstone-leveldb
 built="${CARGO_TARGET_DIR:-../target}/release"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
 mkdir -p "$prefix/lib/pkgconfig" "$prefix/include/leveldb"
 prefix="$(cd "$prefix" && pwd)"
+
+# NAME BUILT: the static library, as one object with what the functions of its header reach. That of
+# the compiler is 42 MB: it has all of Rust's standard library, some of it twice, as bitcode too.
+# Other names are hidden, so that a program may link both libraries. Not every linker can do it.
+static() {
+    nm -D --defined-only "$built/lib$2.so" | awk '$2 == "T" { print $3 }' > "$work/names"
+    # shellcheck disable=SC2046
+    if ld -r --gc-sections $(sed 's/^/-u /' "$work/names") -o "$work/$1.o" "$built/lib$2.a" &&
+        objcopy --keep-global-symbols="$work/names" --remove-section .llvmbc \
+            --remove-section .llvmcmd --remove-section .rustc "$work/$1.o" &&
+        strip --strip-unneeded "$work/$1.o"; then
+        rm -f "$prefix/lib/lib$1.a"
+        ar rcs "$prefix/lib/lib$1.a" "$work/$1.o"
+    else
+        echo "lib$1.a is installed as the compiler made it, which is large" >&2
+        install -m 644 "$built/lib$2.a" "$prefix/lib/lib$1.a"
+    fi
+}
 
 # NAME BUILT VERSION: the library with the links by which the linker and programs look for it.
 library() {
     install -m 755 "$built/lib$2.so" "$prefix/lib/lib$1.so.$3"
     ln -sf "lib$1.so.$3" "$prefix/lib/lib$1.so.${3%%.*}"
     ln -sf "lib$1.so.${3%%.*}" "$prefix/lib/lib$1.so"
-    install -m 644 "$built/lib$2.a" "$prefix/lib/lib$1.a"
+    static "$1" "$2"
     cat > "$prefix/lib/pkgconfig/$1.pc" << EOF
 prefix=$prefix
 libdir=\${prefix}/lib

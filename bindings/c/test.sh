@@ -58,6 +58,23 @@ compile "$work/howto.c" runstone
 
 "$work/example" "$work/store" > "$work/example.txt"
 cmp "$work/example.txt" examples/example.txt
+# Both static libraries go into one program, and are small.
+for library in runstone leveldb; do
+    test "$(wc -c < "$work/usr/lib/lib$library.a")" -lt 15000000
+done
+mkdir "$work/static"
+cp "$work/usr/lib/librunstone.a" "$work/usr/lib/libleveldb.a" "$work/static"
+# SOURCE: a program of tests/ linked with both.
+statically() {
+    name="$work/static/$(basename "${1%.*}")"
+    case "$1" in *.cc) compiler="c++ -std=c++17" ;; *) compiler="cc -std=c11 -D_GNU_SOURCE" ;; esac
+    $compiler $strict -Itests -I"$work/usr/include" "$1" -o "$name" "$work/static/librunstone.a" \
+        "$work/static/libleveldb.a" -lpthread -ldl -lm
+    env -u LD_LIBRARY_PATH "$name" "$name.store"
+}
+for source in tests/everything.c tests/misuse.c tests/callbacks.cc leveldb/tests/program.c; do
+    statically "$source"
+done
 # STORE PROGRAM...: runs programs on stores of their own.
 run() {
     store="$1"
