@@ -13,7 +13,7 @@ pub const EDGES: [Edge<'_>; 20] = [
     ("crates/random", &[]),
     // For its tests.
     ("crates/policy", &["random"]),
-    ("crates/storage", &["random"]),
+    ("crates/storage", &[]),
     ("crates/plot", &["policy"]),
     ("crates/foreign", &[]),
     // Faults are for its tests.

@@ -1,7 +1,7 @@
 //! The repository as text by place. Rules take these files and not the disk, so that a test can
 //! feed them a violation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,6 +39,26 @@ pub fn read(root: &Path) -> io::Result<Files> {
         }
     }
     Ok(files)
+}
+
+/// All files and folders below a folder, of whatever kind.
+pub fn places(root: &Path) -> io::Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![root.to_path_buf()];
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(&directory)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().to_string();
+            if name == "target" || name == ".git" {
+                continue;
+            }
+            found.insert(path.strip_prefix(root).unwrap_or(&path).display().to_string());
+            if path.is_dir() {
+                waiting.push(path);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// The Rust files among them.

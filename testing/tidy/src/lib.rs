@@ -3,6 +3,7 @@
 //!
 //! * [`files`]: the repository as text by place.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
+//! * [`links`]: links and numbers of sections lead somewhere.
 //! * [`unsafety`]: where unsafe code may be, and how much there is.
 //! * [`crates`]: which crate may name which, and files that nothing compiles.
 //! * [`code`]: Rust without comments, strings and tests.
@@ -17,6 +18,7 @@ pub mod code;
 pub mod crates;
 pub mod draw;
 pub mod files;
+pub mod links;
 pub mod rooms;
 pub mod style;
 pub mod unsafety;

@@ -1,7 +1,7 @@
 //! The rules hold in this repository. That each would notice a violation is shown beside it.
 
-use runstone_tidy::files::{Files, read, root};
-use runstone_tidy::{crates, rooms, style, unsafety};
+use runstone_tidy::files::{Files, places, read, root};
+use runstone_tidy::{crates, links, rooms, style, unsafety};
 
 fn files() -> Files {
     let files = read(&root()).expect("the repository is readable");
@@ -22,6 +22,12 @@ fn every_file_opens_with_what_it_is() {
 #[test]
 fn lines_fit() {
     none(style::columns(&files()));
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let places = places(&root()).expect("the repository is readable");
+    none(links::dead(&files(), &places));
 }
 
 #[test]
