@@ -126,12 +126,15 @@ mod visibility;
 mod wal;
 mod write;
 
-/// What options name of compaction policies. Crate `runstone-policy` has the policies themselves.
+/// What options name of compaction policies, and what a policy of one's own names. Crate
+/// `runstone-policy` has the policies themselves.
 pub mod policy {
     pub use runstone_policy::filters::FilterAllocation;
     pub use runstone_policy::options::{Charge, IntraLevel, PolicyOptions};
     pub use runstone_policy::partition::Partitioner;
+    pub use runstone_policy::policy::{CompactionPolicy, LevelTarget};
     pub use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
+    pub use runstone_policy::{plan, registry, shape};
 }
 
 /// Where a store keeps its files. Crate `runstone-storage` has what implementations share.

@@ -168,7 +168,7 @@ fn nothing_is_taken_twice() {
                     let some = match way {
                         0 => Vec::from_iter(keyspace.pop_first().expect("pops")),
                         1 => Vec::from_iter(keyspace.pop_last().expect("pops")),
-                        _ => keyspace.drain(.., 7).expect("drains"),
+                        _ => keyspace.drain(.., 50).expect("drains"),
                     };
                     if some.is_empty() {
                         return taken;
@@ -182,6 +182,18 @@ fn nothing_is_taken_twice() {
     let all: Vec<Vec<u8>> = taken.concat();
     let different: BTreeSet<&Vec<u8>> = all.iter().collect();
     assert_eq!((all.len(), different.len()), (600, 600));
+}
+
+/// Nobody who waits for work may take a keyspace that is gone for one that is empty.
+#[test]
+fn a_dropped_keyspace_is_no_empty_one() {
+    let store = open();
+    let queue = store.open_keyspace("queue", None).expect("made");
+    assert_eq!(queue.drain(.., 9).expect("is there"), []);
+    store.drop_keyspace("queue").expect("drops");
+    queue.pop_first().expect_err("dropped");
+    queue.pop_last().expect_err("dropped");
+    queue.drain(.., 9).expect_err("dropped");
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation failed.
 #[derive(Debug, Derive)]
+#[non_exhaustive]
 pub enum Error {
     /// Runstone's own, and what an adapter of another store says in its words.
     #[error(transparent)]

@@ -169,6 +169,7 @@ impl Args {
         let mut report = import.finish(&*source, took, &outcome);
         report["made"] = location.was_made().into();
         let closed = target.close(outcome.is_ok());
+        report["complete"] = (outcome.is_ok() && closed.is_ok()).into();
         match output.is_json {
             true => output.json(&report)?,
             false if outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) => {}

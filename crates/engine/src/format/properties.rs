@@ -9,7 +9,8 @@
 //! 12 has no bytes: all entries are stored under number 0, and the manifest says which they have.
 //!
 //! ```text
-//! expiries (tag 129)    := first u64 | count | (milliseconds varint | entries varint)*
+//! expiries (tag 129)    := count (0: nothing follows) | first u64
+//!                          | (milliseconds varint | entries varint)*
 //! range deletes (tag 9) := count | (start bytes | end bytes, empty if there is none | seq varint)*
 //! ```
 //!

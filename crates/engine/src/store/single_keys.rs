@@ -13,6 +13,11 @@ use crate::transaction::locks::Locks;
 use crate::transaction::options::TransactionOptions;
 use crate::values::Value;
 
+/// Entries are taken out together up to this size. The deletes of a transaction must fit, too.
+const MOST_TAKEN_BYTES: usize = 64 << 20;
+/// What an entry takes beside its key and value, about.
+const TAKEN_BYTES: usize = 64;
+
 /// A change that was refused, with the value that the key has instead.
 type Refused = Option<Value>;
 
@@ -112,7 +117,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LockTimeout`] if a pessimistic transaction holds the key for longer than a second.
+    /// [`Error::LockTimeout`] if a pessimistic transaction holds the key for longer than a second,
+    /// and why the value of the entry cannot be read or made: then it stays the first.
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Value)>> {
         Ok(self.take(ReadOptions::default(), 1, |scan| scan.next())?.pop())
     }
@@ -125,8 +131,9 @@ impl Keyspace {
         Ok(self.take(ReadOptions::default(), 1, |scan| scan.next_back())?.pop())
     }
 
-    /// Removes the first entries of a range, `most` of them or all that there are, and returns
-    /// them in order: all of them are removed, or none. They are in memory together.
+    /// Removes the first entries of a range, up to `most` of them, and returns them in order: all
+    /// of them are removed, or none. There are fewer if others took some meanwhile, and no more
+    /// once they are 64 MiB; there are none only if the range has none.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -154,15 +161,28 @@ impl Keyspace {
         most: usize,
         next: fn(&mut Scan<'_>) -> Option<Result<Entry>>,
     ) -> Result<Vec<Entry>> {
+        let mut most = most;
         loop {
             let mut transaction = Transaction::begin(&self.store, TransactionOptions::default())?;
+            self.inner.check_readable()?;
             let mut scan = transaction.scan(self, options.clone())?;
-            let taken = std::iter::from_fn(|| next(&mut scan)).take(most);
-            let taken = taken.collect::<Result<Vec<_>>>()?;
+            let (mut taken, mut bytes) = (Vec::new(), 0);
+            while taken.len() < most && bytes < MOST_TAKEN_BYTES {
+                let Some((key, value)) = next(&mut scan).transpose()? else { break };
+                bytes += key.len() + value.len() + TAKEN_BYTES;
+                taken.push((key, value));
+            }
             drop(scan);
+            if taken.is_empty() {
+                return Ok(taken);
+            }
             taken.iter().try_for_each(|(key, _)| transaction.delete(self, key))?;
             match transaction.commit(WriteOptions::default()) {
-                Err(Error::Conflict { key, .. }) => self.wait_for_lock(&key)?,
+                // Whoever wants many meets others at each attempt, so it wants less.
+                Err(Error::Conflict { key, .. }) => {
+                    most = (most / 2).max(1);
+                    self.wait_for_lock(&key)?;
+                }
                 outcome => return outcome.map(|()| taken),
             }
         }
