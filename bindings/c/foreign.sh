@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Tests and wrappers of others, over Runstone in LevelDB's place: LevelDB's own test of its C
 # interface (from the crate leveldb-sys, which brings LevelDB's source), and the tests of levigo,
-# LevelDB for Go. Their registries give both; nothing of them is changed but the name of an include.
-# Prints what passed, with LevelDB's library too where the system has it. Needs what test.sh needs,
-# and Go for levigo. Usage: bindings/c/foreign.sh
+# LevelDB for Go, and of cometbft-db, which stands on levigo. Their registries give them; nothing of
+# them is changed but the name of an include. Prints what passed, with LevelDB's library too where
+# the system has it. Needs what test.sh needs, and Go for the last two. Usage: bindings/c/foreign.sh
 set -euo pipefail
 cd "$(dirname "$0")"
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 ./install.sh "$work/usr" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 
-mkdir -p "$work/crate/src" "$work/go"
+mkdir -p "$work/crate/src" "$work/go" "$work/comet"
 cat > "$work/crate/Cargo.toml" << 'EOF'
 [package]
 name = "fetch"
@@ -36,6 +36,18 @@ EOF
 github.com/jmhodges/levigo v1.0.0 h1:q5EC36kV79HWeTBWsod3mG11EgStG3qArTKcvlksN1U=
 github.com/jmhodges/levigo v1.0.0/go.mod h1:Q6Qx+uH3RAqyK4rFQroq9RL7mdkABMcfhEI+nNuzMJQ=
 EOF
+    cat > "$work/comet/go.mod" << 'EOF'
+module fetch
+go 1.23
+require github.com/cometbft/cometbft-db v1.0.4
+EOF
+    cat > "$work/comet/go.sum" << 'EOF'
+github.com/cometbft/cometbft-db v1.0.4 h1:cezb8yx/ZWcF124wqUtAFjAuDksS1y1yXedvtprUFxs=
+github.com/cometbft/cometbft-db v1.0.4/go.mod h1:M+BtHAGU2XLrpUxo3Nn1nOCcnVCiLM9yx5OuT0u5SCA=
+EOF
+    printf 'package fetch\n\nimport _ "github.com/cometbft/cometbft-db"\n' > "$work/comet/fetch.go"
+    # The sums of what it needs in turn are those of this moment.
+    (cd "$work/comet" && go mod tidy) > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 fi
 
 # LABEL LIBRARY_DIRECTORY: all of it with one library, which is found there when it runs.
@@ -50,13 +62,18 @@ run() {
         bad=1
     fi
     [ -f "$work/go/go.mod" ] || return 0
-    (cd "$work/go" && LD_LIBRARY_PATH="$2" CGO_ENABLED=1 CGO_CFLAGS="-I$work/usr/include" \
-        CGO_LDFLAGS="-L$2 -lleveldb" go test -count=1 -v github.com/jmhodges/levigo) \
-        > "$work/log" 2>&1 || bad=1
-    passed=$(grep -c '^--- PASS' "$work/log" || true)
-    failed=$(grep -c '^--- FAIL' "$work/log" || true)
+    of_go "$1: levigo" "$2" "$work/go" github.com/jmhodges/levigo
+    of_go "$1: cometbft-db" "$2" "$work/comet" -tags cleveldb github.com/cometbft/cometbft-db
+}
+
+# LABEL LIBRARY_DIRECTORY MODULE ARGUMENTS: the tests of a Go package with that library.
+of_go() {
+    (cd "$3" && LD_LIBRARY_PATH="$2" CGO_ENABLED=1 CGO_CFLAGS="-I$work/usr/include" \
+        CGO_LDFLAGS="-L$2 -lleveldb" go test -count=1 -v "${@:4}") > "$work/log" 2>&1 || bad=1
+    passed=$(grep -cE '^ *--- PASS' "$work/log" || true)
+    failed=$(grep -cE '^ *--- FAIL' "$work/log" || true)
     [ "$passed" -gt 0 ] || { cat "$work/log"; bad=1; }
-    echo "$1: levigo $passed passed, $failed failed"
+    echo "$1 $passed passed, $failed failed"
 }
 
 bad=0
