@@ -15,17 +15,17 @@
 // The size of a cache.
 typedef struct leveldb_cache_t leveldb_cache_t;
 
-// An order of keys. Only keys that it orders as their bytes are accepted.
+// A key order. Keys are accepted only if it orders them as their bytes do.
 typedef struct leveldb_comparator_t leveldb_comparator_t;
 
 // The operating system.
 typedef struct leveldb_env_t leveldb_env_t;
 
-// How filters are made. Filters are always this library's own; of a Bloom filter it takes the
-// bits per key.
+// How filters are made. Filters are always this library's own; from a Bloom filter it takes only
+// the bits per key.
 typedef struct leveldb_filterpolicy_t leveldb_filterpolicy_t;
 
-// A place in a database, which moves.
+// A position in a database, which moves.
 typedef struct leveldb_iterator_t leveldb_iterator_t;
 
 // A logger. The interface has no way to make one, so it is always null.
@@ -56,7 +56,7 @@ extern "C" {
 // Makes an empty batch.
 leveldb_writebatch_t *leveldb_writebatch_create(void);
 
-// Ends a batch.
+// Frees a batch.
 void leveldb_writebatch_destroy(leveldb_writebatch_t *batch);
 
 // Forgets the writes of a batch.
@@ -78,14 +78,14 @@ void leveldb_writebatch_iterate(const leveldb_writebatch_t *batch,
                                 void (*put)(void*, const char*, size_t, const char*, size_t),
                                 void (*deleted)(void*, const char*, size_t));
 
-// Adds the writes of another batch behind those of this one.
+// Appends the writes of another batch to those of this one.
 void leveldb_writebatch_append(leveldb_writebatch_t *destination,
                                const leveldb_writebatch_t *source);
 
 // Opens a database; null with an error if that fails.
 leveldb_t *leveldb_open(const leveldb_options_t *options, const char *name, char **errptr);
 
-// Closes a database. Iterators and snapshots of it that are open then fail.
+// Closes a database. Open iterators and snapshots of it fail from then on.
 void leveldb_close(leveldb_t *db);
 
 // Stores a value.
@@ -110,7 +110,7 @@ void leveldb_write(leveldb_t *db,
                    leveldb_writebatch_t *batch,
                    char **errptr);
 
-// Looks up a key: a copy that the caller frees, or null if the key is absent.
+// Looks up a key. Returns a copy that the caller frees, or null if the key is absent.
 char *leveldb_get(leveldb_t *db,
                   const leveldb_readoptions_t *options,
                   const char *key,
@@ -121,13 +121,13 @@ char *leveldb_get(leveldb_t *db,
 // Takes a snapshot.
 const leveldb_snapshot_t *leveldb_create_snapshot(leveldb_t *db);
 
-// Lets a snapshot go.
+// Releases a snapshot.
 void leveldb_release_snapshot(leveldb_t *_db, const leveldb_snapshot_t *snapshot);
 
-// A property, as a text that the caller frees; null if it is not known.
+// A property, as a text that the caller frees; null if the property is not known.
 char *leveldb_property_value(leveldb_t *db, const char *propname);
 
-// About how many bytes each range takes, its limit not included. 0 where that cannot be told.
+// About how many bytes each range takes, its limit not included. 0 where the size is not known.
 void leveldb_approximate_sizes(leveldb_t *db,
                                int num_ranges,
                                const char *const *range_start_key,
@@ -136,27 +136,27 @@ void leveldb_approximate_sizes(leveldb_t *db,
                                const size_t *range_limit_key_len,
                                uint64_t *sizes);
 
-// Compacts a range; null keys leave it open.
+// Compacts a range. A null key leaves its end of the range open.
 void leveldb_compact_range(leveldb_t *db,
                            const char *start_key,
                            size_t start_key_len,
                            const char *limit_key,
                            size_t limit_key_len);
 
-// Removes a database and its files. What is no database of this library is refused.
+// Removes a database and its files. Anything that is not a database of this library is refused.
 void leveldb_destroy_db(const leveldb_options_t *_options, const char *name, char **errptr);
 
-// Verifies a database. It repairs nothing: with damage it is an error, which says where.
+// Verifies a database. It repairs nothing: damage is an error, which says where it is.
 void leveldb_repair_db(const leveldb_options_t *_options, const char *name, char **errptr);
 
-// Makes an iterator over a database as of now, or as of the snapshot of the options. It is on no
+// Makes an iterator over a database, as of now or as of the snapshot in the options. It is on no
 // entry. If it cannot be made, leveldb_iter_get_error() tells why.
 leveldb_iterator_t *leveldb_create_iterator(leveldb_t *db, const leveldb_readoptions_t *options);
 
-// Ends an iterator.
+// Frees an iterator.
 void leveldb_iter_destroy(leveldb_iterator_t *iterator);
 
-// Whether it is on an entry.
+// Whether the iterator is on an entry.
 uint8_t leveldb_iter_valid(const leveldb_iterator_t *iterator);
 
 // Moves to the first entry.
@@ -180,10 +180,10 @@ const char *leveldb_iter_key(const leveldb_iterator_t *iterator, size_t *klen);
 // The value of the current entry, valid until the iterator moves.
 const char *leveldb_iter_value(const leveldb_iterator_t *iterator, size_t *vlen);
 
-// What went wrong so far.
+// Reports the error of the iterator, if there was one.
 void leveldb_iter_get_error(const leveldb_iterator_t *iterator, char **errptr);
 
-// Frees memory that a function of this library gave.
+// Frees memory that a function of this library returned.
 void leveldb_free(void *ptr);
 
 // 1: the release of LevelDB whose interface this is.
@@ -195,10 +195,10 @@ int leveldb_minor_version(void);
 // Makes options with LevelDB's defaults: a database that does not exist is an error.
 leveldb_options_t *leveldb_options_create(void);
 
-// Ends options. Databases that were opened with them stay open.
+// Frees options. Databases that were opened with them stay open.
 void leveldb_options_destroy(leveldb_options_t *options);
 
-// Sets the order of keys: see leveldb_comparator_create().
+// Sets the key order: see leveldb_comparator_create().
 void leveldb_options_set_comparator(leveldb_options_t *options, leveldb_comparator_t *comparator);
 
 // Sets how filters are made: see leveldb_filterpolicy_create_bloom().
@@ -207,7 +207,7 @@ void leveldb_options_set_filter_policy(leveldb_options_t *options, leveldb_filte
 // Whether to make a database that does not exist.
 void leveldb_options_set_create_if_missing(leveldb_options_t *options, uint8_t value);
 
-// Whether a database that exists is an error.
+// Whether it is an error if the database exists already.
 void leveldb_options_set_error_if_exists(leveldb_options_t *options, uint8_t value);
 
 // Changes nothing: everything that is read is checked.
@@ -231,7 +231,7 @@ void leveldb_options_set_cache(leveldb_options_t *options, leveldb_cache_t *cach
 // Sets the size of blocks before compression.
 void leveldb_options_set_block_size(leveldb_options_t *options, size_t bytes);
 
-// Sets after how many keys a block stores one whole.
+// Sets after how many keys a block stores a whole key again.
 void leveldb_options_set_block_restart_interval(leveldb_options_t *options, int keys);
 
 // Sets the size of tables.
@@ -240,9 +240,9 @@ void leveldb_options_set_max_file_size(leveldb_options_t *options, size_t bytes)
 // Sets the compression: leveldb_no_compression or leveldb_snappy_compression.
 void leveldb_options_set_compression(leveldb_options_t *options, int kind);
 
-// Takes an order of keys. It must be that of their bytes: writes, look-ups and iterators compare
-// neighbours with it, and after the first that do not agree everything fails. It sees only keys
-// that the program wrote or asked for.
+// Takes a key order. It must be the order of the bytes. Writes, look-ups and iterators compare
+// neighbouring keys with it. After the first pair that does not agree, everything fails. The
+// function sees only keys that the program wrote or asked for.
 leveldb_comparator_t *leveldb_comparator_create(void *state,
                                                 void (*destructor)(void*),
                                                 int (*compare)(void*,
@@ -252,11 +252,10 @@ leveldb_comparator_t *leveldb_comparator_create(void *state,
                                                                size_t),
                                                 const char *(*name)(void*));
 
-// Ends an order of keys.
+// Frees a key order.
 void leveldb_comparator_destroy(leveldb_comparator_t *comparator);
 
-// Takes a filter policy. Its functions are not called but for the destructor: filters are always
-// Runstone's own.
+// Takes a filter policy. Only its destructor is called: filters are always Runstone's own.
 leveldb_filterpolicy_t *leveldb_filterpolicy_create(void *state,
                                                     void (*destructor)(void*),
                                                     char *(*_create_filter)(void*,
@@ -271,50 +270,50 @@ leveldb_filterpolicy_t *leveldb_filterpolicy_create(void *state,
                                                                               size_t),
                                                     const char *(*_name)(void*));
 
-// Makes a filter policy of so many bits per key.
+// Makes a filter policy with this many bits per key.
 leveldb_filterpolicy_t *leveldb_filterpolicy_create_bloom(int bits_per_key);
 
-// Ends a filter policy.
+// Frees a filter policy.
 void leveldb_filterpolicy_destroy(leveldb_filterpolicy_t *policy);
 
 // Makes read options: as of now, through the cache.
 leveldb_readoptions_t *leveldb_readoptions_create(void);
 
-// Ends read options.
+// Frees read options.
 void leveldb_readoptions_destroy(leveldb_readoptions_t *options);
 
 // Changes nothing: everything that is read is checked.
 void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t*, uint8_t _value);
 
-// Whether what an iterator reads enters the cache.
+// Whether data that an iterator reads enter the cache.
 void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t value);
 
-// Reads as of a snapshot; null: as of now. Reads fail once the snapshot was released.
+// Reads as of a snapshot, or as of now if it is null. Reads fail after the snapshot was released.
 void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options,
                                       const leveldb_snapshot_t *snapshot);
 
 // Makes write options: a write survives a crash of the process.
 leveldb_writeoptions_t *leveldb_writeoptions_create(void);
 
-// Ends write options.
+// Frees write options.
 void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
 
 // Whether a write survives a power loss.
 void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
 
-// Makes a cache of so many bytes. Databases do not share it: each takes that much.
+// Makes a cache of this many bytes. Databases do not share it: each takes that much.
 leveldb_cache_t *leveldb_cache_create_lru(size_t capacity);
 
-// Ends a cache. Databases that were opened with it keep theirs.
+// Frees a cache. Databases that were opened with it keep their own.
 void leveldb_cache_destroy(leveldb_cache_t *cache);
 
 // The operating system.
 leveldb_env_t *leveldb_create_default_env(void);
 
-// Ends an environment.
+// Frees an environment.
 void leveldb_env_destroy(leveldb_env_t *env);
 
-// A directory for tests, which is made. The caller frees the text.
+// The directory for tests, which is created. The caller frees the text.
 char *leveldb_env_get_test_directory(leveldb_env_t *env);
 
 #ifdef __cplusplus
