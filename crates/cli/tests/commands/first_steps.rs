@@ -49,7 +49,7 @@ fn merge_makes_nothing_that_could_not_take_the_operand() {
     assert_eq!(place.ok(&["stats", "s"]).matches("fragmented-leveling").count(), 1);
 }
 
-/// The advice was `reshape` with a file, where `set` does it by a word.
+/// The hint names `set`, which changes one option. It named `reshape`, which needs a file.
 #[test]
 fn the_advice_for_a_merge_operator_is_one_command() {
     let place = Place::new();
