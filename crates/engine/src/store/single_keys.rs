@@ -133,7 +133,7 @@ impl Keyspace {
 
     /// Removes the first entries of a range, up to `most` of them, and returns them in order: all
     /// of them are removed, or none. There are fewer if others took some meanwhile, and no more
-    /// once they are 64 MiB; there are none only if the range has none.
+    /// once they are 64 MiB; there are none only if the range has none, or `most` is 0.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -158,10 +158,9 @@ impl Keyspace {
     fn take(
         &self,
         options: ReadOptions,
-        most: usize,
+        mut most: usize,
         next: fn(&mut Scan<'_>) -> Option<Result<Entry>>,
     ) -> Result<Vec<Entry>> {
-        let mut most = most;
         loop {
             let mut transaction = Transaction::begin(&self.store, TransactionOptions::default())?;
             self.inner.check_readable()?;
@@ -180,7 +179,7 @@ impl Keyspace {
             match transaction.commit(WriteOptions::default()) {
                 // Whoever wants many meets others at each attempt, so it wants less.
                 Err(Error::Conflict { key, .. }) => {
-                    most = (most / 2).max(1);
+                    most = (taken.len() / 2).max(1);
                     self.wait_for_lock(&key)?;
                 }
                 outcome => return outcome.map(|()| taken),
