@@ -5,16 +5,10 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::base::error::{Error, Result};
-use crate::base::key::kind_of;
+use crate::base::key::expires;
 
 /// Bytes of the instant.
 pub(crate) const EXPIRY_BYTES: usize = 8;
-
-/// Whether an entry with this trailer expires.
-#[inline]
-pub(crate) fn expires(trailer: u64) -> bool {
-    matches!(kind_of(trailer), 6 | 7)
-}
 
 /// The bytes of an entry that expires, without the instant; and the instant. An entry that is too
 /// short to hold an instant has expired. No store writes such an entry.

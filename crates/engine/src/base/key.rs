@@ -68,12 +68,39 @@ impl Kind {
             _ => return None,
         })
     }
+
+    fn deletes(self) -> bool {
+        matches!(self, Kind::Delete | Kind::RangeDelete)
+    }
+
+    fn is_pointer(self) -> bool {
+        matches!(self, Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer)
+    }
+
+    fn is_inline(self) -> bool {
+        matches!(self, Kind::Put | Kind::ExpiringPut)
+    }
+
+    fn expires(self) -> bool {
+        matches!(self, Kind::ExpiringPut | Kind::ExpiringPointer)
+    }
+
+    /// Whether no user made this write: a collection moved the value that the key has.
+    pub(crate) fn is_relocation(self) -> bool {
+        self == Kind::Relocate
+    }
+}
+
+/// Asks a question of a trailer's kind. The answer is no for kinds of a newer format.
+#[inline]
+fn is(trailer: u64, asked: impl FnOnce(Kind) -> bool) -> bool {
+    Kind::from_u8(kind_of(trailer)).is_some_and(asked)
 }
 
 /// Whether an entry with this trailer deletes its key, alone or with others.
 #[inline]
 pub fn is_delete(trailer: u64) -> bool {
-    matches!(kind_of(trailer), 0 | 3)
+    is(trailer, Kind::deletes)
 }
 
 /// Packs a trailer.
@@ -105,7 +132,38 @@ pub fn kind_of(trailer: u64) -> u8 {
 /// Whether an entry with this trailer has its value in a value file.
 #[inline]
 pub fn is_pointer(trailer: u64) -> bool {
-    matches!(kind_of(trailer), 4 | 5 | 7)
+    is(trailer, Kind::is_pointer)
+}
+
+/// Whether an entry with this trailer holds its value.
+#[inline]
+pub fn is_inline(trailer: u64) -> bool {
+    is(trailer, Kind::is_inline)
+}
+
+/// Whether an entry with this trailer expires.
+#[inline]
+pub fn expires(trailer: u64) -> bool {
+    is(trailer, Kind::expires)
+}
+
+/// Whether an entry with this trailer was written by a collection, which moved the value of an
+/// older version.
+#[inline]
+pub fn is_relocation(trailer: u64) -> bool {
+    is(trailer, Kind::is_relocation)
+}
+
+/// Whether an entry with this trailer is an operand.
+#[inline]
+pub fn is_operand(trailer: u64) -> bool {
+    is(trailer, |kind| kind == Kind::Merge)
+}
+
+/// Whether an entry with this trailer deletes a range.
+#[inline]
+pub fn is_range_delete(trailer: u64) -> bool {
+    is(trailer, |kind| kind == Kind::RangeDelete)
 }
 
 /// The range delete that an entry of kind [`Kind::RangeDelete`] stands for.

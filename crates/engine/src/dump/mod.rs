@@ -9,8 +9,8 @@ use runstone_storage::{Category, Storage};
 
 use crate::base::codec::Reader;
 use crate::base::error::{Error, Result};
-use crate::base::expiry::{expires, split};
-use crate::base::key::{Kind, kind_of, seq_of};
+use crate::base::expiry::split;
+use crate::base::key::{Kind, expires, kind_of, seq_of};
 use crate::cache::Cache;
 use crate::dump::values::dump_values;
 use crate::format::properties::Properties;

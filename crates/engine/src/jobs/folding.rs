@@ -12,8 +12,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::base::expiry::expires;
-use crate::base::key::{Kind, is_pointer, pack, seq_of};
+use crate::base::key::{Kind, expires, is_pointer, pack, seq_of};
 use crate::base::merge_operator::Merging;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::table::iterator::Access;

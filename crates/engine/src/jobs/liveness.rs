@@ -5,8 +5,10 @@ use std::sync::Arc;
 use runstone_policy::drop_guard::{DropGuard, RangeGuard};
 
 use crate::base::env::Env;
-use crate::base::expiry::{expires, expiry_of};
-use crate::base::key::{Kind, SeqNo, kind_of, range_delete, seq_of};
+use crate::base::expiry::expiry_of;
+use crate::base::key::{
+    Kind, SeqNo, expires, is_operand, is_range_delete, kind_of, range_delete, seq_of,
+};
 use crate::jobs::neighbours::Neighbours;
 use crate::ranges::{RangeDeletes, deletes};
 use crate::visibility::snapshot::Visibility;
@@ -201,7 +203,7 @@ impl Liveness {
             Some(Kind::Merge) => Some(Link::Operand),
             _ => Some(Link::Base),
         };
-        let is_operand = kind_of(trailer) == Kind::Merge as u8;
+        let is_operand = is_operand(trailer);
         // A version that no reader sees yet is in no stripe, so nothing is below it.
         self.is_open = match link {
             Some(link) => link == Link::Operand,
@@ -241,7 +243,7 @@ impl Liveness {
     fn keeps(&mut self, trailer: u64, value: &[u8], has_expired: bool, shadowed: bool) -> bool {
         let seq = seq_of(trailer);
         let stripe = self.stripe.unwrap_or(usize::MAX);
-        if kind_of(trailer) == Kind::RangeDelete as u8 {
+        if is_range_delete(trailer) {
             // It is more than a version of its key, so a newer version of that does not replace it.
             let is_shadowed = shadowed && seeded!(RangeTombstonesShadowed);
             let stays = !is_shadowed && self.keeps_range(seq, stripe, value);

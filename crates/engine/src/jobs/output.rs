@@ -10,7 +10,7 @@ use crate::base::compaction_filter::FilterDecision;
 use crate::base::error::{Error, Result};
 use crate::base::event::Event;
 use crate::base::expiry::expiry_of;
-use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, pack, seq_of};
+use crate::base::key::{Kind, SeqNo, is_operand, is_pointer, kind_of, pack, seq_of};
 use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
 use crate::format::block::BEFORE_ALL_VERSIONS;
@@ -379,7 +379,7 @@ impl Writing<'_> {
     }
 
     fn begins_chain(&self, trailer: u64) -> bool {
-        self.output.folding.is_some() && kind_of(trailer) == Kind::Merge as u8
+        self.output.folding.is_some() && is_operand(trailer)
     }
 
     /// Takes a version of the chain's key that comes below the chain. Returns whether that settles
@@ -494,7 +494,7 @@ impl Writing<'_> {
         if let Some(error) = folded.failed {
             self.failed.get_or_insert((0, error)).0 += 1;
         }
-        let is_operand = |(trailer, _): &&(u64, Vec<u8>)| kind_of(*trailer) == Kind::Merge as u8;
+        let is_operand = |(trailer, _): &&(u64, Vec<u8>)| is_operand(*trailer);
         self.folded += (operands - folded.versions.iter().filter(is_operand).count()) as u64;
         self.written.dropped += (had - folded.versions.len().min(had)) as u64;
         let mut newest = None;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::base::env::Env;
 use crate::base::error::{Error, Result, unsupported_kind};
 use crate::base::expiry;
-use crate::base::key::{Kind, SeqNo, is_delete, is_pointer, kind_of, seq_of};
+use crate::base::key::{Kind, SeqNo, is_delete, is_operand, is_pointer, kind_of, seq_of};
 use crate::base::metrics::{Counter, sampled};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
@@ -292,7 +292,7 @@ impl Reader {
             if kind_of(trailer) == Kind::Put as u8 {
                 return Ok(Got::Value(Some(Value::in_memtable(memtable, record))));
             }
-            if kind_of(trailer) == Kind::Merge as u8 {
+            if is_operand(trailer) {
                 let (now_ms, access) = (self.env.watch.now_ms(), Access::Cached { fill: true });
                 return self.fold(keyspace, view, key, seq, now_ms, access);
             }

@@ -12,8 +12,10 @@ use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use crate::base::error::{Error, Result, unsupported_kind};
-use crate::base::expiry::{EXPIRY_BYTES, Expiry, expires, expiry_of, split};
-use crate::base::key::{Kind, SeqNo, is_pointer, kind_of, seek_trailer, seq_of};
+use crate::base::expiry::{EXPIRY_BYTES, Expiry, expiry_of, split};
+use crate::base::key::{
+    Kind, SeqNo, expires, is_inline, is_operand, is_pointer, kind_of, seek_trailer, seq_of,
+};
 use crate::base::metrics::Counter;
 use crate::catalog::dead_ranges::{DeadRange, Walk};
 use crate::catalog::keyspace::{KeyspaceCore, View};
@@ -409,7 +411,7 @@ impl Walker {
                 Err(error) => (None, Err(error)),
             }
         } else {
-            let found = match is_put(trailer) {
+            let found = match is_inline(trailer) {
                 true => Ok(self.pin_inline_value()),
                 false => self.fetch(&self.saved_key, trailer, &[]),
             };
@@ -446,7 +448,7 @@ impl Walker {
             return Ok(());
         }
         match self.merge.entry() {
-            Some((key, trailer, value)) if !is_put(trailer) => {
+            Some((key, trailer, value)) if !is_inline(trailer) => {
                 match self.fetch(key, trailer, value) {
                     Ok(value) => self.saved_value = Some(value),
                     Err(error) => return self.fail_at(Position::Forward, error),
@@ -676,7 +678,7 @@ impl Walker {
         if self.keys_only {
             return Ok(Value::owned([]));
         }
-        if kind_of(trailer) == Kind::Merge as u8 {
+        if is_operand(trailer) {
             let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
             let (keyspace, view) = (&self.keyspace, &self.view()?);
             // A walk over many keys with many operands would write as many: only gets do.
@@ -822,12 +824,6 @@ fn tail_of(trailer: u64, value: &[u8]) -> usize {
 #[inline]
 fn without_expiry(trailer: u64, value: &[u8]) -> &[u8] {
     &value[..value.len() - tail_of(trailer, value)]
-}
-
-/// Whether a version holds its value.
-#[inline]
-fn is_put(trailer: u64) -> bool {
-    matches!(kind_of(trailer), 1 | 6)
 }
 
 /// Whether the current entry expires and has, by the time of the cursor.

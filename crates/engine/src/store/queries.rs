@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::key::{Kind, kind_of};
+use crate::base::key::is_range_delete;
 use crate::base::key_range::KeyRange;
 use crate::memtable::btree::Tally;
 use crate::memtable::{Memtable, MemtableIter};
@@ -135,7 +135,7 @@ pub(super) fn tally_of(memtable: &Arc<Memtable>, from: &[u8], to: Option<&[u8]>)
         let Some(record) = iter.record().filter(|record| inside(record.key())) else {
             return tally;
         };
-        if kind_of(record.trailer()) != Kind::RangeDelete as u8 {
+        if !is_range_delete(record.trailer()) {
             tally.entries += 1;
             tally.bytes += (record.key().len() + record.value().len()) as u64;
         }

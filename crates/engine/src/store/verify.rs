@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::expiry_of;
-use crate::base::key::{Kind, compare, is_delete, kind_of, range_delete, seq_of};
+use crate::base::key::{compare, is_delete, is_range_delete, range_delete, seq_of};
 use crate::catalog::ManifestState;
 use crate::format::filter;
 use crate::log::{HEADER_BYTES, LogHeader, LogKind};
@@ -225,7 +225,7 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
         if let Some(at_ms) = expiry_of(trailer, cursor.value()) {
             expiries.add(&meta.expiries, at_ms);
         }
-        if kind_of(trailer) == Kind::RangeDelete as u8 {
+        if is_range_delete(trailer) {
             range_deletes.push(range_delete(key, seq_of(trailer), cursor.value()));
         }
         last = Some((key.to_vec(), trailer));

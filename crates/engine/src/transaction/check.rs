@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, kind_of, seq_of};
+use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::memtable::{Memtable, MemtableIter};
@@ -230,7 +230,7 @@ struct Look<'a> {
 impl Look<'_> {
     /// Whether an entry is a write that the snapshot does not see.
     fn is_newer(&self, trailer: u64) -> bool {
-        let is_write = kind_of(trailer) != Kind::Relocate as u8 || seeded!(RelocationsConflict);
+        let is_write = !is_relocation(trailer) || seeded!(RelocationsConflict);
         seq_of(trailer) > self.snapshot.seq() && is_write
     }
 

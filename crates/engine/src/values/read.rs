@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::key::{Kind, kind_of, seq_of};
+use crate::base::key::{is_relocation, seq_of};
 use crate::base::threads;
 use crate::cache::{CacheKey, Cached};
 use crate::format::record::{HEADER_BYTES, Pointer, Record};
@@ -120,7 +120,7 @@ impl ValueFile {
 /// moved keeps its own number.
 fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     let trailer = wanted.trailer;
-    let moved = kind_of(trailer) == Kind::Relocate as u8 && record.seq < seq_of(trailer);
+    let moved = is_relocation(trailer) && record.seq < seq_of(trailer);
     let is_value = !record.is_marker && !record.is_tag;
     let is_it = record.key == wanted.key && (moved || record.seq == seq_of(trailer));
     is_it && is_value && record.value_bytes == wanted.pointer.value_bytes

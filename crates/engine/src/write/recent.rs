@@ -72,7 +72,7 @@ impl Recent {
             let out = &mut self.open.bytes;
             match kind {
                 // A value that a collection moved is no write.
-                Kind::Relocate => continue,
+                kind if kind.is_relocation() => continue,
                 Kind::RangeDelete => out.push(kind as u8),
                 _ => out.push(Kind::Delete as u8),
             }
