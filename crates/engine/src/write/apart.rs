@@ -71,8 +71,6 @@ impl Committer {
             }
         };
         let views = self.announce(&mut state, batch, keyspaces, (segment, noted, bytes));
-        // The copier takes the lock to report that the record is written, before it publishes.
-        state.extra.last_long = state.next_seq - 1;
         drop(state);
         record.map_or(Ok(()), |record: Apart<'_>| record.write(batch))?;
         Ok((first_seq, views))

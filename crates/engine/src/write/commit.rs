@@ -29,17 +29,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, kind_of, pack, seq_of};
+use crate::base::key::{KeyspaceId, Kind, SeqNo, pack};
 use crate::base::metrics::{Counter, sampled};
 use crate::base::options::Durability;
 use crate::cache::Cache;
 use crate::catalog::Catalog;
 use crate::catalog::dead_ranges::Walk;
 use crate::catalog::keyspace::{KeyspaceCore, View};
-use crate::format::record::{Pointer, record_bytes};
 use crate::memtable::UNNUMBERED;
 use crate::schedule::{Relief, Schedule};
-use crate::values::file::ValueFile;
 use crate::visibility::publish::Syncer;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
@@ -52,11 +50,6 @@ use crate::write::recent::is_noted;
 /// threads. That takes 2 to 5 us, depending on the processor.
 const LOOKS: usize = 100;
 
-/// How many pointers are written under one hold of the commit lock, which lasts about a tenth of a
-/// millisecond, and how many bytes of their keys.
-const RELOCATIONS_AT_ONCE: usize = 256;
-const RELOCATED_AT_ONCE_BYTES: usize = 128 << 10;
-
 /// The state under the commit lock. Its layout puts everything that each write changes on the cache
 /// line of the lock, so only one line moves between the cores of two writers.
 #[derive(Debug)]
@@ -65,8 +58,6 @@ pub(super) struct CommitState {
     /// The next sequence number to give out.
     pub(crate) next_seq: SeqNo,
     pub(crate) closed: bool,
-    /// Whether a bulk load has a sequence number that is not published yet.
-    pub(crate) is_loading: bool,
     /// Whether `extra` asks for something.
     pub(super) has_extra: bool,
     /// See [`Held`](crate::write::held::Held).
@@ -102,8 +93,8 @@ pub(crate) struct Committer {
     /// the commit lock. Held too by a conditional commit that has to check often because of such
     /// batches. Taken after `large` and before the commit lock.
     pub(super) unnoted: Mutex<()>,
-    /// Held while a bulk load has a sequence number that is not published. Taken before the commit
-    /// lock.
+    /// Held while a bulk load has a sequence number that is not published: only one load is under
+    /// way. Taken before the commit lock.
     pub(super) loading: Mutex<()>,
 }
 
@@ -114,17 +105,6 @@ pub(crate) struct Shared {
     pub(crate) visibility: Arc<Visibility>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) pressure: Arc<BackPressure>,
-}
-
-/// A value that a collection moved.
-#[derive(Debug)]
-pub(crate) struct Relocation {
-    pub(crate) key: Vec<u8>,
-    /// The sequence number of the version that points to the old place, or of the record there. A
-    /// later write of the key by a user has a larger one.
-    pub(crate) seq: SeqNo,
-    /// The new place, encoded.
-    pub(crate) pointer: Vec<u8>,
 }
 
 /// The views whose active memtables a batch goes to, one per keyspace. They are guards and not
@@ -174,7 +154,6 @@ impl Committer {
             state: CachePadded::new(Mutex::new(CommitState {
                 next_seq: last_seq + 1,
                 closed: false,
-                is_loading: false,
                 has_extra: false,
                 most_entries: 0,
                 most_bytes: 0,
@@ -276,22 +255,55 @@ impl Committer {
             }
             _ => None,
         };
-        let (first_seq, views) = self.log_and_announce(batch, keyspaces)?;
-        let last_seq = first_seq + batch.len() - 1;
-        match prepared {
-            Some((kind, prepared))
-                if Arc::ptr_eq(&early_view.active, &views.as_slice()[0].active) =>
-            {
+        let state = if is_noted(batch) { self.lock_commit() } else { self.lock_unnoted() };
+        let logged = self.log_locked(state, batch, keyspaces)?;
+        self.end_logged(logged, batch, keyspaces, |first_seq, views| match prepared {
+            Some((kind, prepared)) if Arc::ptr_eq(&early_view.active, &views[0].active) => {
                 prepared.insert(pack(first_seq, kind));
             }
-            _ => insert(batch, keyspaces, views.as_slice(), first_seq, self.visibility.now()),
-        }
-        drop(early_view);
-        self.visibility.publisher.publish(first_seq, last_seq);
-        self.check_whole(last_seq)?;
+            _ => insert(batch, keyspaces, views, first_seq, self.visibility.now()),
+        })
+    }
+
+    /// Logs a batch under the lock, inserts it and makes it visible. Returns its last sequence
+    /// number.
+    pub(super) fn commit_locked(
+        &self,
+        state: MutexGuard<'_, CommitState>,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+    ) -> Result<SeqNo> {
+        let logged = self.log_locked(state, batch, keyspaces)?;
+        self.end_logged(logged, batch, keyspaces, |first_seq, views| {
+            insert(batch, keyspaces, views, first_seq, self.visibility.now());
+        })
+    }
+
+    /// The end of every usual commit: inserts a batch that was logged, makes it visible, and
+    /// replaces the memtables that it filled. Returns its last sequence number.
+    #[inline(always)]
+    fn end_logged(
+        &self,
+        (first_seq, views): (SeqNo, Views),
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+        insert: impl FnOnce(SeqNo, &[Guard<Arc<View>>]),
+    ) -> Result<SeqNo> {
+        insert(first_seq, views.as_slice());
+        let last_seq = self.publish(first_seq, batch)?;
         for (keyspace, view) in keyspaces.iter().zip(views.as_slice()) {
             self.rotate_if_full(keyspace, view);
         }
+        Ok(last_seq)
+    }
+
+    /// Makes a batch visible whose entries are inserted. Returns its last sequence number. Fails if
+    /// the log has a gap before it.
+    #[inline(always)]
+    pub(super) fn publish(&self, first_seq: SeqNo, batch: &Batch) -> Result<SeqNo> {
+        let last_seq = first_seq + batch.len() - 1;
+        self.visibility.publisher.publish(first_seq, last_seq);
+        self.check_whole(last_seq)?;
         Ok(last_seq)
     }
 
@@ -318,92 +330,6 @@ impl Committer {
     /// Whether the next write is held up, by pressure or because it must shorten the log.
     pub(super) fn holds_writers_up(&self) -> bool {
         self.env.throttle.permille() > 0 || self.log_too_long.load(Relaxed)
-    }
-
-    /// Writes value pointers that a collection moved. Each is written only if no user has written
-    /// its key since: a conditional update. For this, one of two things must hold: no memtable of
-    /// the keyspace is flushed between the look-up of those versions and this call, or flushes note
-    /// what they write (`ValueFile::is_dirty`). It writes a few pointers at a time, so that writers
-    /// do not wait long. Returns the last sequence number given out. Copies whose keys were deleted
-    /// by a range delete are added to `deleted`, by stream offset and with their bytes.
-    pub(crate) fn commit_relocations(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        store: &ValueFile,
-        moves: &[Relocation],
-        deleted: &mut Vec<(u64, u32)>,
-    ) -> Result<SeqNo> {
-        let mut rest = moves;
-        loop {
-            let mut bytes = 0;
-            let fits = |one: &&Relocation| {
-                bytes += one.key.len() + one.pointer.len();
-                bytes <= RELOCATED_AT_ONCE_BYTES
-            };
-            // At least one fits, because keys are shorter than the limit.
-            let count = rest.iter().take(RELOCATIONS_AT_ONCE).take_while(fits).count();
-            let (some, others) = rest.split_at(count);
-            let last_seq = self.commit_some_relocations(keyspace, store, some, deleted)?;
-            if others.is_empty() {
-                return Ok(last_seq);
-            }
-            rest = others;
-        }
-    }
-
-    fn commit_some_relocations(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        store: &ValueFile,
-        moves: &[Relocation],
-        deleted: &mut Vec<(u64, u32)>,
-    ) -> Result<SeqNo> {
-        self.env.check_not_stopped()?;
-        let mut state = self.lock_commit_behind_loads();
-        // Every writer that has a sequence number must have inserted, or its write would be missed
-        // here. Each has a few entries: a large or long batch is not waited for here.
-        self.visibility.publisher.wait_visible(state.next_seq - 1);
-        state.note_looks(moves.len() as u64);
-        let view = keyspace.view.load();
-        let mut batch = Batch::new();
-        for Relocation { key, seq, pointer } in moves {
-            let newest = view.memtables().find_map(|memtable| memtable.get(key, MAX_SEQ));
-            let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
-            // An earlier relocation may have moved the same version. It does not count as a user's
-            // write.
-            let replaces = |trailer: u64| {
-                let is_user = kind_of(trailer) != Kind::Relocate as u8;
-                seq_of(trailer) > *seq && (is_user || seeded!(RelocationsTakenForWrites))
-            };
-            // The memtables are read first: a flush notes its keys before its memtables leave the
-            // view.
-            let is_replaced = newest.is_some_and(|record| replaces(record.trailer()));
-            let is_deleted =
-                view.hides(key, *seq, MAX_SEQ) && !seeded!(RelocationsIgnoreRangeDeletes);
-            if is_deleted {
-                let Pointer { stream_offset, value_bytes, .. } = Pointer::of_entry(pointer)?;
-                let bytes = record_bytes(key.len(), value_bytes as usize);
-                deleted.push((stream_offset, u32::try_from(bytes).unwrap_or(u32::MAX)));
-            }
-            if !is_replaced && !is_deleted && !store.is_dirty(key, *seq) {
-                batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
-            }
-        }
-        drop(view);
-        if batch.is_empty() {
-            state.end_looks();
-            return Ok(state.next_seq - 1);
-        }
-        let keyspaces = std::slice::from_ref(keyspace);
-        let (first_seq, views) = self.log_locked(state, &batch, keyspaces)?;
-        let last_seq = first_seq + batch.len() - 1;
-        insert(&batch, keyspaces, views.as_slice(), first_seq, self.visibility.now());
-        self.visibility.publisher.publish(first_seq, last_seq);
-        self.check_whole(last_seq)?;
-        views.as_slice().iter().for_each(|view| self.rotate_if_full(keyspace, view));
-        self.note_space(&batch);
-        self.env.metrics.add(Counter::value_pointers_written, batch.len());
-        Ok(last_seq)
     }
 
     /// Returns when a batch may be written, or returns the reason why it may not.
@@ -451,15 +377,6 @@ impl Committer {
         self.state.lock().closed = true;
     }
 
-    fn log_and_announce(
-        &self,
-        batch: &Batch,
-        keyspaces: &[Arc<KeyspaceCore>],
-    ) -> Result<(SeqNo, Views)> {
-        let state = if is_noted(batch) { self.lock_commit() } else { self.lock_unnoted() };
-        self.log_locked(state, batch, keyspaces)
-    }
-
     /// Takes the commit lock for a batch that is not noted.
     #[cold]
     pub(super) fn lock_unnoted(&self) -> MutexGuard<'_, CommitState> {
@@ -481,26 +398,6 @@ impl Committer {
             std::hint::spin_loop();
         }
         self.state.lock()
-    }
-
-    /// Takes the commit lock at a moment at which no bulk load, large batch or batch with a long
-    /// record has an unpublished sequence number. Those who wait under the lock for all earlier
-    /// numbers take the lock here, for two reasons. A load and the writer of a long record take the
-    /// lock before they publish their own numbers, so the two would wait for each other. And other
-    /// writers would wait for all entries of the batch.
-    pub(super) fn lock_commit_behind_loads(&self) -> MutexGuard<'_, CommitState> {
-        loop {
-            let state = self.lock_commit();
-            let (is_loading, last_long) = (state.is_loading, state.extra.last_long);
-            if !is_loading && last_long <= self.visibility.publisher.visible() {
-                return state;
-            }
-            drop(state);
-            if is_loading {
-                drop(self.loading.lock());
-            }
-            self.visibility.publisher.wait_visible(last_long);
-        }
     }
 
     pub(super) fn log_locked(
@@ -639,7 +536,7 @@ impl Committer {
     }
 
     /// Notes that a batch was logged. The disk may have been full.
-    fn note_space(&self, batch: &Batch) {
+    pub(super) fn note_space(&self, batch: &Batch) {
         if self.env.is_out_of_space() {
             match batch.only_deletes() {
                 // What is left is reserved again: the drop of a keyspace may need it.

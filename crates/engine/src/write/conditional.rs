@@ -32,7 +32,7 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::schedule::Relief;
 use crate::wal::batch::Batch;
 use crate::wal::segments::Wal;
-use crate::write::commit::{CommitState, Committer, insert};
+use crate::write::commit::{CommitState, Committer};
 use crate::write::held::MOST_OF_A_KIND;
 use crate::write::recent::Noted;
 
@@ -149,7 +149,10 @@ impl Committer {
     }
 
     /// Takes the commit lock at a moment at which the condition holds.
-    fn lock_when(&self, condition: &mut dyn Condition) -> Result<MutexGuard<'_, CommitState>> {
+    pub(super) fn lock_when(
+        &self,
+        condition: &mut dyn Condition,
+    ) -> Result<MutexGuard<'_, CommitState>> {
         let (watch, mut last_seq) = self.watch();
         // The sequence number up to which the condition saw all writes. `None` if it must look at
         // the tree.
@@ -196,23 +199,6 @@ impl Committer {
         state.extra.watch(last_seq);
         state.has_extra = true;
         (Watch { committer: self, is_over: false }, last_seq)
-    }
-
-    fn commit_locked(
-        &self,
-        state: MutexGuard<'_, CommitState>,
-        batch: &Batch,
-        keyspaces: &[Arc<KeyspaceCore>],
-    ) -> Result<SeqNo> {
-        let (first_seq, views) = self.log_locked(state, batch, keyspaces)?;
-        let last_seq = first_seq + batch.len() - 1;
-        insert(batch, keyspaces, views.as_slice(), first_seq, self.visibility.now());
-        self.visibility.publisher.publish(first_seq, last_seq);
-        self.check_whole(last_seq)?;
-        for (keyspace, view) in keyspaces.iter().zip(views.as_slice()) {
-            self.rotate_if_full(keyspace, view);
-        }
-        Ok(last_seq)
     }
 }
 

@@ -43,8 +43,6 @@ pub(super) struct Extra {
     /// The last sequence number of a checkpoint, while it replaces the memtables that hold anything
     /// up to it.
     pub(super) moment: Option<SeqNo>,
-    /// The last sequence number of the most recent batch that is large or has a long record.
-    pub(super) last_long: SeqNo,
     /// The first sequence numbers of batches whose records have a place in the log and are not
     /// written yet.
     pub(super) unwritten: Vec<SeqNo>,

@@ -81,7 +81,6 @@ impl Committer {
         self.note_logged(&mut state, batch, segment);
         let last_seq = first_seq + batch.len() - 1;
         state.extra.pass_over(last_seq);
-        state.extra.last_long = last_seq;
         self.note_large(&mut state, keyspaces);
         for own in &owns {
             // This is the only announcement to this memtable.
@@ -96,8 +95,7 @@ impl Committer {
             // The memtable holds only this batch.
             owns[place_of(keyspaces, id)].filled.note_range_deletes(ranges, MAX_SEQ);
         }
-        self.visibility.publisher.publish(first_seq, last_seq);
-        self.check_whole(last_seq)?;
+        let last_seq = self.publish(first_seq, batch)?;
         drop(passed_over);
         self.pressure.refresh(keyspaces);
         self.schedule.wake();

@@ -22,8 +22,6 @@ pub(crate) struct LoadNumber<'a> {
     committer: &'a Committer,
     keyspace: Arc<KeyspaceCore>,
     seq: SeqNo,
-    /// A thread that would wait for earlier sequence numbers under the commit lock waits here,
-    /// before it takes the lock: see [`Committer::lock_commit_behind_loads`].
     _one_at_a_time: MutexGuard<'a, ()>,
 }
 
@@ -38,7 +36,6 @@ impl Drop for LoadNumber<'_> {
         self.keyspace.end_load();
         reached!(LoadShown);
         self.committer.visibility.publisher.publish(self.seq, self.seq);
-        self.committer.lock_commit().is_loading = false;
     }
 }
 
@@ -64,7 +61,6 @@ impl Committer {
         };
         self.note_logged(&mut state, &batch, segment);
         state.note_held(1, batch.encoded().len() as u64);
-        state.is_loading = true;
         if !seeded!(LoadsNotChecked) {
             state.extra.pass_over(seq);
         }

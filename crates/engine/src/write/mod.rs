@@ -3,6 +3,7 @@
 //! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
 //! - [`apart`]: writes the record of a batch that is too long to be copied under the lock.
 //! - [`conditional`]: commits a batch if nothing came between, for transactions.
+//! - [`relocation`]: writes the new pointers of values that a collection moved.
 //! - [`large`]: commits batches that do not fit a log segment.
 //! - [`held`]: how much work may be done under the lock, and how much was done.
 //! - [`recent`]: the keys that were written lately, for conditional commits.
@@ -23,5 +24,6 @@ pub(crate) mod load;
 mod log;
 pub(crate) mod pressure;
 pub(crate) mod recent;
+pub(crate) mod relocation;
 mod rotation;
 pub(crate) mod siblings;

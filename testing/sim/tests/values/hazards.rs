@@ -6,6 +6,7 @@
 //! | a snapshot needs an older version | `CollectionForgetsSnapshots` | `compaction/policies.rs` |
 //! | collection against a put | `CollectionWithoutClosing` | a put between copy and edit |
 //! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
+//! | | `CheckedBeforeTheLock` | a put and a range delete after that |
 //! | | `WrittenKeysForgotten` | a put and its flush there |
 //! | | `RelocationsTakenForWrites` | two collections between flushes |
 //! | | `VersionsNotMarked` | deletions and small values before a collection |
@@ -188,6 +189,36 @@ fn a_relocation_does_not_overwrite_a_newer_value() {
     };
     opened.into_iter().for_each(|open| {
         holds_and_finds(Bug::RelocationOverwritesNewer, || overwrites(open));
+    });
+}
+
+/// Keys are written after the relocations were checked against the tree, and before they have a
+/// place in the log.
+#[test]
+fn a_relocation_does_not_overwrite_what_came_at_the_last_moment() {
+    let opened = [|| open(&Arc::default(), ValuePlacement::Vlog), open_writing_back];
+    let overwrites = |open: fn() -> Arc<Store>| {
+        let store = open();
+        write_upper_half_again(&store);
+        let beside = Arc::clone(&store);
+        seeded::step_in(Waypoint::TransactionChecked, move || {
+            beside.put(key(0), value(9)).expect("puts");
+            beside.default_keyspace().delete_range(key(6)..key(8)).expect("deletes");
+        });
+        store.collect_values().expect("collects");
+        assert!(seeded::has_stepped_in());
+        let check_all = || {
+            for k in (0..10).filter(|k| !(6..8).contains(k)) {
+                check(&store, k, if k == 0 { 9 } else { u64::from(k > 4) });
+            }
+            (6..8).for_each(|k| assert!(store.get(key(k)).expect("reads").is_none()));
+        };
+        check_all();
+        store.compact().expect("compacts");
+        check_all();
+    };
+    opened.into_iter().for_each(|open| {
+        holds_and_finds(Bug::CheckedBeforeTheLock, || overwrites(open));
     });
 }
 

@@ -28,7 +28,7 @@ use crate::values::appender::Appender;
 use crate::values::file::{Condemned, FileState, ValueFile};
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{RecordEntry, Scanned};
-use crate::write::commit::Relocation;
+use crate::write::relocation::Relocation;
 
 /// A live record with the sequence number of the version that points to it, or of the record
 /// itself. Every later write of a user has a larger number.

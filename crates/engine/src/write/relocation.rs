@@ -1,0 +1,193 @@
+//! Writes the new pointers of values that a collection moved, each only if no user has written its
+//! key since. Collections of a log and of groups that write back need this; nothing else in the
+//! commit pipeline knows of it.
+//!
+//! A few pointers at a time become a batch whose condition is looked at as that of a transaction is
+//! (`conditional`). But a key that was written meanwhile refuses only its own pointer.
+
+use std::sync::Arc;
+
+use crate::base::error::{Error, Result};
+use crate::base::key::{Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
+use crate::base::metrics::Counter;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::format::record::{Pointer, record_bytes};
+use crate::values::file::ValueFile;
+use crate::visibility::snapshot::Visibility;
+use crate::wal::batch::{Batch, Operation};
+use crate::write::commit::Committer;
+use crate::write::conditional::Condition;
+use crate::write::recent::Noted;
+
+/// How many pointers are written under one hold of the commit lock, and how many bytes of them and
+/// their keys. The hold lasts about a tenth of a millisecond.
+const AT_ONCE: usize = 256;
+const AT_ONCE_BYTES: usize = 128 << 10;
+
+/// A value that a collection moved.
+#[derive(Debug)]
+pub(crate) struct Relocation {
+    pub(crate) key: Vec<u8>,
+    /// The sequence number of the version that points to the old place, or of the record there. A
+    /// later write of the key by a user has a larger one.
+    pub(crate) seq: SeqNo,
+    /// The new place, encoded.
+    pub(crate) pointer: Vec<u8>,
+}
+
+/// What came of a move so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    /// A user wrote the key.
+    Replaced,
+    /// A user deleted a range around the key.
+    Deleted,
+}
+
+/// Finds the moves whose keys users have written since.
+struct Check<'a> {
+    visibility: &'a Visibility,
+    keyspace: &'a Arc<KeyspaceCore>,
+    store: &'a ValueFile,
+    /// In order of keys.
+    moves: Vec<(&'a Relocation, Fate)>,
+    /// Every write up to this sequence number was looked at. No moved version has a larger one.
+    seen_seq: SeqNo,
+}
+
+impl Condition for Check<'_> {
+    fn prepare(&mut self) -> Result<SeqNo> {
+        self.seen_seq = self.visibility.now();
+        let view = self.keyspace.view.load();
+        for (Relocation { key, seq, .. }, fate) in &mut self.moves {
+            let newest = view.memtables().find_map(|memtable| memtable.get(key, MAX_SEQ));
+            let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
+            // An earlier relocation may have moved the same version. It does not count as a user's
+            // write.
+            let replaces = |trailer: u64| {
+                let is_user = !is_relocation(trailer) || seeded!(RelocationsTakenForWrites);
+                seq_of(trailer) > *seq && is_user
+            };
+            // The memtables are read first: a flush notes its keys before its memtables leave the
+            // view.
+            let is_replaced = newest.is_some_and(|record| replaces(record.trailer()))
+                || self.store.is_dirty(key, *seq);
+            if view.hides(key, *seq, MAX_SEQ) && !seeded!(RelocationsIgnoreRangeDeletes) {
+                *fate = Fate::Deleted;
+            } else if is_replaced && *fate == Fate::Stays {
+                *fate = Fate::Replaced;
+            }
+        }
+        Ok(self.seen_seq)
+    }
+
+    /// O(log n + k) for each write that is noted; k is the number of keys that it writes to.
+    fn look(&mut self, noted: &Noted) -> Result<()> {
+        for Operation { kind, keyspace, key, value } in noted.after(self.seen_seq) {
+            if keyspace != self.keyspace.id {
+                continue;
+            }
+            let from = self.moves.partition_point(|(one, _)| &*one.key < key);
+            let is_range = kind == Kind::RangeDelete;
+            let is_hit = |one: &Relocation| match is_range {
+                true => value.is_empty() || &*one.key < value,
+                false => one.key == key,
+            };
+            for (_, fate) in self.moves[from..].iter_mut().take_while(|(one, _)| is_hit(one)) {
+                *fate = if is_range { Fate::Deleted } else { Fate::Replaced };
+            }
+        }
+        Ok(())
+    }
+
+    fn has_seen(&mut self, last_seq: SeqNo) {
+        self.seen_seq = last_seq;
+    }
+
+    fn lock(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn holds(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn outrun(&self) -> Error {
+        Error::Conflict { keyspace: self.keyspace.name.clone(), key: Vec::new() }
+    }
+
+    fn end(&mut self, _: SeqNo) {}
+}
+
+impl Committer {
+    /// Writes value pointers that a collection moved. One of two things must hold: no memtable of
+    /// the keyspace is flushed between the look-up of those versions and this call, or flushes note
+    /// what they write (`ValueFile::is_dirty`). Returns the last sequence number given out. Copies
+    /// whose keys were deleted by a range delete are added to `deleted`, by stream offset and with
+    /// their bytes.
+    pub(crate) fn commit_relocations(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        store: &ValueFile,
+        moves: &[Relocation],
+        deleted: &mut Vec<(u64, u32)>,
+    ) -> Result<SeqNo> {
+        let mut rest = moves;
+        loop {
+            let mut bytes = 0;
+            let fits = |one: &&Relocation| {
+                bytes += one.key.len() + one.pointer.len();
+                bytes <= AT_ONCE_BYTES
+            };
+            // At least one fits, because keys are shorter than the limit.
+            let count = rest.iter().take(AT_ONCE).take_while(fits).count();
+            let (some, others) = rest.split_at(count);
+            let last_seq = self.commit_some(keyspace, store, some, deleted)?;
+            if others.is_empty() {
+                return Ok(last_seq);
+            }
+            rest = others;
+        }
+    }
+
+    fn commit_some(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        store: &ValueFile,
+        moves: &[Relocation],
+        deleted: &mut Vec<(u64, u32)>,
+    ) -> Result<SeqNo> {
+        let mut moves: Vec<_> = moves.iter().map(|one| (one, Fate::Stays)).collect();
+        moves.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
+        let mut check = Check { visibility: &self.visibility, keyspace, store, moves, seen_seq: 0 };
+        let mut state = loop {
+            self.env.check_not_stopped()?;
+            match self.lock_when(&mut check) {
+                // No user waits for the pointers, so it tries again until writers let it through.
+                Err(Error::Conflict { .. }) => std::thread::yield_now(),
+                outcome => break outcome?,
+            }
+        };
+        let mut batch = Batch::new();
+        for (Relocation { key, pointer, .. }, fate) in &check.moves {
+            match fate {
+                Fate::Stays => batch.push(Kind::Relocate, keyspace.id, key, pointer)?,
+                Fate::Replaced => {}
+                Fate::Deleted => {
+                    let Pointer { stream_offset, value_bytes, .. } = Pointer::of_entry(pointer)?;
+                    let bytes = record_bytes(key.len(), value_bytes as usize);
+                    deleted.push((stream_offset, u32::try_from(bytes).unwrap_or(u32::MAX)));
+                }
+            }
+        }
+        if batch.is_empty() {
+            state.end_looks();
+            return Ok(state.next_seq - 1);
+        }
+        let last_seq = self.commit_locked(state, &batch, std::slice::from_ref(keyspace))?;
+        self.note_space(&batch);
+        self.env.metrics.add(Counter::value_pointers_written, batch.len());
+        Ok(last_seq)
+    }
+}
