@@ -55,6 +55,7 @@ pub enum Kind {
 
 impl Kind {
     /// Decodes a stored kind. Kinds of a newer format are `None`.
+    #[inline]
     pub fn from_u8(byte: u8) -> Option<Kind> {
         Some(match byte {
             0 => Kind::Delete,

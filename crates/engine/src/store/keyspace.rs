@@ -24,7 +24,7 @@ use crate::store::engine::Engine;
 use crate::values::Value;
 use crate::values::file::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
-use crate::wal::batch::{Batch, check_sizes};
+use crate::wal::batch::Batch;
 
 /// A handle to a keyspace: an ordered map from keys to values. Cloning it is cheap.
 ///
@@ -249,7 +249,6 @@ impl Keyspace {
     }
 
     fn write_one(&self, kind: Kind, key: &[u8], value: &[u8], options: WriteOptions) -> Result<()> {
-        check_sizes(key.len(), value.len())?;
         self.write_batch(options, |batch| batch.push(kind, self.inner.id, key, value))
     }
 

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use runstone_policy::shape::range_delete::RangeDelete;
@@ -20,6 +21,9 @@ use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, 
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     bytes: Vec<u8>,
+    /// Where the last write has its key and its value.
+    key: Range<usize>,
+    value: Range<usize>,
     /// The opening of a store that its handles belong to.
     opening: Option<u64>,
     count: u64,
@@ -72,13 +76,11 @@ impl Batch {
         value: &[u8],
     ) -> Result<()> {
         check_sizes(key.len(), value.len())?;
-        self.bytes.push(kind as u8);
-        put_varint(&mut self.bytes, u64::from(keyspace));
-        put_bytes(&mut self.bytes, key);
+        self.push_key(kind, keyspace, key);
         if kind != Kind::Delete {
             put_bytes(&mut self.bytes, value);
         }
-        self.count += 1;
+        self.value = self.bytes.len() - value.len()..self.bytes.len();
         self.deletes += u64::from(matches!(kind, Kind::Delete | Kind::RangeDelete));
         self.range_deletes += u64::from(kind == Kind::RangeDelete);
         self.user_bytes += (key.len() + value.len()) as u64;
@@ -94,15 +96,32 @@ impl Batch {
         at_ms: u64,
     ) -> Result<()> {
         check_sizes(key.len(), value.len() + EXPIRY_BYTES)?;
-        self.bytes.push(Kind::ExpiringPut as u8);
-        put_varint(&mut self.bytes, u64::from(keyspace));
-        put_bytes(&mut self.bytes, key);
+        self.push_key(Kind::ExpiringPut, keyspace, key);
         put_varint(&mut self.bytes, (value.len() + EXPIRY_BYTES) as u64);
         self.bytes.extend_from_slice(value);
         self.bytes.extend_from_slice(&at_ms.to_le_bytes());
-        self.count += 1;
+        self.value = self.bytes.len() - value.len() - EXPIRY_BYTES..self.bytes.len();
         self.user_bytes += (key.len() + value.len()) as u64;
         Ok(())
+    }
+
+    #[inline]
+    fn push_key(&mut self, kind: Kind, keyspace: KeyspaceId, key: &[u8]) {
+        self.bytes.push(kind as u8);
+        put_varint(&mut self.bytes, u64::from(keyspace));
+        put_bytes(&mut self.bytes, key);
+        self.key = self.bytes.len() - key.len()..self.bytes.len();
+        self.count += 1;
+    }
+
+    /// The kind, key and value of the only write; `None` if there are more, or none.
+    #[inline]
+    pub(crate) fn only(&self) -> Option<(Kind, &[u8], &[u8])> {
+        if self.count != 1 {
+            return None;
+        }
+        let kind = Kind::from_u8(self.bytes[0])?;
+        Some((kind, &self.bytes[self.key.clone()], &self.bytes[self.value.clone()]))
     }
 
     /// An empty batch with room for `bytes` of keys and values, and some for what goes with them.
@@ -181,6 +200,9 @@ impl Batch {
         if let Some(opening) = other.opening {
             self.bind(opening)?;
         }
+        if self.is_empty() {
+            (self.key, self.value) = (other.key.clone(), other.value.clone());
+        }
         self.bytes.extend_from_slice(&other.bytes);
         self.count += other.count;
         self.deletes += other.deletes;
@@ -238,4 +260,38 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
         Kind::ValuePointer | Kind::ExpiringPointer => return Err(Truncated),
     };
     Ok(Operation { kind, keyspace, key, value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the log will decode is what the batch says of its only write.
+    #[test]
+    fn the_only_write_is_known_as_it_was_encoded() {
+        let fill: [fn(&mut Batch) -> Result<()>; 5] = [
+            |batch| batch.push(Kind::Put, 300, b"key", b"value"),
+            |batch| batch.push(Kind::Delete, 0, b"key", b""),
+            |batch| batch.push(Kind::RangeDelete, 7, b"a", b""),
+            |batch| batch.push(Kind::Merge, 1, &[9; 200], &[8; 70_000]),
+            |batch| batch.push_expiring(2, b"", b"v", u64::MAX),
+        ];
+        for fill in fill {
+            let mut batch = Batch::new();
+            assert!(batch.only().is_none());
+            for _ in 0..2 {
+                fill(&mut batch).expect("fits");
+                let mut joined = Batch::new();
+                joined.append(&batch).expect("is of no store");
+                for batch in [&batch, &joined] {
+                    let decoded = batch.operations().next().expect("one");
+                    let only = batch.only().expect("one");
+                    assert_eq!(only, (decoded.kind, decoded.key, decoded.value));
+                }
+                joined.append(&batch).expect("is of no store");
+                assert!(joined.only().is_none());
+                batch.clear();
+            }
+        }
+    }
 }

@@ -243,18 +243,13 @@ impl Committer {
         // next number waits only for the rest. A batch cannot do so: its later writes could move
         // the places that were found for its earlier ones.
         let early_view = keyspaces[0].view.load();
-        let prepared = match batch.len() {
-            // But not if the log may refuse the write: to prepare it takes memory that a failed
-            // write never gives back.
-            1 if !self.env.is_out_of_space() => {
-                let operation = batch.operations().next();
-                operation.filter(|one| one.kind != Kind::RangeDelete).map(|operation| {
-                    let prepared = early_view.active.prepare(operation.key, operation.value);
-                    (operation.kind, prepared)
-                })
-            }
-            _ => None,
-        };
+        // Nor if the log may refuse the write: to prepare it takes memory that a failed write never
+        // gives back.
+        let only = batch.only().filter(|(kind, ..)| *kind != Kind::RangeDelete);
+        let prepared = only.filter(|_| !self.env.is_out_of_space()).map(|(kind, key, value)| {
+            let prepared = early_view.active.prepare(key, value);
+            (kind, prepared)
+        });
         let state = if is_noted(batch) { self.lock_commit() } else { self.lock_unnoted() };
         let logged = self.log_locked(state, batch, keyspaces)?;
         self.end_logged(logged, batch, keyspaces, |first_seq, views| match prepared {
