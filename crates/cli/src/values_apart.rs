@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::arguments::parse_size;
 use crate::failure::{Failure, Result};
 use crate::output::{columns, size};
+use runstone_policy::units::Thousandths;
 
 /// An entry of the tree: a key of 24 bytes with a pointer.
 pub const POINTER_ENTRY_BYTES: u64 = 48;
@@ -100,7 +101,7 @@ impl PlacementArgs {
             record_bytes,
             flush_records,
             slot_bytes: self.slot,
-            reserve_permille: (self.reserve * 1000.0).round() as u32,
+            reserve_permille: Thousandths::from(self.reserve).parts(),
             draws: match self.updates {
                 Updates::Uniform => Draws::Uniform,
                 Updates::Zipfian => Draws::Zipfian,

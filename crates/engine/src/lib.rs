@@ -166,6 +166,7 @@ pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull
 pub use read::cursor::Cursor;
 pub use read::options::ReadOptions;
 pub use read::scan::Scan;
+pub use runstone_policy::units::{Tenths, Thousandths};
 pub use store::builder::StoreBuilder;
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};

@@ -242,7 +242,8 @@ mod tests {
 
     /// Full levels of Garnering, one key per byte.
     fn full(last: u32, size_ratio: u32, c_permille: u32) -> Vec<Population> {
-        let numbers = PolicyOptions { size_ratio, c_permille, ..PolicyOptions::default() };
+        let c = crate::units::Thousandths::of_parts(c_permille);
+        let numbers = PolicyOptions { size_ratio, c, ..PolicyOptions::default() };
         let capacities = capacities_bytes(last, &numbers);
         capacities[1..].iter().map(|keys| Population { keys: *keys as f64, runs: 1.0 }).collect()
     }

@@ -6,85 +6,119 @@ use serde::{Deserialize, Serialize};
 use crate::partition::Partitioner;
 use crate::partition::prefix::CAP_FACTOR as PREFIX_CAP_FACTOR;
 use crate::shape::plan::Cut;
+use crate::units::Thousandths;
 
-/// What a compaction policy may be told. A policy ignores what it has no use for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PolicyOptions {
+/// One table for the numbers of policies: it makes the struct, its defaults, and the setters of
+/// typed policies. A line is the setter and what it takes, then the field.
+macro_rules! options {
+    ($(
+        $(#[doc = $doc:expr])+
+        $(#[serde($($serde:tt)+)])?
+        $setter:ident($of:ty) $name:ident: $type:ty = $default:expr;
+    )+) => {
+        /// What a compaction policy may be told. A policy ignores what it has no use for.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct PolicyOptions {
+            $($(#[doc = $doc])+ $(#[serde($($serde)+)])? pub $name: $type,)+
+        }
+
+        impl Default for PolicyOptions {
+            fn default() -> Self {
+                PolicyOptions { $($name: $default,)+ }
+            }
+        }
+
+        /// The setter of an option, in the `impl` of a policy whose field `0.options` has it. For
+        /// the typed policies of crate `runstone`.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! policy_setter {
+            $(($setter) => {
+                $(#[doc = $doc])+
+                #[doc = concat!("\n\nAs text: `", stringify!($name), "`.")]
+                #[must_use]
+                pub fn $setter(mut self, $setter: $of) -> Self {
+                    self.0.options.$name = $setter.into();
+                    self
+                }
+            };)+
+        }
+    };
+}
+
+options! {
     /// T: how many times larger a level is than the one above it. At least 2. Default 10.
-    pub size_ratio: u32,
-    /// Number of level-0 runs that calls for a compaction into level 1. At least 1. Default 8: a
-    /// run costs a get little, since a filter probe is one cache miss, and a byte is rewritten half
-    /// as often as with 4.
-    pub l0_trigger: u32,
+    ratio(u32) size_ratio: u32 = 10;
+    /// Number of level-0 runs that calls for a compaction into level 1. At least 1, and below
+    /// `l0_slowdown_runs` of the keyspace. Default 8: a run costs a get little, since a filter probe
+    /// is one cache miss, and a byte is rewritten half as often as with 4.
+    l0_trigger(u32) l0_trigger: u32 = 8;
     /// Level 0 waits beyond its trigger until it holds this percentage of the level-1 bytes that it
     /// would rewrite, but no longer than twice the trigger. 0 compacts it at its trigger, as
-    /// LevelDB and Autumn do. At most [`MAX_L0_SHARE_PERCENT`]. Default 50: a byte of level 0 then
-    /// rewrites at most two of level 1. For `fragmented-leveling` and `garnering`.
-    pub l0_share_percent: u32,
-    /// Capacity of level 1, in bytes. At least [`MIN_TABLE_BYTES`]. Default 256 MiB.
+    /// LevelDB and Autumn do. At most 100. Default 50: a byte of level 0 then rewrites at most two
+    /// of level 1. For `fragmented-leveling` and `garnering`.
+    l0_share_percent(u32) l0_share_percent: u32 = 50;
+    /// Capacity of level 1, in bytes. 4 KiB to 1 EiB. Default 256 MiB.
     #[serde(with = "crate::units::size")]
-    pub base_bytes: u64,
-    /// Size at which an output table is closed, in bytes. At least [`MIN_TABLE_BYTES`]. Default
-    /// 64 MiB.
+    base_bytes(u64) base_bytes: u64 = 256 << 20;
+    /// Size at which an output table is closed, in bytes. 4 KiB to 1 EiB. Default 64 MiB.
     #[serde(with = "crate::units::size")]
-    pub table_bytes: u64,
-    /// c of Garnering, in thousandths: how much flatter the tree gets than a leveled one; 1000 is
-    /// leveling. 1 to 1000. Default 800. For `garnering`.
-    #[serde(rename = "c", with = "crate::units::thousandths")]
-    pub c_permille: u32,
+    table_bytes(u64) table_bytes: u64 = 64 << 20;
+    /// c of Garnering: how much flatter the tree gets than a leveled one; 1 is leveling. 0.001 to
+    /// 1, rounded to thousandths. Default 0.8. For `garnering`.
+    c(f64) c: Thousandths = Thousandths::of_parts(800);
     /// K: most runs of a level above the last, for `fluid`, or most tables that overlap between two
     /// guards, for `guards`. At least 1. Default 9.
-    pub max_runs: u32,
+    max_runs(u32) max_runs: u32 = 9;
     /// Z: most runs of the last level. At least 1. Default 1. For `fluid`.
-    pub last_level_runs: u32,
-    /// T_s: least size of a table that is cut where the key prefix changes, in bytes. At least
-    /// [`MIN_TABLE_BYTES`]. Default 4 MiB. For `adaptive-tiering`.
+    last_level_runs(u32) last_level_runs: u32 = 1;
+    /// T_s: least size of a table that is cut where the key prefix changes, in bytes. 4 KiB to
+    /// 1 EiB. Default 4 MiB. For `adaptive-tiering`, and for partitioner `prefix`.
     #[serde(with = "crate::units::size")]
-    pub split_bytes: u64,
+    split_bytes(u64) split_bytes: u64 = 4 << 20;
     /// Which levels compact inside themselves when gets meet overlapping tables. Default `every`.
     /// For `adaptive-tiering`.
-    pub intra_level: IntraLevel,
+    intra_level(IntraLevel) intra_level: IntraLevel = IntraLevel::Every;
     /// What counts as an access that asks for such a compaction. Default `probes`. For
     /// `adaptive-tiering`.
-    pub charge: Charge,
+    charge(Charge) charge: Charge = Charge::Probes;
     /// Fewest accesses to a table that call for such a compaction. At least 1. Default 100. For
     /// `adaptive-tiering`.
-    pub access_limit: u32,
+    access_limit(u32) access_limit: u32 = 100;
     /// Bytes that the compaction may rewrite per access. A table waits until its accesses times
     /// this number reach the size of its compaction, and for `access_limit`. At least 1. Default 28
     /// KiB: LevelDB's seek accounting takes 16 KiB, but the mixes of YCSB are fastest here with
     /// more, at under half of leveling's writing (docs/how-to/choose-a-policy.md). For
     /// `adaptive-tiering`.
     #[serde(with = "crate::units::size")]
-    pub access_bytes: u64,
+    access_bytes(u64) access_bytes: u64 = 28 << 10;
     /// k: most runs of a stack. Under `universal`, the newest runs compact above this number
-    /// whatever their sizes are. 1 to [`MAX_STACK_RUNS`]. Default 6. For `bigtable`, `constant`,
-    /// `universal`, `binomial` and `min-latency`.
-    pub stack_runs: u32,
+    /// whatever their sizes are. 1 to 1000, and below `l0_slowdown_runs` of the keyspace. Default
+    /// 6. For `bigtable`, `constant`, `universal`, `binomial` and `min-latency`.
+    stack_runs(u32) stack_runs: u32 = 6;
     /// Number of runs at which the policy begins to compare sizes. At least 1. Default 4, as
     /// RocksDB. For `universal`.
-    pub universal_trigger: u32,
+    trigger(u32) universal_trigger: u32 = 4;
     /// The policy compacts all runs once the newer ones reach this percentage of the oldest. At
     /// least 1. Default 200, as RocksDB. For `universal`.
-    pub universal_amp_percent: u32,
+    amp_percent(u32) universal_amp_percent: u32 = 200;
     /// How many percent larger the next older run may be than those gathered. Default 1, as
     /// RocksDB. For `universal`.
-    pub universal_ratio_percent: u32,
+    ratio_percent(u32) universal_ratio_percent: u32 = 1;
     /// Fewest runs gathered by size. At least 2. Default 2, as RocksDB. For `universal`.
-    pub universal_min_width: u32,
+    min_width(u32) universal_min_width: u32 = 2;
     /// Most runs gathered. At least `universal_min_width`. Default unbounded, as RocksDB. For
     /// `universal`.
-    pub universal_max_width: u32,
+    max_width(u32) universal_max_width: u32 = u32::MAX;
     /// The space bound, in percent. The whole tree is compacted once its tables take more than this
-    /// share of what that compaction is estimated to leave, and the policy has nothing to do
-    /// ([`crate::policy::space`]). Writers are slowed down above it. 0 is no bound, the default;
-    /// else from [`MIN_SPACE_PERCENT`] to [`MAX_SPACE_PERCENT`].
-    pub max_space_percent: u32,
+    /// share of what that compaction is estimated to leave, and the policy has nothing to do.
+    /// Writers are slowed down above it. 0 is no bound, the default; else from 110 to 10000.
+    max_space_percent(u32) max_space_percent: u32 = 0;
     /// Where compactions cut their tables. Default `size`, which leaves the choice to a policy with
     /// a partitioner of its own: `adaptive-tiering` cuts by prefix, `guards` by global range. Those
     /// refuse all others.
-    pub partitioner: Partitioner,
+    partitioner(Partitioner) partitioner: Partitioner = Partitioner::Size;
 }
 
 /// Where an intra-level compaction may happen.
@@ -130,36 +164,8 @@ pub const MAX_OPTION_BYTES: u64 = 1 << 60;
 /// A get may meet every run of a stack, so nobody wants more.
 pub const MAX_STACK_RUNS: u32 = 1000;
 
-impl Default for PolicyOptions {
-    fn default() -> Self {
-        PolicyOptions {
-            size_ratio: 10,
-            l0_trigger: 8,
-            l0_share_percent: 50,
-            base_bytes: 256 << 20,
-            table_bytes: 64 << 20,
-            c_permille: 800,
-            max_runs: 9,
-            last_level_runs: 1,
-            split_bytes: 4 << 20,
-            intra_level: IntraLevel::Every,
-            charge: Charge::Probes,
-            access_limit: 100,
-            access_bytes: 28 << 10,
-            stack_runs: 6,
-            universal_trigger: 4,
-            universal_amp_percent: 200,
-            universal_ratio_percent: 1,
-            universal_min_width: 2,
-            universal_max_width: u32::MAX,
-            max_space_percent: 0,
-            partitioner: Partitioner::Size,
-        }
-    }
-}
-
-/// Why a policy refuses its options. `option` is the name of the option as text; numbers are those
-/// of the field of [`PolicyOptions`], so `c` is in thousandths. Messages say it as it is written.
+/// Why a policy refuses its options. `option` is the name of the option as text; the numbers of `c`
+/// are in thousandths. Messages say them as they are written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The policy cuts tables by a partitioner of its own.
@@ -182,9 +188,9 @@ pub enum OptionError {
         /// Its name.
         option: &'static str,
         /// What it was.
-        value: u64,
+        value: i128,
         /// The least value allowed.
-        min: u64,
+        min: i128,
     },
     /// A number is above the most that is allowed.
     #[error(
@@ -196,9 +202,9 @@ pub enum OptionError {
         /// Its name.
         option: &'static str,
         /// What it was.
-        value: u64,
+        value: i128,
         /// The largest value allowed.
-        max: u64,
+        max: i128,
     },
     /// A number is neither 0 nor as large as the least that makes sense.
     #[error("option {option} is {value}, but must be 0 (none) or at least {min}")]
@@ -206,14 +212,14 @@ pub enum OptionError {
         /// Its name.
         option: &'static str,
         /// What it was.
-        value: u64,
+        value: i128,
         /// The least value allowed but for 0.
-        min: u64,
+        min: i128,
     },
 }
 
 /// A number as users write that option.
-fn text(option: &str, number: &u64) -> String {
+fn text(option: &str, number: &i128) -> String {
     crate::units::decimal(*number, if option == "c" { 1000 } else { 1 })
 }
 
@@ -236,20 +242,20 @@ impl PolicyOptions {
     /// wasteful but correct, and shapes in tests are easier to read that way.
     pub fn check_common(&self) -> Result<(), OptionError> {
         let least = [
-            ("size_ratio", u64::from(self.size_ratio), 2),
-            ("l0_trigger", u64::from(self.l0_trigger), 1),
-            ("base_bytes", self.base_bytes, MIN_TABLE_BYTES),
-            ("table_bytes", self.table_bytes, MIN_TABLE_BYTES),
-            ("c", u64::from(self.c_permille), 1),
-            ("max_runs", u64::from(self.max_runs), 1),
-            ("last_level_runs", u64::from(self.last_level_runs), 1),
-            ("split_bytes", self.split_bytes, MIN_TABLE_BYTES),
-            ("access_limit", u64::from(self.access_limit), 1),
-            ("access_bytes", self.access_bytes, 1),
-            ("stack_runs", u64::from(self.stack_runs), 1),
-            ("universal_trigger", u64::from(self.universal_trigger), 1),
-            ("universal_amp_percent", u64::from(self.universal_amp_percent), 1),
-            ("universal_min_width", u64::from(self.universal_min_width), 2),
+            ("size_ratio", i128::from(self.size_ratio), 2),
+            ("l0_trigger", i128::from(self.l0_trigger), 1),
+            ("base_bytes", self.base_bytes.into(), MIN_TABLE_BYTES.into()),
+            ("table_bytes", self.table_bytes.into(), MIN_TABLE_BYTES.into()),
+            ("c", self.c.signed_parts(), 1),
+            ("max_runs", i128::from(self.max_runs), 1),
+            ("last_level_runs", i128::from(self.last_level_runs), 1),
+            ("split_bytes", self.split_bytes.into(), MIN_TABLE_BYTES.into()),
+            ("access_limit", i128::from(self.access_limit), 1),
+            ("access_bytes", self.access_bytes.into(), 1),
+            ("stack_runs", i128::from(self.stack_runs), 1),
+            ("universal_trigger", i128::from(self.universal_trigger), 1),
+            ("universal_amp_percent", i128::from(self.universal_amp_percent), 1),
+            ("universal_min_width", i128::from(self.universal_min_width), 2),
             (
                 "universal_max_width",
                 self.universal_max_width.into(),
@@ -259,20 +265,24 @@ impl PolicyOptions {
         if let Some((option, value, min)) = least.into_iter().find(|(_, value, min)| value < min) {
             return Err(OptionError::TooSmall { option, value, min });
         }
-        let space = u64::from(self.max_space_percent);
-        if (1..u64::from(MIN_SPACE_PERCENT)).contains(&space) {
+        let space = i128::from(self.max_space_percent);
+        if (1..i128::from(MIN_SPACE_PERCENT)).contains(&space) {
             let (option, min) = ("max_space_percent", MIN_SPACE_PERCENT.into());
             return Err(OptionError::TooSmallButNotZero { option, value: space, min });
         }
         let most = [
-            ("max_space_percent", space, u64::from(MAX_SPACE_PERCENT)),
-            ("c", u64::from(self.c_permille), 1000),
-            ("l0_share_percent", u64::from(self.l0_share_percent), u64::from(MAX_L0_SHARE_PERCENT)),
-            ("stack_runs", u64::from(self.stack_runs), u64::from(MAX_STACK_RUNS)),
-            ("base_bytes", self.base_bytes, MAX_OPTION_BYTES),
-            ("table_bytes", self.table_bytes, MAX_OPTION_BYTES),
-            ("split_bytes", self.split_bytes, MAX_OPTION_BYTES),
-            ("access_bytes", self.access_bytes, MAX_OPTION_BYTES),
+            ("max_space_percent", space, i128::from(MAX_SPACE_PERCENT)),
+            ("c", self.c.signed_parts(), 1000),
+            (
+                "l0_share_percent",
+                i128::from(self.l0_share_percent),
+                i128::from(MAX_L0_SHARE_PERCENT),
+            ),
+            ("stack_runs", i128::from(self.stack_runs), i128::from(MAX_STACK_RUNS)),
+            ("base_bytes", self.base_bytes.into(), MAX_OPTION_BYTES.into()),
+            ("table_bytes", self.table_bytes.into(), MAX_OPTION_BYTES.into()),
+            ("split_bytes", self.split_bytes.into(), MAX_OPTION_BYTES.into()),
+            ("access_bytes", self.access_bytes.into(), MAX_OPTION_BYTES.into()),
         ];
         match most.into_iter().find(|(_, value, max)| value > max) {
             Some((option, value, max)) => Err(OptionError::TooLarge { option, value, max }),

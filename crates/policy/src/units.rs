@@ -1,13 +1,13 @@
 //! How numbers of options are written in text: sizes with a unit, ratios as decimals. In memory
 //! they are integers, so that a decision is the same on every machine.
 //!
-//! Each module is for serde's `with`: [`size`] reads `65536`, `"64K"` or `"64KiB"` and writes the
-//! number; [`tenths`] and [`thousandths`] hold `9.9` as 99 and `0.8` as 800.
+//! [`size`] is for serde's `with`: it reads `65536`, `"64K"` or `"64KiB"` and writes the number.
+//! [`Tenths`] and [`Thousandths`] hold `9.9` as 99 and `0.8` as 800.
 
 use std::fmt;
 
 use serde::de::{self, Visitor};
-use serde::{Deserializer, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The bytes of a size as people write it: digits, then perhaps K, M, G or T for powers of 1024,
 /// with or without `B` or `iB`.
@@ -74,6 +74,83 @@ pub mod size {
     }
 }
 
+/// A decimal number that is held as an integer, in `PARTS` parts of one: `0.8` is 800 thousandths.
+/// Made of a float, it is rounded to the nearest part. Whether it is in range is for the option
+/// that has it to say, so a number below zero is held too.
+///
+/// ```
+/// use runstone_policy::units::Thousandths;
+///
+/// let c = Thousandths::from(0.8004);
+/// assert_eq!((c, c.parts()), (Thousandths::of_parts(800), 800));
+/// assert_eq!((c.get(), c.to_string()), (0.8, "0.8".to_string()));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Decimal<const PARTS: u32>(i64);
+
+/// A number with one digit behind the point.
+pub type Tenths = Decimal<10>;
+/// A number with three digits behind the point.
+pub type Thousandths = Decimal<1000>;
+
+/// What stands for a float that is no number; it is in the range of no option.
+const NOT_A_NUMBER: i64 = i64::MIN;
+
+impl<const PARTS: u32> Decimal<PARTS> {
+    /// So many parts of one.
+    pub const fn of_parts(parts: u32) -> Self {
+        Decimal(parts as i64)
+    }
+
+    /// How many parts of one it is; 0 if it is below zero, and `u32::MAX` for all that is more.
+    pub fn parts(self) -> u32 {
+        self.0.clamp(0, u32::MAX.into()) as u32
+    }
+
+    /// The same as they are held, below zero too: for checks.
+    pub fn signed_parts(self) -> i128 {
+        self.0.into()
+    }
+
+    /// The number as a float.
+    pub fn get(self) -> f64 {
+        self.0 as f64 / f64::from(PARTS)
+    }
+}
+
+impl<const PARTS: u32> From<f64> for Decimal<PARTS> {
+    fn from(number: f64) -> Self {
+        match number.is_nan() {
+            true => Decimal(NOT_A_NUMBER),
+            false => Decimal((number * f64::from(PARTS)).round() as i64),
+        }
+    }
+}
+
+impl<const PARTS: u32> fmt::Display for Decimal<PARTS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&decimal(self.0, PARTS))
+    }
+}
+
+impl<const PARTS: u32> fmt::Debug for Decimal<PARTS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<const PARTS: u32> Serialize for Decimal<PARTS> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(self.get())
+    }
+}
+
+impl<'de, const PARTS: u32> Deserialize<'de> for Decimal<PARTS> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Scaled(PARTS)).map(Decimal::of_parts)
+    }
+}
+
 struct Scaled(u32);
 
 impl Visitor<'_> for Scaled {
@@ -105,38 +182,18 @@ impl Visitor<'_> for Scaled {
     }
 }
 
-macro_rules! scaled {
-    ($($doc:literal $name:ident = $scale:literal),+) => {$(
-        #[doc = $doc]
-        pub mod $name {
-            use super::*;
-
-            /// Reads a decimal.
-            pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
-                from.deserialize_any(Scaled($scale))
-            }
-
-            /// Writes a decimal.
-            pub fn serialize<S: Serializer>(number: &u32, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_f64(f64::from(*number) / f64::from($scale))
-            }
-        }
-    )+};
-}
-
-scaled! {
-    "Decimals held in tenths." tenths = 10u32,
-    "Decimals held in thousandths." thousandths = 1000u32
-}
-
 /// A number that is held in parts of one as users write it: 800 in thousandths is `0.8`.
-pub fn decimal(number: u64, parts: u64) -> String {
-    let digits = parts.ilog10() as usize;
-    let whole = number / parts;
+pub fn decimal(number: impl Into<i128>, parts: u32) -> String {
+    let (number, digits) = (number.into(), parts.ilog10() as usize);
     if digits == 0 {
-        return whole.to_string();
+        return number.to_string();
     }
-    let text = format!("{whole}.{:0digits$}", number % parts);
+    if number == i128::from(NOT_A_NUMBER) {
+        return "no number".to_string();
+    }
+    let (sign, number) = (if number < 0 { "-" } else { "" }, number.unsigned_abs());
+    let (whole, rest) = (number / u128::from(parts), number % u128::from(parts));
+    let text = format!("{sign}{whole}.{rest:0digits$}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
@@ -153,5 +210,14 @@ mod tests {
         for text in ["", "M", "-1", "1.5G", "1X", "99999999T"] {
             assert!(parse_size(text).is_err(), "{text}");
         }
+    }
+    #[test]
+    fn decimals_are_exact_and_say_what_they_were_made_of() {
+        for (number, text) in [(0.8, "0.8"), (-0.5, "-0.5"), (1.0, "1"), (1e300, "92233")] {
+            assert!(Thousandths::from(number).to_string().starts_with(text), "{number}");
+        }
+        assert_eq!(Thousandths::from(f64::NAN).to_string(), "no number");
+        assert_eq!([-0.5, 0.4, 1e300].map(|n| Thousandths::from(n).parts()), [0, 400, u32::MAX]);
+        assert_eq!(Tenths::from(9.9), Tenths::of_parts(99));
     }
 }

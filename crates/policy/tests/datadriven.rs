@@ -46,6 +46,7 @@ use runstone_policy::shape::{Edit, Level, Placement, RunSlot, Shape, Table, Tabl
 use runstone_policy::sketch::Sketch;
 use runstone_policy::text::format_bytes;
 
+use runstone_policy::units::Thousandths;
 use runstone_random::mix64;
 
 #[test]
@@ -180,7 +181,7 @@ impl World {
             l0_share_percent: small(args.number("share", defaults.l0_share_percent.into())?)?,
             base_bytes: args.number("base", defaults.base_bytes)?,
             table_bytes: args.number("table", defaults.table_bytes)?,
-            c_permille: small(args.number("c", defaults.c_permille.into())?)?,
+            c: Thousandths::of_parts(small(args.number("c", defaults.c.parts().into())?)?),
             max_runs: small(args.number("k", defaults.max_runs.into())?)?,
             last_level_runs: small(args.number("z", defaults.last_level_runs.into())?)?,
             split_bytes: args.number("split", defaults.split_bytes)?,

@@ -20,6 +20,7 @@ use runstone_policy::range::range_plan;
 use runstone_policy::registry::POLICIES;
 use runstone_policy::shape::{Edit, Level, Placement, RunSlot, SeqNo, Shape, Table, TableId};
 use runstone_policy::sketch::Sketch;
+use runstone_policy::units::Thousandths;
 
 /// Picking and applying must end long before this.
 const MAX_STEPS: usize = 10_000;
@@ -89,7 +90,7 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
             split_bytes: table << 12,
             max_runs: k,
             last_level_runs: z,
-            c_permille,
+            c: Thousandths::of_parts(c_permille),
             max_space_percent,
             ..PolicyOptions::default()
         }

@@ -67,7 +67,7 @@ pub fn plain_options(policy: &str) -> KeyspaceOptions {
     KeyspaceOptions {
         policy: policy.into(),
         write_buffer_bytes: WRITE_BUFFER_BYTES,
-        filter_bits_per_key_x10: 0,
+        filter_bits_per_key: 0.0.into(),
         compression: vec![Compression::None],
         l0_slowdown_runs: 1 << 18,
         l0_stop_runs: 1 << 19,

@@ -262,7 +262,7 @@ impl Load {
             .with("T", keyspace.shape.size_ratio)
             .with(TRIGGER, keyspace.shape.l0_trigger)
             .with("cuts", keyspace.shape.partitioner.rule().name())
-            .with(FILTERS, keyspace.filter_bits_per_key_x10 / 10)
+            .with(FILTERS, keyspace.filter_bits_per_key.parts() / 10)
             .with("blocks", self.block_count)
             .with("percent set aside", set_aside_percent)
     }

@@ -70,7 +70,7 @@ impl Side {
             .with(TABLES, shape.table_bytes)
             .with("block bytes", options.block_bytes)
             .with("level-0 share", options.shape.l0_share_percent)
-            .with(FILTERS, f64::from(options.filter_bits_per_key_x10) / 10.0)
+            .with(FILTERS, options.filter_bits_per_key.get())
             .with(COMPRESSION, compression.join(", "))
             .with(SUB_COMPACTIONS, text(options.sub_compactions))
             .with("cut flushes", options.partition_flushes)
@@ -175,15 +175,15 @@ mod tests {
         stepped_options(Some(KeyspaceOptions::default()), 1 << 20)
     }
 
-    fn side(name: &str, bits_x10: u32) -> Side {
+    fn side(name: &str, bits: f64) -> Side {
         let keyspace =
-            KeyspaceOptions { filter_bits_per_key_x10: bits_x10, ..KeyspaceOptions::default() };
+            KeyspaceOptions { filter_bits_per_key: bits.into(), ..KeyspaceOptions::default() };
         Side::keyspace(name, &keyspace)
     }
 
     #[test]
     fn equal_sides_are_told_in_one_line() {
-        let line = line(&[side("a", 100), side("b", 100)], &[]).expect("equal");
+        let line = line(&[side("a", 10.0), side("b", 10.0)], &[]).expect("equal");
         assert!(line.starts_with("a: ") && line.contains("filter bits 10"), "{line}");
         assert!(!line.contains('\n'));
     }
@@ -191,7 +191,7 @@ mod tests {
     /// A handicap that is given to one side on purpose, in each option that matters.
     #[test]
     fn a_handicap_is_refused_unless_the_rows_are_about_it() {
-        let (a, b) = (side("a", 100), side("b", 0));
+        let (a, b) = (side("a", 10.0), side("b", 0.0));
         let refused = line(&[a.clone(), b.clone()], &[]).expect_err("a handicap");
         assert_eq!(refused, "filter bits is 10 for a, 0 for b");
         let told = line(&[a, b], &[FILTERS]).expect("said");
@@ -200,7 +200,7 @@ mod tests {
             (MEMORY, |store| store.memory_budget_bytes /= 2),
             (THREADS, |store| store.background = Background::Threads(2)),
             (THREADS, |store| store.compaction_slices = Some(7)),
-            (FILTERS, |store| keyspace_of(store).filter_bits_per_key_x10 = 7),
+            (FILTERS, |store| keyspace_of(store).filter_bits_per_key = 0.7.into()),
             (TRIGGER, |store| keyspace_of(store).shape.l0_trigger += 1),
             (BUFFER, |store| keyspace_of(store).write_buffer_bytes *= 2),
             (COMPRESSION, |store| keyspace_of(store).compression = vec![Compression::None; 2]),
@@ -221,7 +221,7 @@ mod tests {
     /// A side without values apart has no reserve; the others still have the same.
     #[test]
     fn what_does_not_apply_to_a_side_is_compared_among_the_others() {
-        let with = |reserve: &str| side("x", 0).with("reserve", reserve);
+        let with = |reserve: &str| side("x", 0.0).with("reserve", reserve);
         let told = line(&[with(NONE), with("3"), with("3")], &[]).expect("equal where it applies");
         assert_eq!(told.matches("reserve 3").count(), 2, "{told}");
         line(&[with(NONE), with("3"), with("5")], &[]).expect_err("two reserves");

@@ -5,6 +5,7 @@ use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Busy, Heat};
 use runstone_policy::policies::garnering::last_level;
 use runstone_policy::registry::find;
+use runstone_policy::units::Thousandths;
 use runstone_simulator::{KeyOrder, SimReport, SimWorkload, Simulator};
 
 /// B: what level 0 holds when it is due.
@@ -13,7 +14,7 @@ const BUFFER_BYTES: u64 = 1 << 20;
 fn options(size_ratio: u32, c_permille: u32) -> PolicyOptions {
     PolicyOptions {
         size_ratio,
-        c_permille,
+        c: Thousandths::of_parts(c_permille),
         l0_trigger: 4,
         base_bytes: BUFFER_BYTES * u64::from(size_ratio),
         table_bytes: BUFFER_BYTES / 4,

@@ -124,7 +124,7 @@ fn apart(placement: ValuePlacement) -> KeyspaceOptions {
     options.values.separate_at = 40;
     options.values.groups = 2;
     options.values.slot_bytes = 4096;
-    options.values.reserve_permille = 100;
+    options.values.reserve = 0.1.into();
     options.values.vlog_chunk_bytes = 4096;
     options
 }

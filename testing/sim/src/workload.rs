@@ -233,7 +233,7 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.block_bytes = [256, 1024, 4096][random.below(3) as usize];
     keyspace.restart_interval = [1, 4, 16][random.below(3) as usize];
     keyspace.hash_index = random.one_in(2);
-    keyspace.filter_bits_per_key_x10 = [0, 50, 100][random.below(3) as usize];
+    keyspace.filter_bits_per_key = [0.0, 5.0, 10.0][random.below(3) as usize].into();
     let allocations =
         [FilterAllocation::Uniform, FilterAllocation::Optimal, FilterAllocation::None];
     keyspace.filter_allocation = allocations[random.below(3) as usize];
@@ -296,7 +296,7 @@ fn value_options(seed: u64) -> ValueOptions {
         separate_at: [1, 60, 1000][random.below(3) as usize],
         groups: 1 + random.below(3) as u32,
         slot_bytes: 4096 << random.below(2),
-        reserve_permille: [50, 300][random.below(2) as usize],
+        reserve: [0.05, 0.3][random.below(2) as usize].into(),
         vlog_chunk_bytes: 8192,
         cold_stream: !writes_back && Random::new(seed ^ 0xc01d).one_in(2),
         gc_pointers,

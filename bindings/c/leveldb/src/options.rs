@@ -103,7 +103,7 @@ impl OpenOptions {
         set(&mut options.block_bytes, self.block_bytes);
         set(&mut options.restart_interval, self.restart_interval);
         set(&mut options.shape.table_bytes, self.table_bytes);
-        set(&mut options.filter_bits_per_key_x10, self.filter_bits_per_key.map(|bits| bits * 10));
+        set(&mut options.filter_bits_per_key, self.filter_bits_per_key.map(|bits| f64::from(bits).into()));
         if let Some(codec) = self.compression {
             options.compression = vec![codec];
         }

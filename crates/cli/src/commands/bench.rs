@@ -19,6 +19,7 @@ use crate::opened::Opened;
 use crate::opening::{self, Location};
 use crate::output::{Output, bar_style, columns, size};
 use crate::scratch::Scratch;
+use runstone::Tenths;
 
 /// Run benchmarks of db_bench and YCSB; without names, list them
 ///
@@ -225,7 +226,7 @@ impl Args {
             options.policy.clone_from(policy);
         }
         if let Some(bits) = self.bloom_bits {
-            options.filter_bits_per_key_x10 = bits.saturating_mul(10);
+            options.filter_bits_per_key = Tenths::of_parts(bits.saturating_mul(10));
         }
         if let Some(bytes) = self.write_buffer_size {
             options.write_buffer_bytes = bytes;

@@ -342,14 +342,14 @@ impl Args {
 
     fn options(&self) -> Result<PolicyOptions> {
         let default = PolicyOptions::default();
-        let c_permille = match self.c {
-            None => default.c_permille,
+        let c = match self.c {
+            None => default.c,
             Some(c) => {
-                let permille = thousandths(c, 0.001..=1.0).ok_or_else(|| {
+                thousandths(c, 0.001..=1.0).ok_or_else(|| {
                     let hint = "write a number such as 0.8; 1 is leveling";
                     Failure::usage("c is not above 0 and at most 1", hint).at(format!("--c {c}"))
                 })?;
-                permille as u32
+                c.into()
             }
         };
         Ok(PolicyOptions {
@@ -361,7 +361,7 @@ impl Args {
                 true => on_flash::TABLE_BYTES,
                 false => default.table_bytes,
             }),
-            c_permille,
+            c,
             max_runs: self.max_runs.unwrap_or(default.max_runs),
             last_level_runs: self.last_level_runs.unwrap_or(default.last_level_runs),
             split_bytes: self.split_bytes.unwrap_or(default.split_bytes),

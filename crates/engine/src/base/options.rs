@@ -16,6 +16,7 @@ use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 use runstone_policy::registry;
 use runstone_policy::shape::Shape;
+use runstone_policy::units::{Tenths, Thousandths};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -312,9 +313,8 @@ pub struct KeyspaceOptions {
     pub restart_interval: u32,
     /// Whether blocks carry a hash index for point reads.
     pub hash_index: bool,
-    /// Filter memory in tenths of a bit per key; 0 for none.
-    #[serde(rename = "filter_bits_per_key", with = "runstone_policy::units::tenths")]
-    pub filter_bits_per_key_x10: u32,
+    /// Filter memory in bits per key, rounded to tenths. 0, for none, to 40. Default 10.
+    pub filter_bits_per_key: Tenths,
     /// How that memory is divided: `none`, `uniform`, or `optimal`. The last gives small levels
     /// more, so that a get of an absent key reads least (Autumn, Monkey).
     pub filter_allocation: FilterAllocation,
@@ -372,7 +372,7 @@ impl Default for KeyspaceOptions {
             block_bytes: 4096,
             restart_interval: 4,
             hash_index: false,
-            filter_bits_per_key_x10: 100,
+            filter_bits_per_key: Tenths::of_parts(100),
             filter_allocation: FilterAllocation::Uniform,
             prefix: AUTO_PREFIX.into(),
             compaction_install: CompactionInstall::Atomic,
@@ -426,7 +426,7 @@ pub static PRESETS: &[Preset] = &[
         name: "read-heavy",
         doc: "16 filter bits, hash index in blocks, early compactions: fewest probes per get",
         make: || KeyspaceOptions {
-            filter_bits_per_key_x10: 160,
+            filter_bits_per_key: Tenths::of_parts(160),
             hash_index: true,
             restart_interval: 2,
             shape: PolicyOptions { l0_trigger: 2, ..PolicyOptions::default() },
@@ -471,7 +471,11 @@ pub static PRESETS: &[Preset] = &[
         make: || KeyspaceOptions {
             policy: "garnering".into(),
             filter_allocation: FilterAllocation::Optimal,
-            shape: PolicyOptions { size_ratio: 5, c_permille: 800, ..PolicyOptions::default() },
+            shape: PolicyOptions {
+                size_ratio: 5,
+                c: Thousandths::of_parts(800),
+                ..PolicyOptions::default()
+            },
             ..KeyspaceOptions::default()
         },
     },
@@ -481,7 +485,11 @@ pub static PRESETS: &[Preset] = &[
         make: || KeyspaceOptions {
             policy: "garnering".into(),
             filter_allocation: FilterAllocation::Optimal,
-            shape: PolicyOptions { size_ratio: 5, c_permille: 400, ..PolicyOptions::default() },
+            shape: PolicyOptions {
+                size_ratio: 5,
+                c: Thousandths::of_parts(400),
+                ..PolicyOptions::default()
+            },
             ..KeyspaceOptions::default()
         },
     },
@@ -577,7 +585,7 @@ impl KeyspaceOptions {
         self.prefix_rule()?;
         self.values.check()?;
         self.check_programs()?;
-        check_range("filter_bits_per_key", self.filter_bits_per_key_x10.into(), 0..=400, 10)?;
+        check_range("filter_bits_per_key", self.filter_bits_per_key.signed_parts(), 0..=400, 10)?;
         let ranges: [(&str, u64, u64, u64); 8] = [
             ("write_buffer_bytes", self.write_buffer_bytes, 64 << 10, 64 << 30),
             ("max_immutable_memtables", self.max_immutable_memtables.into(), 1, 64),
@@ -589,7 +597,7 @@ impl KeyspaceOptions {
             ("ttl_seconds", self.ttl_seconds, 0, MAX_TTL_SECONDS),
         ];
         for (name, value, min, max) in ranges {
-            check_range(name, value, min..=max, 1)?;
+            check_range(name, value, min.into()..=max.into(), 1)?;
         }
         if self.shape.table_bytes < u64::from(self.block_bytes) {
             return Err(Error::invalid(
@@ -709,7 +717,7 @@ impl KeyspaceOptions {
             (FilterAllocation::Optimal, Ok(policy)) => policy.targets(shape, &self.shape),
             _ => Vec::new(),
         };
-        let (allocation, budget) = (self.filter_allocation, self.filter_bits_per_key_x10);
+        let (allocation, budget) = (self.filter_allocation, self.filter_bits_per_key.parts());
         filters::millibits_per_key(shape, &targets, allocation, budget, level)
     }
 }
@@ -840,9 +848,9 @@ mod tests {
         let zstd = of(|options| options.compression = vec![Compression::Zstd]);
         assert_eq!(read("compression = 'zstd'"), zstd);
         let all = of(|options| {
-            options.filter_bits_per_key_x10 = 99;
-            options.shape.c_permille = 401;
-            options.values.reserve_permille = 250;
+            options.filter_bits_per_key = 9.9.into();
+            options.shape.c = 0.401.into();
+            options.values.reserve = 0.25.into();
         });
         let text = "filter_bits_per_key = 9.9\n[shape]\nc = 0.401\n[values]\nreserve = 0.25";
         assert_eq!(read(text), all);

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use runstone_policy::options::MAX_OPTION_BYTES;
-use runstone_policy::units::decimal;
+use runstone_policy::units::{Thousandths, decimal};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
@@ -90,9 +90,9 @@ pub struct ValueOptions {
     /// means as much as is live.
     #[serde(with = "runstone_policy::units::size")]
     pub capacity_bytes: u64,
-    /// Space for garbage, in thousandths of the capacity.
-    #[serde(rename = "reserve", with = "runstone_policy::units::thousandths")]
-    pub reserve_permille: u32,
+    /// Space for garbage, as a share of the capacity, rounded to thousandths. 0.001 to 100. Default
+    /// 0.3.
+    pub reserve: Thousandths,
     /// What to do when all of this space is taken and nothing can be freed.
     pub when_full: WhenFull,
     /// Longest wait with `when_full = "stall"`.
@@ -121,7 +121,7 @@ impl Default for ValueOptions {
             groups: 64,
             slot_bytes: 256 << 10,
             capacity_bytes: 0,
-            reserve_permille: 300,
+            reserve: Thousandths::of_parts(300),
             when_full: WhenFull::Grow,
             stall_ms: 1000,
             cold_stream: false,
@@ -137,10 +137,11 @@ impl Default for ValueOptions {
 /// fractions of one is shown as a decimal.
 pub(crate) fn check_range(
     name: &str,
-    number: u64,
-    allowed: RangeInclusive<u64>,
-    parts: u64,
+    number: impl Into<i128>,
+    allowed: RangeInclusive<i128>,
+    parts: u32,
 ) -> Result<()> {
+    let number = number.into();
     if allowed.contains(&number) {
         return Ok(());
     }
@@ -155,7 +156,7 @@ pub(crate) fn check_range(
 impl ValueOptions {
     /// Refuses numbers that cannot work.
     pub fn check(&self) -> Result<()> {
-        check_range("values.reserve", self.reserve_permille.into(), 1..=100_000, 1000)?;
+        check_range("values.reserve", self.reserve.signed_parts(), 1..=100_000, 1000)?;
         let ranges: [(&str, u64, u64, u64); 6] = [
             ("values.groups", self.groups.into(), 1, 1 << 16),
             ("values.slot_bytes", self.slot_bytes.into(), 4 << 10, 1 << 30),
@@ -165,7 +166,7 @@ impl ValueOptions {
             ("values.capacity_bytes", self.capacity_bytes, 0, MAX_OPTION_BYTES),
         ];
         for (name, value, min, max) in ranges {
-            check_range(name, value, min..=max, 1)?;
+            check_range(name, value, min.into()..=max.into(), 1)?;
         }
         if self.cold_stream && self.writes_back() {
             return Err(Error::invalid(

@@ -494,8 +494,7 @@ impl ValueFile {
             false => options.capacity_bytes,
             true => groups.iter().map(|g| g.bytes().saturating_sub(g.garbage_bytes())).sum(),
         };
-        let with_reserve =
-            u128::from(capacity) * u128::from(1000 + options.reserve_permille) / 1000;
+        let with_reserve = u128::from(capacity) * u128::from(1000 + options.reserve.parts()) / 1000;
         let slots = (with_reserve / u128::from(self.slot_bytes)) as u64;
         // Each group may have one slot that is being filled, and one that a collection left half
         // full.

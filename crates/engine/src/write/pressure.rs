@@ -335,7 +335,7 @@ impl BackPressure {
         let permille = match &values.current {
             Some(store) if options.when_full != WhenFull::Grow => {
                 let reserve = u128::from(options.capacity_bytes);
-                let reserve = (reserve * u128::from(options.reserve_permille) / 1000) as u64;
+                let reserve = (reserve * u128::from(options.reserve.parts()) / 1000) as u64;
                 let pinned = store.all_pinned_bytes(&self.visibility.readers());
                 fraction(pinned, (reserve / 2).max(1), reserve).min(999)
             }

@@ -211,7 +211,7 @@ fn cooling() -> KeyspaceOptions {
     with_values(|values| {
         values.cold_stream = true;
         values.groups = 2;
-        values.reserve_permille = 50;
+        values.reserve = 0.05.into();
     })
 }
 
@@ -234,7 +234,7 @@ fn senseless_value_options_are_refused() {
         error.to_string()
     };
     assert!(refused(|values| values.groups = 0).contains("values.groups is 0"));
-    assert!(refused(|values| values.reserve_permille = 0).contains("values.reserve is 0"));
+    assert!(refused(|values| values.reserve = 0.0.into()).contains("values.reserve is 0"));
     assert!(refused(|values| values.slot_bytes = 100).contains("allowed are 4096"));
     assert!(refused(|values| values.capacity_bytes = 10_000).contains("need 24576 or more"));
     let both = refused(|values| {
@@ -333,7 +333,7 @@ fn set_aside(placement: ValuePlacement, gc_pointers: GcPointers) {
     let keyspace = with_values(|values| {
         values.placement = placement;
         values.groups = 1;
-        values.reserve_permille = 100_000;
+        values.reserve = 100.0.into();
         values.gc_pointers = gc_pointers;
     });
     let store = open_with(&storage, keyspace).expect("opens");

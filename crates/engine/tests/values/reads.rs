@@ -183,7 +183,7 @@ impl Walk {
             // One value per slot.
             values.slot_bytes = times as u32 * 1638;
             values.vlog_chunk_bytes = 2 * u64::from(values.slot_bytes);
-            values.reserve_permille = 100_000;
+            values.reserve = 100.0.into();
             change(values);
         });
         let put = |k| store.put(key(k), value(k, 0).repeat(times)).expect("puts");

@@ -3,8 +3,7 @@
 //! way to compact: tables sink by the rules of fragmented leveling.
 //!
 //! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =
-//!    `c_permille` / 1000 and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is
-//!    leveling.
+//!    `c` and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is leveling.
 //! 2. L, the last level, is in the manifest: data alone does not tell it. What counts is max(L,
 //!    deepest non-empty level, 1), so that any tree may be opened.
 //! 3. Levels are picked by score and sink as in fragmented leveling; busy tables do not count.
@@ -67,12 +66,12 @@ pub fn last_level(shape: &Shape) -> u32 {
 /// 2 steps, which is off by less than a millionth for a base of 4 KiB or more and L up to 40, and
 /// by nothing for c = 1. The result saturates long before an L of 64 matters.
 pub fn capacities_bytes(last_level: u32, options: &PolicyOptions) -> Vec<u64> {
-    let last_level = last_level.clamp(1, Shape::MAX_LEVELS);
+    let (last_level, c) = (last_level.clamp(1, Shape::MAX_LEVELS), options.c.parts());
     let most = u128::from(u64::MAX) << FRACTION_BITS;
     let widen = |capacity: u128, times: u32| {
-        let step = |wide: u128, _| (wide * 1000 / u128::from(options.c_permille)).min(most);
+        let step = |wide: u128, _| (wide * 1000 / u128::from(c)).min(most);
         // c = 1 in one step, not in 64.
-        if options.c_permille == 1000 { capacity } else { (0..times).fold(capacity, step) }
+        if c == 1000 { capacity } else { (0..times).fold(capacity, step) }
     };
     let mut capacities = vec![u64::MAX];
     let mut capacity = widen(u128::from(options.base_bytes) << FRACTION_BITS, last_level - 1);

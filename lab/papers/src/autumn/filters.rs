@@ -95,7 +95,7 @@ fn options(
     filter_allocation: FilterAllocation,
 ) -> KeyspaceOptions {
     KeyspaceOptions {
-        filter_bits_per_key_x10: bits * 10,
+        filter_bits_per_key: f64::from(bits).into(),
         filter_allocation,
         ..setting.options(context)
     }

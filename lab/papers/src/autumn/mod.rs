@@ -36,6 +36,7 @@ use crate::sides::{BUFFER, Side};
 use crate::simulated::{Writes, simulate_shape};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
+use runstone::Thousandths;
 
 const POLICY: &str = "garnering";
 /// `l0_share_percent` of the paper's system: level 0 does not wait.
@@ -150,7 +151,7 @@ impl Setting {
     fn shape(&self, context: &Context<'_>) -> PolicyOptions {
         PolicyOptions {
             size_ratio: self.size_ratio,
-            c_permille: self.c_permille,
+            c: Thousandths::of_parts(self.c_permille),
             l0_trigger: 4,
             l0_share_percent: self.l0_share_percent,
             base_bytes: context.scaled(self.base_bytes).max(MIN_TABLE_BYTES),

@@ -6,6 +6,7 @@ use runstone_workloads::generators::THETA;
 
 use crate::engine::plain_options;
 use crate::sides::{NONE, Side};
+use runstone::Thousandths;
 
 /// The specification's sizes are divided by this.
 const DIVISOR: u64 = 8;
@@ -102,7 +103,7 @@ impl Design {
                 table_bytes: (2 << 20) / DIVISOR,
                 ..PolicyOptions::default()
             },
-            filter_bits_per_key_x10: 100,
+            filter_bits_per_key: 10.0.into(),
             ..plain_options("fragmented-leveling")
         };
         Design { keyspace, memory_bytes: 16 << 20, io_uring: false }
@@ -114,7 +115,7 @@ impl Design {
         design.keyspace.values = ValueOptions {
             placement: ValuePlacement::HashGrouped,
             separate_at: 1,
-            reserve_permille: 300,
+            reserve: 0.3.into(),
             when_full: WhenFull::Grow,
             vlog_chunk_bytes: CACHE_BYTES,
             ..ValueOptions::default()
@@ -147,7 +148,7 @@ impl Design {
         Side::keyspace(name, &self.keyspace)
             .apart_by(&format!("values {placement}"))
             .with("memory bytes", self.memory_bytes)
-            .with(RESERVE, of(values.reserve_permille.into()))
+            .with(RESERVE, of(values.reserve.parts().into()))
             .with(SEPARATED, of(values.separate_at.into()))
             .with(COLD, of(values.cold_stream.into()))
             .with(GROUPS, of(values.groups.into()))
@@ -181,7 +182,7 @@ impl Design {
     }
 
     pub(super) fn with_reserve(self, permille: u32) -> Design {
-        self.with(|keyspace| keyspace.values.reserve_permille = permille)
+        self.with(|keyspace| keyspace.values.reserve = Thousandths::of_parts(permille))
     }
 
     /// Collections write pointers into the tree, as the paper's do.
@@ -203,6 +204,6 @@ impl Design {
     /// As the paper's LevelDB ran: no filters, hardly any cache.
     pub(super) fn without_filters(self) -> Design {
         let design = Design { memory_bytes: 1 << 20, ..self };
-        design.with(|keyspace| keyspace.filter_bits_per_key_x10 = 0)
+        design.with(|keyspace| keyspace.filter_bits_per_key = 0.0.into())
     }
 }

@@ -149,7 +149,7 @@ fn counted(values: &ValueOptions, workload: &Workload, seen: &[Phase; 3]) -> [Va
         record_bytes: RECORD_BYTES,
         flush_records: (seen[1].operations / seen[1].counters.flushes.max(1)).max(1),
         slot_bytes,
-        reserve_permille: values.reserve_permille,
+        reserve_permille: values.reserve.parts(),
         draws: Draws::Zipfian,
     });
     [file.load(), file.update(workload.records), file.update(workload.records)]

@@ -124,7 +124,7 @@ pub(super) fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));
         let tree = |partitioner, theta: u64| -> Result<Seen> {
             let mut options = tree("garnering", partitioner, theta);
-            (options.shape.size_ratio, options.shape.c_permille) = (size_ratio, 1000);
+            (options.shape.size_ratio, options.shape.c) = (size_ratio, 1.0.into());
             options.shape.base_bytes = 4 * FLUSH_BYTES * u64::from(size_ratio);
             options.shape.l0_share_percent = 50;
             Seen::of(context, options, false, 1)

@@ -61,7 +61,7 @@ impl Run {
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let rivals = ["leveling", "lazy-leveling", "tiering", "fragmented-leveling"].map(|policy| {
         let mut options = options(policy, 6);
-        options.filter_bits_per_key_x10 = 0;
+        options.filter_bits_per_key = 0.0.into();
         (policy, options)
     });
     let records = context.scaled(RECORDS);

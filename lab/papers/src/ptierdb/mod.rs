@@ -125,7 +125,7 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
             ..PolicyOptions::default()
         },
         write_buffer_bytes: FLUSH_BYTES / DIVISOR,
-        filter_bits_per_key_x10: 100,
+        filter_bits_per_key: 10.0.into(),
         ..plain_options(policy)
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     // Filters hide what overlaps: without them the blocks tell.
     let rivals = [TIERED, EVERY].map(|at| {
         let (name, mut options) = rivals[at].clone();
-        options.filter_bits_per_key_x10 = 0;
+        options.filter_bits_per_key = 0.0.into();
         (name, options)
     });
     report.compare(&sides_of(&rivals), &[])?;

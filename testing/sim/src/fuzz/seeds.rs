@@ -175,7 +175,7 @@ pub fn values() -> Vec<Vec<u8>> {
             groups: 1,
             slot_bytes: 4096,
             vlog_chunk_bytes: 4096,
-            reserve_permille: 50,
+            reserve: 0.05.into(),
             cold_stream,
             gc_pointers: if writes_back { GcPointers::Writeback } else { GcPointers::Stable },
             ..ValueOptions::default()

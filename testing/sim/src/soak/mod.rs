@@ -36,6 +36,7 @@ pub use parent::{Totals, run};
 
 use crate::random::Random;
 use crate::workload;
+use runstone::Thousandths;
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
@@ -137,7 +138,7 @@ impl Soak {
             separate_at: SEPARATE_AT,
             groups: GROUPS,
             slot_bytes: SLOT_BYTES as u32,
-            reserve_permille: RESERVE_PERMILLE as u32,
+            reserve: Thousandths::of_parts(RESERVE_PERMILLE as u32),
             vlog_chunk_bytes: VLOG_CHUNK_BYTES,
             cold_stream: random.one_in(2) && gc_pointers == GcPointers::Stable,
             gc_pointers,

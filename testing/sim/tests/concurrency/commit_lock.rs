@@ -362,7 +362,7 @@ fn a_collection_does_not_hold_the_lock_for_a_long_record() {
         placement: ValuePlacement::Vlog,
         separate_at: 500,
         slot_bytes: 4096,
-        reserve_permille: 100_000,
+        reserve: 100.0.into(),
         vlog_chunk_bytes: 8192,
         ..ValueOptions::default()
     };

@@ -203,7 +203,7 @@ fn collected_values_are_as_the_document_says() {
         of.write_buffer_bytes = 64 << 10;
         (of.values.placement, of.values.gc_pointers) = (placement, gc_pointers);
         (of.values.separate_at, of.values.groups, of.values.slot_bytes) = (40, 2, 4096);
-        (of.values.cold_stream, of.values.reserve_permille) = (cold_stream, 100);
+        (of.values.cold_stream, of.values.reserve) = (cold_stream, 0.1.into());
         of.values.vlog_chunk_bytes = 4096;
         let (files, state) = collected(of);
         let mut met = Met::default();

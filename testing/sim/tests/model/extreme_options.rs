@@ -10,6 +10,7 @@ use runstone::{
     Background, CompactionInstall, Error, GcPointers, KeyspaceOptions, Options, Store,
     ValuePlacement, WalMode, WhenFull,
 };
+use runstone::{Tenths, Thousandths};
 use runstone_policy::filters::FilterAllocation;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
@@ -48,7 +49,7 @@ fn bend_shape(shape: &mut PolicyOptions, random: &mut Random) {
         2 => shape.l0_share_percent = small_edge(random),
         3 => shape.base_bytes = edge(random),
         4 => shape.table_bytes = edge(random),
-        5 => shape.c_permille = small_edge(random),
+        5 => shape.c = Thousandths::of_parts(small_edge(random)),
         6 => shape.max_runs = small_edge(random),
         7 => shape.last_level_runs = small_edge(random),
         8 => shape.split_bytes = edge(random),
@@ -73,7 +74,7 @@ fn bend_keyspace(keyspace: &mut KeyspaceOptions, random: &mut Random) {
         1 => keyspace.max_immutable_memtables = small_edge(random),
         2 => keyspace.block_bytes = small_edge(random),
         3 => keyspace.restart_interval = small_edge(random),
-        4 => keyspace.filter_bits_per_key_x10 = small_edge(random),
+        4 => keyspace.filter_bits_per_key = Tenths::of_parts(small_edge(random)),
         5 => keyspace.l0_slowdown_runs = small_edge(random),
         6 => keyspace.l0_stop_runs = small_edge(random),
         7 => keyspace.debt_slowdown_bytes = edge(random),
@@ -81,7 +82,7 @@ fn bend_keyspace(keyspace: &mut KeyspaceOptions, random: &mut Random) {
         9 => keyspace.values.groups = small_edge(random),
         10 => keyspace.values.slot_bytes = small_edge(random),
         11 => keyspace.values.capacity_bytes = edge(random),
-        12 => keyspace.values.reserve_permille = small_edge(random),
+        12 => keyspace.values.reserve = Thousandths::of_parts(small_edge(random)),
         13 => keyspace.values.vlog_chunk_bytes = edge(random),
         14 => keyspace.values.scan_ahead_bytes = edge(random),
         _ => bend_shape(&mut keyspace.shape, random),

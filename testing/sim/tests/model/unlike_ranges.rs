@@ -90,7 +90,7 @@ fn operands_are_not_folded_past_what_gets_leave_alone() {
             keyspace.shape.access_limit = 10;
             keyspace.shape.access_bytes = 1 << 20;
             keyspace.shape.intra_level = IntraLevel::Every;
-            keyspace.filter_bits_per_key_x10 = 0;
+            keyspace.filter_bits_per_key = 0.0.into();
         }));
         let fill = |prefix: &str| {
             (0..300).for_each(|n| store.put(format!("{prefix}{n:03}"), "x").expect("writes"));

@@ -266,7 +266,7 @@ fn a_recovery_trusts_no_edit_that_may_be_lost() {
         separate_at: 100,
         groups: 1,
         slot_bytes: 4096,
-        reserve_permille: 100_000,
+        reserve: 100.0.into(),
         ..ValueOptions::default()
     };
     let open = |storage: &SimStorage| Store::open_on(Arc::new(storage.clone()), options.clone());
@@ -491,7 +491,7 @@ fn a_checkpoint_finds_room_for_its_own_flush() {
         slot_bytes: 4096,
         vlog_chunk_bytes: 8192,
         capacity_bytes: 80_000,
-        reserve_permille: 300,
+        reserve: 0.3.into(),
         when_full: WhenFull::Error,
         ..ValueOptions::default()
     };

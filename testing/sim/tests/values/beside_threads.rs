@@ -20,7 +20,7 @@ fn open(placement: ValuePlacement, gc_pointers: GcPointers) -> Store {
         separate_at: 100,
         groups: 2,
         slot_bytes: 16 << 10,
-        reserve_permille: 50,
+        reserve: 0.05.into(),
         vlog_chunk_bytes: 32 << 10,
         gc_pointers,
         ..ValueOptions::default()

@@ -66,7 +66,7 @@ fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
         separate_at: 100,
         groups: 1,
         slot_bytes: SLOT_BYTES as u32,
-        reserve_permille: 100_000,
+        reserve: 100.0.into(),
         vlog_chunk_bytes: 2 * SLOT_BYTES,
         ..ValueOptions::default()
     };
@@ -1074,7 +1074,7 @@ fn a_failed_sync_in_a_collection_stops_the_store() {
             separate_at: 100,
             groups: 1,
             slot_bytes: 4096,
-            reserve_permille: 100_000,
+            reserve: 100.0.into(),
             ..ValueOptions::default()
         };
     }
