@@ -140,9 +140,9 @@ fn work(event: &Event) -> Option<Told> {
             "loaded", false, format!("{keyspace}: {entries} entries were loaded");
             keyspace: keyspace, tables: *tables, entries: *entries, bytes: *bytes, took_us: *took
         ),
-        Event::Pressure { keyspace, permille, cause } => told!(
-            "pressure", false, format!("writers are at {permille} of 1000 by {cause}");
-            keyspace: keyspace, permille: *permille, cause: *cause
+        Event::Pressure { keyspace, level, cause } => told!(
+            "pressure", false, format!("writers are at {level} of 1 by {cause}");
+            keyspace: keyspace, level: level.get(), cause: *cause
         ),
         Event::ValuesCollected { keyspace, group, bytes_before, bytes_after, bytes_written } => {
             told!(

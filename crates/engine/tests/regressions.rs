@@ -192,7 +192,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     store.open_keyspace("crowded", Some(tight)).expect("options change");
     store.drop_keyspace("crowded").expect("drop");
     store.put("others", "go on").expect("put");
-    assert_eq!(store.metrics().pressure.permille, 0);
+    assert_eq!(store.metrics().pressure.level.parts(), 0);
 }
 
 /// A store opened for reading replays the log into memory. A checkpoint of it left that data out

@@ -135,7 +135,7 @@ fn a_store_that_closes_without_a_flush_slows_no_other_down() {
     let flushing = store.clone();
     let flush = std::thread::spawn(move || flushing.flush());
     settles("its flush is held up", || is_held.load(SeqCst));
-    let is_slow = || other.metrics().pressure.permille > 0;
+    let is_slow = || other.metrics().pressure.level.parts() > 0;
     for n in 0_u32.. {
         own[n as usize % own.len()].put(n.to_be_bytes(), [7; 1_000]).expect("a put");
         if is_slow() {

@@ -51,8 +51,8 @@ options! {
     /// T: how many times larger a level is than the one above it. At least 2. Default 10.
     ratio(u32) size_ratio: u32 = 10;
     /// Number of level-0 runs that calls for a compaction into level 1. At least 1, and below
-    /// `l0_slowdown_runs` of the keyspace. Default 8: a run costs a get little, since a filter probe
-    /// is one cache miss, and a byte is rewritten half as often as with 4.
+    /// `l0_slowdown_runs` of the keyspace. Default 8: a run costs a get little, since a filter
+    /// probe is one cache miss, and a byte is rewritten half as often as with 4.
     l0_trigger(u32) l0_trigger: u32 = 8;
     /// Level 0 waits beyond its trigger until it holds this percentage of the level-1 bytes that it
     /// would rewrite, but no longer than twice the trigger. 0 compacts it at its trigger, as

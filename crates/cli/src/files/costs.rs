@@ -35,7 +35,7 @@ impl FileCosts<'_> {
     }
 
     fn write_amplification(&self) -> f64 {
-        self.metrics.write_amplification_permille as f64 / 1000.0
+        self.metrics.write_amplification
     }
 
     fn space_amplification(&self) -> f64 {

@@ -134,7 +134,7 @@ fn to_text(
         plural(counters.flushes, "flush"),
         plural(counters.compactions, "compaction"),
         size(counters.user_bytes_written),
-        metrics.write_amplification_permille as f64 / 1000.0,
+        metrics.write_amplification,
     ));
     for keyspace in keyspaces {
         let features = keyspaces::features(keyspace);
@@ -150,8 +150,8 @@ fn to_text(
         text.push_str(&ranges_and_expiry(keyspace.name(), stats));
     }
     keyspaces.iter().for_each(|keyspace| text.push_str(&values_text(keyspace)));
-    if metrics.pressure.permille > 0 {
-        let (permille, cause) = (metrics.pressure.permille, metrics.pressure.cause);
+    if metrics.pressure.level.parts() > 0 {
+        let (permille, cause) = (metrics.pressure.level.parts(), metrics.pressure.cause);
         text.push_str(&format!("writers are held back: {permille} of 1000, by {cause}\n"));
     }
     text

@@ -6,6 +6,8 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use runstone_policy::units::Thousandths;
+
 use crate::base::error::Error;
 
 /// An event in a store.
@@ -63,8 +65,8 @@ pub enum Event {
     Pressure {
         /// Keyspace name, or empty for the whole store.
         keyspace: String,
-        /// How far writers are from the first slowdown (0) to the stop (1000).
-        permille: u32,
+        /// How far writers are from the first slowdown (0) to the stop (1).
+        level: Thousandths,
         /// The limit that causes it.
         cause: &'static str,
     },

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use runstone_policy::units::Thousandths;
 use serde::Serialize;
 
 use crate::base::threads::thread_number;
@@ -347,8 +348,8 @@ fn upper_bound(bucket: usize) -> u64 {
 /// The limit that holds writers back most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PressureState {
-    /// 0 without pressure, 1000 when writers wait.
-    pub permille: u32,
+    /// 0 without pressure, 1 when writers wait.
+    pub level: Thousandths,
     /// The name of the limit.
     pub cause: &'static str,
     /// How long this cause has held.
@@ -381,8 +382,8 @@ pub struct MetricsSnapshot {
     pub commit_lock_peak_entries: u64,
     /// The most bytes that were copied under one hold of it.
     pub commit_lock_peak_bytes: u64,
-    /// (table + WAL + manifest bytes written) / user bytes written, in thousandths.
-    pub write_amplification_permille: u64,
+    /// (table + WAL + manifest bytes written) / user bytes written, to three digits.
+    pub write_amplification: f64,
     /// Whether writers are held back, and by what.
     pub pressure: PressureState,
     /// Estimated bytes still to be compacted.

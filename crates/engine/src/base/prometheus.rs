@@ -69,7 +69,7 @@ impl MetricsSnapshot {
         ] {
             text.metric(name, help, "gauge", value);
         }
-        let pressure = f64::from(self.pressure.permille) / 1e3;
+        let pressure = self.pressure.level.get();
         text.metric("pressure_ratio", "Back-pressure: at 1 writers wait.", "gauge", pressure);
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use runstone_policy::units::Thousandths;
 
 use crate::base::metrics::PressureState;
 use crate::base::options::STALL_POLL;
@@ -90,7 +91,7 @@ impl Throttle {
     pub(crate) fn report(&self) -> PressureState {
         let state = self.state.lock();
         PressureState {
-            permille: self.permille.load(Relaxed),
+            level: Thousandths::of_parts(self.permille.load(Relaxed)),
             cause: state.cause,
             since_ms: state.since.elapsed().as_millis() as u64,
         }

@@ -46,7 +46,7 @@ impl Engine {
             wal_bytes: self.committer.log_bytes(),
             commit_lock_peak_entries: held.entries,
             commit_lock_peak_bytes: held.bytes,
-            write_amplification_permille: written.saturating_mul(1000) / user_bytes,
+            write_amplification: (written.saturating_mul(1000) / user_bytes) as f64 / 1000.0,
             pressure: self.env.throttle.report(),
             compaction_debt_bytes: sum(|keyspace| keyspace.compaction_debt_bytes),
             keyspaces,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use runstone_policy::policy::{compaction_debt_bytes, space_percent};
+use runstone_policy::units::Thousandths;
 
 use crate::base::callback::Inside;
 use crate::base::env::Env;
@@ -187,7 +188,8 @@ impl BackPressure {
         });
         if let Some(Pressure { permille, cause }) = changed {
             let keyspace = named.map_or(String::new(), |keyspace| keyspace.name.clone());
-            self.env.emit(|| Event::Pressure { keyspace, permille, cause });
+            let level = Thousandths::of_parts(permille);
+            self.env.emit(|| Event::Pressure { keyspace, level, cause });
         }
     }
 

@@ -177,7 +177,7 @@ fn deletes_under_a_snapshot_do_not_compact_all_at_every_flush() {
 /// How far writers are on the way to a stop, in thousandths, and the limit that slows them down.
 fn pressure(store: &Store) -> (u32, &'static str) {
     let pressure = store.metrics().pressure;
-    (pressure.permille, pressure.cause)
+    (pressure.level.parts(), pressure.cause)
 }
 
 /// Otherwise compactions never catch up with writers that overwrite fast.

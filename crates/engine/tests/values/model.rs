@@ -302,8 +302,11 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     }
     let error = full.expect("the reserve is full at some time");
     let last = store.metrics().pressure;
-    assert_eq!((pressures[0].permille, last.cause), (0, "snapshots hold the reserve for values"));
-    assert!((1..1000).contains(&last.permille), "{last:?}");
+    assert_eq!(
+        (pressures[0].level.parts(), last.cause),
+        (0, "snapshots hold the reserve for values")
+    );
+    assert!((1..1000).contains(&last.level.parts()), "{last:?}");
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
     assert!(error.hint().contains("snapshots"), "{}", error.hint());
     assert!(write(20).is_err(), "refused");
@@ -315,7 +318,7 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
         assert!(started.elapsed().as_secs() < 20, "writes never go on");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert_eq!(store.metrics().pressure.permille, 0, "nothing is held any more");
+    assert_eq!(store.metrics().pressure.level.parts(), 0, "nothing is held any more");
     assert!(store.verify().expect("verifies").is_clean());
 }
 

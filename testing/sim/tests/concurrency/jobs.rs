@@ -62,7 +62,7 @@ fn kind(event: &Event) -> &'static str {
         Event::Flushed { .. } => "flush",
         Event::Compacted { .. } => "compaction",
         Event::ValuesCollected { .. } => "collection",
-        Event::Pressure { permille: 0, .. } => "relief",
+        Event::Pressure { level, .. } if level.parts() == 0 => "relief",
         Event::Pressure { .. } => "pressure",
         Event::BackgroundError { .. } => "error",
         _ => "other",

@@ -301,7 +301,7 @@ fn gets_do_not_wait_for_room() {
         patch(keyspace, "k", numbers);
         store.flush().expect("flushes");
     }
-    assert!(store.metrics().pressure.permille > 0);
+    assert!(store.metrics().pressure.level.parts() > 0);
     assert_eq!(counted(&store, "k").1, 100);
     assert_eq!(counted(&store, "k"), (Some(r#"{"n":99}"#.into()), 100));
     assert_eq!(written(&store), 0);

@@ -440,7 +440,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
         gone.put(key.to_be_bytes(), [7; 1000]).expect("puts");
         key += 1;
     }
-    assert_eq!(store.metrics().pressure.permille, 0);
+    assert_eq!(store.metrics().pressure.level.parts(), 0);
 }
 
 /// A checkpoint did not wait for a keyspace that was being dropped. The drop then found the disk
