@@ -13,11 +13,13 @@ pub(crate) mod health;
 pub(crate) mod io_rate;
 pub(crate) mod key;
 pub(crate) mod key_range;
+pub(crate) mod keyspace_options;
 pub(crate) mod merge_operator;
 pub mod metrics;
 pub(crate) mod options;
 pub(crate) mod pace;
 pub(crate) mod prefetch;
+pub(crate) mod presets;
 mod prometheus;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
@@ -26,3 +28,4 @@ pub(crate) mod threads;
 pub(crate) mod throttle;
 pub(crate) mod value_options;
 pub(crate) mod write_back;
+pub(crate) mod write_options;
