@@ -126,15 +126,29 @@ mod visibility;
 mod wal;
 mod write;
 
-/// What options name of compaction policies, and what a policy of one's own names. Crate
-/// `runstone-policy` has the policies themselves.
+/// Compaction policies as typed values, and what their options name. Crate `runstone-policy` has
+/// the policies themselves.
 pub mod policy {
     pub use runstone_policy::filters::FilterAllocation;
-    pub use runstone_policy::options::{Charge, IntraLevel, PolicyOptions};
+    pub use runstone_policy::options::{Charge, IntraLevel};
     pub use runstone_policy::partition::Partitioner;
-    pub use runstone_policy::policy::{CompactionPolicy, LevelTarget};
     pub use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
-    pub use runstone_policy::{plan, registry, shape};
+
+    pub use crate::base::policy::{
+        AdaptiveTiering, Bigtable, Binomial, Constant, Fluid, FragmentedLeveling, Garnering,
+        Guards, LazyLeveling, Leveling, MinLatency, Named, Policy, Tiering, Universal,
+    };
+
+    /// What a compaction policy of one's own names: implement [`CompactionPolicy`](custom::CompactionPolicy),
+    /// [`registry::register`](custom::registry::register) it, and name it by
+    /// [`Policy::named`](super::policy::Policy::named).
+    pub mod custom {
+        pub use runstone_policy::options::{OptionError, PolicyOptions};
+        pub use runstone_policy::policy::{CompactionPolicy, Job, LevelTarget};
+        pub use runstone_policy::{plan, registry, shape};
+
+        pub use crate::base::policy::{options_mut, options_of, policy_of, with_options};
+    }
 }
 
 /// Where a store keeps its files. Crate `runstone-storage` has what implementations share.

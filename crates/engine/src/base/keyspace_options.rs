@@ -17,6 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::error::{Error, Result};
 use crate::base::merge_operator::check_built_in;
+use crate::base::policy::Policy;
+use crate::base::setters::{setter, with_setters};
 use crate::base::value_options::{ValueOptions, ValuePlacement, check_range};
 
 /// Block compression.
@@ -72,74 +74,81 @@ fn is_zero(number: &u64) -> bool {
 /// Leaves the choice of the prefix rule to the first compaction.
 pub const AUTO_PREFIX: &str = "auto";
 
-/// Options of one keyspace. Stored with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct KeyspaceOptions {
-    /// Name of the compaction policy; `runstone help policies` lists them.
-    pub policy: String,
-    /// Numbers of the compaction policy.
-    pub shape: PolicyOptions,
-    /// A memtable is flushed when it takes this much memory, or half of the memory budget if that
-    /// is less.
-    #[serde(with = "runstone_policy::units::size")]
-    pub write_buffer_bytes: u64,
-    /// Memtables that may wait for their flush before writers are held up.
-    pub max_immutable_memtables: u32,
-    /// Raw size of a data block.
-    #[serde(with = "runstone_policy::units::size")]
-    pub block_bytes: u32,
-    /// The number of entries of a block after which a key is stored whole.
-    pub restart_interval: u32,
-    /// Whether blocks carry a hash index for point reads.
-    pub hash_index: bool,
-    /// Filter memory in bits per key, rounded to tenths. 0, for none, to 40. Default 10.
-    pub filter_bits_per_key: Tenths,
-    /// How that memory is divided: `none`, `uniform`, or `optimal`. The last gives small levels
-    /// more, so that a get of an absent key reads least (Autumn, Monkey).
-    pub filter_allocation: FilterAllocation,
-    /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first compaction chooses a
-    /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was cut
-    /// by it.
-    pub prefix: String,
-    /// When the outputs of a large compaction become part of the tree: `atomic` or `incremental`.
-    pub compaction_install: CompactionInstall,
-    /// How a compaction is split into parts that run side by side: `slices` of equal size, or
-    /// `components` of whole tables that overlap, as in the coordinated-partitioning paper. The
-    /// latter is for comparison: one table that spans all keys joins everything.
-    pub sub_compactions: SubCompactions,
-    /// Whether the partitioner, unless it is `prefix`, cuts flushes as it cuts the outputs of
-    /// compactions, into tables of at most `shape.table_bytes`, keys and values counted as they are
-    /// in memory. Else a flush is one table, which spans all keys as a rule, and compactions by
-    /// whole tables fall into parts only without it.
-    pub partition_flushes: bool,
-    /// Compression by level; the last entry holds for all deeper levels. In text, one codec may
-    /// stand for all levels.
-    #[serde(deserialize_with = "one_or_many")]
-    pub compression: Vec<Compression>,
-    /// Level-0 runs at which writers begin to be slowed down.
-    pub l0_slowdown_runs: u32,
-    /// Level-0 runs at which writers wait.
-    pub l0_stop_runs: u32,
-    /// The merge operator that operands of this keyspace are for: `add-i64`, `add-u64`, `min`,
-    /// `max`, `append(SEPARATOR)`, `json-merge-patch`, or one that the program registers. Empty for
-    /// none. It may be set later, and then never changes.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub merge_operator: String,
-    /// The compaction filter that compactions show entries to, which the program registers. Empty
-    /// for none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub compaction_filter: String,
-    /// How many seconds after its write an entry expires; 0 for never. It holds for writes from now
-    /// on that give no time to live of their own, and not for operands.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub ttl_seconds: u64,
-    /// Where values are stored.
-    pub values: ValueOptions,
-    /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0 means
-    /// no limit.
-    #[serde(with = "runstone_policy::units::size")]
-    pub debt_slowdown_bytes: u64,
+with_setters! {
+    /// Options of one keyspace. Stored with it.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct KeyspaceOptions {
+        /// Name of the compaction policy, as text: `runstone help policies` lists them.
+        /// [`KeyspaceOptions::policy()`] sets it with its options. Default `fragmented-leveling`.
+        pub policy: String,
+        /// Numbers of the compaction policy.
+        pub shape: PolicyOptions,
+        /// Why the text of an option of the policy was refused.
+        #[serde(skip)]
+        pub refused: Option<String>,
+        /// A memtable is flushed when it takes this much memory, or half of the memory budget if
+        /// that is less.
+        #[serde(with = "runstone_policy::units::size")]
+        pub write_buffer_bytes: u64,
+        /// Memtables that may wait for their flush before writers are held up.
+        pub max_immutable_memtables: u32,
+        /// Raw size of a data block.
+        #[serde(with = "runstone_policy::units::size")]
+        pub block_bytes: u32,
+        /// The number of entries of a block after which a key is stored whole.
+        pub restart_interval: u32,
+        /// Whether blocks carry a hash index for point reads.
+        pub hash_index: bool,
+        /// Filter memory in bits per key, rounded to tenths. 0, for none, to 40. Default 10.
+        pub filter_bits_per_key: Tenths,
+        /// How that memory is divided: `none`, `uniform`, or `optimal`. The last gives small levels
+        /// more, so that a get of an absent key reads least (Autumn, Monkey).
+        pub filter_allocation: FilterAllocation,
+        /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first compaction chooses a
+        /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was
+        /// cut by it.
+        pub prefix: String,
+        /// When the outputs of a large compaction become part of the tree: `atomic` or
+        /// `incremental`.
+        pub compaction_install: CompactionInstall,
+        /// How a compaction is split into parts that run side by side: `slices` of equal size, or
+        /// `components` of whole tables that overlap, as in the coordinated-partitioning paper. The
+        /// latter is for comparison: one table that spans all keys joins everything.
+        pub sub_compactions: SubCompactions,
+        /// Whether the partitioner, unless it is `prefix`, cuts flushes as it cuts the outputs of
+        /// compactions, into tables of at most `shape.table_bytes`, keys and values counted as they
+        /// are in memory. Else a flush is one table, which spans all keys as a rule, and
+        /// compactions by whole tables fall into parts only without it.
+        pub partition_flushes: bool,
+        /// Compression by level; the last entry holds for all deeper levels. In text, one codec may
+        /// stand for all levels.
+        #[serde(deserialize_with = "one_or_many")]
+        pub compression: Vec<Compression>,
+        /// Level-0 runs at which writers begin to be slowed down.
+        pub l0_slowdown_runs: u32,
+        /// Level-0 runs at which writers wait.
+        pub l0_stop_runs: u32,
+        /// The merge operator that operands of this keyspace are for: `add-i64`, `add-u64`, `min`,
+        /// `max`, `append(SEPARATOR)`, `json-merge-patch`, or one that the program registers. Empty
+        /// for none. It may be set later, and then never changes.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub merge_operator: String,
+        /// The compaction filter that compactions show entries to, which the program registers.
+        /// Empty for none.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub compaction_filter: String,
+        /// How many seconds after its write an entry expires; 0 for never. It holds for writes from
+        /// now on that give no time to live of their own, and not for operands.
+        #[serde(skip_serializing_if = "is_zero")]
+        pub ttl_seconds: u64,
+        /// Where values are stored.
+        pub values: ValueOptions,
+        /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0
+        /// means no limit.
+        #[serde(with = "runstone_policy::units::size")]
+        pub debt_slowdown_bytes: u64,
+    }
 }
 
 impl Default for KeyspaceOptions {
@@ -147,6 +156,7 @@ impl Default for KeyspaceOptions {
         KeyspaceOptions {
             policy: "fragmented-leveling".into(),
             shape: PolicyOptions::default(),
+            refused: None,
             write_buffer_bytes: 64 << 20,
             max_immutable_memtables: 2,
             block_bytes: 4096,
@@ -171,6 +181,14 @@ impl Default for KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
+    /// The compaction policy, with the options of its own: [`Policy`] has a constructor for each.
+    #[must_use]
+    pub fn policy(mut self, policy: impl Into<Policy>) -> KeyspaceOptions {
+        let Policy { name, options, refused } = policy.into();
+        (self.policy, self.shape, self.refused) = (name, options, refused);
+        self
+    }
+
     /// Reads TOML. An unknown name is refused with the known ones and the nearest of them.
     pub fn from_toml(text: &str) -> Result<KeyspaceOptions> {
         let options = parse(text)?;
@@ -196,6 +214,9 @@ impl KeyspaceOptions {
 
     /// Refuses values and combinations that cannot work.
     pub fn check(&self) -> Result<()> {
+        if let Some(what) = &self.refused {
+            return Err(Error::invalid(what, "`runstone help options` lists them under [shape]"));
+        }
         let policy = self.compaction_policy()?;
         policy.check(&self.shape)?;
         self.prefix_rule()?;
@@ -344,11 +365,16 @@ fn parse(text: &str) -> Result<KeyspaceOptions> {
 }
 
 fn unparsed(error: &toml::de::Error) -> Error {
-    let message = error.to_string();
     Error::invalid(
-        format!("options do not parse: {}{}", message.trim(), meant(&message)),
+        format!("options do not parse: {}", said(error)),
         "`runstone help options` lists every option with its default",
     )
+}
+
+/// What the parser said, and what may have been meant.
+pub(crate) fn said(error: &toml::de::Error) -> String {
+    let message = error.to_string();
+    format!("{}{}", message.trim(), meant(&message))
 }
 
 /// The known name that is nearest to an unknown one, from a message that quotes it and then them.
@@ -360,7 +386,7 @@ fn meant(message: &str) -> String {
 }
 
 /// Puts the values of a table over another's, section by section.
-fn overlay(below: &mut toml::Table, above: toml::Table) {
+pub(crate) fn overlay(below: &mut toml::Table, above: toml::Table) {
     for (name, value) in above {
         match (below.get_mut(&name), value) {
             (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),

@@ -18,11 +18,13 @@ pub(crate) mod merge_operator;
 pub mod metrics;
 pub(crate) mod options;
 pub(crate) mod pace;
+pub(crate) mod policy;
 pub(crate) mod prefetch;
 pub(crate) mod presets;
 mod prometheus;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
+pub(crate) mod setters;
 pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod throttle;

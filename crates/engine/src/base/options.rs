@@ -16,6 +16,7 @@ pub use crate::base::keyspace_options::{
 };
 use crate::base::merge_operator::MergeOperator;
 pub use crate::base::presets::{PRESETS, Preset};
+use crate::base::setters::{setter, with_setters};
 pub use crate::base::write_options::WriteOptions;
 
 /// What an acknowledged write survives.
@@ -50,62 +51,67 @@ pub enum Background {
     Manual,
 }
 
-/// Options of a store. Not stored; given at every open.
-#[derive(Clone)]
-pub struct Options {
-    /// Make the store if the directory does not hold one.
-    pub create_if_missing: bool,
-    /// Open for reading only: nothing on disk changes, and the log is replayed into memory.
-    pub read_only: bool,
-    /// Bound on memtables, log segments, block cache, index and filters together; 1 MiB or more.
-    pub memory_budget_bytes: u64,
-    /// Threads for flushes and compactions. With at least 2, a long compaction does not delay
-    /// flushes.
-    pub background: Background,
-    /// Threads that one large compaction may use; `None` means as many as there are idle cores. The
-    /// outputs are the same for every number.
-    pub compaction_slices: Option<usize>,
-    /// Size of a log segment. A larger batch gets a segment of its own, and does not hold other
-    /// writers up. Mapped segments are smaller where five of them would take more than a quarter of
-    /// the memory budget.
-    pub wal_segment_bytes: u64,
-    /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
-    pub max_wal_bytes: u64,
-    /// How log records reach the operating system.
-    pub wal_mode: WalMode,
-    /// Whether closing the store writes its memtables to tables. If not, it syncs the log and
-    /// leaves it, and the next open takes it up: less work, and no small table, for a program that
-    /// opens the store, writes little, and ends.
-    pub flush_at_close: bool,
-    /// Tables and value files kept open; those that were not used for longest are closed. `None`
-    /// means half of what the process may open (`ulimit -n`), which is asked at open and never
-    /// changed. The log takes up to half as many more, and everything else about ten.
-    pub max_open_files: Option<usize>,
-    /// Whether scans of separated values read many places at once by io_uring, if the kernel allows
-    /// it. Otherwise the reads are announced and done one after another.
-    pub io_uring: bool,
-    /// Durability of writes that do not choose one.
-    pub durability: Durability,
-    /// Highest ingest rate under back-pressure, in bytes per second. More pressure lowers it.
-    pub max_delayed_bytes_per_second: u64,
-    /// After how long without a write the background compacts what deletes and overwrites left
-    /// behind, so that scans need not pass it and the disk need not hold it; `None` for never. Its
-    /// writing is bounded by what it ends: see [`runstone_policy::policy::idle`].
-    pub idle_after: Option<Duration>,
-    /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic tests.
-    pub seed: Option<u64>,
-    /// Receives flushes, compactions, stalls and errors.
-    pub listener: Option<Arc<dyn EventListener>>,
-    /// The clock by which entries expire. Tests bring their own.
-    pub clock: Arc<dyn Clock>,
-    /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
-    pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
-    /// Compaction filters that keyspaces may name.
-    pub compaction_filters: Vec<Arc<dyn CompactionFilter>>,
-    /// Merge operators that keyspaces may name, beside those that are built in.
-    pub merge_operators: Vec<Arc<dyn MergeOperator>>,
-    /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
-    pub keyspace: Option<KeyspaceOptions>,
+with_setters! {
+    /// Options of a store. Not stored; given at every open.
+    #[derive(Clone)]
+    pub struct Options {
+        /// Make the store if the directory does not hold one.
+        pub create_if_missing: bool,
+        /// Open for reading only: nothing on disk changes, and the log is replayed into memory.
+        pub read_only: bool,
+        /// Bound on memtables, log segments, block cache, index and filters together; 1 MiB or
+        /// more.
+        pub memory_budget_bytes: u64,
+        /// Threads for flushes and compactions. With at least 2, a long compaction does not delay
+        /// flushes.
+        pub background: Background,
+        /// Threads that one large compaction may use; `None` means as many as there are idle cores.
+        /// The outputs are the same for every number.
+        pub compaction_slices: Option<usize>,
+        /// Size of a log segment. A larger batch gets a segment of its own, and does not hold other
+        /// writers up. Mapped segments are smaller where five of them would take more than a
+        /// quarter of the memory budget.
+        pub wal_segment_bytes: u64,
+        /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
+        pub max_wal_bytes: u64,
+        /// How log records reach the operating system.
+        pub wal_mode: WalMode,
+        /// Whether closing the store writes its memtables to tables. If not, it syncs the log and
+        /// leaves it, and the next open takes it up: less work, and no small table, for a program
+        /// that opens the store, writes little, and ends.
+        pub flush_at_close: bool,
+        /// Tables and value files kept open; those that were not used for longest are closed.
+        /// `None` means half of what the process may open (`ulimit -n`), which is asked at open and
+        /// never changed. The log takes up to half as many more, and everything else about ten.
+        pub max_open_files: Option<usize>,
+        /// Whether scans of separated values read many places at once by io_uring, if the kernel
+        /// allows it. Otherwise the reads are announced and done one after another.
+        pub io_uring: bool,
+        /// Durability of writes that do not choose one.
+        pub durability: Durability,
+        /// Highest ingest rate under back-pressure, in bytes per second. More pressure lowers it.
+        pub max_delayed_bytes_per_second: u64,
+        /// After how long without a write the background compacts what deletes and overwrites left
+        /// behind, so that scans need not pass it and the disk need not hold it; `None` for never.
+        /// Its writing is bounded by what it ends: see [`runstone_policy::policy::idle`].
+        pub idle_after: Option<Duration>,
+        /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic
+        /// tests.
+        pub seed: Option<u64>,
+        /// Receives flushes, compactions, stalls and errors.
+        pub listener: Option<Arc<dyn EventListener>>,
+        /// The clock by which entries expire. Tests bring their own.
+        pub clock: Arc<dyn Clock>,
+        /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
+        pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
+        /// Compaction filters that keyspaces may name.
+        pub compaction_filters: Vec<Arc<dyn CompactionFilter>>,
+        /// Merge operators that keyspaces may name, beside those that are built in.
+        pub merge_operators: Vec<Arc<dyn MergeOperator>>,
+        /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
+        pub keyspace: Option<KeyspaceOptions>,
+    }
+    and store_setters! of options
 }
 
 impl Default for Options {

@@ -7,6 +7,7 @@ use runstone_policy::units::{Thousandths, decimal};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
+use crate::base::setters::{setter, with_setters};
 
 /// Where values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,45 +73,48 @@ pub enum WhenFull {
     Error,
 }
 
-/// Value options of a keyspace. Stored with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ValueOptions {
-    /// `inline`, `vlog` or `hash-grouped`.
-    pub placement: ValuePlacement,
-    /// Values of at least this many bytes are separated from their keys.
-    #[serde(with = "runstone_policy::units::size")]
-    pub separate_at: u32,
-    /// Number of segment groups of `hash-grouped`. Fixed once the keyspace has separated a value.
-    pub groups: u32,
-    /// Unit in which groups get space in the value file. Fixed likewise.
-    #[serde(with = "runstone_policy::units::size")]
-    pub slot_bytes: u32,
-    /// Value bytes that the file is made for. The file takes at most (1 + reserve) times as much. 0
-    /// means as much as is live.
-    #[serde(with = "runstone_policy::units::size")]
-    pub capacity_bytes: u64,
-    /// Space for garbage, as a share of the capacity, rounded to thousandths. 0.001 to 100. Default
-    /// 0.3.
-    pub reserve: Thousandths,
-    /// What to do when all of this space is taken and nothing can be freed.
-    pub when_full: WhenFull,
-    /// Longest wait with `when_full = "stall"`.
-    pub stall_ms: u32,
-    /// Whether collections of `hash-grouped` move records to a stream that all groups share, if the
-    /// records were not updated since they were written or last moved. The group keeps a tag of
-    /// each. It pays if few keys get most updates and the reserve is ample.
-    pub cold_stream: bool,
-    /// How the tree follows records that collections of `hash-grouped` move. To change it is to
-    /// change the placement: a new value file is made, and compactions move the values there.
-    pub gc_pointers: GcPointers,
-    /// Bytes that one collection of a `vlog` takes from the tail.
-    #[serde(with = "runstone_policy::units::size")]
-    pub vlog_chunk_bytes: u64,
-    /// Bytes of separated values that a scan reads at once. 0 means that each value is read when
-    /// the scan reaches it.
-    #[serde(with = "runstone_policy::units::size")]
-    pub scan_ahead_bytes: u64,
+with_setters! {
+    /// Value options of a keyspace. Stored with it.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ValueOptions {
+        /// `inline`, `vlog` or `hash-grouped`.
+        pub placement: ValuePlacement,
+        /// Values of at least this many bytes are separated from their keys.
+        #[serde(with = "runstone_policy::units::size")]
+        pub separate_at: u32,
+        /// Number of segment groups of `hash-grouped`. Fixed once the keyspace has separated a
+        /// value.
+        pub groups: u32,
+        /// Unit in which groups get space in the value file. Fixed likewise.
+        #[serde(with = "runstone_policy::units::size")]
+        pub slot_bytes: u32,
+        /// Value bytes that the file is made for. The file takes at most (1 + reserve) times as
+        /// much. 0 means as much as is live.
+        #[serde(with = "runstone_policy::units::size")]
+        pub capacity_bytes: u64,
+        /// Space for garbage, as a share of the capacity, rounded to thousandths. 0.001 to 100.
+        /// Default 0.3.
+        pub reserve: Thousandths,
+        /// What to do when all of this space is taken and nothing can be freed.
+        pub when_full: WhenFull,
+        /// Longest wait with `when_full = "stall"`.
+        pub stall_ms: u32,
+        /// Whether collections of `hash-grouped` move records to a stream that all groups share, if
+        /// the records were not updated since they were written or last moved. The group keeps a
+        /// tag of each. It pays if few keys get most updates and the reserve is ample.
+        pub cold_stream: bool,
+        /// How the tree follows records that collections of `hash-grouped` move. To change it is to
+        /// change the placement: a new value file is made, and compactions move the values there.
+        pub gc_pointers: GcPointers,
+        /// Bytes that one collection of a `vlog` takes from the tail.
+        #[serde(with = "runstone_policy::units::size")]
+        pub vlog_chunk_bytes: u64,
+        /// Bytes of separated values that a scan reads at once. 0 means that each value is read
+        /// when the scan reaches it.
+        #[serde(with = "runstone_policy::units::size")]
+        pub scan_ahead_bytes: u64,
+    }
 }
 
 impl Default for ValueOptions {

@@ -12,7 +12,10 @@ use crate::base::compaction_filter::CompactionFilter;
 use crate::base::error::Result;
 use crate::base::event::EventListener;
 use crate::base::merge_operator::MergeOperator;
-use crate::base::options::{Background, Durability, KeyspaceOptions, Options, WalMode};
+use crate::base::options::{
+    Background, Durability, KeyspaceOptions, Options, WalMode, store_setters,
+};
+use crate::base::setters::setter;
 use crate::store::Store;
 use crate::store::resources::Resources;
 
@@ -32,54 +35,18 @@ enum Place {
     Storage(Arc<dyn Storage>),
 }
 
-/// A method for each option: its name, what it takes, and what the option becomes.
-macro_rules! setters {
-    ($($(#[$doc:meta])+ $name:ident($value:ident: $of:ty) => $to:expr;)*) => {
-        $(
-            $(#[$doc])+
-            pub fn $name(mut self, $value: $of) -> StoreBuilder {
-                self.options.$name = $to;
-                self
-            }
-        )*
-    };
+/// The setter of an option. Those that the builder has under another name are left out.
+macro_rules! each_setter {
+    ([$at:ident] $(#[doc = $doc:expr])* memory_budget_bytes: $($of:tt)*) => {};
+    ([$at:ident] $(#[doc = $doc:expr])* background: $($of:tt)*) => {};
+    ([$at:ident] $(#[doc = $doc:expr])* prefix_extractors: $($of:tt)*) => {};
+    ([$at:ident] $(#[doc = $doc:expr])* compaction_filters: $($of:tt)*) => {};
+    ([$at:ident] $(#[doc = $doc:expr])* merge_operators: $($of:tt)*) => {};
+    ($($all:tt)*) => { setter!($($all)*); };
 }
 
 impl StoreBuilder {
-    setters! {
-        /// Whether the store is made if the directory does not hold one: [`Options`] says yes.
-        create_if_missing(make: bool) => make;
-        /// Opens for reading only: nothing on disk changes.
-        read_only(only: bool) => only;
-        /// Threads that one large compaction may use.
-        compaction_slices(count: usize) => Some(count);
-        /// Bytes of a log segment.
-        wal_segment_bytes(bytes: u64) => bytes;
-        /// Bytes of the log at which the keyspace with the oldest unflushed write is flushed.
-        max_wal_bytes(bytes: u64) => bytes;
-        /// How log records reach the operating system.
-        wal_mode(mode: WalMode) => mode;
-        /// Whether closing the store writes its memtables to tables.
-        flush_at_close(flush: bool) => flush;
-        /// Tables and value files kept open.
-        max_open_files(count: usize) => Some(count);
-        /// Whether scans of separated values read by io_uring.
-        io_uring(use_it: bool) => use_it;
-        /// What writes survive that do not choose.
-        durability(durability: Durability) => durability;
-        /// Highest ingest rate under back-pressure, in bytes per second.
-        max_delayed_bytes_per_second(bytes: u64) => bytes;
-        /// After how long without a write the background tidies up; `None` for never.
-        idle_after(pause: Option<Duration>) => pause;
-        /// Seed of random ids, for deterministic tests.
-        seed(seed: u64) => Some(seed);
-        /// Receives flushes, compactions, stalls and errors.
-        listener(listener: Arc<dyn EventListener>) => Some(listener);
-        /// The clock by which entries expire.
-        clock(clock: Arc<dyn Clock>) => clock;
-        /// Options of the default keyspace.
-        keyspace(options: KeyspaceOptions) => Some(options);
-    }
+    store_setters!();
 
     /// Bound on memtables, log segments, block cache, index and filters together, in bytes.
     pub fn memory_budget(mut self, bytes: u64) -> StoreBuilder {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::base::setters::{setter, with_setters};
+
 /// What a transaction is protected from. Each level holds both among transactions and against lone
 /// writes and batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,33 +35,35 @@ pub enum TransactionMode {
     Pessimistic,
 }
 
-/// How a transaction runs.
-///
-/// ```
-/// use runstone::{Isolation, TransactionOptions};
-///
-/// let options = TransactionOptions { isolation: Isolation::Serializable, ..Default::default() };
-/// assert_eq!(options.max_tracked_bytes, 64 << 20);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransactionOptions {
-    /// What the transaction is protected from. A pessimistic transaction reads for update what it
-    /// must protect, so its only level is `Snapshot`.
-    pub isolation: Isolation,
-    /// When the transaction learns of others.
-    pub mode: TransactionMode,
-    /// Approximate memory for what a serializable transaction has read; a read beyond it fails. A
-    /// scan takes the memory of two keys, however far it goes.
-    pub max_tracked_bytes: usize,
-    /// Most memory for the transaction's writes, estimated. A write that would exceed it fails and
-    /// changes nothing. A range delete needs its own memory before it frees the memory of the
-    /// writes that it removes. The commit takes as much again.
-    pub max_write_bytes: usize,
-    /// How long a pessimistic transaction waits for a lock.
-    pub lock_timeout: Duration,
-    /// How many locks the transaction may hold. Each takes about 100 bytes and twice the size of
-    /// its key.
-    pub max_locks: usize,
+with_setters! {
+    /// How a transaction runs.
+    ///
+    /// ```
+    /// use runstone::{Isolation, TransactionOptions};
+    ///
+    /// let options = TransactionOptions { isolation: Isolation::Serializable, ..Default::default() };
+    /// assert_eq!(options.max_tracked_bytes, 64 << 20);
+    /// ```
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct TransactionOptions {
+        /// What the transaction is protected from. A pessimistic transaction reads for update what
+        /// it must protect, so its only level is `Snapshot`.
+        pub isolation: Isolation,
+        /// When the transaction learns of others.
+        pub mode: TransactionMode,
+        /// Approximate memory for what a serializable transaction has read; a read beyond it fails.
+        /// A scan takes the memory of two keys, however far it goes.
+        pub max_tracked_bytes: usize,
+        /// Most memory for the transaction's writes, estimated. A write that would exceed it fails
+        /// and changes nothing. A range delete needs its own memory before it frees the memory of
+        /// the writes that it removes. The commit takes as much again.
+        pub max_write_bytes: usize,
+        /// How long a pessimistic transaction waits for a lock.
+        pub lock_timeout: Duration,
+        /// How many locks the transaction may hold. Each takes about 100 bytes and twice the size
+        /// of its key.
+        pub max_locks: usize,
+    }
 }
 
 impl Default for TransactionOptions {

@@ -1,0 +1,76 @@
+//! Setters of options: a struct whose fields are read by name gets a method of the same name for
+//! each, which takes the struct by value and gives it back. The doc comment of a field is that of
+//! its setter too.
+
+/// One setter, for the field that is found in `self` by the path in brackets. What it takes depends
+/// on the type: for an option the value or `None`, for a decimal a float.
+macro_rules! setter {
+    // They have one of their own, or none.
+    ([$($at:ident)*] $(#[doc = $doc:expr])* policy: $($of:tt)*) => {};
+    ([$($at:ident)*] $(#[doc = $doc:expr])* shape: $($of:tt)*) => {};
+    ([$($at:ident)*] $(#[doc = $doc:expr])* refused: $($of:tt)*) => {};
+    // So that an `Arc` of a program's own type becomes one of the trait's.
+    ([$($at:ident)*] $(#[doc = $doc:expr])* listener: Option<$of:ty>) => {
+        setter!(@ [$($at)*] $(#[doc = $doc])* listener: $of, Some(listener));
+    };
+    ([$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: Option<$of:ty>) => {
+        setter!(@ [$($at)*] $(#[doc = $doc])* $name: impl Into<Option<$of>>, $name.into());
+    };
+    ([$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: String) => {
+        setter!(@ [$($at)*] $(#[doc = $doc])* $name: impl Into<String>, $name.into());
+    };
+    ([$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: Tenths) => {
+        setter!(@ [$($at)*] $(#[doc = $doc])* $name: impl Into<Tenths>, $name.into());
+    };
+    ([$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: Thousandths) => {
+        setter!(@ [$($at)*] $(#[doc = $doc])* $name: impl Into<Thousandths>, $name.into());
+    };
+    ([$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: $of:ty) => {
+        setter!(@ [$($at)*] $(#[doc = $doc])* $name: $of, $name);
+    };
+    (@ [$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: $of:ty, $to:expr) => {
+        $(#[doc = $doc])*
+        #[must_use]
+        pub fn $name(mut self, $name: $of) -> Self {
+            self.$($at.)*$name = $to;
+            self
+        }
+    };
+}
+
+/// A struct of options with its setters. `and macro! of field` also makes a macro that calls
+/// `each_setter!` for every field, so that a struct that holds the options in `field` has the same
+/// setters.
+macro_rules! with_setters {
+    (
+        $(#[$meta:meta])*
+        pub struct $type:ident {$(
+            $(#[doc = $doc:expr])*
+            $(#[serde($($serde:tt)*)])?
+            $vis:vis $name:ident: $of:ident $(<$in:ty>)?,
+        )*}
+        $(and $also:ident! of $at:ident)?
+    ) => {
+        $(#[$meta])*
+        pub struct $type {$(
+            $(#[doc = $doc])*
+            $(#[serde($($serde)*)])?
+            $vis $name: $of $(<$in>)?,
+        )*}
+
+        impl $type {$(
+            setter!([] $(#[doc = $doc])* $name: $of $(<$in>)?);
+        )*}
+
+        with_setters!(@ $($also $at)? $([$(#[doc = $doc])* $name: $of $(<$in>)?])*);
+    };
+    (@ $([$($field:tt)*])*) => {};
+    (@ $also:ident $at:ident $([$($field:tt)*])*) => {
+        macro_rules! $also {
+            () => { $(each_setter!([$at] $($field)*);)* };
+        }
+        pub(crate) use $also;
+    };
+}
+
+pub(crate) use {setter, with_setters};
