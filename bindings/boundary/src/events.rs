@@ -140,10 +140,14 @@ fn work(event: &Event) -> Option<Told> {
             "loaded", false, format!("{keyspace}: {entries} entries were loaded");
             keyspace: keyspace, tables: *tables, entries: *entries, bytes: *bytes, took_us: *took
         ),
-        Event::Pressure { keyspace, level, cause } => told!(
-            "pressure", false, format!("writers are at {level} of 1 by {cause}");
-            keyspace: keyspace, level: level.get(), cause: *cause
-        ),
+        Event::Pressure { keyspace, level, cause } => {
+            // Only relief is 0.
+            let percent = level.parts().div_ceil(10);
+            told!(
+                "pressure", false, format!("writers are at {percent}% of a stop by {cause}");
+                keyspace: keyspace, percent: percent, cause: *cause
+            )
+        }
         Event::ValuesCollected { keyspace, group, bytes_before, bytes_after, bytes_written } => {
             told!(
                 "values_collected", false,

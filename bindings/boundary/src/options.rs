@@ -131,33 +131,30 @@ pub fn of_store(text: &str) -> Result<Options> {
     let text: Text = read(text)?;
     check_threads(text.background_threads)?;
     let keyspace = text.keyspace.map(|table| of_keyspace(&table.to_string())).transpose()?;
-    let default = Options::default();
-    let bytes = |given: Option<Bytes>, default: u64| given.map_or(default, |bytes| bytes.0);
-    let options = Options {
-        create_if_missing: text.create_if_missing.unwrap_or(default.create_if_missing),
-        read_only: text.read_only.unwrap_or(default.read_only),
-        memory_budget_bytes: bytes(text.memory_budget_bytes, default.memory_budget_bytes),
-        background: text.background_threads.map_or(default.background, Background::Threads),
-        compaction_slices: text.compaction_slices,
-        wal_segment_bytes: bytes(text.wal_segment_bytes, default.wal_segment_bytes),
-        max_wal_bytes: bytes(text.max_wal_bytes, default.max_wal_bytes),
-        wal_mode: text.wal_mode.unwrap_or(default.wal_mode),
-        flush_at_close: text.flush_at_close.unwrap_or(default.flush_at_close),
-        max_open_files: text.max_open_files,
-        io_uring: text.io_uring.unwrap_or(default.io_uring),
-        durability: text.durability.unwrap_or(default.durability),
-        max_delayed_bytes_per_second: bytes(
-            text.max_delayed_bytes_per_second,
-            default.max_delayed_bytes_per_second,
-        ),
-        idle_after: match text.idle_after_seconds {
-            None => default.idle_after,
-            Some(0) => None,
-            Some(seconds) => Some(Duration::from_secs(seconds)),
-        },
-        keyspace,
-        ..default
-    };
+    let mut options = Options::default();
+    fn set<T>(option: &mut T, given: Option<T>) {
+        if let Some(given) = given {
+            *option = given;
+        }
+    }
+    let bytes = |given: Option<Bytes>| given.map(|bytes| bytes.0);
+    set(&mut options.create_if_missing, text.create_if_missing);
+    set(&mut options.read_only, text.read_only);
+    set(&mut options.memory_budget_bytes, bytes(text.memory_budget_bytes));
+    set(&mut options.background, text.background_threads.map(Background::Threads));
+    options.compaction_slices = text.compaction_slices;
+    set(&mut options.wal_segment_bytes, bytes(text.wal_segment_bytes));
+    set(&mut options.max_wal_bytes, bytes(text.max_wal_bytes));
+    set(&mut options.wal_mode, text.wal_mode);
+    set(&mut options.flush_at_close, text.flush_at_close);
+    options.max_open_files = text.max_open_files;
+    set(&mut options.io_uring, text.io_uring);
+    set(&mut options.durability, text.durability);
+    set(&mut options.max_delayed_bytes_per_second, bytes(text.max_delayed_bytes_per_second));
+    if let Some(seconds) = text.idle_after_seconds {
+        options.idle_after = (seconds > 0).then(|| Duration::from_secs(seconds));
+    }
+    options.keyspace = keyspace;
     options.check()?;
     Ok(options)
 }

@@ -229,8 +229,7 @@ mod tests {
     fn an_error_comes_at_its_place() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = Store::open(dir.path(), Options::default()).expect("opens");
-        let sums =
-            runstone::KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
+        let sums = runstone::KeyspaceOptions::default().merge_operator("add-u64");
         let keyspace = store.open_keyspace("sums", Some(sums)).expect("valid");
         (0..20).for_each(|at| keyspace.put(key(at), "no number").expect("room"));
         keyspace.merge(key(10), 1u64.to_le_bytes()).expect("room");

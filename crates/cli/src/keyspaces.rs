@@ -41,9 +41,10 @@ impl Wish {
         self.with_policy(self.given.clone().or(self.base.clone()).unwrap_or_default())
     }
 
-    fn with_policy(&self, options: KeyspaceOptions) -> KeyspaceOptions {
-        let policy = self.policy.clone().unwrap_or(options.policy);
-        KeyspaceOptions { policy, ..options }
+    /// Another policy keeps the numbers.
+    fn with_policy(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
+        options.policy = self.policy.clone().unwrap_or(options.policy);
+        options
     }
 }
 

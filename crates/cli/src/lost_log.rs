@@ -12,7 +12,7 @@ use crate::output::{amount, note};
 /// under `--json`.
 pub fn telling(options: Options) -> Options {
     let teller = Teller { is_read_only: options.read_only };
-    Options { listener: Some(Arc::new(teller)), ..options }
+    options.listener(Arc::new(teller))
 }
 
 /// Whether a file of a store is kept of such an end. The store does not read it.

@@ -4,6 +4,8 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::{Access, MemoryStorage, PosixStorage, Storage};
 use runstone::{DEFAULT_KEYSPACE, Error, Keyspace, KeyspaceOptions, Options, Store};
 use runstone_kv::Error as KvError;
@@ -79,7 +81,7 @@ impl Location {
     pub fn to_change(&self, keyspace: &str, options: Options) -> Result<Box<dyn Opened>> {
         refuse_reserved(keyspace)?;
         let find = keyspaces::find_to_change;
-        self.existing(keyspace, || self.open(Options { create_if_missing: false, ..options }), find)
+        self.existing(keyspace, || self.open(options.create_if_missing(false)), find)
     }
 
     /// Opens or makes a store of either kind; `base` is for a store of files without options.
@@ -169,7 +171,7 @@ impl Location {
     /// Whether there is a store with an entry in its default keyspace. Changes nothing, not even
     /// the options that a store keeps.
     pub fn holds_data(&self) -> Result<bool> {
-        match self.try_open(Options { read_only: true, ..Options::default() }) {
+        match self.try_open(Options::default().read_only(true)) {
             Ok(store) => Ok(store.default_keyspace().iter()?.next().is_some()),
             Err(KvError::Store(Error::NotAStore { .. })) => Ok(false),
             Err(error) => Err(self.explain(error, true)),
@@ -311,19 +313,19 @@ pub fn places(store: &Path) -> Vec<PathBuf> {
 
 /// Options to read a store of files that exists.
 pub fn reading() -> Options {
-    Options { read_only: true, create_if_missing: false, ..Options::default() }
+    Options::default().read_only(true).create_if_missing(false)
 }
 
 /// Options for a command that writes little: see [`SMALL_SEGMENT_BYTES`]. It leaves the log to the
 /// next one, because a table for each would pile up.
 pub fn little() -> Options {
     let wal_segment_bytes = SMALL_SEGMENT_BYTES;
-    Options { wal_segment_bytes, flush_at_close: false, ..Options::default() }
+    Options::default().wal_segment_bytes(wal_segment_bytes).flush_at_close(false)
 }
 
 /// Opens a store of files that exists, for writing.
 pub fn to_change(store: &Path) -> Result<Store> {
-    Location::of(store)?.open(Options { create_if_missing: false, ..Options::default() })
+    Location::of(store)?.open(Options::default().create_if_missing(false))
 }
 
 /// What the arguments want of a keyspace; `base` is for a new one without options.
@@ -334,8 +336,7 @@ pub fn wish(make: &MakeArguments, base: Option<KeyspaceOptions>) -> Result<Wish>
 /// The options of `--preset` or `--options`. A wrong `--policy` is refused before a store is made.
 pub fn given_options(make: &MakeArguments) -> Result<Option<KeyspaceOptions>> {
     if let Some(policy) = &make.policy {
-        KeyspaceOptions { policy: policy.clone(), ..KeyspaceOptions::default() }
-            .compaction_policy()?;
+        custom::policy_of(&KeyspaceOptions::default().policy(Policy::named(policy)))?;
     }
     if let Some(name) = &make.preset {
         return Ok(Some(KeyspaceOptions::preset(name)?));

@@ -77,8 +77,8 @@ fn overlapping(path: &std::path::Path) -> Result<()> {
 
 /// Increments by operands, beside puts and beside reading, adding and writing.
 fn counters(path: &std::path::Path) -> Result<()> {
-    let options = KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
-    let store = Store::open(path, Options { keyspace: Some(options), ..Options::default() })?;
+    let options = KeyspaceOptions::default().merge_operator("add-u64");
+    let store = Store::open(path, Options::default().keyspace(options))?;
     let keyspace = store.default_keyspace();
     let write = WriteOptions::buffered();
     let rounds = 1_000_000u64;

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Batch, Error, Expiry, KeyspaceOptions, Options, ReadOptions, Store,
@@ -14,14 +15,10 @@ use runstone_fault_storage::SimStorage;
 fn small() -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 64 << 10;
-    keyspace.shape.table_bytes = 32 << 10;
-    keyspace.shape.base_bytes = 128 << 10;
-    Options {
-        memory_budget_bytes: 4 << 20,
-        wal_segment_bytes: 256 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 32 << 10;
+    shape.base_bytes = 128 << 10;
+    Options::default().memory_budget_bytes(4 << 20).wal_segment_bytes(256 << 10).keyspace(keyspace)
 }
 
 fn key(i: u64) -> Vec<u8> {
@@ -34,7 +31,7 @@ fn many_writes_survive_flushes_compactions_and_reopen() {
         let storage = MemoryStorage::new();
         let open = || {
             let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-            Store::open_on(storage, Options { background, ..small() }).expect("open")
+            Store::open_on(storage, small().background(background)).expect("open")
         };
         let store = open();
         for i in 0..20_000u64 {
@@ -92,7 +89,7 @@ fn many_writes_survive_flushes_compactions_and_reopen() {
 fn refused_options_make_no_directory() {
     let root = tempfile::tempdir().expect("temporary directory");
     let path = root.path().join("above/store");
-    let options = Options { memory_budget_bytes: 1, ..Options::default() };
+    let options = Options::default().memory_budget_bytes(1);
     let refused = Store::open(&path, options).err();
     assert!(matches!(refused, Some(Error::InvalidArgument { .. })), "{refused:?}");
     assert!(!root.path().join("above").exists());
@@ -277,7 +274,7 @@ fn cursors_turn_around_and_respect_bounds() {
 #[test]
 fn background_threads_keep_their_share_of_the_processor() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-    let options = Options { background: Background::Threads(2), ..small() };
+    let options = small().background(Background::Threads(2));
     let store = Store::open_on(storage, options).expect("open");
     store.put("key", "value").expect("put");
     store.compact().expect("compact");
@@ -314,7 +311,7 @@ fn niceness_of_background_threads() -> Vec<i32> {
 #[test]
 fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-    let options = Options { background: Background::Manual, ..small() };
+    let options = small().background(Background::Manual);
     let store = Store::open_on(storage, options).expect("open");
     let shared = "tenant/00000000042/";
     let mut keys: Vec<Vec<u8>> = (0..300).map(|i| format!("{shared}{i:05}").into_bytes()).collect();
@@ -346,7 +343,7 @@ fn keys_that_begin_otherwise_than_all_tables_are_in_their_place() {
 #[test]
 fn an_idle_keyspace_does_not_pin_the_log() {
     let storage = MemoryStorage::new();
-    let options = Options { max_wal_bytes: 1 << 20, ..small() };
+    let options = small().max_wal_bytes(1 << 20);
     let store = Store::open_on(Arc::new(storage), options).expect("open");
     let idle = store.open_keyspace("idle", None).expect("new");
     idle.put("once", "and never again").expect("put");
@@ -368,7 +365,7 @@ fn a_small_log_is_kept_until_it_is_worth_a_table() {
     let storage = MemoryStorage::new();
     let open = |flush_at_close| {
         let storage: Arc<dyn Storage> = Arc::new(storage.clone());
-        let options = Options { flush_at_close, wal_segment_bytes: 64 << 10, ..small() };
+        let options = small().flush_at_close(flush_at_close).wal_segment_bytes(64 << 10);
         Store::open_on(storage, options).expect("open")
     };
     let tables = |store: &Store| {
@@ -476,11 +473,7 @@ fn what_jobs_write_goes_to_the_disk_in_pieces() {
         let storage = SimStorage::new(1);
         let mut keyspace = KeyspaceOptions::default();
         keyspace.values.placement = placement;
-        let options = Options {
-            background: Background::Manual,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let options = Options::default().background(Background::Manual).keyspace(keyspace);
         let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
         let category = match placement {
             ValuePlacement::Inline => Category::Table,
@@ -516,9 +509,9 @@ fn hash(i: u64) -> u8 {
 /// Writers wait for flushes, so those never pause for synced writes.
 #[test]
 fn flushes_do_not_pause_for_synced_writes() {
-    let mut options = Options { background: Background::Threads(2), ..small() };
+    let mut options = small().background(Background::Threads(2));
     let keyspace = options.keyspace.as_mut().expect("options");
-    (keyspace.shape.l0_trigger, keyspace.l0_slowdown_runs) = (500, 501);
+    (custom::options_mut(keyspace).l0_trigger, keyspace.l0_slowdown_runs) = (500, 501);
     keyspace.l0_stop_runs = 1000;
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     for i in 0..4000u64 {

@@ -12,17 +12,15 @@ use runstone::{
 };
 
 fn options(placement: ValuePlacement, separate_at: u32) -> Options {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 4 << 20, ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(4 << 20);
     keyspace.values.placement = placement;
     keyspace.values.separate_at = separate_at;
     keyspace.values.groups = 1;
-    Options {
-        memory_budget_bytes: 64 << 20,
-        wal_mode: WalMode::Write,
-        background: Background::Manual,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .memory_budget_bytes(64 << 20)
+        .wal_mode(WalMode::Write)
+        .background(Background::Manual)
+        .keyspace(keyspace)
 }
 
 fn first(store: &Store) -> Cursor {
@@ -140,7 +138,7 @@ impl Clock for Ticks {
 fn what_has_expired_goes_while_cursors_come_and_go() {
     let clock = Arc::new(Ticks::default());
     let own = options(ValuePlacement::Inline, 200);
-    let options = Options { clock: Arc::clone(&clock) as _, ..own };
+    let options = own.clock(Arc::clone(&clock) as _);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     let keyspace = store.default_keyspace();
     let mut last = first(&store);

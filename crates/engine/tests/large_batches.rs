@@ -10,13 +10,11 @@ use runstone_fault_storage::SimStorage;
 fn open(storage: Arc<dyn Storage>, background: Background) -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 1 << 20;
-    let options = Options {
-        wal_segment_bytes: 256 << 10,
-        wal_mode: WalMode::Write,
-        background,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .wal_segment_bytes(256 << 10)
+        .wal_mode(WalMode::Write)
+        .background(background)
+        .keyspace(keyspace);
     Store::open_on(storage, options).expect("opens")
 }
 

@@ -14,7 +14,7 @@ fn key(number: u32) -> [u8; 4] {
 
 /// A keyspace of 20 MB in tables.
 fn filled(store: &Store, name: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Keyspace {
-    let mut options = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..KeyspaceOptions::default() };
+    let mut options = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
     options.compression = vec![runstone::Compression::None];
     change(&mut options);
     let keyspace = store.open_keyspace(name, Some(options)).expect("a keyspace");
@@ -35,12 +35,10 @@ fn check(store: &Store, what: &str) {
 
 #[test]
 fn the_budget_holds_while_sizes_change() {
-    let options = Options {
-        memory_budget_bytes: BUDGET_BYTES,
-        wal_segment_bytes: 256 << 10,
-        background: Background::Manual,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .memory_budget_bytes(BUDGET_BYTES)
+        .wal_segment_bytes(256 << 10)
+        .background(Background::Manual);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("a store");
     let all = [
         filled(&store, "small blocks", |options| options.block_bytes = 1 << 10),
@@ -79,15 +77,15 @@ fn the_budget_holds_while_sizes_change() {
 #[test]
 fn a_replay_keeps_the_budget() {
     let storage = Arc::new(MemoryStorage::new());
-    let options = || Options {
-        memory_budget_bytes: BUDGET_BYTES,
-        flush_at_close: false,
-        background: Background::Manual,
-        ..Options::default()
+    let options = || {
+        Options::default()
+            .memory_budget_bytes(BUDGET_BYTES)
+            .flush_at_close(false)
+            .background(Background::Manual)
     };
     let names: Vec<String> = (0..8).map(|number| format!("keyspace {number}")).collect();
     // Written with room for all, so that nothing is flushed.
-    let wide = Options { memory_budget_bytes: 1 << 30, ..options() };
+    let wide = options().memory_budget_bytes(1 << 30);
     let store = Store::open_on(Arc::<MemoryStorage>::clone(&storage), wide).expect("a store");
     for name in &names {
         let keyspace = store.open_keyspace(name, None).expect("a keyspace");
@@ -108,12 +106,10 @@ fn a_replay_keeps_the_budget() {
 #[test]
 fn the_least_budget_works_with_the_usual_options() {
     for keyspace in [None, Some(KeyspaceOptions::default())] {
-        let options = Options {
-            memory_budget_bytes: 1 << 20,
-            background: Background::Manual,
-            keyspace,
-            ..Options::default()
-        };
+        let options = Options::default()
+            .memory_budget_bytes(1 << 20)
+            .background(Background::Manual)
+            .keyspace(keyspace);
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("a store");
         for number in 0..KEYS {
             store.put(key(number), [7; 300]).expect("a put");
@@ -125,7 +121,7 @@ fn the_least_budget_works_with_the_usual_options() {
             assert!(store.get(key(number)).expect("a get").is_some_and(|value| *value == [7; 300]));
         }
     }
-    let options = Options { memory_budget_bytes: (1 << 20) - 1, ..Options::default() };
+    let options = Options::default().memory_budget_bytes((1 << 20) - 1);
     let refused = Store::open_on(Arc::new(MemoryStorage::new()), options);
     let told = refused.map(drop).expect_err("below the least").to_string();
     assert!(told.contains("must be at least 1048576"), "{told}");

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, KeyspaceOptions, Options, Store, TransactionOptions, ValuePlacement,
@@ -18,15 +19,14 @@ const TRICKY: &str = "or\\ders \"<new>\" {a=\"b\"} 7";
 fn open() -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 64 << 10;
-    keyspace.shape.table_bytes = 32 << 10;
-    keyspace.shape.base_bytes = 128 << 10;
-    let options = Options {
-        memory_budget_bytes: 4 << 20,
-        wal_segment_bytes: 256 << 10,
-        keyspace: Some(keyspace),
-        background: Background::Manual,
-        ..Options::default()
-    };
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 32 << 10;
+    shape.base_bytes = 128 << 10;
+    let options = Options::default()
+        .memory_budget_bytes(4 << 20)
+        .wal_segment_bytes(256 << 10)
+        .keyspace(keyspace)
+        .background(Background::Manual);
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open")
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, Event, EventListener, KeyspaceOptions, Options, ReadOptions, Store,
@@ -12,14 +13,10 @@ use runstone::{
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 64 << 10;
-    keyspace.shape.table_bytes = 32 << 10;
-    keyspace.shape.base_bytes = 128 << 10;
-    Options {
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 256 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 32 << 10;
+    shape.base_bytes = 128 << 10;
+    Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(256 << 10).keyspace(keyspace)
 }
 
 /// A handle outlives its keyspace. A compaction through the handle appended an edit for a keyspace
@@ -177,7 +174,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     let mut crowded = KeyspaceOptions::default();
     crowded.write_buffer_bytes = 64 << 10;
     // Full leveling keeps level 0 until the trigger while the base level is never over its target.
-    crowded.shape.l0_trigger = 90;
+    custom::options_mut(&mut crowded).l0_trigger = 90;
     crowded.l0_slowdown_runs = 91;
     crowded.l0_stop_runs = 92;
     let keyspace = store.open_keyspace("crowded", Some(crowded)).expect("new");
@@ -186,7 +183,7 @@ fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
         store.flush().expect("flush");
     }
     let mut tight = (*keyspace.options()).clone();
-    tight.shape.l0_trigger = 1;
+    custom::options_mut(&mut tight).l0_trigger = 1;
     tight.l0_slowdown_runs = 2;
     tight.l0_stop_runs = 3;
     store.open_keyspace("crowded", Some(tight)).expect("options change");
@@ -204,7 +201,7 @@ fn a_read_only_checkpoint_refuses_to_lose_the_log() {
     store.put("only in", "the log").expect("put");
     let left = storage.process_crash();
     drop(store);
-    let read_only = Options { read_only: true, ..options() };
+    let read_only = options().read_only(true);
     let store = Store::open_on(Arc::new(left), read_only).expect("open");
     assert_eq!(store.get("only in").expect("get").as_deref(), Some(&b"the log"[..]));
     assert!(matches!(store.checkpoint("/copy"), Err(Error::ReadOnly)));
@@ -241,7 +238,7 @@ fn a_read_only_store_counts_the_log_that_it_replayed() {
     let log_bytes = store.metrics().wal_bytes;
     let left = storage.process_crash();
     drop(store);
-    let read_only = Options { read_only: true, ..options() };
+    let read_only = options().read_only(true);
     let store = Store::open_on(Arc::new(left), read_only).expect("open");
     assert!(log_bytes > 0 && store.metrics().wal_bytes == log_bytes);
 }
@@ -255,7 +252,7 @@ fn versions_on_both_sides_of_a_partition_are_found() {
     // A block per entry, one table for all, and some 512 blocks per partition.
     keyspace.block_bytes = 256;
     keyspace.write_buffer_bytes = 1 << 20;
-    keyspace.shape.table_bytes = 64 << 20;
+    custom::options_mut(keyspace).table_bytes = 64 << 20;
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
     for i in 0..400u32 {
         store.put(format!("a{i:03}"), [0; 250]).expect("put");
@@ -283,13 +280,11 @@ fn memtables_of_many_keyspaces_stay_within_the_budget() {
     keyspace.write_buffer_bytes = 1 << 20;
     let budget = 8 << 20;
     for background in [Background::Manual, Background::Threads(2)] {
-        let options = Options {
-            memory_budget_bytes: budget,
-            wal_mode: WalMode::Write,
-            background,
-            keyspace: Some(keyspace.clone()),
-            ..Options::default()
-        };
+        let options = Options::default()
+            .memory_budget_bytes(budget)
+            .wal_mode(WalMode::Write)
+            .background(background)
+            .keyspace(keyspace.clone());
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
         let open = |n: u32| store.open_keyspace(&format!("k{n}"), Some(keyspace.clone()));
         let keyspaces: Vec<_> = (0..20).map(|n| open(n).expect("new")).collect();
@@ -319,13 +314,11 @@ fn hundreds_of_keyspaces_share_a_small_budget() {
     for background in [Background::Manual, Background::Threads(2)] {
         let mut keyspace = KeyspaceOptions::default();
         keyspace.write_buffer_bytes = 1 << 20;
-        let options = Options {
-            memory_budget_bytes: 8 << 20,
-            wal_mode: WalMode::Write,
-            background,
-            keyspace: Some(keyspace.clone()),
-            ..Options::default()
-        };
+        let options = Options::default()
+            .memory_budget_bytes(8 << 20)
+            .wal_mode(WalMode::Write)
+            .background(background)
+            .keyspace(keyspace.clone());
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
         let before = store.metrics().memory.memtable_bytes;
         let open = |n: usize| store.open_keyspace(&format!("k{n}"), Some(keyspace.clone()));
@@ -350,14 +343,12 @@ fn hundreds_of_keyspaces_share_a_small_budget() {
 fn a_memtable_that_takes_half_of_what_is_meant_for_all_is_flushed() {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 4 << 20;
-    let options = Options {
+    let options = Options::default()
         // Memtables are flushed early once half of the budget is in use.
-        memory_budget_bytes: 8 << 20,
-        wal_mode: WalMode::Write,
-        background: Background::Manual,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+        .memory_budget_bytes(8 << 20)
+        .wal_mode(WalMode::Write)
+        .background(Background::Manual)
+        .keyspace(keyspace);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
     let mut keys = 0..u32::MAX;
     let mut fill = |up_to_bytes: u64| {
@@ -416,8 +407,8 @@ fn a_job_that_panics_stops_the_store_in_every_thread() {
 /// the compactions of another waiting until back-pressure slowed both down.
 #[test]
 fn keyspaces_take_turns_in_compaction() {
-    let mut options = Options { background: Background::Manual, ..options() };
-    options.keyspace.as_mut().expect("given").shape.l0_share_percent = 0;
+    let mut options = options().background(Background::Manual);
+    custom::options_mut(options.keyspace.as_mut().expect("given")).l0_share_percent = 0;
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options.clone()).expect("open");
     let second = store.open_keyspace("second", options.keyspace).expect("new");
     let keyspaces = [store.default_keyspace(), &second];
@@ -455,13 +446,11 @@ fn keyspaces_take_turns_in_compaction() {
 fn with_small_memtables() -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 4 << 20;
-    let options = Options {
-        memory_budget_bytes: 64 << 20,
-        wal_mode: WalMode::Write,
-        background: Background::Manual,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .memory_budget_bytes(64 << 20)
+        .wal_mode(WalMode::Write)
+        .background(Background::Manual)
+        .keyspace(keyspace);
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open")
 }
 
@@ -538,13 +527,11 @@ fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
         keyspace.write_buffer_bytes = 4 << 20;
         keyspace.values.placement = placement;
         keyspace.values.separate_at = 200;
-        let options = Options {
-            memory_budget_bytes: 64 << 20,
-            wal_mode: WalMode::Write,
-            background: Background::Manual,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let options = Options::default()
+            .memory_budget_bytes(64 << 20)
+            .wal_mode(WalMode::Write)
+            .background(Background::Manual)
+            .keyspace(keyspace);
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open");
         (0..10_000u32).for_each(|i| store.put(i.to_be_bytes(), [7; 250]).expect("put"));
         let mut scan = store.default_keyspace().iter().expect("scans");
@@ -561,7 +548,7 @@ fn a_scan_over_separated_values_lets_go_of_memtables_that_were_flushed() {
 #[test]
 fn a_scan_that_outlives_its_store_stays_on_what_it_holds() {
     let storage = MemoryStorage::new();
-    let options = || Options { background: Background::Manual, ..options() };
+    let options = || options().background(Background::Manual);
     let store = Store::open_on(Arc::new(storage.clone()), options()).expect("open");
     let put_all = |store: &Store| {
         (0..3_000u32).for_each(|i| store.put(i.to_be_bytes(), [7; 8]).expect("put"));
@@ -594,12 +581,10 @@ impl EventListener for PanicsAtRecovery {
 fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
     let disk = runstone_fault_storage::SimStorage::new(1);
     disk.set_capacity_bytes(Some(2 << 20));
-    let mut options = Options {
-        background: Background::Manual,
-        listener: Some(Arc::new(PanicsAtRecovery)),
-        memory_budget_bytes: 256 << 20,
-        ..options()
-    };
+    let mut options = options()
+        .background(Background::Manual)
+        .listener(Arc::new(PanicsAtRecovery))
+        .memory_budget_bytes(256 << 20);
     // The log fills the disk before anything is flushed.
     options.keyspace.as_mut().expect("given").write_buffer_bytes = 32 << 20;
     let store = Store::open_on(Arc::new(disk.clone()), options).expect("open");

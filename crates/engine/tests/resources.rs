@@ -103,8 +103,8 @@ fn a_store_and_its_copy_beside_it_keep_apart() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
     let resources = Resources::builder().memory_budget(16 << 20).build().expect("resources");
-    let small = KeyspaceOptions { write_buffer_bytes: 256 << 10, ..KeyspaceOptions::default() };
-    let options = || Options { keyspace: Some(small.clone()), ..Options::default() };
+    let small = KeyspaceOptions::default().write_buffer_bytes(256 << 10);
+    let options = || Options::default().keyspace(small.clone());
     let one = resources.open(dir.path().join("one"), options()).expect("a store");
     let key = |n: u32| n.to_be_bytes();
     (0..5_000).for_each(|n| one.put(key(n), [1; 200]).expect("a put"));
@@ -185,8 +185,7 @@ fn a_store_that_fails_takes_no_other_with_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let resources = Resources::builder().threads(1).build().expect("resources");
     let good = resources.open(dir.path().join("good"), Options::default()).expect("a store");
-    let listener = Some(Arc::new(Panics) as Arc<dyn EventListener>);
-    let options = Options { listener, ..Options::default() };
+    let options = Options::default().listener(Arc::new(Panics));
     let bad = resources.open(dir.path().join("bad"), options).expect("a store");
     bad.put("k", "v").expect("a put");
     // The flush is done when its listener panics.
@@ -210,11 +209,11 @@ fn options_that_the_resources_set_do_not_count_in_a_store() {
     Resources::builder().max_open_files(1).build().expect_err("too few");
     Resources::builder().background_bytes_per_second(1).build().expect_err("too slow");
     let resources = Resources::builder().memory_budget(8 << 20).threads(1).build().expect("made");
-    let options = Options { background: Background::Threads(9), ..Options::default() };
+    let options = Options::default().background(Background::Threads(9));
     let store = resources.open(dir.path().join("a"), options).expect("a store");
     assert_eq!((threads(1), store.metrics().memory.budget_bytes), (1, 8 << 20));
     // Whoever runs jobs by hand still does.
-    let options = Options { background: Background::Manual, ..Options::default() };
+    let options = Options::default().background(Background::Manual);
     let manual = resources.open(dir.path().join("b"), options).expect("a store");
     manual.put("k", "v").expect("a put");
     manual.flush().expect("a flush");

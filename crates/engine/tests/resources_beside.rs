@@ -52,8 +52,7 @@ impl EventListener for Does {
 }
 
 fn listening(does: impl Fn(&Event) + Send + Sync + 'static) -> Options {
-    let listener = Some(Arc::new(Does(Box::new(does))) as Arc<dyn EventListener>);
-    Options { listener, ..Options::default() }
+    Options::default().listener(Arc::new(Does(Box::new(does))))
 }
 
 const BUDGET_BYTES: u64 = 16 << 20;
@@ -83,7 +82,7 @@ fn write(to: &[Keyspace], bytes: u64) -> runstone::Result<()> {
 #[test]
 fn memtables_of_a_store_with_jobs_by_hand_hold_up_no_other() {
     let resources = resources(2);
-    let by_hand = Options { background: Background::Manual, ..Options::default() };
+    let by_hand = Options::default().background(Background::Manual);
     let manual = on_memory(&resources, by_hand);
     write(&keyspaces(&manual), 24 << 20).expect("it flushes what it must");
     let stores: Vec<Store> = (0..8).map(|_| on_memory(&resources, Options::default())).collect();
@@ -232,7 +231,7 @@ fn the_last_handles_may_be_dropped_inside_a_listener() {
             _ => {}
         });
         let write_buffer_bytes = 256 << 10;
-        let small = KeyspaceOptions { write_buffer_bytes, ..KeyspaceOptions::default() };
+        let small = KeyspaceOptions::default().write_buffer_bytes(write_buffer_bytes);
         options.keyspace = Some(small.clone());
         let store = on_memory(&resources, options);
         let waiting = store.open_keyspace("waits", Some(small)).expect("a keyspace");
@@ -277,10 +276,10 @@ fn a_listener_that_panics_while_its_store_rests_ends_no_thread() {
 #[test]
 fn nothing_is_left_of_stores_that_are_closed() {
     let resources = Resources::builder().threads(2).build().expect("resources");
-    let small = KeyspaceOptions { write_buffer_bytes: 8 << 20, ..KeyspaceOptions::default() };
+    let small = KeyspaceOptions::default().write_buffer_bytes(8 << 20);
     for _ in 0..3 {
         let keyspace = Some(small.clone());
-        let store = on_memory(&resources, Options { keyspace, ..Options::default() });
+        let store = on_memory(&resources, Options::default().keyspace(keyspace));
         write(&keyspaces(&store), 64 << 20).expect("written");
         assert!(store.get(0_u64.to_be_bytes()).expect("a get").is_none());
         store.close().expect("a close");

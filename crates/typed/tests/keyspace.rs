@@ -175,7 +175,7 @@ impl ValueFormat<u64> for LittleEndian {
 #[test]
 fn another_format_reads_what_an_operator_wrote() {
     on_scores(|store, _| {
-        let options = KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
+        let options = KeyspaceOptions::default().merge_operator("add-u64");
         let keyspace = store.open_keyspace("counters", Some(options))?;
         let counters = TypedKeyspace::<u32, u64, LittleEndian>::new(keyspace);
         counters.put(&7, &40)?;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, CompactionInstall, Durability, Error, GcPointers, KeyspaceOptions, Options, Store,
@@ -41,11 +42,12 @@ impl Trial {
         let mut keyspace = KeyspaceOptions::default();
         keyspace.write_buffer_bytes = 64 << 10;
         keyspace.block_bytes = 1024;
-        keyspace.shape.table_bytes = 8 << 10;
-        keyspace.shape.split_bytes = 4 << 10;
-        keyspace.shape.base_bytes = 32 << 10;
-        keyspace.shape.l0_trigger = 2;
-        keyspace.shape.size_ratio = 4;
+        let shape = custom::options_mut(&mut keyspace);
+        shape.table_bytes = 8 << 10;
+        shape.split_bytes = 4 << 10;
+        shape.base_bytes = 32 << 10;
+        shape.l0_trigger = 2;
+        shape.size_ratio = 4;
         keyspace.values.separate_at = 300;
         (keyspace.values.groups, keyspace.values.slot_bytes) = (4, 4096);
         keyspace.values.vlog_chunk_bytes = 8192;
@@ -98,7 +100,8 @@ fn policies_and_partitioners() -> [Axis; 2] {
     };
     let partitioner = |one: &Partitioner| {
         let (name, one) = (one.rule().name(), *one);
-        let set = move |keyspace: &mut KeyspaceOptions| keyspace.shape.partitioner = one;
+        let set =
+            move |keyspace: &mut KeyspaceOptions| custom::options_mut(keyspace).partitioner = one;
         (name, asked("cuts", name, set))
     };
     [
@@ -194,12 +197,8 @@ fn axes() -> Vec<Axis> {
 
 /// Opens what is tried, or opens it again.
 fn open(trial: &Trial, path: &Path, memory: &Arc<MemoryStorage>) -> Result<Box<dyn KvStore>> {
-    let options = Options {
-        background: Background::Manual,
-        seed: Some(1),
-        keyspace: Some(trial.keyspace.clone()),
-        ..Options::default()
-    };
+    let options =
+        Options::default().background(Background::Manual).seed(1).keyspace(trial.keyspace.clone());
     let device = |scheme: &str, query: &str| {
         let url = format!("{scheme}:{}?{query}", path.join("nand").display());
         DeviceUrl::parse(&url).expect("a device")

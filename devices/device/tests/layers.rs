@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier, HOST_BLOCK_BYTES};
@@ -26,16 +28,15 @@ fn storage(gc_frontier: GcFrontier) -> BlockStorage {
 }
 
 fn store(storage: &BlockStorage, policy: &str) -> Store {
-    let mut keyspace = KeyspaceOptions { policy: policy.into(), ..KeyspaceOptions::default() };
-    keyspace.shape.table_bytes = 256 << 10;
-    keyspace.shape.base_bytes = 1 << 20;
-    let options = Options {
-        background: Background::Manual,
-        seed: Some(1),
-        wal_mode: WalMode::Write,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 256 << 10;
+    shape.base_bytes = 1 << 20;
+    let options = Options::default()
+        .background(Background::Manual)
+        .seed(1)
+        .wal_mode(WalMode::Write)
+        .keyspace(keyspace);
     Store::open_on(Arc::new(storage.clone()), options).unwrap()
 }
 

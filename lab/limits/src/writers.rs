@@ -81,9 +81,8 @@ fn burst(store: &Store, keys: &[[u8; 16]], writers: usize) -> Rate {
 /// Prints both rates for one and for two writers, and the ratios of neighbouring rounds.
 pub fn compare() {
     let place = std::env::temp_dir().join(format!("runstone-limits-{}", std::process::id()));
-    let keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 20, ..KeyspaceOptions::default() };
-    let options =
-        Options { memory_budget_bytes: 576 << 20, keyspace: Some(keyspace), ..Options::default() };
+    let keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 20);
+    let options = Options::default().memory_budget_bytes(576 << 20).keyspace(keyspace);
     let store = Store::open(&place, options).expect("temporary directory");
     let mut rates: [Vec<Rate>; 2] = Default::default();
     let mut passes = Vec::new();

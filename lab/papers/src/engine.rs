@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runstone::metrics::CounterValues;
+use runstone::policy::Policy;
 use runstone::storage::{Category, MemoryStorage};
 use runstone::{
     Background, Compression, EventListener, KeyspaceOptions, Options, ReadOptions, Store, WalMode,
@@ -64,29 +65,25 @@ pub struct Loaded {
 
 /// Options of a keyspace without compression, filters and back-pressure, so that sizes are exact.
 pub fn plain_options(policy: &str) -> KeyspaceOptions {
-    KeyspaceOptions {
-        policy: policy.into(),
-        write_buffer_bytes: WRITE_BUFFER_BYTES,
-        filter_bits_per_key: 0.0.into(),
-        compression: vec![Compression::None],
-        l0_slowdown_runs: 1 << 18,
-        l0_stop_runs: 1 << 19,
-        debt_slowdown_bytes: 0,
-        ..KeyspaceOptions::default()
-    }
+    KeyspaceOptions::default()
+        .policy(Policy::named(policy))
+        .write_buffer_bytes(WRITE_BUFFER_BYTES)
+        .filter_bits_per_key(0.0)
+        .compression(vec![Compression::None])
+        .l0_slowdown_runs(1 << 18)
+        .l0_stop_runs(1 << 19)
+        .debt_slowdown_bytes(0)
 }
 
 /// Options of a store whose jobs run when they are asked to, so that its files are a function of
 /// the options.
 pub fn stepped_options(keyspace: Option<KeyspaceOptions>, memory_budget_bytes: u64) -> Options {
-    Options {
-        background: Background::Manual,
-        seed: Some(1),
-        wal_mode: WalMode::Write,
-        memory_budget_bytes,
-        keyspace,
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .seed(1)
+        .wal_mode(WalMode::Write)
+        .memory_budget_bytes(memory_budget_bytes)
+        .keyspace(keyspace)
 }
 
 /// Does all jobs that are due.
@@ -122,7 +119,8 @@ impl Loaded {
         listener: Option<Arc<dyn EventListener>>,
     ) -> Result<Loaded> {
         let stepped = stepped_options(Some(keyspace), MEMORY_BYTES);
-        let options = Options { compaction_slices, listener, ..stepped };
+        let mut options = stepped.compaction_slices(compaction_slices);
+        options.listener = listener;
         let storage = Arc::new(MemoryStorage::new());
         let store = Store::open_on(storage.clone(), options)?;
         let mut rng = Rng::new(1);

@@ -4,8 +4,9 @@
 use std::fs;
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
-use runstone::{KeyspaceOptions, Options, Store};
+use runstone::{KeyspaceOptions, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
 use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner, Placement};
@@ -190,7 +191,7 @@ impl Load {
             page_bytes: u64::from(self.page_bytes),
             set_aside_percent,
             memtable_pages: self.memtable_pages,
-            options: self.keyspace(policy).shape,
+            options: custom::options_of(&self.keyspace(policy)).clone(),
         }
     }
 
@@ -243,9 +244,10 @@ impl Load {
     /// The engine's options, with the device's sizes.
     fn keyspace(&self, policy: &str) -> KeyspaceOptions {
         let mut keyspace = plain_options(policy);
-        keyspace.shape.table_bytes = self.bytes(self.table_pages);
-        keyspace.shape.base_bytes = self.bytes(self.level1_pages);
-        keyspace.shape.l0_trigger = 4;
+        let shape = custom::options_mut(&mut keyspace);
+        shape.table_bytes = self.bytes(self.table_pages);
+        shape.base_bytes = self.bytes(self.level1_pages);
+        shape.l0_trigger = 4;
         keyspace
     }
 
@@ -253,15 +255,16 @@ impl Load {
     /// device's count of records.
     pub(super) fn engine_side(&self, name: &str, set_aside_percent: u32) -> Side {
         let keyspace = self.keyspace("fragmented-leveling");
+        let numbers = custom::options_of(&keyspace);
         let pages = |bytes: u64| bytes / u64::from(self.page_bytes);
         let design = format!("{} on a block SSD", keyspace.policy);
         Side::new(name, design)
             .with("memtable pages", self.memtable_pages)
-            .with("level-1 pages", pages(keyspace.shape.base_bytes))
-            .with("table pages", pages(keyspace.shape.table_bytes))
-            .with("T", keyspace.shape.size_ratio)
-            .with(TRIGGER, keyspace.shape.l0_trigger)
-            .with("cuts", keyspace.shape.partitioner.rule().name())
+            .with("level-1 pages", pages(numbers.base_bytes))
+            .with("table pages", pages(numbers.table_bytes))
+            .with("T", numbers.size_ratio)
+            .with(TRIGGER, numbers.l0_trigger)
+            .with("cuts", numbers.partitioner.rule().name())
             .with(FILTERS, keyspace.filter_bits_per_key.parts() / 10)
             .with("blocks", self.block_count)
             .with("percent set aside", set_aside_percent)
@@ -507,8 +510,7 @@ pub(super) fn run_engine(
 /// The engine with the device's sizes, without filters and with next to no cache.
 fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
     let keyspace = load.keyspace(policy);
-    let options =
-        Options { compaction_slices: Some(1), ..stepped_options(Some(keyspace), 48 << 20) };
+    let options = stepped_options(Some(keyspace), 48 << 20).compaction_slices(1);
     let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));
     Ok(Store::open_on(Arc::new(apart), options)?)
 }

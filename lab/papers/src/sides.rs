@@ -2,6 +2,7 @@
 //! sides differ in memory, filters, triggers or compression measures that setting instead of what
 //! the paper claims.
 
+use runstone::policy::custom;
 use runstone::{Background, KeyspaceOptions, Options};
 
 use crate::engine::{MEMORY_BYTES, stepped_options};
@@ -55,7 +56,7 @@ impl Side {
     /// A store with these options.
     pub(super) fn store(name: &str, store: &Options) -> Side {
         let options = &store.keyspace.clone().unwrap_or_default();
-        let shape = &options.shape;
+        let shape = custom::options_of(options);
         let design = format!(
             "{} T = {}, {}",
             options.policy,
@@ -69,7 +70,7 @@ impl Side {
             .with("level-1 bytes", shape.base_bytes)
             .with(TABLES, shape.table_bytes)
             .with("block bytes", options.block_bytes)
-            .with("level-0 share", options.shape.l0_share_percent)
+            .with("level-0 share", shape.l0_share_percent)
             .with(FILTERS, options.filter_bits_per_key.get())
             .with(COMPRESSION, compression.join(", "))
             .with(SUB_COMPACTIONS, text(options.sub_compactions))
@@ -176,8 +177,7 @@ mod tests {
     }
 
     fn side(name: &str, bits: f64) -> Side {
-        let keyspace =
-            KeyspaceOptions { filter_bits_per_key: bits.into(), ..KeyspaceOptions::default() };
+        let keyspace = KeyspaceOptions::default().filter_bits_per_key(bits);
         Side::keyspace(name, &keyspace)
     }
 
@@ -201,7 +201,7 @@ mod tests {
             (THREADS, |store| store.background = Background::Threads(2)),
             (THREADS, |store| store.compaction_slices = Some(7)),
             (FILTERS, |store| keyspace_of(store).filter_bits_per_key = 0.7.into()),
-            (TRIGGER, |store| keyspace_of(store).shape.l0_trigger += 1),
+            (TRIGGER, |store| custom::options_mut(keyspace_of(store)).l0_trigger += 1),
             (BUFFER, |store| keyspace_of(store).write_buffer_bytes *= 2),
             (COMPRESSION, |store| keyspace_of(store).compression = vec![Compression::None; 2]),
         ];

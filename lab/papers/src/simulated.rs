@@ -4,6 +4,7 @@
 //! for the caller, who says how many entries of which size reach the tree.
 
 use runstone::KeyspaceOptions;
+use runstone::policy::custom;
 use runstone_policy::registry;
 use runstone_policy::shape::Shape;
 use runstone_simulator::{FRESH_KEYS, KeyOrder, SimReport, SimWorkload, Simulator};
@@ -35,7 +36,7 @@ pub(super) fn simulate_shape(options: &KeyspaceOptions, writes: &Writes) -> (Sim
         prefix_count: writes.prefixes,
     };
     let policy = registry::find(&options.policy).expect("a registered policy");
-    let mut simulator = Simulator::new(policy, options.shape.clone(), workload);
+    let mut simulator = Simulator::new(policy, custom::options_of(options).clone(), workload);
     if options.partition_flushes {
         simulator = simulator.with_cut_flushes();
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use runstone::policy::custom;
 use runstone::{
     Background, Cursor, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, ValuePlacement,
@@ -101,8 +102,9 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     }
     if random.one_in(3) {
         // Level 0 stays unchanged while the levels below are compacted.
-        keyspace.shape.l0_trigger = 16;
-        keyspace.shape.universal_trigger = 16;
+        let shape = custom::options_mut(&mut keyspace);
+        shape.l0_trigger = 16;
+        shape.universal_trigger = 16;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);
     }
     keyspace

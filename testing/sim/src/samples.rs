@@ -11,6 +11,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Compression, Expiry, GcPointers, KeyspaceOptions, Options, SortedWriter, Store,
@@ -89,32 +91,31 @@ pub fn make() -> Vec<Sample> {
 /// Options to make and open samples. The store keeps the keyspace options. The clock is the
 /// system's: for it, what had expired when a sample was made has.
 pub fn options(keyspace: Option<KeyspaceOptions>) -> Options {
-    Options {
-        memory_budget_bytes: 2 << 20,
-        background: Background::Manual,
-        wal_segment_bytes: 64 << 10,
-        max_wal_bytes: 512 << 10,
-        wal_mode: WalMode::Write,
-        seed: Some(1),
-        keyspace,
-        ..Options::default()
-    }
+    Options::default()
+        .memory_budget_bytes(2 << 20)
+        .background(Background::Manual)
+        .wal_segment_bytes(64 << 10)
+        .max_wal_bytes(512 << 10)
+        .wal_mode(WalMode::Write)
+        .seed(1)
+        .keyspace(keyspace)
 }
 
 /// The options to make a sample.
 fn clocked(keyspace: Option<KeyspaceOptions>) -> Options {
-    Options { clock: Arc::new(WorkloadClock), ..options(keyspace) }
+    options(keyspace).clock(Arc::new(WorkloadClock))
 }
 
 fn keyspace(policy: &str) -> KeyspaceOptions {
-    let mut options = KeyspaceOptions { policy: policy.to_string(), ..Default::default() };
+    let mut options = KeyspaceOptions::default().policy(Policy::named(policy));
     options.write_buffer_bytes = 64 << 10;
     options.block_bytes = 1024;
-    options.shape.l0_trigger = 2;
-    options.shape.size_ratio = 3;
-    options.shape.base_bytes = 8 << 10;
-    options.shape.table_bytes = 8 << 10;
-    options.shape.split_bytes = 4 << 10;
+    let shape = custom::options_mut(&mut options);
+    shape.l0_trigger = 2;
+    shape.size_ratio = 3;
+    shape.base_bytes = 8 << 10;
+    shape.table_bytes = 8 << 10;
+    shape.split_bytes = 4 << 10;
     options
 }
 

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::{
     Background, Batch, CompactionFilter, CompactionInstall, Compression, Durability, Error,
     FilterDecision, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
@@ -220,15 +222,15 @@ pub fn set_programs(keyspace: &mut KeyspaceOptions, merges: bool, filters: bool)
 
 /// Leaves the choice of a partitioner to a policy that has one of its own.
 pub fn with_own_partitioner(keyspace: &mut KeyspaceOptions) {
-    if keyspace.compaction_policy().is_ok_and(|policy| policy.own_partitioner().is_some()) {
-        keyspace.shape.partitioner = Partitioner::Size;
+    if custom::policy_of(&keyspace).is_ok_and(|policy| policy.own_partitioner().is_some()) {
+        custom::options_mut(keyspace).partitioner = Partitioner::Size;
     }
 }
 
 /// The same with a given policy.
 pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     let mut random = Random::new(seed ^ 0x0b71_0a50);
-    let mut keyspace = KeyspaceOptions { policy: policy.to_string(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 64 << 10;
     keyspace.block_bytes = [256, 1024, 4096][random.below(3) as usize];
     keyspace.restart_interval = [1, 4, 16][random.below(3) as usize];
@@ -239,22 +241,25 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     keyspace.filter_allocation = allocations[random.below(3) as usize];
     let codecs = [Compression::None, Compression::Lz4, Compression::Zstd];
     keyspace.compression = vec![codecs[random.below(3) as usize]];
-    keyspace.shape.size_ratio = 2 + random.below(4) as u32;
-    keyspace.shape.l0_trigger = 1 + random.below(4) as u32;
-    keyspace.shape.base_bytes = 8 << 10 << random.below(3);
-    keyspace.shape.table_bytes = 4 << 10 << random.below(3);
-    keyspace.shape.split_bytes = 4 << 10 << random.below(2);
-    keyspace.shape.access_limit = 1 + random.below(20) as u32;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.size_ratio = 2 + random.below(4) as u32;
+    shape.l0_trigger = 1 + random.below(4) as u32;
+    shape.base_bytes = 8 << 10 << random.below(3);
+    shape.table_bytes = 4 << 10 << random.below(3);
+    shape.split_bytes = 4 << 10 << random.below(2);
+    shape.access_limit = 1 + random.below(20) as u32;
     // From a stream of its own, so that the other options of a seed stay the same.
     let mut stack = Random::new(seed ^ 0x57ac_0b1c);
-    keyspace.shape.stack_runs = 1 + stack.below(6) as u32;
-    keyspace.shape.universal_trigger = 1 + stack.below(5) as u32;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.stack_runs = 1 + stack.below(6) as u32;
+    shape.universal_trigger = 1 + stack.below(5) as u32;
     let partitioners = runstone_policy::partition::PARTITIONERS;
-    keyspace.shape.partitioner = partitioners[stack.below(partitioners.len() as u64) as usize];
+    custom::options_mut(&mut keyspace).partitioner =
+        partitioners[stack.below(partitioners.len() as u64) as usize];
     with_own_partitioner(&mut keyspace);
     let mut space = Random::new(seed ^ 0x5bac_eb0d);
     if space.one_in(3) {
-        keyspace.shape.max_space_percent = 110 + space.below(100) as u32;
+        custom::options_mut(&mut keyspace).max_space_percent = 110 + space.below(100) as u32;
     }
     keyspace.values = value_options(seed);
     if stack.one_in(2) {
@@ -265,18 +270,16 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     }
     set_programs(&mut keyspace, true, Random::new(seed ^ 0x00f1_17e4).one_in(4));
     keyspace.partition_flushes = Random::new(seed ^ 0x0f1a_5c75).one_in(3);
-    Options {
-        memory_budget_bytes: 2 << 20,
-        background,
-        wal_segment_bytes: 64 << 10,
-        max_wal_bytes: 512 << 10,
-        wal_mode: if random.one_in(2) { WalMode::Mapped } else { WalMode::Write },
-        seed: Some(seed),
-        clock: Arc::new(WorkloadClock),
-        compaction_filters: vec![Arc::new(Rewriting)],
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .memory_budget_bytes(2 << 20)
+        .background(background)
+        .wal_segment_bytes(64 << 10)
+        .max_wal_bytes(512 << 10)
+        .wal_mode(if random.one_in(2) { WalMode::Mapped } else { WalMode::Write })
+        .seed(seed)
+        .clock(Arc::new(WorkloadClock))
+        .compaction_filters(vec![Arc::new(Rewriting)])
+        .keyspace(keyspace)
 }
 
 /// Value options. For half of the seeds, small workloads separate and collect values.
@@ -291,17 +294,15 @@ fn value_options(seed: u64) -> ValueOptions {
     // From a stream of its own, so that the other options of a seed stay the same.
     let writes_back = Random::new(seed ^ 0xbac4).one_in(3);
     let gc_pointers = if writes_back { GcPointers::Writeback } else { GcPointers::Stable };
-    ValueOptions {
-        placement: placements[random.below(4) as usize],
-        separate_at: [1, 60, 1000][random.below(3) as usize],
-        groups: 1 + random.below(3) as u32,
-        slot_bytes: 4096 << random.below(2),
-        reserve: [0.05, 0.3][random.below(2) as usize].into(),
-        vlog_chunk_bytes: 8192,
-        cold_stream: !writes_back && Random::new(seed ^ 0xc01d).one_in(2),
-        gc_pointers,
-        ..ValueOptions::default()
-    }
+    ValueOptions::default()
+        .placement(placements[random.below(4) as usize])
+        .separate_at([1, 60, 1000][random.below(3) as usize])
+        .groups(1 + random.below(3) as u32)
+        .slot_bytes(4096 << random.below(2))
+        .reserve([0.05, 0.3][random.below(2) as usize])
+        .vlog_chunk_bytes(8192)
+        .cold_stream(!writes_back && Random::new(seed ^ 0xc01d).one_in(2))
+        .gc_pointers(gc_pointers)
 }
 
 /// The same options with hash groups and a cold stream.

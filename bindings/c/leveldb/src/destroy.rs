@@ -23,12 +23,8 @@ pub(crate) fn destroy(path: &str) -> Result<()> {
 
 /// Reads and checks every byte of a database.
 pub(crate) fn verify(path: &str) -> Result<()> {
-    let options = Options {
-        create_if_missing: false,
-        read_only: true,
-        background: Background::Manual,
-        ..Options::default()
-    };
+    let options =
+        Options::default().create_if_missing(false).read_only(true).background(Background::Manual);
     let report = Store::open(path, options)?.verify()?;
     let Some(damage) = report.damage.first() else { return Ok(()) };
     let what = format!(

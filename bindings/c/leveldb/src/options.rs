@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use runstone::policy::custom;
 use runstone::{
     Compression, DEFAULT_KEYSPACE, KeyspaceOptions, Options, ReadOptions, Snapshot, Store,
 };
@@ -79,13 +80,11 @@ impl OpenOptions {
         let cache_bytes = self.cache_bytes.unwrap_or(CACHE_BYTES);
         let store = Store::open(
             path,
-            Options {
-                create_if_missing: self.create_if_missing,
-                memory_budget_bytes: cache_bytes + 2 * write_buffer_bytes + SPARE_BYTES,
-                max_open_files: self.max_open_files,
-                keyspace: (!exists).then(|| self.change(KeyspaceOptions::default())),
-                ..Options::default()
-            },
+            Options::default()
+                .create_if_missing(self.create_if_missing)
+                .memory_budget_bytes(cache_bytes + 2 * write_buffer_bytes + SPARE_BYTES)
+                .max_open_files(self.max_open_files)
+                .keyspace((!exists).then(|| self.change(KeyspaceOptions::default()))),
         )?;
         let stored = KeyspaceOptions::clone(&store.default_keyspace().options());
         let wanted = self.change(stored.clone());
@@ -102,8 +101,11 @@ impl OpenOptions {
         set(&mut options.write_buffer_bytes, self.write_buffer_bytes);
         set(&mut options.block_bytes, self.block_bytes);
         set(&mut options.restart_interval, self.restart_interval);
-        set(&mut options.shape.table_bytes, self.table_bytes);
-        set(&mut options.filter_bits_per_key, self.filter_bits_per_key.map(|bits| f64::from(bits).into()));
+        set(&mut custom::options_mut(&mut options).table_bytes, self.table_bytes);
+        set(
+            &mut options.filter_bits_per_key,
+            self.filter_bits_per_key.map(|bits| f64::from(bits).into()),
+        );
         if let Some(codec) = self.compression {
             options.compression = vec![codec];
         }

@@ -248,11 +248,9 @@ impl Args {
             return Err(Failure::usage("the store holds data", hint));
         }
         let keyspace = self.options(location)?;
-        let mut options = Options {
-            create_if_missing: !self.use_existing,
-            compaction_slices: self.compaction_slices,
-            ..Options::default()
-        };
+        let mut options = Options::default()
+            .create_if_missing(!self.use_existing)
+            .compaction_slices(self.compaction_slices);
         let buffers = keyspace
             .write_buffer_bytes
             .saturating_mul(u64::from(keyspace.max_immutable_memtables) + 1);

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use runstone::policy::Policy;
 use runstone::{DEFAULT_KEYSPACE, KeyspaceOptions, Options};
-use runstone_policy::options::PolicyOptions;
 use runstone_random::Random;
 
 use crate::arguments::{MakeArguments, parse_size};
@@ -124,7 +124,7 @@ impl Args {
     fn options(&self) -> Options {
         let default = Options::default();
         let memory_budget_bytes = self.make.memory_budget.unwrap_or(default.memory_budget_bytes);
-        Options { memory_budget_bytes, ..default }
+        default.memory_budget_bytes(memory_budget_bytes)
     }
 }
 
@@ -132,15 +132,8 @@ impl Args {
 /// levels at all.
 fn scaled_options(bytes: u64) -> KeyspaceOptions {
     let buffer = (bytes / 24).next_power_of_two().clamp(256 << 10, 64 << 20);
-    KeyspaceOptions {
-        write_buffer_bytes: buffer,
-        shape: PolicyOptions {
-            base_bytes: buffer * 2,
-            table_bytes: buffer / 2,
-            ..PolicyOptions::default()
-        },
-        ..KeyspaceOptions::default()
-    }
+    let policy = Policy::fragmented_leveling().base_bytes(buffer * 2).table_bytes(buffer / 2);
+    KeyspaceOptions::default().policy(policy).write_buffer_bytes(buffer)
 }
 
 fn introduction(input: &Input, directory: &Path, max_bytes: u64) -> String {

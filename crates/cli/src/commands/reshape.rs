@@ -45,14 +45,16 @@ impl Args {
 
     fn wanted(&self, old: &KeyspaceOptions) -> Result<KeyspaceOptions> {
         match (&self.policy, &self.preset, &self.options) {
-            (Some(policy), ..) => Ok(KeyspaceOptions { policy: policy.clone(), ..old.clone() }),
-            (_, Some(preset), _) => Ok(KeyspaceOptions {
-                merge_operator: old.merge_operator.clone(),
-                compaction_filter: old.compaction_filter.clone(),
-                ttl_seconds: old.ttl_seconds,
-                prefix: old.prefix.clone(),
-                ..KeyspaceOptions::preset(preset)?
-            }),
+            (Some(policy), ..) => {
+                let mut options = old.clone();
+                options.policy.clone_from(policy);
+                Ok(options)
+            }
+            (_, Some(preset), _) => Ok(KeyspaceOptions::preset(preset)?
+                .merge_operator(old.merge_operator.clone())
+                .compaction_filter(old.compaction_filter.clone())
+                .ttl_seconds(old.ttl_seconds)
+                .prefix(old.prefix.clone())),
             (.., Some(path)) => opening::options_over(old, path),
             _ => {
                 let hint = "name a --policy, a --preset or a file of --options; `runstone set` \

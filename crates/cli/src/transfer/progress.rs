@@ -43,7 +43,7 @@ impl ProgressRecord {
     /// Opens the record of a source; `how` tells imports of the same file into other places apart.
     pub fn open(store: &Store, source: &Path, how: &str) -> Result<ProgressRecord> {
         // A few hundred bytes live here; a full buffer would only take memory.
-        let options = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..KeyspaceOptions::default() };
+        let options = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
         let keyspace = store.open_keyspace(KEYSPACE, Some(options))?;
         Ok(ProgressRecord { keyspace, key: source_key(source, how)?.into_bytes() })
     }

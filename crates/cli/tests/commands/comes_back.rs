@@ -89,7 +89,7 @@ fn make(path: &Path, keyspace: &str, entries: &Entries) {
 }
 
 fn read(path: &Path, keyspace: &str) -> Entries {
-    let options = Options { create_if_missing: false, ..Options::default() };
+    let options = Options::default().create_if_missing(false);
     let store = Store::open(path, options).expect("a store");
     let keyspace = store.keyspace(keyspace).expect("a keyspace");
     let mut cursor = keyspace.cursor(ReadOptions::default()).expect("a cursor");
@@ -275,8 +275,7 @@ fn keyspaces_and_merged_values_come_back() {
         ("counters", "add-i64", [300i64.to_le_bytes().to_vec(), (-301i64).to_le_bytes().to_vec()]),
         ("lists", "append(,)", [b"a".to_vec(), b"\xff\n".to_vec()]),
     ] {
-        let options =
-            KeyspaceOptions { merge_operator: operator.into(), ..KeyspaceOptions::default() };
+        let options = KeyspaceOptions::default().merge_operator(operator);
         let keyspace = store.open_keyspace(name, Some(options)).expect("a keyspace");
         for operand in operands {
             keyspace.merge("n", operand).expect("an operand");

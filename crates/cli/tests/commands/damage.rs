@@ -143,7 +143,7 @@ fn a_flipped_log_is_told() {
 #[test]
 fn only_the_damaged_segment_of_the_log_is_blamed() {
     let place = Place::new();
-    let options = runstone::Options { wal_segment_bytes: 64 << 10, ..runstone::Options::default() };
+    let options = runstone::Options::default().wal_segment_bytes(64 << 10);
     let store = runstone::Store::open(place.path("open"), options).expect("a store");
     (0..2_000).for_each(|i| store.put(format!("k{i:04}"), [7; 150]).expect("a put"));
     // Only damage to what was synced is told, and only a later record says what was.

@@ -8,7 +8,7 @@ const ENTRIES: u64 = 2_000;
 
 /// A store that stopped with unsynced writes, of which one bit was flipped early.
 fn torn(place: &Place) {
-    let options = runstone::Options { wal_segment_bytes: 64 << 10, ..Default::default() };
+    let options = runstone::Options::default().wal_segment_bytes(64 << 10);
     let store = runstone::Store::open(place.path("open"), options).expect("a store");
     for i in 0..ENTRIES {
         store.put(format!("key{i:05}"), [b'v'; 100]).expect("a put");

@@ -234,14 +234,12 @@ impl MergeOperator for Longest {
 #[test]
 fn an_operator_that_is_not_registered_stops_nothing() {
     let place = Place::new();
-    let keyspace = KeyspaceOptions { merge_operator: "longest".into(), ..Default::default() };
-    let options = Options {
-        merge_operators: vec![Arc::new(Longest)],
-        keyspace: Some(keyspace),
+    let keyspace = KeyspaceOptions::default().merge_operator("longest");
+    let options = Options::default()
+        .merge_operators(vec![Arc::new(Longest)])
+        .keyspace(keyspace)
         // A flush would make the value.
-        flush_at_close: false,
-        ..Options::default()
-    };
+        .flush_at_close(false);
     let store = Store::open(place.path("s"), options).expect("a store");
     for key in ["a", "b", "c"] {
         store.put(key, "1").expect("a put");

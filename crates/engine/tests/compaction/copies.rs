@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone::metrics::CounterValues;
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, ReadOptions, Store,
@@ -15,22 +17,21 @@ use runstone_policy::partition::Partitioner;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(partitioner: Partitioner, compression: Compression, slices: usize) -> Options {
-    let mut keyspace = KeyspaceOptions { policy: "universal".into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named("universal"));
     keyspace.write_buffer_bytes = 16 << 20;
     keyspace.block_bytes = 1 << 10;
     keyspace.compression = vec![compression];
-    keyspace.shape.partitioner = partitioner;
-    keyspace.shape.table_bytes = 64 << 10;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.partitioner = partitioner;
+    shape.table_bytes = 64 << 10;
     // Nothing is compacted except by `compact`.
-    keyspace.shape.universal_trigger = 20;
-    keyspace.shape.stack_runs = 20;
-    Options {
-        background: Background::Manual,
-        compaction_slices: Some(slices),
-        seed: Some(5),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    shape.universal_trigger = 20;
+    shape.stack_runs = 20;
+    Options::default()
+        .background(Background::Manual)
+        .compaction_slices(slices)
+        .seed(5)
+        .keyspace(keyspace)
 }
 
 fn key(number: u64) -> Vec<u8> {

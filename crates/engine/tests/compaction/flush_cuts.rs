@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Compression, KeyspaceOptions, Options, Store, SubCompactions, ValuePlacement,
@@ -13,21 +15,20 @@ use runstone_policy::shape::Level;
 const THETA: u64 = 8 << 10;
 
 fn options(partitioner: Partitioner, are_cut: bool) -> Options {
-    let mut keyspace = KeyspaceOptions { policy: "universal".into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named("universal"));
     keyspace.partition_flushes = are_cut;
     keyspace.sub_compactions = SubCompactions::Components;
     keyspace.compression = vec![Compression::None];
     keyspace.block_bytes = 1024;
-    keyspace.shape.partitioner = partitioner;
-    keyspace.shape.table_bytes = THETA;
-    keyspace.shape.split_bytes = THETA / 2;
-    Options {
-        background: Background::Manual,
-        compaction_slices: Some(16),
-        seed: Some(5),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    let shape = custom::options_mut(&mut keyspace);
+    shape.partitioner = partitioner;
+    shape.table_bytes = THETA;
+    shape.split_bytes = THETA / 2;
+    Options::default()
+        .background(Background::Manual)
+        .compaction_slices(16)
+        .seed(5)
+        .keyspace(keyspace)
 }
 
 fn open(partitioner: Partitioner, are_cut: bool) -> Store {

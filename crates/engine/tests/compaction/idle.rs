@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Clock, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
 
 const KEYS: u32 = 20_000;
 
 fn open(storage: &MemoryStorage, policy: &str, idle_after: Option<Duration>) -> Store {
-    open_with(
-        storage,
-        KeyspaceOptions { policy: policy.to_owned(), ..Default::default() },
-        idle_after,
-    )
+    open_with(storage, KeyspaceOptions::default().policy(Policy::named(policy)), idle_after)
 }
 
 fn open_with(
@@ -23,12 +21,10 @@ fn open_with(
     idle_after: Option<Duration>,
 ) -> Store {
     keyspace.write_buffer_bytes = 256 << 10;
-    let options = Options {
-        background: Background::Threads(2),
-        idle_after,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Threads(2))
+        .idle_after(idle_after)
+        .keyspace(keyspace);
     Store::open_on(Arc::new(storage.clone()), options).expect("opens")
 }
 
@@ -81,7 +77,7 @@ fn a_store_that_must_not_leaves_them() {
     let open = |idle_after| {
         // No compaction is due before the store is idle.
         let mut keyspace = KeyspaceOptions::default();
-        keyspace.shape.l0_trigger = 1_000;
+        custom::options_mut(&mut keyspace).l0_trigger = 1_000;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (2_000, 3_000);
         open_with(&storage, keyspace, idle_after)
     };
@@ -146,14 +142,12 @@ fn an_idle_store_ends_what_has_expired() {
     const LIVING: u64 = 100;
     for (is_flushed, lasts) in [(false, 0), (true, 0), (true, 1 << 30)] {
         let clock = Arc::new(TestClock::default());
-        let keyspace = KeyspaceOptions { write_buffer_bytes: 16 << 20, ..Default::default() };
-        let options = Options {
-            background: Background::Threads(2),
-            idle_after: Some(Duration::from_millis(1)),
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let keyspace = KeyspaceOptions::default().write_buffer_bytes(16 << 20);
+        let options = Options::default()
+            .background(Background::Threads(2))
+            .idle_after(Duration::from_millis(1))
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .keyspace(keyspace);
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
         let put = |key: u32, seconds: u64| {
             let key = key.to_be_bytes();

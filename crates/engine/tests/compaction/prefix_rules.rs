@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Error, KeyspaceOptions, Options, Store};
 use runstone_policy::prefix::{PrefixExtractor, PrefixRule};
@@ -9,10 +10,11 @@ use runstone_policy::prefix::{PrefixExtractor, PrefixRule};
 fn options(prefix: &str) -> Options {
     let mut keyspace = KeyspaceOptions::preset("ptierdb").unwrap();
     keyspace.write_buffer_bytes = 64 << 10;
-    keyspace.shape.base_bytes = 64 << 10;
-    keyspace.shape.split_bytes = 8 << 10;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.base_bytes = 64 << 10;
+    shape.split_bytes = 8 << 10;
     keyspace.prefix = prefix.into();
-    Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() }
+    Options::default().background(Background::Manual).keyspace(keyspace)
 }
 
 fn fill(store: &Store) {
@@ -72,9 +74,8 @@ impl PrefixExtractor for BeforeLastSlash {
 #[test]
 fn an_extractor_of_the_users_own_must_be_there_again() {
     let storage = Arc::new(MemoryStorage::new());
-    let custom = || Options {
-        prefix_extractors: vec![Arc::new(BeforeLastSlash)],
-        ..options("custom(before the last slash)")
+    let custom = || {
+        options("custom(before the last slash)").prefix_extractors(vec![Arc::new(BeforeLastSlash)])
     };
     let store = Store::open_on(storage.clone(), custom()).unwrap();
     fill(&store);

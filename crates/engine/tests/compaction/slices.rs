@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, Store, SubCompactions,
@@ -14,21 +16,20 @@ use runstone_policy::registry::POLICIES;
 const THETA: u64 = 8 << 10;
 
 fn options(policy: &str, partitioner: Partitioner, slices: usize) -> Options {
-    let mut keyspace = KeyspaceOptions { policy: policy.into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 64 << 10;
     keyspace.compression = vec![Compression::None];
-    keyspace.shape.partitioner = partitioner;
-    keyspace.shape.table_bytes = THETA;
-    keyspace.shape.split_bytes = THETA / 2;
-    keyspace.shape.base_bytes = 64 << 10;
-    keyspace.shape.l0_trigger = 2;
-    Options {
-        background: Background::Manual,
-        compaction_slices: Some(slices),
-        seed: Some(3),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    let shape = custom::options_mut(&mut keyspace);
+    shape.partitioner = partitioner;
+    shape.table_bytes = THETA;
+    shape.split_bytes = THETA / 2;
+    shape.base_bytes = 64 << 10;
+    shape.l0_trigger = 2;
+    Options::default()
+        .background(Background::Manual)
+        .compaction_slices(slices)
+        .seed(3)
+        .keyspace(keyspace)
 }
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_policy::registry::POLICIES;
@@ -22,19 +23,18 @@ fn open(policy: &str, max_space_percent: u32) -> Store {
     keyspace.policy = policy.to_owned();
     keyspace.compression = vec![Compression::None];
     keyspace.write_buffer_bytes = 64 << 10;
-    keyspace.shape.table_bytes = 32 << 10;
-    keyspace.shape.base_bytes = 128 << 10;
-    keyspace.shape.split_bytes = 16 << 10;
-    keyspace.shape.size_ratio = 4;
-    keyspace.shape.l0_trigger = 4;
-    keyspace.shape.max_space_percent = max_space_percent;
-    let options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 4 << 20,
-        wal_segment_bytes: 256 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 32 << 10;
+    shape.base_bytes = 128 << 10;
+    shape.split_bytes = 16 << 10;
+    shape.size_ratio = 4;
+    shape.l0_trigger = 4;
+    shape.max_space_percent = max_space_percent;
+    let options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(4 << 20)
+        .wal_segment_bytes(256 << 10)
+        .keyspace(keyspace);
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("open")
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Keyspace, KeyspaceOptions, Options, Store};
 
@@ -11,12 +12,12 @@ fn open(policy: &str) -> Store {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.policy = policy.to_owned();
     keyspace.write_buffer_bytes = 128 << 10;
-    keyspace.shape.base_bytes = 1 << 20;
-    keyspace.shape.table_bytes = 128 << 10;
-    keyspace.shape.size_ratio = 5;
-    keyspace.shape.l0_trigger = 4;
-    let options =
-        Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() };
+    let shape = custom::options_mut(&mut keyspace);
+    shape.base_bytes = 1 << 20;
+    shape.table_bytes = 128 << 10;
+    shape.size_ratio = 5;
+    shape.l0_trigger = 4;
+    let options = Options::default().background(Background::Manual).keyspace(keyspace);
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
 }
 

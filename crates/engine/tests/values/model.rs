@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, Snapshot, Store, ValueOptions,
@@ -45,26 +46,16 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn options(placement: ValuePlacement) -> KeyspaceOptions {
-    KeyspaceOptions {
-        write_buffer_bytes: 64 << 10,
-        values: ValueOptions {
-            placement,
-            separate_at: 200,
-            groups: 3,
-            slot_bytes: 4096,
-            ..ValueOptions::default()
-        },
-        ..KeyspaceOptions::default()
-    }
+    KeyspaceOptions::default().write_buffer_bytes(64 << 10).values(
+        ValueOptions::default().placement(placement).separate_at(200).groups(3).slot_bytes(4096),
+    )
 }
 
 fn open(storage: &Arc<MemoryStorage>, placement: Option<ValuePlacement>) -> Store {
-    let options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        keyspace: placement.map(options),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .keyspace(placement.map(options));
     Store::open_on(Arc::<MemoryStorage>::clone(storage), options).expect("opens")
 }
 
@@ -216,12 +207,10 @@ fn cooling() -> KeyspaceOptions {
 }
 
 fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Result<Store, Error> {
-    let options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .keyspace(keyspace);
     Store::open_on(Arc::<MemoryStorage>::clone(storage), options)
 }
 
@@ -556,7 +545,7 @@ proptest! {
 fn a_value_file_stays_while_a_memtable_points_to_it() {
     let storage = Arc::new(MemoryStorage::new());
     let mut log = options(ValuePlacement::Vlog);
-    log.shape.l0_trigger = 4;
+    custom::options_mut(&mut log).l0_trigger = 4;
     let store = open_with(&storage, log).expect("opens");
     let mut model = Model::new();
     for turn in 0..4 {
@@ -568,7 +557,7 @@ fn a_value_file_stays_while_a_memtable_points_to_it() {
     }
     store.collect_values().expect("collects");
     let mut inline = options(ValuePlacement::Inline);
-    inline.shape.l0_trigger = 2;
+    custom::options_mut(&mut inline).l0_trigger = 2;
     store.open_keyspace("default", Some(inline.clone())).expect("changes");
     while store.run_one_job().expect("compacts") {}
     check(&store, &model, None);
@@ -589,16 +578,14 @@ fn flushes_and_compactions_that_place_values_do_not_wait_for_each_other() {
     let storage = Arc::new(MemoryStorage::new());
     let keyspace = |placement| {
         let mut keyspace = options(placement);
-        keyspace.shape.l0_trigger = 100;
+        custom::options_mut(&mut keyspace).l0_trigger = 100;
         (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (1000, 2000);
         keyspace
     };
-    let options = Options {
-        background: Background::Threads(2),
-        memory_budget_bytes: 32 << 20,
-        keyspace: Some(keyspace(ValuePlacement::Inline)),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Threads(2))
+        .memory_budget_bytes(32 << 20)
+        .keyspace(keyspace(ValuePlacement::Inline));
     let store = Store::open_on(storage, options).expect("opens");
     for k in 0..20_000u32 {
         store.put(format!("old{k:06}"), vec![k as u8; 1000]).expect("puts");
@@ -655,7 +642,10 @@ fn a_hidden_version_outlives_its_value_file() {
     let keyspace = |placement, size_ratio| {
         let mut keyspace = options(placement);
         keyspace.policy = "tiering".into();
-        (keyspace.shape.l0_trigger, keyspace.shape.size_ratio) = (2, size_ratio);
+        (
+            custom::options_mut(&mut keyspace).l0_trigger,
+            custom::options_mut(&mut keyspace).size_ratio,
+        ) = (2, size_ratio);
         keyspace
     };
     let store = open_with(&storage, keyspace(ValuePlacement::HashGrouped, 10)).expect("opens");
@@ -704,14 +694,15 @@ fn a_version_behind_one_in_another_file_does_not_come_back() {
         keyspace.write_buffer_bytes = 2 << 20;
         // Nothing is collected before the end.
         keyspace.values.capacity_bytes = 64 << 20;
-        keyspace.shape.base_bytes = base_bytes;
-        (keyspace.shape.l0_trigger, keyspace.shape.l0_share_percent) = (3, 0);
-        let options = Options {
-            background: Background::Manual,
-            memory_budget_bytes: 8 << 20,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        custom::options_mut(&mut keyspace).base_bytes = base_bytes;
+        (
+            custom::options_mut(&mut keyspace).l0_trigger,
+            custom::options_mut(&mut keyspace).l0_share_percent,
+        ) = (3, 0);
+        let options = Options::default()
+            .background(Background::Manual)
+            .memory_budget_bytes(8 << 20)
+            .keyspace(keyspace);
         Store::open_on(Arc::<MemoryStorage>::clone(&storage), options).expect("opens")
     };
     let put_all = |store: &Store, turn: usize| {

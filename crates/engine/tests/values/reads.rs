@@ -18,23 +18,18 @@ fn open(change: impl FnOnce(&mut ValueOptions)) -> Store {
 }
 
 fn open_on(storage: Arc<dyn Storage>, change: impl FnOnce(&mut ValueOptions)) -> Store {
-    let mut values = ValueOptions {
-        placement: ValuePlacement::HashGrouped,
-        separate_at: 100,
-        groups: 2,
-        slot_bytes: 16 << 10,
-        vlog_chunk_bytes: 32 << 10,
-        ..ValueOptions::default()
-    };
+    let mut values = ValueOptions::default()
+        .placement(ValuePlacement::HashGrouped)
+        .separate_at(100)
+        .groups(2)
+        .slot_bytes(16 << 10)
+        .vlog_chunk_bytes(32 << 10);
     change(&mut values);
-    let keyspace =
-        KeyspaceOptions { write_buffer_bytes: 4 << 20, values, ..KeyspaceOptions::default() };
-    let options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 32 << 20,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let keyspace = KeyspaceOptions::default().write_buffer_bytes(4 << 20).values(values);
+    let options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(32 << 20)
+        .keyspace(keyspace);
     Store::open_on(storage, options).expect("opens")
 }
 

@@ -65,13 +65,12 @@ fn setting(c_permille: u32) -> Setting {
 
 /// RocksDB's limits, the bytes divided as the database is.
 fn options(context: &Context<'_>, setting: &Setting) -> KeyspaceOptions {
-    KeyspaceOptions {
-        write_buffer_bytes: context.scaled(setting.flush_bytes).max(LEAST_BUFFER_BYTES),
-        l0_slowdown_runs: 20,
-        l0_stop_runs: 36,
-        debt_slowdown_bytes: context.scaled(64 << 20),
-        ..setting.options(context)
-    }
+    setting
+        .options(context)
+        .write_buffer_bytes(context.scaled(setting.flush_bytes).max(LEAST_BUFFER_BYTES))
+        .l0_slowdown_runs(20)
+        .l0_stop_runs(36)
+        .debt_slowdown_bytes(context.scaled(64 << 20))
 }
 
 struct Seen {
@@ -81,11 +80,8 @@ struct Seen {
 }
 
 fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
-    let stored = Options {
-        background: Background::Threads(2),
-        keyspace: Some(options(context, setting)),
-        ..Options::default()
-    };
+    let stored =
+        Options::default().background(Background::Threads(2)).keyspace(options(context, setting));
     let store = Store::open(context.directory(), stored)?;
     let mut rng = Rng::new(1);
     let mut values = ValueGenerator::new(&mut rng, 1.0, setting.value_bytes);

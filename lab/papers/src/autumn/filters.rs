@@ -94,11 +94,10 @@ fn options(
     bits: u32,
     filter_allocation: FilterAllocation,
 ) -> KeyspaceOptions {
-    KeyspaceOptions {
-        filter_bits_per_key: f64::from(bits).into(),
-        filter_allocation,
-        ..setting.options(context)
-    }
+    setting
+        .options(context)
+        .filter_bits_per_key(f64::from(bits))
+        .filter_allocation(filter_allocation)
 }
 
 /// Gets of absent keys from the tree with filters of `bits` bits per key.

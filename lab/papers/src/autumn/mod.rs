@@ -21,6 +21,7 @@ mod sizes;
 mod ycsb;
 
 use runstone::KeyspaceOptions;
+use runstone::policy::custom;
 use runstone_kv::Result;
 use runstone_plot::{Axis, Line};
 use runstone_policy::options::{MIN_TABLE_BYTES, PolicyOptions};
@@ -161,7 +162,7 @@ impl Setting {
     }
 
     fn options(&self, context: &Context<'_>) -> KeyspaceOptions {
-        KeyspaceOptions { shape: self.shape(context), ..plain_options(POLICY) }
+        plain_options(POLICY).policy(custom::with_options(POLICY, self.shape(context)))
     }
 
     /// As a side of a comparison of values of c. Memtables are flushed by their records.

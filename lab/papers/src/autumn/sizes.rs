@@ -3,6 +3,7 @@
 //! size. The filters are reckoned there: a small table cannot have two bits per key, since a filter
 //! is a line of 64 bytes at least.
 
+use runstone::policy::custom;
 use runstone_kv::Result;
 use runstone_plot::{Axis, Line};
 use runstone_policy::filters;
@@ -205,7 +206,7 @@ fn reckon(context: &Context<'_>, setting: &Setting, bytes: u64) -> Reckoned {
     };
     let (report, shape) = simulate_shape(&options, &writes);
     let policy = registry::find(POLICY).expect("a registered policy");
-    let targets = policy.targets(&shape, &options.shape);
+    let targets = policy.targets(&shape, custom::options_of(&options));
     let deepest = shape.deepest().unwrap_or(0);
     let plan = filters::optimal(&shape, &targets, BITS_PER_KEY_X10, deepest);
     let rate = |level: usize| {

@@ -171,8 +171,8 @@ impl Bench {
     pub(super) fn in_memory(design: &Design, workload: &Workload) -> Result<Bench> {
         let storage = Arc::new(MemoryStorage::new());
         let peak = Arc::new(Peak { storage: storage.clone(), bytes: Mutex::default() });
-        let listener = Some(Arc::clone(&peak) as Arc<dyn EventListener>);
-        let options = Options { listener, ..stepped(design) };
+        let listener = Arc::clone(&peak) as Arc<dyn EventListener>;
+        let options = stepped(design).listener(listener);
         let store = Store::open_on(storage, options)?;
         Ok(Bench::new(store, Clock::Processor(peak), workload))
     }
@@ -184,19 +184,17 @@ impl Bench {
         workload: &Workload,
         device: &BlockStorage,
     ) -> Result<Bench> {
-        let options = Options { wal_segment_bytes: 1 << 20, ..stepped(design) };
+        let options = stepped(design).wal_segment_bytes(1 << 20);
         let store = Store::open_on(Arc::new(device.clone()), options)?;
         Ok(Bench::new(store, Clock::Device(device.clone()), workload))
     }
 
     /// In a directory, with background threads.
     pub(super) fn on_files(design: &Design, workload: &Workload, path: &Path) -> Result<Bench> {
-        let options = Options {
-            background: Background::Threads(2),
-            compaction_slices: None,
-            wal_mode: WalMode::default(),
-            ..stepped(design)
-        };
+        let options = stepped(design)
+            .background(Background::Threads(2))
+            .compaction_slices(None)
+            .wal_mode(WalMode::default());
         Ok(Bench::new(Store::open(path, options)?, Clock::Wall(Instant::now()), workload))
     }
 
@@ -307,13 +305,11 @@ impl Bench {
 
 /// Jobs run between the operations, one at a time.
 fn stepped(design: &Design) -> Options {
-    Options {
-        compaction_slices: Some(1),
-        wal_segment_bytes: 64 << 10,
-        max_wal_bytes: 16 << 20,
-        io_uring: design.io_uring,
-        ..stepped_options(Some(design.keyspace.clone()), design.memory_bytes)
-    }
+    stepped_options(Some(design.keyspace.clone()), design.memory_bytes)
+        .compaction_slices(1)
+        .wal_segment_bytes(64 << 10)
+        .max_wal_bytes(16 << 20)
+        .io_uring(design.io_uring)
 }
 
 /// A number as a key: eight mixed bytes, then zeros.

@@ -1,7 +1,8 @@
 //! The designs that are compared, and what they are given to store.
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
-use runstone_policy::options::PolicyOptions;
 use runstone_workloads::generators::THETA;
 
 use crate::engine::plain_options;
@@ -95,31 +96,26 @@ pub(super) struct Design {
 impl Design {
     /// All values in a leveled tree.
     pub(super) fn inline() -> Design {
-        let keyspace = KeyspaceOptions {
-            write_buffer_bytes: CACHE_BYTES,
-            shape: PolicyOptions {
-                l0_trigger: TABLES,
-                base_bytes: (10 << 20) / DIVISOR,
-                table_bytes: (2 << 20) / DIVISOR,
-                ..PolicyOptions::default()
-            },
-            filter_bits_per_key: 10.0.into(),
-            ..plain_options("fragmented-leveling")
-        };
+        let policy = Policy::fragmented_leveling()
+            .l0_trigger(TABLES)
+            .base_bytes((10 << 20) / DIVISOR)
+            .table_bytes((2 << 20) / DIVISOR);
+        let keyspace = plain_options("fragmented-leveling")
+            .policy(policy)
+            .write_buffer_bytes(CACHE_BYTES)
+            .filter_bits_per_key(10.0);
         Design { keyspace, memory_bytes: 16 << 20, io_uring: false }
     }
 
     /// Hash groups of 8 MiB, 30% reserve.
     pub(super) fn hashkv(workload: &Workload) -> Design {
         let mut design = Design::inline().compacting_at(POINTER_TABLES);
-        design.keyspace.values = ValueOptions {
-            placement: ValuePlacement::HashGrouped,
-            separate_at: 1,
-            reserve: 0.3.into(),
-            when_full: WhenFull::Grow,
-            vlog_chunk_bytes: CACHE_BYTES,
-            ..ValueOptions::default()
-        };
+        design.keyspace.values = ValueOptions::default()
+            .placement(ValuePlacement::HashGrouped)
+            .separate_at(1)
+            .reserve(0.3)
+            .when_full(WhenFull::Grow)
+            .vlog_chunk_bytes(CACHE_BYTES);
         design.sized(workload, MAIN_BYTES, SLOT_BYTES)
     }
 
@@ -198,7 +194,7 @@ impl Design {
 
     /// Another number of level-0 tables starts a compaction.
     pub(super) fn compacting_at(self, tables: u32) -> Design {
-        self.with(|keyspace| keyspace.shape.l0_trigger = tables)
+        self.with(|keyspace| custom::options_mut(keyspace).l0_trigger = tables)
     }
 
     /// As the paper's LevelDB ran: no filters, hardly any cache.

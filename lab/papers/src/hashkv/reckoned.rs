@@ -2,6 +2,7 @@
 //! values, the tree of pointers, or of whole pairs, by that of policies. First the same models
 //! beside the engine, at its scale. Tables and values are counted, not logs and journals.
 
+use runstone::policy::custom;
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
 use runstone_kv::Result;
 use runstone_policy::options::MIN_TABLE_BYTES;
@@ -175,8 +176,9 @@ struct Trees<'a> {
 impl Trees<'_> {
     fn new<'a>(context: &'a Context<'a>) -> Trees<'a> {
         let mut options = Design::inline().keyspace;
-        options.shape.base_bytes = context.scaled(BASE_BYTES).max(MIN_TABLE_BYTES);
-        options.shape.table_bytes = context.scaled(TABLE_BYTES).max(MIN_TABLE_BYTES);
+        let shape = custom::options_mut(&mut options);
+        shape.base_bytes = context.scaled(BASE_BYTES).max(MIN_TABLE_BYTES);
+        shape.table_bytes = context.scaled(TABLE_BYTES).max(MIN_TABLE_BYTES);
         Trees { context, options }
     }
 
@@ -356,7 +358,7 @@ mod tests {
         };
         design.with(|keyspace| {
             keyspace.policy = policy.into();
-            let shape = &mut keyspace.shape;
+            let shape = custom::options_mut(keyspace);
             (shape.partitioner, shape.l0_share_percent) = (partitioner, 0);
             if placement != ValuePlacement::Inline {
                 shape.base_bytes = POINTER_BASE_BYTES;

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use runstone::metrics::CounterValues;
+use runstone::policy::custom;
 use runstone::{Event, EventListener, KeyspaceOptions};
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
@@ -203,7 +204,7 @@ impl Stacks {
     fn simulate(&self, report: &mut PaperReport) {
         let simulated = STACKED.map(|(_, one)| {
             let mut options = paper_stack(one, self.flushes.theta() << 10, self.flushes);
-            options.shape.base_bytes <<= 10;
+            custom::options_mut(&mut options).base_bytes <<= 10;
             let flush_bytes = FLUSH_BYTES << 10;
             let report = simulate(
                 &options,

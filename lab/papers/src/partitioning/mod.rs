@@ -13,6 +13,7 @@ mod load;
 mod ours;
 mod reads;
 
+use runstone::policy::custom;
 use runstone::{KeyspaceOptions, SubCompactions};
 use runstone_kv::Result;
 use runstone_policy::options::{MIN_TABLE_BYTES, PolicyOptions};
@@ -72,7 +73,7 @@ fn tree(policy: &str, partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
         split_bytes: (theta / CAP_FACTOR).max(MIN_TABLE_BYTES),
         ..PolicyOptions::default()
     };
-    KeyspaceOptions { shape, block_bytes: 1024, ..plain_options(policy) }
+    plain_options(policy).policy(custom::with_options(policy, shape)).block_bytes(1024)
 }
 
 /// A tree as a side of a comparison. Memtables are flushed by their records.
@@ -87,11 +88,9 @@ fn stack(partitioner: Partitioner, theta: u64) -> KeyspaceOptions {
 
 /// Universal compaction in the paper's sub-compactions, by whole tables.
 fn paper_stack(partitioner: Partitioner, theta: u64, flushes: Flushes) -> KeyspaceOptions {
-    KeyspaceOptions {
-        sub_compactions: SubCompactions::Components,
-        partition_flushes: flushes == Flushes::Cut,
-        ..stack(partitioner, theta)
-    }
+    stack(partitioner, theta)
+        .sub_compactions(SubCompactions::Components)
+        .partition_flushes(flushes == Flushes::Cut)
 }
 
 /// Whether the partitioner cuts flushes. The paper says that a flushed table may span the key

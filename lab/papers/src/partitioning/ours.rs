@@ -1,7 +1,8 @@
 //! What the paper does not have, or only claims: compactions in slices, the space that they borrow,
 //! ascending keys, and Global-Range inside a leveled tree.
 
-use runstone::{CompactionInstall, KeyspaceOptions};
+use runstone::CompactionInstall;
+use runstone::policy::custom;
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
 
@@ -75,9 +76,8 @@ pub(super) fn slices(context: &Context<'_>, report: &mut PaperReport) -> Result<
 
 /// A compaction of everything holds inputs and outputs at once, or a part of them.
 pub(super) fn borrowed_space(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let options = |compaction_install| KeyspaceOptions {
-        compaction_install,
-        ..stack(Partitioner::GlobalRange, FLUSH_BYTES)
+    let options = |compaction_install| {
+        stack(Partitioner::GlobalRange, FLUSH_BYTES).compaction_install(compaction_install)
     };
     let installs = [CompactionInstall::Atomic, CompactionInstall::Incremental];
     let side = |install| side_of(&format!("{install:?}").to_lowercase(), &options(install));
@@ -124,9 +124,11 @@ pub(super) fn leveled(context: &Context<'_>, report: &mut PaperReport) -> Result
         context.say(&format!("leveled, T = {size_ratio}, Size against Global-Range"));
         let tree = |partitioner, theta: u64| -> Result<Seen> {
             let mut options = tree("garnering", partitioner, theta);
-            (options.shape.size_ratio, options.shape.c) = (size_ratio, 1.0.into());
-            options.shape.base_bytes = 4 * FLUSH_BYTES * u64::from(size_ratio);
-            options.shape.l0_share_percent = 50;
+            (custom::options_mut(&mut options).size_ratio, custom::options_mut(&mut options).c) =
+                (size_ratio, 1.0.into());
+            let shape = custom::options_mut(&mut options);
+            shape.base_bytes = 4 * FLUSH_BYTES * u64::from(size_ratio);
+            shape.l0_share_percent = 50;
             Seen::of(context, options, false, 1)
         };
         let global = tree(Partitioner::GlobalRange, FLUSH_BYTES / 2)?;

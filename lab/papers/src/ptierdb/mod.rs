@@ -24,6 +24,7 @@ mod sizes;
 mod tree;
 mod ycsb;
 
+use runstone::policy::custom;
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
 use runstone_kv::Result;
 use runstone_policy::options::{IntraLevel, PolicyOptions};
@@ -68,16 +69,14 @@ type Rival = (&'static str, KeyspaceOptions);
 fn rivals() -> [Rival; 9] {
     let of = |policy| options(policy, 10);
     let mut last = of("adaptive-tiering");
-    last.shape.intra_level = IntraLevel::Last;
+    custom::options_mut(&mut last).intra_level = IntraLevel::Last;
     let mut guards = of("guards");
-    guards.shape.max_runs = PEBBLESDB_K;
+    custom::options_mut(&mut guards).max_runs = PEBBLESDB_K;
     let mut wisckey = of("fragmented-leveling");
-    wisckey.values = ValueOptions {
-        placement: ValuePlacement::Vlog,
-        separate_at: 1,
-        capacity_bytes: NO_COLLECTION,
-        ..ValueOptions::default()
-    };
+    wisckey.values = ValueOptions::default()
+        .placement(ValuePlacement::Vlog)
+        .separate_at(1)
+        .capacity_bytes(NO_COLLECTION);
     [
         ("leveled", of("leveling")),
         ("tiered", of("tiering")),
@@ -110,22 +109,21 @@ fn names() -> String {
 
 /// The paper's set-up at this scale: 10 filter bits, level 0 of four runs.
 fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
-    KeyspaceOptions {
-        shape: PolicyOptions {
-            size_ratio,
-            l0_trigger: 4,
-            base_bytes: BASE_BYTES / DIVISOR,
-            table_bytes: SPLIT_BYTES / DIVISOR,
-            split_bytes: SPLIT_BYTES / DIVISOR,
-            access_bytes: ACCESS_BYTES / DIVISOR,
-            // Read by `guards` alone: as many tables between two guards as tiering keeps runs.
-            max_runs: size_ratio - 1,
-            // A level 0 that waits for a share of level 1 is ours.
-            l0_share_percent: 0,
-            ..PolicyOptions::default()
-        },
-        write_buffer_bytes: FLUSH_BYTES / DIVISOR,
-        filter_bits_per_key: 10.0.into(),
-        ..plain_options(policy)
-    }
+    let shape = PolicyOptions {
+        size_ratio,
+        l0_trigger: 4,
+        base_bytes: BASE_BYTES / DIVISOR,
+        table_bytes: SPLIT_BYTES / DIVISOR,
+        split_bytes: SPLIT_BYTES / DIVISOR,
+        access_bytes: ACCESS_BYTES / DIVISOR,
+        // Read by `guards` alone: as many tables between two guards as tiering keeps runs.
+        max_runs: size_ratio - 1,
+        // A level 0 that waits for a share of level 1 is ours.
+        l0_share_percent: 0,
+        ..PolicyOptions::default()
+    };
+    plain_options(policy)
+        .policy(custom::with_options(policy, shape))
+        .write_buffer_bytes(FLUSH_BYTES / DIVISOR)
+        .filter_bits_per_key(10.0)
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use runstone::metrics::CounterValues;
+use runstone::policy::custom;
 use runstone::{Options, Store};
 use runstone_kv::Result;
 use runstone_random::mix64;
@@ -73,7 +74,7 @@ pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
         let (name, keyspace) = rival;
         let side = Side::store(name, &options(rival));
         match keyspace.policy.as_str() {
-            "guards" => side.apart_by(&format!("K = {}", keyspace.shape.max_runs)),
+            "guards" => side.apart_by(&format!("K = {}", custom::options_of(keyspace).max_runs)),
             _ => side.apart_by(keyspace.values.placement.name()),
         }
     };
@@ -81,11 +82,9 @@ pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
 }
 
 fn options((_, keyspace): &Rival) -> Options {
-    Options {
-        wal_segment_bytes: 1 << 20,
-        max_wal_bytes: 16 << 20,
-        ..stepped_options(Some(keyspace.clone()), MEMORY_BYTES)
-    }
+    stepped_options(Some(keyspace.clone()), MEMORY_BYTES)
+        .wal_segment_bytes(1 << 20)
+        .max_wal_bytes(16 << 20)
 }
 
 /// See the module docs.
@@ -112,7 +111,7 @@ impl Tree {
     pub(super) fn open(rival: &Rival, value_bytes: usize) -> Result<Tree> {
         let reasons = Arc::new(Reasons::default());
         let machine = Machine::new();
-        let options = Options { listener: Some(reasons.clone()), ..options(rival) };
+        let options = options(rival).listener(reasons.clone());
         let store = Store::open_on(machine.storage.clone(), options)?;
         let mut rng = Rng::new(7);
         let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);

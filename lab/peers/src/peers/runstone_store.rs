@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::{
     Background, Batch, Expiry, Keyspace, KeyspaceOptions, MergeOperator, Options, Store,
     TransactionOptions, WriteOptions,
@@ -20,10 +22,7 @@ use crate::plan::{SEPARATE_AT_BYTES, Setup};
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut keyspace = match &setup.runstone_toml {
         Some(text) => KeyspaceOptions::from_toml(text)?,
-        None => KeyspaceOptions {
-            write_buffer_bytes: setup.memtable_bytes,
-            ..KeyspaceOptions::default()
-        },
+        None => KeyspaceOptions::default().write_buffer_bytes(setup.memtable_bytes),
     };
     if let Some(policy) = &setup.runstone_policy {
         keyspace.policy.clone_from(policy);
@@ -33,13 +32,10 @@ pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
 
 /// The store and its keyspaces.
 pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
-    let keyspace =
-        KeyspaceOptions { write_buffer_bytes: setup.memtable_bytes, ..KeyspaceOptions::default() };
-    let options = Options {
-        memory_budget_bytes: setup.budget_bytes(),
-        background: Background::Threads(setup.background_threads),
-        ..Options::default()
-    };
+    let keyspace = KeyspaceOptions::default().write_buffer_bytes(setup.memtable_bytes);
+    let options = Options::default()
+        .memory_budget_bytes(setup.budget_bytes())
+        .background(Background::Threads(setup.background_threads));
     let store = Store::open(path, options)?;
     let open = |n| store.open_keyspace(&format!("keyspace{n}"), Some(keyspace.clone()));
     let keyspaces = (0..setup.keyspaces).map(open).collect::<runstone::Result<Vec<_>>>()?;
@@ -51,13 +47,14 @@ pub fn open_keyspaces(path: &Path, setup: &Setup) -> Result<PutInto> {
 
 /// Universal, with triggers out of reach, so that a load leaves its runs.
 pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
-    let mut keyspace = KeyspaceOptions { policy: "universal".into(), ..KeyspaceOptions::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named("universal"));
     keyspace.write_buffer_bytes = setup.memtable_bytes;
     let many = setup.runs.max(1) as u32 * 4;
     keyspace.l0_slowdown_runs = many * 2;
     keyspace.l0_stop_runs = many * 4;
-    keyspace.shape.l0_trigger = many;
-    keyspace.shape.universal_trigger = many;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.l0_trigger = many;
+    shape.universal_trigger = many;
     open_with(path, setup, keyspace)
 }
 
@@ -71,8 +68,7 @@ pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
 
 /// By the operator `add-u64`, and by both kinds of transactions.
 pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
-    let mut keyspace =
-        KeyspaceOptions { write_buffer_bytes: setup.memtable_bytes, ..KeyspaceOptions::default() };
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(setup.memtable_bytes);
     if way == Way::Merge {
         keyspace.merge_operator = "add-u64".into();
     }
@@ -133,13 +129,10 @@ impl MergeOperator for Append {
 }
 
 pub fn open_appending(path: &Path, setup: &Setup) -> Result<Box<dyn Appending>> {
-    let keyspace = KeyspaceOptions {
-        write_buffer_bytes: setup.memtable_bytes,
-        merge_operator: Append.name().into(),
-        ..KeyspaceOptions::default()
-    };
-    let options =
-        Options { merge_operators: vec![Arc::new(Append)], ..store_options(setup, keyspace) };
+    let keyspace = KeyspaceOptions::default()
+        .write_buffer_bytes(setup.memtable_bytes)
+        .merge_operator(Append.name());
+    let options = store_options(setup, keyspace).merge_operators(vec![Arc::new(Append)]);
     Ok(Box::new(Store::open(path, options)?))
 }
 
@@ -155,8 +148,7 @@ impl Appending for Store {
 
 /// By its own expiry.
 pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
-    let keyspace =
-        KeyspaceOptions { write_buffer_bytes: setup.memtable_bytes, ..KeyspaceOptions::default() };
+    let keyspace = KeyspaceOptions::default().write_buffer_bytes(setup.memtable_bytes);
     Ok(Box::new(open_store(path, setup, keyspace)?))
 }
 
@@ -181,10 +173,8 @@ fn open_store(path: &Path, setup: &Setup, keyspace: KeyspaceOptions) -> Result<S
 }
 
 fn store_options(setup: &Setup, keyspace: KeyspaceOptions) -> Options {
-    Options {
-        memory_budget_bytes: setup.budget_bytes(),
-        background: Background::Threads(setup.background_threads),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .memory_budget_bytes(setup.budget_bytes())
+        .background(Background::Threads(setup.background_threads))
+        .keyspace(keyspace)
 }

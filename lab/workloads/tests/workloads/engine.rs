@@ -9,13 +9,11 @@ use runstone::{Background, KeyspaceOptions, Options, Store};
 use runstone_workloads::{BenchSpec, NoProgress, run};
 
 fn store() -> Store {
-    let keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 10, ..KeyspaceOptions::default() };
-    let options = Options {
-        memory_budget_bytes: 16 << 20,
-        background: Background::Threads(2),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 10);
+    let options = Options::default()
+        .memory_budget_bytes(16 << 20)
+        .background(Background::Threads(2))
+        .keyspace(keyspace);
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens in memory")
 }
 

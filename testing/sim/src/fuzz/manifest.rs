@@ -54,15 +54,13 @@ pub fn name_it(storage: &MemoryStorage) {
 
 /// Options under which a made-up store is opened.
 pub fn options(read_only: bool) -> Options {
-    Options {
-        memory_budget_bytes: 256 << 20,
-        background: Background::Manual,
-        wal_mode: WalMode::Write,
-        wal_segment_bytes: 64 << 10,
-        seed: Some(1),
-        read_only,
-        ..Options::default()
-    }
+    Options::default()
+        .memory_budget_bytes(256 << 20)
+        .background(Background::Manual)
+        .wal_mode(WalMode::Write)
+        .wal_segment_bytes(64 << 10)
+        .seed(1)
+        .read_only(read_only)
 }
 
 fn encode_again(record: &[u8]) {

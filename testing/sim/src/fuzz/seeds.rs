@@ -169,17 +169,15 @@ pub fn values() -> Vec<Vec<u8>> {
         let mut options = options(1, Background::Manual);
         let keyspace = options.keyspace.as_mut().expect("given");
         keyspace.merge_operator.clear();
-        keyspace.values = ValueOptions {
-            placement,
-            separate_at: 1,
-            groups: 1,
-            slot_bytes: 4096,
-            vlog_chunk_bytes: 4096,
-            reserve: 0.05.into(),
-            cold_stream,
-            gc_pointers: if writes_back { GcPointers::Writeback } else { GcPointers::Stable },
-            ..ValueOptions::default()
-        };
+        keyspace.values = ValueOptions::default()
+            .placement(placement)
+            .separate_at(1)
+            .groups(1)
+            .slot_bytes(4096)
+            .vlog_chunk_bytes(4096)
+            .reserve(0.05)
+            .cold_stream(cold_stream)
+            .gc_pointers(if writes_back { GcPointers::Writeback } else { GcPointers::Stable });
         let bytes = values_of(&options);
         seeds.extend([flagged(i % 2 * 2, &bytes), flagged(1 + i / 2 * 2, &bytes)]);
     }

@@ -147,12 +147,10 @@ fn write_again(entries: &[Entry], flags: u8) -> Arc<TableReader> {
         purge: Default::default(),
         disk: Arc::new(DiskUse::of(0)),
     };
-    let options = KeyspaceOptions {
-        block_bytes: 256,
-        hash_index: flags & HASH_INDEX != 0,
-        compression: vec![if flags & ZSTD != 0 { Compression::Zstd } else { Compression::Lz4 }],
-        ..Default::default()
-    };
+    let options = KeyspaceOptions::default()
+        .block_bytes(256)
+        .hash_index(flags & HASH_INDEX != 0)
+        .compression(vec![if flags & ZSTD != 0 { Compression::Zstd } else { Compression::Lz4 }]);
     let layout = runstone::testing::TableLayout::of_level(&options, &Shape::default(), 0);
     let mut builder = TableBuilder::create(&context, 1, layout).expect("memory");
     for (key, trailer, value) in entries {

@@ -247,7 +247,7 @@ fn maintain(soak: &Soak, store: &Store, done: &Done, random: &mut Random) -> Res
             // One of a process that was killed may be there.
             let _ = std::fs::remove_dir_all(&path);
             store.checkpoint(&path).map_err(|error| format!("checkpoint: {error}"))?;
-            let options = Options { read_only: true, ..Options::default() };
+            let options = Options::default().read_only(true);
             let copy = Store::open(&path, options).map_err(|error| format!("copy: {error}"))?;
             Beside::check_accounts(&copy, &copy.snapshot())?;
             drop(copy);

@@ -25,6 +25,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::{
     Background, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot,
     Store, Value, ValueOptions, ValuePlacement,
@@ -133,27 +135,23 @@ impl Soak {
         let mut random = Random::new(self.seed ^ opening);
         let drawn = random.below(PLACEMENTS.len() as u64) as usize;
         let (_, placement, gc_pointers) = PLACEMENTS[self.placement.unwrap_or(drawn)];
-        let values = ValueOptions {
-            placement,
-            separate_at: SEPARATE_AT,
-            groups: GROUPS,
-            slot_bytes: SLOT_BYTES as u32,
-            reserve: Thousandths::of_parts(RESERVE_PERMILLE as u32),
-            vlog_chunk_bytes: VLOG_CHUNK_BYTES,
-            cold_stream: random.one_in(2) && gc_pointers == GcPointers::Stable,
-            gc_pointers,
-            ..ValueOptions::default()
-        };
+        let values = ValueOptions::default()
+            .placement(placement)
+            .separate_at(SEPARATE_AT)
+            .groups(GROUPS)
+            .slot_bytes(SLOT_BYTES as u32)
+            .reserve(Thousandths::of_parts(RESERVE_PERMILLE as u32))
+            .vlog_chunk_bytes(VLOG_CHUNK_BYTES)
+            .cold_stream(random.one_in(2) && gc_pointers == GcPointers::Stable)
+            .gc_pointers(gc_pointers);
         let mut options = match self.policy {
             Some(policy) => tree_of(policy),
             None => {
                 // From a stream of its own, so that the placements of a seed stay the same.
                 let seed = Random::new(self.seed ^ opening ^ 0x7ee5).draw();
-                Options {
-                    compaction_slices: Some(1 + random.below(4) as usize),
-                    clock: Options::default().clock,
-                    ..workload::options(seed, Background::Threads(2))
-                }
+                workload::options(seed, Background::Threads(2))
+                    .compaction_slices(1 + random.below(4) as usize)
+                    .clock(Options::default().clock)
             }
         };
         options.memory_budget_bytes = 16 << 20;
@@ -232,10 +230,11 @@ impl Soak {
 
 /// A small tree of that policy, with its other options at their defaults.
 fn tree_of(policy: &str) -> Options {
-    let mut keyspace = KeyspaceOptions { policy: policy.to_string(), ..KeyspaceOptions::default() };
-    keyspace.shape.table_bytes = 128 << 10;
-    keyspace.shape.base_bytes = 512 << 10;
-    Options { background: Background::Threads(2), keyspace: Some(keyspace), ..Options::default() }
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 128 << 10;
+    shape.base_bytes = 512 << 10;
+    Options::default().background(Background::Threads(2)).keyspace(keyspace)
 }
 
 fn key_of(key: u64) -> String {

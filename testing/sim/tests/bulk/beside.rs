@@ -6,6 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
@@ -22,17 +24,15 @@ fn key(number: u64) -> Vec<u8> {
 }
 
 pub(super) fn options(policy: &str, placement: ValuePlacement, background: Background) -> Options {
-    let mut keyspace = KeyspaceOptions {
-        policy: policy.to_string(),
-        write_buffer_bytes: 64 << 10,
-        ..KeyspaceOptions::default()
-    };
-    keyspace.shape.base_bytes = 32 << 10;
-    keyspace.shape.table_bytes = 8 << 10;
+    let mut keyspace =
+        KeyspaceOptions::default().policy(Policy::named(policy)).write_buffer_bytes(64 << 10);
+    let shape = custom::options_mut(&mut keyspace);
+    shape.base_bytes = 32 << 10;
+    shape.table_bytes = 8 << 10;
     keyspace.values.placement = placement;
     keyspace.values.separate_at = 1;
     (keyspace.values.groups, keyspace.values.slot_bytes) = (2, 4096);
-    Options { background, keyspace: Some(keyspace), ..Options::default() }
+    Options::default().background(background).keyspace(keyspace)
 }
 
 pub(super) fn open(storage: &MemoryStorage, options: &Options) -> Store {
@@ -127,8 +127,7 @@ fn check(options: &Options) {
             loaded.store(load, Release);
             assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(value.as_bytes()));
             if load % 4 == 0 {
-                let options =
-                    KeyspaceOptions { hash_index: load % 8 == 0, ..(*keyspace.options()).clone() };
+                let options = (*keyspace.options()).clone().hash_index(load % 8 == 0);
                 store.open_keyspace(runstone::DEFAULT_KEYSPACE, Some(options)).expect("changes");
             }
         }

@@ -17,9 +17,8 @@ use runstone_fault_storage::SimStorage;
 use runstone_sim::found::{holds_and_finds, panics};
 
 fn open(storage: &MemoryStorage) -> Store {
-    let keyspace = KeyspaceOptions { merge_operator: "append(,)".into(), ..Default::default() };
-    let options =
-        Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() };
+    let keyspace = KeyspaceOptions::default().merge_operator("append(,)");
+    let options = Options::default().background(Background::Manual).keyspace(keyspace);
     Store::open_on(Arc::new(storage.clone()), options).expect("opens")
 }
 
@@ -153,7 +152,7 @@ fn a_load_lies_above_what_came_before() {
 fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
     let disk = SimStorage::new(1);
     let opened = |disk: &SimStorage| {
-        let options = Options { background: Background::Manual, ..Options::default() };
+        let options = Options::default().background(Background::Manual);
         Store::open_on(Arc::new(disk.clone()), options).expect("opens")
     };
     let store = opened(&disk);
@@ -222,7 +221,7 @@ fn operands_lie_above_and_below_a_load() {
 fn loads_expire_by_the_keyspaces_time_to_live() {
     let storage = MemoryStorage::new();
     let store = open(&storage);
-    let options = KeyspaceOptions { ttl_seconds: 3600, ..Default::default() };
+    let options = KeyspaceOptions::default().ttl_seconds(3600);
     let keyspace = store.open_keyspace("sessions", Some(options)).expect("makes");
     keyspace.bulk_load([("a", "loaded")]).expect("loads");
     keyspace.put("b", "put").expect("puts");
@@ -459,7 +458,7 @@ impl EventListener for Loads {
 fn listeners_hear_of_loads() {
     let loads = Arc::new(Loads::default());
     let listener = Arc::clone(&loads) as Arc<dyn EventListener>;
-    let options = Options { listener: Some(listener), ..Options::default() };
+    let options = Options::default().listener(listener);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     let keyspace = store.open_keyspace("squares", None).expect("opens");
     keyspace.bulk_load(numbered(0..100)).expect("loads");

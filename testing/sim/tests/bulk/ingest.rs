@@ -26,7 +26,7 @@ pub fn ingest(
     let all: Vec<_> = entries.iter().collect();
     let mut names = Vec::new();
     for (number, some) in all.chunks(all.len().div_ceil(files).max(1)).enumerate() {
-        let mut options = KeyspaceOptions { block_bytes: 256 << number, ..Default::default() };
+        let mut options = KeyspaceOptions::default().block_bytes(256 << number);
         options.compression = vec![[Compression::None, Compression::Zstd][number % 2]];
         names.insert(0, format!("{number}.sorted"));
         let shared = Arc::new(storage.clone());
@@ -45,7 +45,7 @@ pub fn ingest(
 }
 
 fn store() -> Store {
-    let options = Options { background: Background::Manual, ..Options::default() };
+    let options = Options::default().background(Background::Manual);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     store.put("m", "kept").expect("puts");
     store
@@ -193,14 +193,10 @@ fn entries_expire_at_the_instants_of_their_file() {
         writer.put_with_expiry(key, "new", expiry).expect("puts");
     }
     writer.finish().expect("finishes");
-    let options = Options {
-        background: Background::Manual,
-        clock: Arc::new(WorkloadClock),
-        ..Options::default()
-    };
+    let options = Options::default().background(Background::Manual).clock(Arc::new(WorkloadClock));
     let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
     let mut store = open();
-    let of = KeyspaceOptions { ttl_seconds: 5, ..Default::default() };
+    let of = KeyspaceOptions::default().ttl_seconds(5);
     let mut keyspace = store.open_keyspace("sessions", Some(of)).expect("makes");
     for key in ["a", "b", "c", "d"] {
         keyspace.put(key, "old").expect("puts");
@@ -237,11 +233,7 @@ fn a_loaded_table_that_is_past_leaves_unread() {
         writer.put_with_expiry(n.to_be_bytes(), [7; 100], soon).expect("puts");
     }
     writer.finish().expect("finishes");
-    let options = Options {
-        background: Background::Manual,
-        clock: Arc::new(WorkloadClock),
-        ..Options::default()
-    };
+    let options = Options::default().background(Background::Manual).clock(Arc::new(WorkloadClock));
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     let keyspace = store.default_keyspace();
     assert_eq!(keyspace.ingest_from(&files, &["file"]).expect("ingests"), 2000);
@@ -342,7 +334,7 @@ fn a_writer_that_is_not_finished_leaves_nothing() {
 #[test]
 fn a_table_of_a_store_is_refused() {
     let storage = MemoryStorage::new();
-    let options = Options { background: Background::Manual, ..Options::default() };
+    let options = Options::default().background(Background::Manual);
     let other = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
     other.put("a", "1").expect("puts");
     other.flush().expect("flushes");

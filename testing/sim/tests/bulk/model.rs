@@ -1,5 +1,6 @@
 //! Loads against a map, under every policy and placement of values; and what they refuse.
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
 use runstone_policy::registry::POLICIES;
@@ -78,9 +79,9 @@ fn every_placement_of_values() {
 fn fresh() -> (MemoryStorage, Store) {
     let storage = MemoryStorage::new();
     let mut keyspace = KeyspaceOptions::default();
-    keyspace.shape.table_bytes = 1 << 20;
+    custom::options_mut(&mut keyspace).table_bytes = 1 << 20;
     let keyspace = Some(keyspace);
-    let options = Options { background: Background::Manual, keyspace, ..Options::default() };
+    let options = Options::default().background(Background::Manual).keyspace(keyspace);
     let store = open(&storage, &options).expect("fresh");
     (storage, store)
 }
@@ -173,7 +174,7 @@ fn a_closed_a_read_only_and_a_dropped_one_refuse() {
     let keyspace = store.default_keyspace().clone();
     store.close().expect("closes");
     assert!(matches!(keyspace.bulk_load([("a", "1")]), Err(Error::Closed)));
-    let options = Options { read_only: true, ..Options::default() };
+    let options = Options::default().read_only(true);
     let storage: std::sync::Arc<dyn runstone::storage::Storage> = std::sync::Arc::new(storage);
     let store = Store::open_on(storage, options).expect("opens");
     assert!(matches!(store.default_keyspace().bulk_load([("a", "1")]), Err(Error::ReadOnly)));

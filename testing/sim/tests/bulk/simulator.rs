@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_policy::registry;
@@ -21,14 +23,15 @@ const VALUE: [u8; 104] = [7; 104];
 
 /// A store of such a policy after flushes, with a load of as many entries behind every so many.
 fn loaded(policy: &str) -> Store {
-    let mut keyspace = KeyspaceOptions { policy: policy.into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 1 << 20;
     keyspace.compression = vec![Compression::None];
-    keyspace.shape.l0_trigger = 4;
-    keyspace.shape.base_bytes = 256 << 10;
-    keyspace.shape.table_bytes = 64 << 10;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.l0_trigger = 4;
+    shape.base_bytes = 256 << 10;
+    shape.table_bytes = 64 << 10;
     let background = Background::Manual;
-    let options = Options { background, keyspace: Some(keyspace), ..Options::default() };
+    let options = Options::default().background(background).keyspace(keyspace);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     let mut random = Random::new(11);
     for flush in 1..=FLUSHES {
@@ -65,7 +68,7 @@ fn the_simulator_agrees_with_the_engine() {
             seed: 1,
             prefix_count: 1,
         };
-        let shape = store.default_keyspace().options().shape.clone();
+        let shape = custom::options_of(&store.default_keyspace().options()).clone();
         let policy = registry::find(name).expect("known");
         let loads = Loads { share_permille: SHARE_PERMILLE, bytes: flush_bytes * LARGE };
         let mut simulator = Simulator::new(policy, shape, workload).with_loads(loads);

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
@@ -19,28 +21,28 @@ const THETA: u64 = 4 << 10;
 const KEYS: u64 = 1500;
 
 fn options(policy: &str, partitioner: Partitioner) -> Options {
-    let mut keyspace = KeyspaceOptions { policy: policy.into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 64 << 10;
     keyspace.block_bytes = 512;
     keyspace.compression = vec![Compression::None];
     keyspace.compaction_install = CompactionInstall::Incremental;
-    keyspace.shape.partitioner = partitioner;
-    keyspace.shape.table_bytes = THETA;
-    keyspace.shape.split_bytes = THETA;
-    keyspace.shape.base_bytes = 4 << 20;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.partitioner = partitioner;
+    shape.table_bytes = THETA;
+    shape.split_bytes = THETA;
+    shape.base_bytes = 4 << 20;
     keyspace.l0_slowdown_runs = 100;
     keyspace.l0_stop_runs = 200;
-    keyspace.shape.l0_trigger = 50;
-    keyspace.shape.universal_trigger = 50;
-    keyspace.shape.stack_runs = 50;
-    Options {
-        background: Background::Manual,
-        compaction_slices: Some(1),
-        seed: Some(7),
-        memory_budget_bytes: 4 << 20,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    let shape = custom::options_mut(&mut keyspace);
+    shape.l0_trigger = 50;
+    shape.universal_trigger = 50;
+    shape.stack_runs = 50;
+    Options::default()
+        .background(Background::Manual)
+        .compaction_slices(1)
+        .seed(7)
+        .memory_budget_bytes(4 << 20)
+        .keyspace(keyspace)
 }
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -315,7 +317,7 @@ fn a_half_compacted_store_is_copied_and_read() {
     store.compact().unwrap_err();
     drop(store);
     let left = Arc::new(storage.process_crash());
-    let reading = Options { read_only: true, keyspace: None, ..options.clone() };
+    let reading = options.clone().read_only(true).keyspace(None);
     let store = Store::open_on(left.clone(), reading).unwrap();
     assert!(store.default_keyspace().shape().pending.is_some());
     check(&store, &model, "read only");

@@ -46,7 +46,7 @@ const CALLS: [(&str, Call); 19] = [
     ("wait_idle", |store| store.wait_idle()),
     ("open_keyspace", |store| store.open_keyspace("fresh", None).map(drop)),
     ("change options", |store| {
-        let options = KeyspaceOptions { ttl_seconds: 1 << 20, ..KeyspaceOptions::default() };
+        let options = KeyspaceOptions::default().ttl_seconds(1 << 20);
         store.open_keyspace("other", Some(options)).map(drop)
     }),
     ("drop_keyspace", |store| store.drop_keyspace("other")),
@@ -125,17 +125,15 @@ impl MergeOperator for Trap {
 
 fn open(background: Background, is_filtered: bool) -> (Store, Arc<Trap>) {
     let trap = Arc::new(Trap { is_filter: is_filtered, ..Trap::default() });
-    let mut keyspace = KeyspaceOptions { merge_operator: "trap".into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().merge_operator("trap");
     if is_filtered {
         keyspace.compaction_filter = "trap".into();
     }
-    let options = Options {
-        background,
-        merge_operators: vec![Arc::clone(&trap) as Arc<dyn MergeOperator>],
-        compaction_filters: vec![Arc::clone(&trap) as Arc<dyn CompactionFilter>],
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(background)
+        .merge_operators(vec![Arc::clone(&trap) as Arc<dyn MergeOperator>])
+        .compaction_filters(vec![Arc::clone(&trap) as Arc<dyn CompactionFilter>])
+        .keyspace(keyspace);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     store.open_keyspace("other", None).expect("makes");
     store.put("based", "0").expect("writes");

@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 256 << 10;
 const LITTLE: u64 = 512;
 
 fn options() -> Options {
-    Options { background: Background::Manual, ..Options::default() }
+    Options::default().background(Background::Manual)
 }
 
 fn open() -> Arc<Store> {
@@ -42,11 +42,8 @@ fn held(store: &Store) -> (u64, u64) {
 }
 
 fn begin(store: &Store) -> Transaction {
-    let options = TransactionOptions {
-        max_tracked_bytes: 256 << 20,
-        max_write_bytes: 256 << 20,
-        ..TransactionOptions::serializable()
-    };
+    let options =
+        TransactionOptions::serializable().max_tracked_bytes(256 << 20).max_write_bytes(256 << 20);
     store.begin(options).expect("begins")
 }
 
@@ -73,8 +70,7 @@ fn locks_of_others_cost_a_commit_nothing_under_the_lock() {
     for count in SIZES {
         let store = open();
         let keyspace = store.default_keyspace();
-        let options =
-            TransactionOptions { max_locks: 1 << 20, ..TransactionOptions::pessimistic() };
+        let options = TransactionOptions::pessimistic().max_locks(1 << 20);
         let mut other = store.begin(options).expect("begins");
         for number in 0..count {
             other.get_for_update(keyspace, key(number)).expect("locks");
@@ -358,16 +354,13 @@ fn a_long_record_that_fails_stops_what_is_behind_it() {
 /// wait. It waited so for a long record, whose writer needs the lock to say that it is written.
 #[test]
 fn a_collection_does_not_hold_the_lock_for_a_long_record() {
-    let values = ValueOptions {
-        placement: ValuePlacement::Vlog,
-        separate_at: 500,
-        slot_bytes: 4096,
-        reserve: 100.0.into(),
-        vlog_chunk_bytes: 8192,
-        ..ValueOptions::default()
-    };
-    let options =
-        Options { keyspace: Some(KeyspaceOptions { values, ..Default::default() }), ..options() };
+    let values = ValueOptions::default()
+        .placement(ValuePlacement::Vlog)
+        .separate_at(500)
+        .slot_bytes(4096)
+        .reserve(100.0)
+        .vlog_chunk_bytes(8192);
+    let options = options().keyspace(KeyspaceOptions::default().values(values));
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     let store = Arc::new(store);
     for count in [10, 5] {
@@ -543,7 +536,7 @@ fn long_batches_let_a_commit_pass() {
 #[test]
 fn a_long_batch_of_deletes_finds_room_on_a_full_disk() {
     let storage = SimStorage::new(1);
-    let options = Options { wal_segment_bytes: 1 << 20, ..options() };
+    let options = options().wal_segment_bytes(1 << 20);
     let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
     let keyspace = store.default_keyspace();
     (0..9).for_each(|number| store.put(key(number), [7; 100_000]).expect("puts"));

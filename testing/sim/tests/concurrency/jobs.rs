@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use runstone::policy::custom;
 use runstone::seeded::{self, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
@@ -22,27 +23,24 @@ fn keyspace_options() -> KeyspaceOptions {
     let mut options = KeyspaceOptions::default();
     options.write_buffer_bytes = 64 << 10;
     options.max_immutable_memtables = 1;
-    options.shape.l0_trigger = 1;
-    options.shape.table_bytes = 32 << 10;
-    options.values = ValueOptions {
-        placement: ValuePlacement::HashGrouped,
-        separate_at: 500,
-        groups: 2,
-        slot_bytes: 4096,
-        capacity_bytes: 32 << 10,
-        ..ValueOptions::default()
-    };
+    let shape = custom::options_mut(&mut options);
+    shape.l0_trigger = 1;
+    shape.table_bytes = 32 << 10;
+    options.values = ValueOptions::default()
+        .placement(ValuePlacement::HashGrouped)
+        .separate_at(500)
+        .groups(2)
+        .slot_bytes(4096)
+        .capacity_bytes(32 << 10);
     options
 }
 
 fn options(background: Background) -> Options {
-    Options {
-        background,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        keyspace: Some(keyspace_options()),
-        ..Options::default()
-    }
+    Options::default()
+        .background(background)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
+        .keyspace(keyspace_options())
 }
 
 /// A listener that runs the test's closure at the first event of a kind.
@@ -106,9 +104,9 @@ struct Stuck {
 impl Stuck {
     fn at(kind: &'static str, background: Background) -> Stuck {
         let trap = Arc::new(Trap::default());
-        let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
+        let listener: Arc<dyn EventListener> = Arc::clone(&trap) as _;
         let storage = MemoryStorage::new();
-        let options = Options { listener, ..options(background) };
+        let options = options(background).listener(listener);
         let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
         let busy = store.open_keyspace("busy", Some(keyspace_options())).expect("new");
         store.put("kept", "value").expect("puts");
@@ -154,7 +152,7 @@ type Call = (&'static str, fn(&Store) -> Result<(), Error>);
 const CALLS: [Call; 8] = [
     ("drop_keyspace", |store| store.drop_keyspace("busy")),
     ("open_keyspace", |store| {
-        let changed = KeyspaceOptions { restart_interval: 8, ..keyspace_options() };
+        let changed = keyspace_options().restart_interval(8);
         store.open_keyspace("busy", Some(changed)).map(drop)
     }),
     ("wait_idle", Store::wait_idle),
@@ -215,8 +213,7 @@ fn a_listener_may_panic_twice() {
             assert!(!is_told_by_job, "a listener that panics at {event:?}");
         }
     }
-    let listener: Option<Arc<dyn EventListener>> = Some(Arc::new(Panics));
-    let options = Options { listener, ..options(Background::Manual) };
+    let options = options(Background::Manual).listener(Arc::new(Panics));
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     store.put("key", "value").expect("puts");
     assert!(catch_unwind(AssertUnwindSafe(|| store.flush())).is_err());
@@ -229,8 +226,7 @@ fn a_listener_may_panic_twice() {
 #[test]
 fn a_checkpoint_that_panics_holds_no_flush_back() {
     let trap = Arc::new(Trap::default());
-    let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
-    let options = Options { listener, ..options(Background::Manual) };
+    let options = options(Background::Manual).listener(Arc::clone(&trap) as _);
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     store.put("key", "value").expect("puts");
     seeded::step_in(Waypoint::MemtablesReplaced, || panic!("a step that panics"));
@@ -275,15 +271,12 @@ fn a_close_waits_for_a_collection_of_a_caller() {
 fn a_compaction_ends_when_its_keyspace_is_dropped() {
     for compaction_slices in [None, Some(4)] {
         let storage = MemoryStorage::new();
-        let options = Options { compaction_slices, ..options(Background::Manual) };
+        let options = options(Background::Manual).compaction_slices(compaction_slices);
         let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
         let store = Arc::new(store);
-        let mut plain = KeyspaceOptions {
-            values: ValueOptions::default(),
-            compression: vec![Compression::None],
-            ..keyspace_options()
-        };
-        plain.shape.table_bytes = 512 << 10;
+        let mut plain =
+            keyspace_options().values(ValueOptions::default()).compression(vec![Compression::None]);
+        custom::options_mut(&mut plain).table_bytes = 512 << 10;
         let gone = store.open_keyspace("gone", Some(plain)).expect("new");
         // The keys come in no order, so no table moves without being merged.
         for i in 0..200_000u32 {
@@ -325,8 +318,7 @@ fn count_at(place: Waypoint, count: Arc<AtomicU64>) {
 #[test]
 fn a_checkpoint_rests_while_another_thread_flushes() {
     let trap = Arc::new(Trap::default());
-    let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
-    let options = Options { listener, ..options(Background::Manual) };
+    let options = options(Background::Manual).listener(Arc::clone(&trap) as _);
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     let store = Arc::new(store);
     let ((here, is_here), (go, may_go)) = (mpsc::channel(), mpsc::channel::<()>());
@@ -393,9 +385,8 @@ fn call_at(
     call: fn(&Store) -> Result<(), Error>,
 ) -> Result<Result<(), Error>, mpsc::RecvTimeoutError> {
     let trap = Arc::new(Trap::default());
-    let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
     let storage = SimStorage::new(1);
-    let options = Options { listener, ..options(background) };
+    let options = options(background).listener(Arc::clone(&trap) as _);
     let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
     let store = Arc::new(store);
     let busy = store.open_keyspace("busy", Some(keyspace_options())).expect("new");
@@ -426,13 +417,10 @@ fn call_at(
 fn a_listener_may_end_the_store() {
     for background in [Background::Manual, Background::Threads(2)] {
         let trap = Arc::new(Trap::default());
-        let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
+        let listener: Arc<dyn EventListener> = Arc::clone(&trap) as _;
         let storage = MemoryStorage::new();
-        let open = |listener| {
-            let options = Options { listener, ..options(background) };
-            Store::open_on(Arc::new(storage.clone()), options)
-        };
-        let store = open(listener).expect("opens");
+        let open = |options| Store::open_on(Arc::new(storage.clone()), options);
+        let store = open(options(background).listener(listener)).expect("opens");
         store.put("key", "value").expect("puts");
         let keyspace = store.default_keyspace().clone();
         let (is_done, done) = mpsc::channel();
@@ -441,10 +429,10 @@ fn a_listener_may_end_the_store() {
         let closed = done.recv_timeout(PATIENCE).expect("does not hang");
         assert!(matches!(closed, Err(Error::InsideCallback)), "{closed:?}");
         writer.recv_timeout(PATIENCE).expect("does not hang");
-        let mut reopened = open(None);
+        let mut reopened = open(options(background));
         while matches!(reopened, Err(Error::InUse { .. })) {
             std::thread::sleep(Duration::from_millis(5));
-            reopened = open(None);
+            reopened = open(options(background));
         }
         assert!(reopened.expect("opens").get("key").expect("reads").is_some());
     }
@@ -470,10 +458,10 @@ fn nobody_waits_for_a_sync_that_panicked() {
 #[test]
 fn a_listener_may_write_to_another_store() {
     let trap = Arc::new(Trap::default());
-    let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
-    let options = |listener| Options { listener, ..options(Background::Manual) };
-    let open = |listener| Store::open_on(Arc::<MemoryStorage>::default(), options(listener));
-    let (store, other) = (open(listener).expect("opens"), Arc::new(open(None).expect("opens")));
+    let plain = options(Background::Manual);
+    let open = |options| Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
+    let store = open(plain.clone().listener(Arc::clone(&trap) as _));
+    let other = Arc::new(open(plain));
     let heard = Arc::clone(&other);
     trap.arm("pressure", move || heard.put("heard of", "pressure").expect("puts"));
     for i in 0..1000u32 {
@@ -497,7 +485,7 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
     let (changing, (told, changed)) = (Arc::clone(&store), mpsc::channel());
     seeded::step_in(Waypoint::GroupCopied, move || {
         std::thread::spawn(move || {
-            let inline = KeyspaceOptions { values: ValueOptions::default(), ..keyspace_options() };
+            let inline = keyspace_options().values(ValueOptions::default());
             let outcome = changing.open_keyspace("busy", Some(inline));
             let _ = told.send(outcome.and_then(|busy| busy.compact()));
         });
@@ -523,8 +511,7 @@ fn a_collection_of_a_caller_ends_with_its_value_file() {
 #[test]
 fn a_close_flushes_alone() {
     let trap = Arc::new(Trap::default());
-    let listener: Option<Arc<dyn EventListener>> = Some(Arc::clone(&trap) as _);
-    let options = Options { listener, ..options(Background::Manual) };
+    let options = options(Background::Manual).listener(Arc::clone(&trap) as _);
     let store = Store::open_on(Arc::<MemoryStorage>::default(), options).expect("opens");
     store.put("key", "value").expect("puts");
     let keyspace = store.default_keyspace().clone();

@@ -10,6 +10,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, KeyspaceOptions, Options, Store};
 use runstone_sim::found::panics;
@@ -109,15 +111,13 @@ fn histories(store: &Store, seed: u64) -> BTreeMap<u64, Vec<Call>> {
 #[test]
 fn single_keys_are_linearizable() {
     for (seed, policy) in (0..).zip(["fragmented-leveling", "universal", "adaptive-tiering"]) {
-        let mut keyspace = KeyspaceOptions { policy: policy.into(), ..Default::default() };
+        let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
         keyspace.write_buffer_bytes = 64 << 10;
-        keyspace.shape.base_bytes = 128 << 10;
-        let options = Options {
-            background: Background::Threads(2),
-            memory_budget_bytes: 4 << 20,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        custom::options_mut(&mut keyspace).base_bytes = 128 << 10;
+        let options = Options::default()
+            .background(Background::Threads(2))
+            .memory_budget_bytes(4 << 20)
+            .keyspace(keyspace);
         let store = Store::open_on(std::sync::Arc::new(MemoryStorage::new()), options);
         let store = store.expect("opens");
         histories(&store, seed).values().for_each(|calls| judge(calls));

@@ -12,13 +12,8 @@ use runstone_sim::found::panics;
 fn a_block_that_is_not_checked_is_found() {
     let check = || {
         let storage = MemoryStorage::new();
-        let keyspace =
-            KeyspaceOptions { compression: vec![Compression::None], ..KeyspaceOptions::default() };
-        let options = Options {
-            background: Background::Manual,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let keyspace = KeyspaceOptions::default().compression(vec![Compression::None]);
+        let options = Options::default().background(Background::Manual).keyspace(keyspace);
         let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
         let store = open();
         for k in 0..50u64 {

@@ -29,12 +29,10 @@ impl EventListener for Lost {
 }
 
 fn options() -> Options {
-    Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
 }
 
 pub(super) fn open(disk: &SimStorage) -> Result<Store, Error> {
@@ -43,10 +41,10 @@ pub(super) fn open(disk: &SimStorage) -> Result<Store, Error> {
 
 /// The same with values apart, if the store is new: then a recovery begins with a new manifest.
 pub(super) fn open_apart(disk: &SimStorage) -> Result<Store, Error> {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
     keyspace.values.placement = ValuePlacement::HashGrouped;
     keyspace.values.separate_at = 16;
-    Store::open_on(Arc::new(disk.clone()), Options { keyspace: Some(keyspace), ..options() })
+    Store::open_on(Arc::new(disk.clone()), options().keyspace(keyspace))
 }
 
 pub(super) fn put(store: &Store, keyspace: &str, key: &str, sync: bool) {
@@ -76,7 +74,7 @@ pub(super) const EDITS: [Edit; 5] =
 
 pub(super) fn edit(store: &Store, edit: Edit) {
     let default = store.default_keyspace();
-    let shorter = KeyspaceOptions { ttl_seconds: 1 << 30, ..Default::default() };
+    let shorter = KeyspaceOptions::default().ttl_seconds(1 << 30);
     match edit {
         Edit::Load => drop(default.bulk_load([("loaded", "1")]).expect("loads")),
         Edit::Ingest => {
@@ -193,7 +191,7 @@ fn a_closed_store_needs_no_log() {
         for kind in EDITS {
             let disk = SimStorage::new(1);
             let reopen = || {
-                let options = Options { flush_at_close, ..options() };
+                let options = options().flush_at_close(flush_at_close);
                 Store::open_on(Arc::new(disk.clone()), options).expect("opens")
             };
             let store = reopen();
@@ -229,15 +227,15 @@ fn torn() -> SimStorage {
 #[test]
 fn a_lost_end_of_the_log_is_counted_and_kept() {
     let disk = torn();
-    let reading = Options { read_only: true, ..options() };
+    let reading = options().read_only(true);
     let store = Store::open_on(Arc::new(disk.clone()), reading).expect("opens");
     let report = store.verify().expect("verifies");
     assert!(report.is_clean() && report.lost_records > 1_500, "{report:?}");
     drop(store);
 
     let lost = Arc::new(Lost::default());
-    let listener = Some(Arc::clone(&lost) as Arc<dyn EventListener>);
-    let store = Store::open_on(Arc::new(disk.clone()), Options { listener, ..options() });
+    let listener = Arc::clone(&lost) as Arc<dyn EventListener>;
+    let store = Store::open_on(Arc::new(disk.clone()), options().listener(listener));
     let store = store.expect("opens");
     let (records, kept) = lost.0.lock().expect("sound").pop().expect("it was told");
     assert_eq!(records, report.lost_records);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Error, Options, Store, ValueOptions, ValuePlacement};
+use runstone::{Background, Error, Options, Store, ValuePlacement};
 use runstone_sim::oracle::{Change, Oracle, State, Write};
 use runstone_sim::samples::{Files, files_of, storage_of};
 use runstone_sim::workload::{
@@ -13,15 +13,14 @@ use runstone_sim::workload::{
 
 fn options(read_only: bool) -> Options {
     let options = workload::options(3, Background::Manual);
-    Options { read_only, ..workload::placed(options, ValuePlacement::Inline) }
+    workload::placed(options, ValuePlacement::Inline).read_only(read_only)
 }
 
 /// The same with every value separated, in hash groups.
 fn separated(read_only: bool) -> Options {
     let mut options = workload::placed(options(read_only), ValuePlacement::HashGrouped);
     if let Some(keyspace) = &mut options.keyspace {
-        keyspace.values =
-            ValueOptions { separate_at: 1, groups: 1, slot_bytes: 4096, ..keyspace.values.clone() };
+        keyspace.values = keyspace.values.clone().separate_at(1).groups(1).slot_bytes(4096);
     }
     options
 }

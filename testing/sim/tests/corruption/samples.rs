@@ -84,7 +84,7 @@ struct Looked {
 }
 
 fn look(storage: Arc<dyn Storage>, read_only: bool, expected: &State) -> Looked {
-    let of = runstone::Options { read_only, ..options(None) };
+    let of = options(None).read_only(read_only);
     for file in storage.list().expect("memory") {
         told(dump_file(&*storage, &file.name, true).map(drop), &file.name);
     }

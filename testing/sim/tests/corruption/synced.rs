@@ -7,22 +7,21 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::Storage;
 use runstone::{Background, Error, KeyspaceOptions, Options, Store, WriteOptions};
 use runstone_fault_storage::SimStorage;
 
 fn options() -> Options {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
-    keyspace.shape.l0_trigger = 1 << 10;
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
+    custom::options_mut(&mut keyspace).l0_trigger = 1 << 10;
     keyspace.l0_slowdown_runs = 1 << 11;
     keyspace.l0_stop_runs = 1 << 12;
-    Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
+        .keyspace(keyspace)
 }
 
 fn open(disk: &SimStorage) -> Result<Store, Error> {

@@ -61,7 +61,7 @@ impl<'a> Costs<'a> {
 
 fn open(keyspace: KeyspaceOptions) -> Store {
     let background = Background::Manual;
-    let options = Options { background, keyspace: Some(keyspace), ..Options::default() };
+    let options = Options::default().background(background).keyspace(keyspace);
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
 }
 

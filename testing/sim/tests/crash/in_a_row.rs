@@ -186,7 +186,7 @@ impl Life {
     }
 
     fn open(&mut self, storage: &SimStorage, read_only: bool) -> Result<Store, Error> {
-        let mut options = Options { read_only, ..self.options() };
+        let mut options = self.options().read_only(read_only);
         if self.random.one_in(3) {
             // Without these, the stored options of the keyspace apply.
             options.keyspace = None;

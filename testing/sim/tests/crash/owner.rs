@@ -26,16 +26,14 @@ const CHILD: &str = "RUNSTONE_FORK_TEST_STORE";
 const PUTS: u32 = 1_000;
 
 fn options(placement: ValuePlacement, background: Background) -> Options {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
     keyspace.values.placement = placement;
     keyspace.values.separate_at = 50;
-    Options {
-        background,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .background(background)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
+        .keyspace(keyspace)
 }
 
 fn manual() -> Options {

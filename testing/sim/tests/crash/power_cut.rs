@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use runstone::policy::custom;
 use runstone::{Batch, Durability, KeyspaceOptions, Options, Store, WriteOptions};
 use runstone_sim::random::Random;
 use rustix::ioctl::{Setter, ioctl};
@@ -27,19 +28,18 @@ const COUNT: &[u8] = b"count";
 const SYNC_EVERY: u64 = 24;
 
 fn options(round: u64) -> Options {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 128 << 10, ..Default::default() };
-    keyspace.shape.table_bytes = 64 << 10;
-    keyspace.shape.base_bytes = 256 << 10;
-    Options {
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 128 << 10,
-        wal_mode: match round % 2 {
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(128 << 10);
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 64 << 10;
+    shape.base_bytes = 256 << 10;
+    Options::default()
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(128 << 10)
+        .wal_mode(match round % 2 {
             0 => runstone::WalMode::Mapped,
             _ => runstone::WalMode::Write,
-        },
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+        })
+        .keyspace(keyspace)
 }
 
 fn key(write: u64) -> String {

@@ -302,7 +302,7 @@ fn store_of_four_runs(storage: &SimStorage, placement: ValuePlacement) -> Store 
     keyspace.values.placement = placement;
     keyspace.values.separate_at = 100;
     let background = Background::Manual;
-    let options = Options { background, keyspace: Some(keyspace), ..Options::default() };
+    let options = Options::default().background(background).keyspace(keyspace);
     let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
     let store = open();
     for turn in 0..4 {

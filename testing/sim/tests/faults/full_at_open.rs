@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use runstone::policy::custom;
 use runstone::storage::Storage;
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement, WalMode,
@@ -16,8 +17,9 @@ fn placements() -> Vec<KeyspaceOptions> {
         let mut keyspace = KeyspaceOptions::default();
         keyspace.write_buffer_bytes = 64 << 10;
         keyspace.block_bytes = 1024;
-        keyspace.shape.table_bytes = 64 << 10;
-        keyspace.shape.base_bytes = 128 << 10;
+        let shape = custom::options_mut(&mut keyspace);
+        shape.table_bytes = 64 << 10;
+        shape.base_bytes = 128 << 10;
         keyspace.values.placement = placement;
         keyspace.values.separate_at = 200;
         keyspace.values.groups = 4;
@@ -31,15 +33,13 @@ fn placements() -> Vec<KeyspaceOptions> {
 }
 
 fn options(keyspace: &KeyspaceOptions, wal_mode: WalMode) -> Options {
-    Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        wal_mode,
-        seed: Some(5),
-        keyspace: Some(keyspace.clone()),
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
+        .wal_mode(wal_mode)
+        .seed(5)
+        .keyspace(keyspace.clone())
 }
 
 fn open(disk: &SimStorage, options: &Options) -> Result<Store, Error> {
@@ -117,7 +117,7 @@ fn a_full_disk_opens_after_a_crash() {
             let options = options(&keyspace, wal_mode);
             let (disk, count) = died(&options, power_lost);
             let what = format!("{:?}, {wal_mode:?}", keyspace.values);
-            let reading = Options { read_only: true, keyspace: None, ..options.clone() };
+            let reading = options.clone().read_only(true).keyspace(None);
             let store = open(&disk, &reading).unwrap_or_else(|error| panic!("{what}: {error}"));
             check(&store, count, true);
             drop(store);

@@ -7,16 +7,14 @@ use runstone::{Background, KeyspaceOptions, Options, Store};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 fn open(disk: &SimStorage) -> Store {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 10, ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 10);
     keyspace.max_immutable_memtables = 1;
-    let options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 2 << 20,
-        wal_segment_bytes: 64 << 10,
-        max_wal_bytes: 512 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(2 << 20)
+        .wal_segment_bytes(64 << 10)
+        .max_wal_bytes(512 << 10)
+        .keyspace(keyspace);
     Store::open_on(Arc::new(disk.clone()), options).expect("opens")
 }
 

@@ -7,18 +7,15 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use runstone::policy::custom;
 use runstone::{KeyspaceOptions, Options, Store};
 
 fn options() -> Options {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 512 << 10, ..Default::default() };
-    keyspace.shape.table_bytes = 256 << 10;
-    keyspace.shape.base_bytes = 1 << 20;
-    Options {
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 512 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(512 << 10);
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 256 << 10;
+    shape.base_bytes = 1 << 20;
+    Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(512 << 10).keyspace(keyspace)
 }
 
 /// Unmounts when dropped.

@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::Storage;
 use runstone::{
     Background, Error, KeyspaceOptions, Options, ReadOptions, SortedWriter, Store, ValuePlacement,
@@ -17,20 +18,18 @@ const KEYS: u32 = 20;
 fn options(placement: ValuePlacement) -> Options {
     let mut keyspace = KeyspaceOptions::default();
     // Nothing is compacted, so that each flush leaves a table.
-    keyspace.shape.l0_trigger = 1 << 10;
+    custom::options_mut(&mut keyspace).l0_trigger = 1 << 10;
     keyspace.l0_slowdown_runs = 1 << 11;
     keyspace.l0_stop_runs = 1 << 12;
     keyspace.write_buffer_bytes = 256 << 10;
     keyspace.values.placement = placement;
     keyspace.values.separate_at = 100;
-    Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        seed: Some(1),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
+        .seed(1)
+        .keyspace(keyspace)
 }
 
 fn key(round: u32, i: u32) -> String {
@@ -69,7 +68,7 @@ fn tables_share_few_descriptors() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
         let disk = SimStorage::new(1);
         disk.set_most_handles(Some(40));
-        let options = || Options { max_open_files: Some(20), ..options(placement) };
+        let options = || options(placement).max_open_files(20);
         let store = Store::open_on(Arc::new(disk.clone()), options()).expect("open");
         for round in 0..60 {
             write_round(&store, round).unwrap_or_else(|error| panic!("round {round}: {error}"));
@@ -92,7 +91,7 @@ fn tables_share_few_descriptors() {
 #[test]
 fn a_file_that_was_closed_and_removed_can_be_read_to_the_end() {
     let disk = SimStorage::new(2);
-    let options = Options { max_open_files: Some(8), ..options(ValuePlacement::HashGrouped) };
+    let options = options(ValuePlacement::HashGrouped).max_open_files(8);
     let store = Store::open_on(Arc::new(disk.clone()), options.clone()).expect("open");
     let gone = store.open_keyspace("gone", options.keyspace.clone()).expect("keyspace");
     (0..KEYS).for_each(|i| gone.put(key(0, i), value(0, i)).expect("put"));
@@ -117,7 +116,7 @@ fn a_file_that_was_closed_and_removed_can_be_read_to_the_end() {
 #[test]
 fn a_store_without_descriptors_waits_for_them() {
     let disk = SimStorage::new(3);
-    let options = Options { max_open_files: Some(8), ..options(ValuePlacement::Inline) };
+    let options = options(ValuePlacement::Inline).max_open_files(8);
     let store = Store::open_on(Arc::new(disk.clone()), options).expect("open");
     (0..20).for_each(|round| write_round(&store, round).expect("write"));
     disk.set_most_handles(Some(0));
@@ -147,11 +146,8 @@ fn child_with_few_descriptors() {
     setrlimit(Resource::Nofile, most).expect("lower the limit");
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
         let path = format!("{path}-{placement:?}");
-        let options = || Options {
-            background: Background::Threads(2),
-            memory_budget_bytes: 160 << 20,
-            ..options(placement)
-        };
+        let options =
+            || options(placement).background(Background::Threads(2)).memory_budget_bytes(160 << 20);
         let store = Store::open(&path, options()).expect("open");
         (0..144).for_each(|round| write_round(&store, round).expect("write"));
         check(&store, 144);

@@ -15,6 +15,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Batch, CompactionInstall, Compression, GcPointers, KeyspaceOptions, Store, ValuePlacement,
@@ -199,7 +201,7 @@ fn collected_values_are_as_the_document_says() {
         (groups, GcPointers::Writeback, false, vec![1, 3], vec![1, 4, 5]),
         (log, GcPointers::default(), false, vec![1], vec![1, 4, 5]),
     ] {
-        let mut of = KeyspaceOptions { policy: "leveling".into(), ..Default::default() };
+        let mut of = KeyspaceOptions::default().policy(Policy::named("leveling"));
         of.write_buffer_bytes = 64 << 10;
         (of.values.placement, of.values.gc_pointers) = (placement, gc_pointers);
         (of.values.separate_at, of.values.groups, of.values.slot_bytes) = (40, 2, 4096);
@@ -218,8 +220,7 @@ fn collected_values_are_as_the_document_says() {
 #[test]
 fn a_larger_store_is_as_the_document_says() {
     let storage = MemoryStorage::new();
-    let mut of =
-        KeyspaceOptions { policy: "leveling".into(), block_bytes: 512, ..Default::default() };
+    let mut of = KeyspaceOptions::default().policy(Policy::named("leveling")).block_bytes(512);
     (of.compression, of.write_buffer_bytes) = (vec![Compression::Zstd], 512 << 10);
     of.values.placement = ValuePlacement::HashGrouped;
     (of.values.separate_at, of.values.groups, of.values.slot_bytes) = (500, 2, 4096);
@@ -261,12 +262,17 @@ fn a_larger_store_is_as_the_document_says() {
 /// next open.
 #[test]
 fn a_half_compacted_store_is_as_the_document_says() {
-    let mut of = KeyspaceOptions { policy: "universal".into(), ..Default::default() };
+    let mut of = KeyspaceOptions::default().policy(Policy::named("universal"));
     (of.block_bytes, of.compaction_install) = (512, CompactionInstall::Incremental);
-    of.shape.partitioner = Partitioner::GlobalRange;
+    custom::options_mut(&mut of).partitioner = Partitioner::GlobalRange;
     of.write_buffer_bytes = 64 << 10;
-    (of.shape.table_bytes, of.shape.split_bytes) = (4 << 10, 4 << 10);
-    (of.shape.l0_trigger, of.shape.universal_trigger, of.shape.stack_runs) = (20, 20, 20);
+    (custom::options_mut(&mut of).table_bytes, custom::options_mut(&mut of).split_bytes) =
+        (4 << 10, 4 << 10);
+    (
+        custom::options_mut(&mut of).l0_trigger,
+        custom::options_mut(&mut of).universal_trigger,
+        custom::options_mut(&mut of).stack_runs,
+    ) = (20, 20, 20);
     let fill = |storage: &SimStorage| {
         let store = Store::open_on(Arc::new(storage.clone()), options(Some(of.clone())));
         let store = store.expect("fresh");

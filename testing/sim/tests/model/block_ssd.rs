@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::{Category, Storage};
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
@@ -105,23 +107,20 @@ fn a_power_cut_keeps_the_promises() {
 fn read_modify_write_costs_what_the_paper_says() {
     let geometry = Geometry { block_count: 56, ..Geometry::default() };
     let (_, storage) = create(geometry);
-    let mut keyspace = KeyspaceOptions {
-        policy: "fragmented-leveling".to_string(),
-        write_buffer_bytes: 2 << 20,
-        compression: vec![Compression::None],
-        ..Default::default()
-    };
-    keyspace.shape.table_bytes = 2 << 20;
-    keyspace.shape.base_bytes = 8 << 20;
-    keyspace.shape.l0_trigger = 4;
-    let options = Options {
-        memory_budget_bytes: 32 << 20,
-        wal_segment_bytes: 2 << 20,
-        background: Background::Manual,
-        seed: Some(1),
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let mut keyspace = KeyspaceOptions::default()
+        .policy(Policy::named("fragmented-leveling"))
+        .write_buffer_bytes(2 << 20)
+        .compression(vec![Compression::None]);
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 2 << 20;
+    shape.base_bytes = 8 << 20;
+    shape.l0_trigger = 4;
+    let options = Options::default()
+        .memory_budget_bytes(32 << 20)
+        .wal_segment_bytes(2 << 20)
+        .background(Background::Manual)
+        .seed(1)
+        .keyspace(keyspace);
     let store = open(&storage, &options).expect("fresh");
     let mut random = Random::new(7);
     let mut value = vec![0; 1000];

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
@@ -49,18 +50,13 @@ impl CompactionFilter for Signs {
 }
 
 fn options(filter: &Arc<Signs>, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
-    let mut keyspace = KeyspaceOptions {
-        compaction_filter: "signs".into(),
-        write_buffer_bytes: 1 << 20,
-        ..KeyspaceOptions::default()
-    };
+    let mut keyspace =
+        KeyspaceOptions::default().compaction_filter("signs").write_buffer_bytes(1 << 20);
     change(&mut keyspace);
-    Options {
-        background: Background::Manual,
-        compaction_filters: vec![Arc::clone(filter) as Arc<dyn CompactionFilter>],
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .compaction_filters(vec![Arc::clone(filter) as Arc<dyn CompactionFilter>])
+        .keyspace(keyspace)
 }
 
 fn apart(keyspace: &mut KeyspaceOptions) {
@@ -151,7 +147,10 @@ fn lone_tables_are_not_passed_over() {
             let name = name.to_string();
             options(&filter, move |keyspace| {
                 (keyspace.compaction_filter, keyspace.sub_compactions) = (name, sub_compactions);
-                (keyspace.shape.table_bytes, keyspace.shape.base_bytes) = (16 << 10, 64 << 10);
+                (
+                    custom::options_mut(keyspace).table_bytes,
+                    custom::options_mut(keyspace).base_bytes,
+                ) = (16 << 10, 64 << 10);
             })
         };
         let store = fresh(set(""));
@@ -185,7 +184,7 @@ fn a_removal_hides_older_versions() {
         let filter = Arc::new(Signs::default());
         let store = fresh(options(&filter, |keyspace| {
             keyspace.policy = "universal".into();
-            keyspace.shape.l0_trigger = 3;
+            custom::options_mut(keyspace).l0_trigger = 3;
         }));
         store.put("a", "older").expect("writes");
         // So large that the merges of small runs leave it alone.
@@ -281,7 +280,7 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
         "{told:?}"
     );
     store.close().expect("closes");
-    let unknown = Options { compaction_filters: Vec::new(), ..known.clone() };
+    let unknown = known.clone().compaction_filters(Vec::new());
     let store = open(&unknown);
     assert_eq!(*errors.0.lock().expect("sound"), ["default lacks signs"]);
     let missing = store.default_keyspace().missing_compaction_filter();
@@ -294,7 +293,7 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
     let store = open(&known);
     store.compact().expect("compacts");
     assert_eq!(store.default_keyspace().iter().expect("opens").count(), 0);
-    let none = KeyspaceOptions { compaction_filter: String::new(), ..KeyspaceOptions::default() };
+    let none = KeyspaceOptions::default().compaction_filter(String::new());
     store.open_keyspace("default", Some(none)).expect("changes");
     store.put("d", "-").expect("writes");
     store.compact().expect("compacts");

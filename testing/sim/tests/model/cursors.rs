@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Batch, Error, Keyspace, MAX_KEY_BYTES, Options, ReadOptions, Snapshot, Store,
@@ -89,8 +90,9 @@ impl World {
         if random.one_in(2) {
             // Tables of several partitions.
             keyspace.block_bytes = 256;
-            keyspace.shape.table_bytes = 1 << 20;
-            keyspace.shape.split_bytes = 1 << 20;
+            let shape = custom::options_mut(keyspace);
+            shape.table_bytes = 1 << 20;
+            shape.split_bytes = 1 << 20;
         }
         let storage = MemoryStorage::new();
         let keys = Keys::new(random);

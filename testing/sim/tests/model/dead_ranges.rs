@@ -30,11 +30,9 @@ impl Clock for TestClock {
 fn open_with_clock() -> (Arc<Store>, Arc<TestClock>) {
     let clock = Arc::new(TestClock::default());
     clock.0.store(1000, Relaxed);
-    let options = Options {
-        background: Background::Manual,
-        clock: Arc::clone(&clock) as Arc<dyn Clock>,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Manual)
+        .clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     (Arc::new(store), clock)
 }
@@ -44,7 +42,7 @@ fn put_for(keyspace: &Keyspace, key: &[u8], millis: u64) {
 }
 
 fn open(background: Background) -> Arc<Store> {
-    let options = Options { background, ..Options::default() };
+    let options = Options::default().background(background);
     Arc::new(Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens"))
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, Clock, Keyspace, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement,
@@ -17,8 +19,7 @@ fn key(number: u64) -> String {
 
 /// A store of small tables, with keys in no order, and values of 50 to 149 bytes.
 fn loaded(keyspace: KeyspaceOptions) -> Store {
-    let options =
-        Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() };
+    let options = Options::default().background(Background::Manual).keyspace(keyspace);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     for number in 0..KEYS {
         let number = number * 7919 % KEYS;
@@ -49,10 +50,11 @@ fn check(keyspace: &Keyspace, all_bytes: f64, what: &str) {
 }
 
 fn small(policy: &str) -> KeyspaceOptions {
-    let mut keyspace = KeyspaceOptions { policy: policy.into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 256 << 10;
-    keyspace.shape.table_bytes = 64 << 10;
-    keyspace.shape.base_bytes = 256 << 10;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 64 << 10;
+    shape.base_bytes = 256 << 10;
     keyspace
 }
 
@@ -71,12 +73,8 @@ fn estimates_are_near_the_truth() {
 /// Estimates left out what lies apart: a keyspace of large values seemed to hold little but keys.
 #[test]
 fn values_apart_are_reckoned() {
-    let values = ValueOptions {
-        placement: ValuePlacement::HashGrouped,
-        separate_at: 32,
-        ..ValueOptions::default()
-    };
-    let store = loaded(KeyspaceOptions { values, ..small("leveling") });
+    let values = ValueOptions::default().placement(ValuePlacement::HashGrouped).separate_at(32);
+    let store = loaded(small("leveling").values(values));
     store.flush().expect("flushes");
     let keyspace = store.default_keyspace();
     let files = keyspace.value_usage();
@@ -92,12 +90,8 @@ fn values_apart_are_reckoned() {
 #[test]
 fn memtables_are_not_walked() {
     for ascending in [false, true] {
-        let keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 20, ..Default::default() };
-        let options = Options {
-            background: Background::Manual,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 20);
+        let options = Options::default().background(Background::Manual).keyspace(keyspace);
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
         let numbers = (0..KEYS).map(|i| if ascending { i } else { i * 7919 % KEYS });
         for number in numbers {
@@ -138,14 +132,12 @@ enum Place {
 fn check_counts(what: &str, fill: impl Fn(&Keyspace), hide: impl Fn(&Keyspace, &TestClock)) {
     for place in [Place::Memtable, Place::Both, Place::Tables, Place::Compacted] {
         let clock = Arc::new(TestClock::default());
-        let mut keyspace = KeyspaceOptions { write_buffer_bytes: 64 << 20, ..Default::default() };
-        keyspace.shape.table_bytes = 256 << 10;
-        let options = Options {
-            background: Background::Manual,
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 20);
+        custom::options_mut(&mut keyspace).table_bytes = 256 << 10;
+        let options = Options::default()
+            .background(Background::Manual)
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .keyspace(keyspace);
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
         let keyspace = store.default_keyspace();
         fill(keyspace);

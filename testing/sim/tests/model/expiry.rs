@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
+use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
@@ -42,15 +43,13 @@ impl World {
     fn new(change: impl FnOnce(&mut KeyspaceOptions)) -> World {
         let clock = Arc::new(TestClock::default());
         clock.set(1000);
-        let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
-        keyspace.shape.table_bytes = 64 << 10;
+        let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
+        custom::options_mut(&mut keyspace).table_bytes = 64 << 10;
         change(&mut keyspace);
-        let options = Options {
-            background: Background::Manual,
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let options = Options::default()
+            .background(Background::Manual)
+            .clock(Arc::clone(&clock) as Arc<dyn Clock>)
+            .keyspace(keyspace);
         let mut world = World { clock, storage: MemoryStorage::new(), options, store: None };
         world.reopen();
         world
@@ -175,7 +174,7 @@ fn what_it_replaced_stays_hidden_below() {
     holds_and_finds(Bug::ExpiredDroppedEarly, || {
         let world = World::new(|keyspace| {
             keyspace.policy = "universal".into();
-            keyspace.shape.l0_trigger = 3;
+            custom::options_mut(keyspace).l0_trigger = 3;
         });
         world.keyspace().put("old", "older").expect("writes");
         // So large that the merges of small runs leave it alone.
@@ -385,7 +384,7 @@ fn batches_transactions_and_conditional_writes_expire() {
     assert_eq!(world.keys(ReadOptions::default()), ["b", "d"]);
     assert!(keyspace.put_if_absent("a", "2").expect("writes").is_none(), "it has expired");
     assert_eq!(keyspace.expiry("c").expect("reads"), None);
-    let options = KeyspaceOptions { ttl_seconds: 0, ..(*keyspace.options()).clone() };
+    let options = (*keyspace.options()).clone().ttl_seconds(0);
     store.open_keyspace("default", Some(options)).expect("changes");
     keyspace.put("a", "3").expect("writes");
     assert_eq!(keyspace.expiry("a").expect("reads"), Some(Expiry::Never));
@@ -441,9 +440,10 @@ fn the_simulator_agrees_with_the_engine() {
             keyspace.policy = name.into();
             keyspace.compression = vec![Compression::None];
             keyspace.ttl_seconds = TTL_FLUSHES;
-            keyspace.shape.l0_trigger = 4;
-            keyspace.shape.base_bytes = 256 << 10;
-            keyspace.shape.table_bytes = 64 << 10;
+            let shape = custom::options_mut(keyspace);
+            shape.l0_trigger = 4;
+            shape.base_bytes = 256 << 10;
+            shape.table_bytes = 64 << 10;
         });
         let mut random = Random::new(11);
         for flush in 1..=FLUSHES {
@@ -456,7 +456,7 @@ fn the_simulator_agrees_with_the_engine() {
             world.store().wait_idle().expect("works");
         }
         let counters = world.store().metrics().counters;
-        let shape = world.keyspace().options().shape.clone();
+        let shape = custom::options_of(&world.keyspace().options()).clone();
         let entry_bytes = counters.flush_bytes_written / FLUSHES / ENTRIES;
         let workload = SimWorkload {
             flush_bytes: entry_bytes * ENTRIES,

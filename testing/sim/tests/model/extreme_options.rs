@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, CompactionInstall, Error, GcPointers, KeyspaceOptions, Options, Store,
@@ -85,7 +86,7 @@ fn bend_keyspace(keyspace: &mut KeyspaceOptions, random: &mut Random) {
         12 => keyspace.values.reserve = Thousandths::of_parts(small_edge(random)),
         13 => keyspace.values.vlog_chunk_bytes = edge(random),
         14 => keyspace.values.scan_ahead_bytes = edge(random),
-        _ => bend_shape(&mut keyspace.shape, random),
+        _ => bend_shape(custom::options_mut(keyspace), random),
     }
 }
 
@@ -93,13 +94,14 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.policy = pick(random, POLICIES).name().to_string();
     keyspace.write_buffer_bytes = 64 << 10;
-    keyspace.shape.base_bytes = 64 << 10;
-    keyspace.shape.table_bytes = 16 << 10;
-    keyspace.shape.split_bytes = 8 << 10;
-    keyspace.shape.l0_trigger = 2;
+    let shape = custom::options_mut(&mut keyspace);
+    shape.base_bytes = 64 << 10;
+    shape.table_bytes = 16 << 10;
+    shape.split_bytes = 8 << 10;
+    shape.l0_trigger = 2;
     keyspace.block_bytes = 1024;
     keyspace.hash_index = random.one_in(2);
-    keyspace.shape.partitioner = pick(
+    custom::options_mut(&mut keyspace).partitioner = pick(
         random,
         &[
             Partitioner::None,
@@ -130,15 +132,13 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
 }
 
 fn store_options(random: &mut Random) -> Options {
-    let mut options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        wal_mode: pick(random, &[WalMode::Mapped, WalMode::Write]),
-        keyspace: Some(keyspace_options(random)),
-        seed: Some(random.draw()),
-        ..Options::default()
-    };
+    let mut options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
+        .wal_mode(pick(random, &[WalMode::Mapped, WalMode::Write]))
+        .keyspace(keyspace_options(random))
+        .seed(random.draw());
     for _ in 0..random.below(3) {
         match random.below(6) {
             0 => options.memory_budget_bytes = edge(random),
@@ -202,7 +202,7 @@ fn live(options: &Options, random: &mut Random) -> Result<(), Error> {
     let given = options.keyspace.clone().expect("set");
     for turn in 0..2 {
         let keyspace = if turn == 0 { options.keyspace.clone() } else { None };
-        let options = Options { keyspace, ..options.clone() };
+        let options = options.clone().keyspace(keyspace);
         let store = Store::open_on(Arc::new(storage.clone()), options)?;
         assert_eq!(*store.default_keyspace().options(), given, "options come back");
         check_content(&store, &content);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use runstone::policy::Policy;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, Batch, Error, KeyspaceOptions, Options, Store, WriteOptions};
 use runstone_policy::options::PolicyOptions;
@@ -86,10 +87,10 @@ impl CompactionPolicy for Own {
 #[test]
 fn a_program_brings_a_policy() {
     let options = || {
-        let mut keyspace = KeyspaceOptions { policy: "own-of-a-test".into(), ..Default::default() };
+        let mut keyspace = KeyspaceOptions::default().policy(Policy::named("own-of-a-test"));
         keyspace.write_buffer_bytes = 64 << 10;
         let keyspace = Some(keyspace);
-        Options { background: Background::Manual, keyspace, ..Options::default() }
+        Options::default().background(Background::Manual).keyspace(keyspace)
     };
     let storage = MemoryStorage::new();
     let unknown = open(&storage, options()).expect_err("not yet known");
@@ -106,8 +107,7 @@ fn a_program_brings_a_policy() {
     let shape = store.default_keyspace().shape();
     assert!(shape.levels.len() > 1 && shape.level(1).table_count() > 0, "it compacted");
     store.close().expect("closes");
-    let store =
-        open(&storage, Options { keyspace: None, ..options() }).expect("its name is stored");
+    let store = open(&storage, options().keyspace(None)).expect("its name is stored");
     assert_eq!(store.default_keyspace().options().policy, "own-of-a-test");
     assert_eq!(store.default_keyspace().iter().expect("opens").count(), 5000);
 }

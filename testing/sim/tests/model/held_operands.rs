@@ -59,15 +59,13 @@ fn entries(store: &Store) -> u64 {
 
 /// Options with so much memory: an eighth of it is what a chain may take.
 fn limited(operator: &str, budget_bytes: u64, passed: &Arc<Passed>) -> Options {
-    let mut keyspace = KeyspaceOptions { merge_operator: operator.into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().merge_operator(operator);
     keyspace.write_buffer_bytes = 256 << 10;
-    Options {
-        background: Background::Manual,
-        memory_budget_bytes: budget_bytes,
-        keyspace: Some(keyspace),
-        listener: Some(Arc::clone(passed) as Arc<dyn EventListener>),
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(budget_bytes)
+        .keyspace(keyspace)
+        .listener(Arc::clone(passed) as Arc<dyn EventListener>)
 }
 
 fn open(storage: &MemoryStorage, options: &Options) -> Store {

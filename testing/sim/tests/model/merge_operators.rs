@@ -13,10 +13,10 @@ use runstone_fault_storage::SimStorage;
 use runstone_sim::found::holds_and_finds;
 
 fn options(operator: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
-    let mut keyspace = KeyspaceOptions { merge_operator: operator.into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().merge_operator(operator);
     keyspace.write_buffer_bytes = 1 << 20;
     change(&mut keyspace);
-    Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() }
+    Options::default().background(Background::Manual).keyspace(keyspace)
 }
 
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Result<Store, Error> {
@@ -123,8 +123,8 @@ fn a_failing_operator_loses_nothing() {
 fn an_unknown_operator_is_named() {
     let mut known = options("fickle", |_| ());
     let failures = Arc::new(Failures::default());
-    let listener = Some(Arc::clone(&failures) as Arc<dyn EventListener>);
-    let unknown = Options { listener, ..known.clone() };
+    let listener = Arc::clone(&failures) as Arc<dyn EventListener>;
+    let unknown = known.clone().listener(listener);
     known.merge_operators = vec![Arc::new(Fickle::default())];
     let storage = MemoryStorage::new();
     let store = open(&storage, &known).expect("opens");

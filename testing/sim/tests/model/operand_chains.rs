@@ -73,15 +73,13 @@ struct Scene {
 
 impl Scene {
     fn new(place: Place, count: u64) -> Scene {
-        let mut keyspace = KeyspaceOptions { merge_operator: "relay".into(), ..Default::default() };
+        let mut keyspace = KeyspaceOptions::default().merge_operator("relay");
         keyspace.write_buffer_bytes = 64 << 20;
         let relay = Arc::new(Relay::default());
-        let options = Options {
-            background: Background::Manual,
-            keyspace: Some(keyspace),
-            merge_operators: vec![Arc::clone(&relay) as Arc<dyn MergeOperator>],
-            ..Options::default()
-        };
+        let options = Options::default()
+            .background(Background::Manual)
+            .keyspace(keyspace)
+            .merge_operators(vec![Arc::clone(&relay) as Arc<dyn MergeOperator>]);
         let storage = SimStorage::new(1);
         let open = || Store::open_on(Arc::new(storage.clone()), options.clone()).expect("opens");
         let mut store = open();

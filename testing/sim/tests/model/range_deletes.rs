@@ -4,6 +4,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
 use runstone::{
@@ -13,11 +14,12 @@ use runstone::{
 use runstone_sim::found::holds_and_finds;
 
 fn options(change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
-    let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
-    keyspace.shape.base_bytes = 64 << 10;
-    keyspace.shape.table_bytes = 16 << 10;
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
+    let shape = custom::options_mut(&mut keyspace);
+    shape.base_bytes = 64 << 10;
+    shape.table_bytes = 16 << 10;
     change(&mut keyspace);
-    Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() }
+    Options::default().background(Background::Manual).keyspace(keyspace)
 }
 
 fn open(change: impl FnOnce(&mut KeyspaceOptions)) -> Store {
@@ -267,14 +269,12 @@ fn walks_jump_over_a_deleted_range() {
 fn a_collection_does_not_bring_a_deleted_key_back() {
     holds_and_finds(Bug::RelocationsIgnoreRangeDeletes, || {
         let store = open(|keyspace| {
-            keyspace.values = ValueOptions {
-                placement: ValuePlacement::HashGrouped,
-                gc_pointers: GcPointers::Writeback,
-                separate_at: 16,
-                groups: 1,
-                slot_bytes: 4096,
-                ..ValueOptions::default()
-            };
+            keyspace.values = ValueOptions::default()
+                .placement(ValuePlacement::HashGrouped)
+                .gc_pointers(GcPointers::Writeback)
+                .separate_at(16)
+                .groups(1)
+                .slot_bytes(4096);
         });
         fill(&store, 0..1000);
         store.flush().expect("flushes");

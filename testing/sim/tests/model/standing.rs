@@ -137,7 +137,7 @@ fn a_cursor_that_stands_shows_its_moment_and_goes_on_in_it() {
 #[test]
 fn cursors_hold_next_to_nothing_of_what_was_flushed() {
     for count in [10u32, 100, 1_000] {
-        let options = Options { background: Background::Manual, ..Options::default() };
+        let options = Options::default().background(Background::Manual);
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
         let key = |i: u32| i.wrapping_mul(0x9e37_79b9).to_be_bytes();
         let mut cursors = Vec::new();

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use runstone::policy::Policy;
+use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
@@ -24,11 +26,11 @@ fn open(storage: &MemoryStorage, options: &Options) -> Result<Store, Error> {
 }
 
 fn options(policy: &str, change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
-    let mut keyspace = KeyspaceOptions { policy: policy.into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.merge_operator = OPERATOR.into();
-    keyspace.shape.l0_trigger = 1;
+    custom::options_mut(&mut keyspace).l0_trigger = 1;
     change(&mut keyspace);
-    Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() }
+    Options::default().background(Background::Manual).keyspace(keyspace)
 }
 
 fn fresh(options: &Options) -> Store {
@@ -49,7 +51,7 @@ fn get(store: &Store, key: &str) -> Option<String> {
 /// without its largest table. `versions` of key k lie in them, one each; an operand begins with
 /// `+`.
 fn under_guards(versions: [&str; 3], expected: &str) {
-    let store = fresh(&options("guards", |keyspace| keyspace.shape.max_runs = 2));
+    let store = fresh(&options("guards", |keyspace| custom::options_mut(keyspace).max_runs = 2));
     for (i, version) in versions.into_iter().enumerate() {
         store.put("a", i.to_string()).expect("writes");
         if i == 1 {
@@ -87,9 +89,10 @@ fn operands_are_not_folded_past_the_largest_table() {
 fn operands_are_not_folded_past_what_gets_leave_alone() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
         let store = fresh(&options("adaptive-tiering", |keyspace| {
-            keyspace.shape.access_limit = 10;
-            keyspace.shape.access_bytes = 1 << 20;
-            keyspace.shape.intra_level = IntraLevel::Every;
+            let shape = custom::options_mut(keyspace);
+            shape.access_limit = 10;
+            shape.access_bytes = 1 << 20;
+            shape.intra_level = IntraLevel::Every;
             keyspace.filter_bits_per_key = 0.0.into();
         }));
         let fill = |prefix: &str| {
@@ -154,7 +157,7 @@ fn a_filter_is_shown_no_base_below_an_operand() {
             let filter = Arc::new(Closed::default());
             let mut options = options(policy, |keyspace| {
                 keyspace.compaction_filter = "closed".into();
-                keyspace.shape.max_runs = 2;
+                custom::options_mut(keyspace).max_runs = 2;
             });
             options.compaction_filters = vec![Arc::clone(&filter) as Arc<dyn CompactionFilter>];
             let store = fresh(&options);
@@ -274,11 +277,12 @@ fn check(policy: &str, seed: u64, steps: usize) {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.values = Default::default();
         keyspace.merge_operator = OPERATOR.into();
-        keyspace.shape.l0_trigger = 1 + random.below(2) as u32;
-        keyspace.shape.max_runs = 2 + random.below(3) as u32;
-        keyspace.shape.access_limit = 8 + random.below(20) as u32;
-        keyspace.shape.access_bytes = 1 << 20;
-        keyspace.shape.intra_level =
+        let shape = custom::options_mut(keyspace);
+        shape.l0_trigger = 1 + random.below(2) as u32;
+        shape.max_runs = 2 + random.below(3) as u32;
+        shape.access_limit = 8 + random.below(20) as u32;
+        shape.access_bytes = 1 << 20;
+        custom::options_mut(keyspace).intra_level =
             if random.one_in(2) { IntraLevel::Every } else { IntraLevel::Last };
     }
     let storage = MemoryStorage::new();

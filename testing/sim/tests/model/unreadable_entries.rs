@@ -33,14 +33,12 @@ impl MergeOperator for Picky {
 }
 
 fn options(change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
-    let mut keyspace = KeyspaceOptions { merge_operator: "picky".into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().merge_operator("picky");
     change(&mut keyspace);
-    Options {
-        background: Background::Manual,
-        merge_operators: vec![Arc::new(Picky)],
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .merge_operators(vec![Arc::new(Picky)])
+        .keyspace(keyspace)
 }
 
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Store {

@@ -51,7 +51,7 @@ fn expected(value: &str) -> Entries {
 
 /// The versions that a snapshot in the middle of all others holds, and the current ones.
 fn check(is_upward: bool) {
-    let options = Options { background: Background::Manual, ..Options::default() };
+    let options = Options::default().background(Background::Manual);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     write(&store, "old");
     let snapshot = store.snapshot();

@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
@@ -16,11 +17,10 @@ use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::found::holds_and_finds;
 
 fn options(change: impl FnOnce(&mut KeyspaceOptions)) -> Options {
-    let mut keyspace =
-        KeyspaceOptions { merge_operator: "json-merge-patch".into(), ..Default::default() };
+    let mut keyspace = KeyspaceOptions::default().merge_operator("json-merge-patch");
     keyspace.write_buffer_bytes = 1 << 20;
     change(&mut keyspace);
-    Options { background: Background::Manual, keyspace: Some(keyspace), ..Options::default() }
+    Options::default().background(Background::Manual).keyspace(keyspace)
 }
 
 fn open(storage: &(impl Storage + Clone + 'static), options: &Options) -> Store {
@@ -291,7 +291,7 @@ fn transactions_notice_nothing() {
 fn gets_do_not_wait_for_room() {
     let storage = MemoryStorage::new();
     let pressed = options(|keyspace| {
-        (keyspace.shape.l0_trigger, keyspace.l0_slowdown_runs) = (1, 2);
+        (custom::options_mut(keyspace).l0_trigger, keyspace.l0_slowdown_runs) = (1, 2);
     });
     let store = open(&storage, &pressed);
     let keyspace = store.default_keyspace();
@@ -306,7 +306,7 @@ fn gets_do_not_wait_for_room() {
     assert_eq!(counted(&store, "k"), (Some(r#"{"n":99}"#.into()), 100));
     assert_eq!(written(&store), 0);
     store.close().expect("closes");
-    let store = open(&storage, &Options { read_only: true, ..pressed });
+    let store = open(&storage, &pressed.read_only(true));
     assert_eq!(counted(&store, "k"), (Some(r#"{"n":99}"#.into()), 100));
     assert_eq!(counted(&store, "k").1, 100);
     assert_eq!(written(&store), 0);
@@ -380,7 +380,7 @@ fn deletes_hide_what_was_written_back() {
 fn a_write_back_that_fails_is_not_told() {
     for kind in [FaultKind::Eio, FaultKind::NoSpace, FaultKind::ShortWrite, FaultKind::Crash] {
         let storage = SimStorage::new(1);
-        let options = Options { wal_mode: WalMode::Write, ..options(|_| ()) };
+        let options = options(|_| ()).wal_mode(WalMode::Write);
         let store = open(&storage, &options);
         let keyspace = store.default_keyspace();
         patch(keyspace, "k", 0..100);

@@ -15,13 +15,11 @@ use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 fn options() -> Options {
     let mut keyspace = KeyspaceOptions::default();
     keyspace.write_buffer_bytes = 1 << 20;
-    Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        wal_segment_bytes: 64 << 10,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    }
+    Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(64 << 10)
+        .keyspace(keyspace)
 }
 
 fn open(storage: &SimStorage) -> Result<Store, Error> {
@@ -41,7 +39,7 @@ fn a_torn_record_behind_padding_is_no_corruption() {
     // The previous record ends in any of the last bytes of a frame.
     for value_bytes in 32_590..32_640 {
         let storage = SimStorage::new(1);
-        let options = Options { wal_segment_bytes: 256 << 10, ..options() };
+        let options = options().wal_segment_bytes(256 << 10);
         let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
         store.put("whole", vec![1; value_bytes]).expect("puts");
         store.put("torn", vec![2; 100_000]).expect("puts");
@@ -95,14 +93,12 @@ fn a_relocation_that_is_replayed_twice_keeps_its_value() {
     let mut options = options();
     let keyspace = options.keyspace.as_mut().expect("set");
     keyspace.write_buffer_bytes = 64 << 10;
-    keyspace.values = ValueOptions {
-        placement: ValuePlacement::HashGrouped,
-        gc_pointers: GcPointers::Writeback,
-        separate_at: 16,
-        groups: 1,
-        slot_bytes: 4096,
-        ..ValueOptions::default()
-    };
+    keyspace.values = ValueOptions::default()
+        .placement(ValuePlacement::HashGrouped)
+        .gc_pointers(GcPointers::Writeback)
+        .separate_at(16)
+        .groups(1)
+        .slot_bytes(4096);
     let open = |storage: &SimStorage| Store::open_on(Arc::new(storage.clone()), options.clone());
     let first = SimStorage::new(1);
     let store = open(&first).expect("opens");
@@ -162,7 +158,7 @@ fn a_dropped_keyspace_is_not_brought_back_by_options() {
     gone.put("key", "value").expect("puts");
     let faster = Arc::clone(&store);
     seeded::step_in(Waypoint::KeyspaceFound, move || faster.drop_keyspace("gone").expect("drops"));
-    let other = KeyspaceOptions { block_bytes: 1024, ..KeyspaceOptions::default() };
+    let other = KeyspaceOptions::default().block_bytes(1024);
     let refused = store.open_keyspace("gone", Some(other)).expect_err("another was faster");
     assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
     let store = open(&storage.process_crash()).expect("opens again");
@@ -222,15 +218,13 @@ fn a_checkpoint_beside_a_collection_holds_all_values() {
     ] {
         let mut options = options();
         let keyspace = options.keyspace.as_mut().expect("set");
-        keyspace.values = ValueOptions {
-            placement,
-            gc_pointers,
-            separate_at: 100,
-            groups: 1,
-            slot_bytes: 4096,
-            vlog_chunk_bytes: 8192,
-            ..ValueOptions::default()
-        };
+        keyspace.values = ValueOptions::default()
+            .placement(placement)
+            .gc_pointers(gc_pointers)
+            .separate_at(100)
+            .groups(1)
+            .slot_bytes(4096)
+            .vlog_chunk_bytes(8192);
         let storage = SimStorage::new(1);
         let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
         let store = Arc::new(store);
@@ -261,14 +255,12 @@ fn a_checkpoint_beside_a_collection_holds_all_values() {
 fn a_recovery_trusts_no_edit_that_may_be_lost() {
     let mut options = options();
     let keyspace = options.keyspace.as_mut().expect("set");
-    keyspace.values = ValueOptions {
-        placement: ValuePlacement::HashGrouped,
-        separate_at: 100,
-        groups: 1,
-        slot_bytes: 4096,
-        reserve: 100.0.into(),
-        ..ValueOptions::default()
-    };
+    keyspace.values = ValueOptions::default()
+        .placement(ValuePlacement::HashGrouped)
+        .separate_at(100)
+        .groups(1)
+        .slot_bytes(4096)
+        .reserve(100.0);
     let open = |storage: &SimStorage| Store::open_on(Arc::new(storage.clone()), options.clone());
     let crash = |storage: &SimStorage, after: u64| {
         let (at_op, kind) = (storage.ops() + after, FaultKind::Crash);
@@ -383,7 +375,7 @@ fn a_segment_that_does_not_fit_is_removed() {
     for (wal_mode, steps) in [(WalMode::Mapped, 2), (WalMode::Write, 4)] {
         for step in 0..steps {
             let storage = SimStorage::new(1);
-            let options = Options { wal_mode, ..options() };
+            let options = options().wal_mode(wal_mode);
             let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
             let (at_op, category) = (storage.ops() + step, Some(Category::Wal));
             storage.inject(Fault { at_op, kind: FaultKind::NoSpace, sticky: false, category });
@@ -425,11 +417,8 @@ fn an_empty_batch_is_a_barrier() {
 fn the_pressure_of_a_dropped_keyspace_goes_with_it() {
     let storage = SimStorage::new(1);
     let store = Arc::new(open(&storage).expect("opens"));
-    let options = KeyspaceOptions {
-        write_buffer_bytes: 64 << 10,
-        max_immutable_memtables: 1,
-        ..KeyspaceOptions::default()
-    };
+    let options =
+        KeyspaceOptions::default().write_buffer_bytes(64 << 10).max_immutable_memtables(1);
     let gone = store.open_keyspace("gone", Some(options)).expect("new");
     let beside = Arc::clone(&store);
     seeded::step_in(Waypoint::MemtableReplaced, move || {
@@ -485,16 +474,14 @@ fn a_checkpoint_beside_a_drop_that_fails_holds_the_keyspace() {
 fn a_checkpoint_finds_room_for_its_own_flush() {
     let mut options = options();
     let keyspace = options.keyspace.as_mut().expect("set");
-    keyspace.values = ValueOptions {
-        placement: ValuePlacement::Vlog,
-        separate_at: 100,
-        slot_bytes: 4096,
-        vlog_chunk_bytes: 8192,
-        capacity_bytes: 80_000,
-        reserve: 0.3.into(),
-        when_full: WhenFull::Error,
-        ..ValueOptions::default()
-    };
+    keyspace.values = ValueOptions::default()
+        .placement(ValuePlacement::Vlog)
+        .separate_at(100)
+        .slot_bytes(4096)
+        .vlog_chunk_bytes(8192)
+        .capacity_bytes(80_000)
+        .reserve(0.3)
+        .when_full(WhenFull::Error);
     let storage = SimStorage::new(1);
     let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
     for turn in 0..12u8 {

@@ -28,13 +28,13 @@ impl Table {
     }
 
     fn begin(&self, isolation: Isolation) -> Transaction {
-        self.store.begin(TransactionOptions { isolation, ..Default::default() }).expect("begins")
+        self.store.begin(TransactionOptions::default().isolation(isolation)).expect("begins")
     }
 
     /// One that takes locks, and does not wait for them.
     fn lock(&self) -> Transaction {
         let lock_timeout = Duration::ZERO;
-        let options = TransactionOptions { lock_timeout, ..TransactionOptions::pessimistic() };
+        let options = TransactionOptions::pessimistic().lock_timeout(lock_timeout);
         self.store.begin(options).expect("begins")
     }
 

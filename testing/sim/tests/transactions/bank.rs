@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
 use runstone::storage::MemoryStorage;
-use runstone::{
-    Background, Error, Keyspace, Options, ReadOptions, Store, TransactionOptions, WriteOptions,
-};
+use runstone::{Background, Error, Keyspace, ReadOptions, Store, TransactionOptions, WriteOptions};
 use runstone_sim::random::Random;
 
 use crate::options;
@@ -36,7 +34,7 @@ struct Bank {
 
 impl Bank {
     fn new() -> Bank {
-        let mut options = Options { background: Background::Threads(2), ..options() };
+        let mut options = options().background(Background::Threads(2));
         let keyspace = options.keyspace.get_or_insert_default();
         // Small, so that memtables are replaced and flushed between checks.
         keyspace.write_buffer_bytes = 64 << 10;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
 use runstone::{
-    Batch, Keyspace, ReadOptions, Store, Transaction, TransactionOptions, ValueOptions,
-    ValuePlacement, WriteOptions,
+    Batch, Keyspace, ReadOptions, Store, Transaction, TransactionOptions, ValuePlacement,
+    WriteOptions,
 };
 use runstone_sim::found::panics;
 
@@ -197,8 +197,7 @@ fn collected(move_it: impl FnOnce(&Store, &Keyspace)) -> runstone::Result<()> {
     let mut options = options();
     let own = options.keyspace.get_or_insert_default();
     own.write_buffer_bytes = 1 << 20;
-    own.values =
-        ValueOptions { placement: ValuePlacement::Vlog, separate_at: 1, ..own.values.clone() };
+    own.values = own.values.clone().placement(ValuePlacement::Vlog).separate_at(1);
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens");
     let keyspace = store.default_keyspace();
     keyspace.put("k", vec![1; 1000]).expect("puts");

@@ -65,7 +65,7 @@ const SERIALIZABLE: fn() -> Kind =
 const SNAPSHOT: fn() -> Kind = || Kind { options: TransactionOptions::default(), locks: false };
 const LOCKS: fn() -> Kind = || {
     let lock_timeout = Duration::ZERO;
-    let options = TransactionOptions { lock_timeout, ..TransactionOptions::pessimistic() };
+    let options = TransactionOptions::pessimistic().lock_timeout(lock_timeout);
     Kind { options, locks: true }
 };
 

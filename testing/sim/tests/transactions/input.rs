@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
-    Background, Error, Isolation, Options, ReadOptions, Store, TransactionMode, TransactionOptions,
+    Background, Error, Isolation, ReadOptions, Store, TransactionMode, TransactionOptions,
     WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
@@ -82,7 +82,7 @@ fn a_store_for_reading() {
     let written = Store::open_on(Arc::<MemoryStorage>::clone(&storage), options()).expect("opens");
     written.put("k", "v").expect("puts");
     written.close().expect("closes");
-    let store = Store::open_on(storage, Options { read_only: true, ..options() }).expect("opens");
+    let store = Store::open_on(storage, options().read_only(true)).expect("opens");
     let keyspace = store.default_keyspace();
     let mut one = store.begin(TransactionOptions::default()).expect("begins");
     assert_eq!(one.get(keyspace, "k").expect("reads").as_deref(), Some(&b"v"[..]));
@@ -97,11 +97,11 @@ fn what_does_not_go_together() {
     let store = store();
     let keyspace = store.default_keyspace();
     is_advice(
-        store.begin(TransactionOptions {
-            isolation: Isolation::Serializable,
-            mode: TransactionMode::Pessimistic,
-            ..TransactionOptions::default()
-        }),
+        store.begin(
+            TransactionOptions::default()
+                .isolation(Isolation::Serializable)
+                .mode(TransactionMode::Pessimistic),
+        ),
         "serializable",
     );
     let mut one = store.begin(TransactionOptions::default()).expect("begins");
@@ -120,7 +120,7 @@ fn reads_are_tracked_up_to_a_limit() {
     let store = store();
     let keyspace = store.default_keyspace();
     let max_tracked_bytes = 10_000;
-    let options = TransactionOptions { max_tracked_bytes, ..TransactionOptions::serializable() };
+    let options = TransactionOptions::serializable().max_tracked_bytes(max_tracked_bytes);
     let one = store.begin(options).expect("begins");
     let gets = (0..1000).map(|number| one.get(keyspace, format!("{number:04}")));
     let refused = gets.take_while(Result::is_ok).count();
@@ -130,7 +130,7 @@ fn reads_are_tracked_up_to_a_limit() {
         one.cursor(keyspace, ReadOptions::default()).and_then(|mut c| c.seek_to_first()),
         "10000",
     );
-    let loose = TransactionOptions { max_tracked_bytes, ..TransactionOptions::default() };
+    let loose = TransactionOptions::default().max_tracked_bytes(max_tracked_bytes);
     let two = store.begin(loose).expect("begins");
     for number in 0..1000 {
         two.get(keyspace, format!("{number:04}")).expect("nothing is tracked");
@@ -142,7 +142,7 @@ fn reads_are_tracked_up_to_a_limit() {
 fn writes_take_memory_up_to_a_limit() {
     let store = store();
     let keyspace = store.default_keyspace();
-    let options = TransactionOptions { max_write_bytes: 10_000, ..Default::default() };
+    let options = TransactionOptions::default().max_write_bytes(10_000);
     let mut one = store.begin(options).expect("begins");
     for number in 0..1000 {
         one.put(keyspace, "counter", format!("{number:04}")).expect("one write");
@@ -173,7 +173,7 @@ fn writes_take_memory_up_to_a_limit() {
 fn a_full_disk() {
     let storage = SimStorage::new(5);
     let dynamic: Arc<dyn Storage> = Arc::new(storage.clone());
-    let all = Options { background: Background::Manual, ..options() };
+    let all = options().background(Background::Manual);
     let store = Store::open_on(Arc::clone(&dynamic), all.clone()).expect("opens");
     let keyspace = store.default_keyspace();
     keyspace.put("k", "old").expect("puts");

@@ -15,7 +15,7 @@ use crate::{is_conflict_of, store};
 const LONG: Duration = Duration::from_secs(30);
 
 fn begin(store: &Store, lock_timeout: Duration) -> Transaction {
-    let options = TransactionOptions { lock_timeout, ..TransactionOptions::pessimistic() };
+    let options = TransactionOptions::pessimistic().lock_timeout(lock_timeout);
     store.begin(options).expect("begins")
 }
 
@@ -123,7 +123,7 @@ fn a_circle_that_is_not_sought_is_found() {
 fn locks_are_limited() {
     let store = store();
     let keyspace = store.default_keyspace();
-    let options = TransactionOptions { max_locks: 2, ..TransactionOptions::pessimistic() };
+    let options = TransactionOptions::pessimistic().max_locks(2);
     let mut one = store.begin(options).expect("begins");
     one.put(keyspace, "a", "1").expect("the first");
     lock(&mut one, keyspace, "b").expect("the second");

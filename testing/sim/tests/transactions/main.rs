@@ -20,12 +20,7 @@ use runstone::{Background, Error, Options, Store};
 
 /// Options of a small store in which nothing happens by itself.
 fn options() -> Options {
-    Options {
-        background: Background::Manual,
-        memory_budget_bytes: 4 << 20,
-        seed: Some(1),
-        ..Options::default()
-    }
+    Options::default().background(Background::Manual).memory_budget_bytes(4 << 20).seed(1)
 }
 
 /// An empty store.

@@ -5,7 +5,7 @@ use runstone::{Error, Keyspace, KeyspaceOptions, Store, TransactionOptions, Writ
 use crate::store;
 
 fn counters(store: &Store) -> Keyspace {
-    let options = KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
+    let options = KeyspaceOptions::default().merge_operator("add-u64");
     store.open_keyspace("counters", Some(options)).expect("opens")
 }
 

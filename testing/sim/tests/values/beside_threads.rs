@@ -15,24 +15,19 @@ const KEYS: u64 = 40;
 const VALUE_BYTES: usize = 600;
 
 fn open(placement: ValuePlacement, gc_pointers: GcPointers) -> Store {
-    let values = ValueOptions {
-        placement,
-        separate_at: 100,
-        groups: 2,
-        slot_bytes: 16 << 10,
-        reserve: 0.05.into(),
-        vlog_chunk_bytes: 32 << 10,
-        gc_pointers,
-        ..ValueOptions::default()
-    };
-    let keyspace =
-        KeyspaceOptions { write_buffer_bytes: 64 << 10, values, ..KeyspaceOptions::default() };
-    let options = Options {
-        background: Background::Threads(2),
-        memory_budget_bytes: 8 << 20,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let values = ValueOptions::default()
+        .placement(placement)
+        .separate_at(100)
+        .groups(2)
+        .slot_bytes(16 << 10)
+        .reserve(0.05)
+        .vlog_chunk_bytes(32 << 10)
+        .gc_pointers(gc_pointers);
+    let keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 10).values(values);
+    let options = Options::default()
+        .background(Background::Threads(2))
+        .memory_budget_bytes(8 << 20)
+        .keyspace(keyspace);
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("fresh")
 }
 

@@ -36,6 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{
@@ -61,16 +62,14 @@ fn holds_and_finds(bug: Bug, check: impl Fn()) {
 
 /// Values are collected only when a test asks for it.
 fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
-    let values = ValueOptions {
-        placement,
-        separate_at: 100,
-        groups: 1,
-        slot_bytes: SLOT_BYTES as u32,
-        reserve: 100.0.into(),
-        vlog_chunk_bytes: 2 * SLOT_BYTES,
-        ..ValueOptions::default()
-    };
-    KeyspaceOptions { write_buffer_bytes: 64 << 10, values, ..KeyspaceOptions::default() }
+    let values = ValueOptions::default()
+        .placement(placement)
+        .separate_at(100)
+        .groups(1)
+        .slot_bytes(SLOT_BYTES as u32)
+        .reserve(100.0)
+        .vlog_chunk_bytes(2 * SLOT_BYTES);
+    KeyspaceOptions::default().write_buffer_bytes(64 << 10).values(values)
 }
 
 fn open(storage: &Arc<MemoryStorage>, placement: ValuePlacement) -> Arc<Store> {
@@ -96,12 +95,10 @@ fn open_writing_back() -> Arc<Store> {
 }
 
 fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Arc<Store> {
-    let options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        keyspace: Some(keyspace),
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .keyspace(keyspace);
     let storage: Arc<dyn Storage> = Arc::<MemoryStorage>::clone(storage);
     Arc::new(Store::open_on(storage, options).expect("fresh"))
 }
@@ -339,7 +336,10 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
     holds_and_finds(Bug::GroupTrustedTooEarly, || {
         let tiered = |mut keyspace: KeyspaceOptions, size_ratio| {
             keyspace.policy = "tiering".into();
-            (keyspace.shape.l0_trigger, keyspace.shape.size_ratio) = (2, size_ratio);
+            (
+                custom::options_mut(&mut keyspace).l0_trigger,
+                custom::options_mut(&mut keyspace).size_ratio,
+            ) = (2, size_ratio);
             keyspace
         };
         let inline = tiered(keyspace_options(ValuePlacement::Inline), 10);
@@ -371,7 +371,10 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
 
 fn tiered(mut keyspace: KeyspaceOptions, l0_trigger: u32, size_ratio: u32) -> KeyspaceOptions {
     keyspace.policy = "tiering".into();
-    (keyspace.shape.l0_trigger, keyspace.shape.size_ratio) = (l0_trigger, size_ratio);
+    (
+        custom::options_mut(&mut keyspace).l0_trigger,
+        custom::options_mut(&mut keyspace).size_ratio,
+    ) = (l0_trigger, size_ratio);
     (keyspace.l0_slowdown_runs, keyspace.l0_stop_runs) = (100, 200);
     keyspace
 }
@@ -466,12 +469,10 @@ fn a_version_behind_a_newer_one_is_collected_as_well() {
 }
 
 fn open_sim(storage: &SimStorage, keyspace: Option<KeyspaceOptions>) -> Store {
-    let options = Options {
-        background: Background::Manual,
-        memory_budget_bytes: 8 << 20,
-        keyspace,
-        ..Options::default()
-    };
+    let options = Options::default()
+        .background(Background::Manual)
+        .memory_budget_bytes(8 << 20)
+        .keyspace(keyspace);
     Store::open_on(Arc::new(storage.clone()), options).expect("opens")
 }
 
@@ -566,7 +567,7 @@ fn a_change_of_placement_waits_for_a_collection() {
         let store = open_with(&Arc::default(), keyspace);
         write_upper_half_again(&store);
         let mut inline = keyspace_options(ValuePlacement::Inline);
-        inline.shape.l0_trigger = 2;
+        custom::options_mut(&mut inline).l0_trigger = 2;
         let beside = Arc::clone(&store);
         let (done, is_done) = std::sync::mpsc::channel();
         seeded::step_in(Waypoint::LiveValuesFound, move || {
@@ -1066,17 +1067,14 @@ fn a_failed_sync_of_values_is_heeded() {
 #[test]
 fn a_failed_sync_in_a_collection_stops_the_store() {
     let storage = SimStorage::new(1);
-    let options = in_groups(SEEDS[0]);
-    let mut options = Options { keyspace: options.keyspace.clone(), ..options };
+    let mut options = in_groups(SEEDS[0]);
     if let Some(keyspace) = &mut options.keyspace {
-        keyspace.values = ValueOptions {
-            placement: ValuePlacement::HashGrouped,
-            separate_at: 100,
-            groups: 1,
-            slot_bytes: 4096,
-            reserve: 100.0.into(),
-            ..ValueOptions::default()
-        };
+        keyspace.values = ValueOptions::default()
+            .placement(ValuePlacement::HashGrouped)
+            .separate_at(100)
+            .groups(1)
+            .slot_bytes(4096)
+            .reserve(100.0);
     }
     let store = Store::open_on(Arc::new(storage.clone()), options).expect("fresh");
     (0..3).for_each(|turn| write(&store, turn));
@@ -1096,12 +1094,10 @@ fn a_failed_sync_in_a_collection_stops_the_store() {
 fn slots_that_an_edit_may_name_are_not_used_again() {
     holds_and_finds(Bug::UnknownSlotsFreed, || {
         let storage = SimStorage::new(1);
-        let options = Options {
-            background: Background::Manual,
-            memory_budget_bytes: 8 << 20,
-            keyspace: Some(keyspace_options(ValuePlacement::HashGrouped)),
-            ..Options::default()
-        };
+        let options = Options::default()
+            .background(Background::Manual)
+            .memory_budget_bytes(8 << 20)
+            .keyspace(keyspace_options(ValuePlacement::HashGrouped));
         let store = Store::open_on(Arc::new(storage.clone()), options.clone()).expect("fresh");
         write(&store, 0);
         let used = |store: &Store| store.default_keyspace().value_usage()[0].used_slots;

@@ -14,18 +14,14 @@ fn one_compaction_leaves_an_entry_for_each_key() {
     for (placement, gc_pointers) in
         [(log, GcPointers::Stable), (groups, GcPointers::Writeback), (groups, GcPointers::Stable)]
     {
-        let mut keyspace = KeyspaceOptions { write_buffer_bytes: 1 << 20, ..Default::default() };
+        let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
         keyspace.values.placement = placement;
         keyspace.values.gc_pointers = gc_pointers;
         keyspace.values.separate_at = 16;
         keyspace.values.vlog_chunk_bytes = 64 << 10;
         (keyspace.values.groups, keyspace.values.slot_bytes) = (4, 16 << 10);
         keyspace.values.cold_stream = false;
-        let options = Options {
-            background: Background::Manual,
-            keyspace: Some(keyspace),
-            ..Options::default()
-        };
+        let options = Options::default().background(Background::Manual).keyspace(keyspace);
         let store = Store::open_on(Arc::new(MemoryStorage::new()), options).expect("fresh");
         let mut random = Random::new(7);
         for round in 0..4 {
