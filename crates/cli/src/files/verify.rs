@@ -88,12 +88,12 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
         report.bytes += file.len_bytes;
         match runstone::dump::dump_file(storage, &file.name, false) {
             Err(Error::Corruption { file, offset, what }) => {
-                report.damage.push(Damage { file, what: format!("byte {offset}: {what}") });
+                report.damage.push(Damage::new(file, format!("byte {offset}: {what}")));
             }
             // Files that are no part of a store have nothing to say.
             Ok(_) | Err(Error::InvalidArgument { .. }) => {}
             Err(error) => {
-                report.damage.push(Damage { file: file.name, what: error.to_string() });
+                report.damage.push(Damage::new(file.name, error.to_string()));
             }
         }
     }
@@ -106,7 +106,7 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
     let is_log = |file: &str| file.ends_with(".wal");
     let tells = |damage: &Damage| damage.file == file || is_log(&damage.file) && is_log(&file);
     if !report.damage.iter().any(tells) {
-        report.damage.insert(0, Damage { file, what });
+        report.damage.insert(0, Damage::new(file, what));
     }
     Ok(self::report(path, &report, false))
 }

@@ -6,6 +6,7 @@ pub mod terminal;
 
 use std::sync::Arc;
 
+use runstone::policy::custom;
 use runstone::{GroupUsage, Keyspace, ValueUsage, unstable};
 use runstone_plot::keys::{KeyAxis, Span};
 use runstone_plot::page;
@@ -64,13 +65,13 @@ impl Picture {
     pub fn of(keyspace: &Keyspace) -> Result<Picture> {
         let shape = keyspace.shape();
         let options = keyspace.options();
-        let policy = options.compaction_policy()?;
+        let policy = custom::policy_of(&options)?;
         let targets = keyspace.level_targets();
         let levels = levels(&shape, &targets);
         let pending = shape.pending.as_deref().cloned();
         let is_begun = pending.is_some();
         let (busy, heat) = (Busy::default(), Heat::default());
-        let pick = || next_plan(policy, &shape, &busy, &heat, &options.shape);
+        let pick = || next_plan(policy, &shape, &busy, &heat, custom::options_of(&options));
         let next_compaction = pending.or_else(pick);
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let slices = match &next_compaction {
@@ -433,27 +434,21 @@ pub mod tests {
     }
 
     fn value_file() -> ValueUsage {
-        let group = |bytes, garbage_bytes, pinned_bytes, cold_bytes| GroupUsage {
-            bytes,
-            records: 1,
-            slots: 1,
-            garbage_bytes,
-            dead_bytes: 0,
-            pinned_bytes,
-            cold_bytes,
-            quarantined: garbage_bytes > 0,
+        let group = |bytes, garbage_bytes, pinned_bytes, cold_bytes| {
+            let mut group = GroupUsage::default();
+            (group.bytes, group.records, group.slots) = (bytes, 1, 1);
+            (group.garbage_bytes, group.pinned_bytes) = (garbage_bytes, pinned_bytes);
+            (group.cold_bytes, group.quarantined) = (cold_bytes, garbage_bytes > 0);
+            group
         };
-        ValueUsage {
-            file: "000009.values".into(),
-            placement: runstone::ValuePlacement::HashGrouped,
-            retired: false,
-            slot_bytes: 4096,
-            used_slots: 3,
-            file_slots: 4,
-            disk_bytes: 5 * 4096,
-            groups: vec![group(1000, 500, 200, 250), group(100, 0, 0, 0)],
-            cold: Some(group(250, 0, 0, 0)),
-        }
+        let mut usage = ValueUsage::default();
+        usage.file = "000009.values".into();
+        usage.placement = runstone::ValuePlacement::HashGrouped;
+        (usage.slot_bytes, usage.used_slots, usage.file_slots) = (4096, 3, 4);
+        usage.disk_bytes = 5 * 4096;
+        usage.groups = vec![group(1000, 500, 200, 250), group(100, 0, 0, 0)];
+        usage.cold = Some(group(250, 0, 0, 0));
+        usage
     }
 
     #[test]

@@ -78,15 +78,16 @@ with_setters! {
     /// Options of one keyspace. Stored with it.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
     pub struct KeyspaceOptions {
         /// Name of the compaction policy, as text: `runstone help policies` lists them.
         /// [`KeyspaceOptions::policy()`] sets it with its options. Default `fragmented-leveling`.
         pub policy: String,
         /// Numbers of the compaction policy.
-        pub shape: PolicyOptions,
+        pub(crate) shape: PolicyOptions,
         /// Why the text of an option of the policy was refused.
         #[serde(skip)]
-        pub refused: Option<String>,
+        pub(crate) refused: Option<String>,
         /// A memtable is flushed when it takes this much memory, or half of the memory budget if
         /// that is less.
         #[serde(with = "runstone_policy::units::size")]
@@ -327,7 +328,7 @@ impl KeyspaceOptions {
     }
 
     /// The prefix rule of the options; `None` for `auto`.
-    pub fn prefix_rule(&self) -> Result<Option<PrefixRule>> {
+    pub(crate) fn prefix_rule(&self) -> Result<Option<PrefixRule>> {
         if self.prefix == AUTO_PREFIX {
             return Ok(None);
         }
@@ -341,7 +342,7 @@ impl KeyspaceOptions {
     }
 
     /// The policy of the options.
-    pub fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
+    pub(crate) fn compaction_policy(&self) -> Result<&'static dyn CompactionPolicy> {
         registry::find(&self.policy).map_err(|unknown| {
             Error::invalid(unknown.to_string(), "`runstone help policies` describes them")
         })

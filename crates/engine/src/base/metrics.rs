@@ -18,6 +18,7 @@ macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
         /// How the budget is used now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct MemoryUse {
     /// The whole budget.
     pub budget_bytes: u64,
@@ -47,6 +48,7 @@ pub struct MemoryUse {
 
         /// All counters at one moment.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        #[non_exhaustive]
         pub struct CounterValues { $($(#[doc = $doc])+ pub $name: u64),+ }
 
         impl CounterValues {
@@ -287,6 +289,7 @@ impl Default for Histogram {
 /// Count, sum and percentiles of a histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct Percentiles {
     pub count: u64,
     pub sum_ns: u64,
@@ -347,6 +350,7 @@ fn upper_bound(bucket: usize) -> u64 {
 
 /// The limit that holds writers back most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct PressureState {
     /// 0 without pressure, 1 when writers wait.
     pub level: Thousandths,
@@ -358,6 +362,7 @@ pub struct PressureState {
 
 /// Everything that the store measures about itself, at one moment.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct MetricsSnapshot {
     /// Counters.
     pub counters: CounterValues,
@@ -403,6 +408,7 @@ pub struct MetricsSnapshot {
 /// What one keyspace holds, and what flushes and compactions did to it since the store was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct KeyspaceMetrics {
     pub name: String,
     pub tables: u64,
@@ -457,6 +463,7 @@ impl Work {
 /// I/O of one category of files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct IoCounters {
     pub category: &'static str,
     pub written_bytes: u64,

@@ -54,6 +54,7 @@ pub enum Background {
 with_setters! {
     /// Options of a store. Not stored; given at every open.
     #[derive(Clone)]
+    #[non_exhaustive]
     pub struct Options {
         /// Make the store if the directory does not hold one.
         pub create_if_missing: bool,

@@ -58,9 +58,13 @@ macro_rules! with_setters {
             $vis $name: $of $(<$in>)?,
         )*}
 
-        impl $type {$(
-            setter!([] $(#[doc = $doc])* $name: $of $(<$in>)?);
-        )*}
+        impl $type {
+            /// The names of all, in their order, for help.
+            #[doc(hidden)]
+            pub const FIELDS: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            $(setter!([] $(#[doc = $doc])* $name: $of $(<$in>)?);)*
+        }
 
         with_setters!(@ $($also $at)? $([$(#[doc = $doc])* $name: $of $(<$in>)?])*);
     };

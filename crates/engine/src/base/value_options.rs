@@ -77,6 +77,7 @@ with_setters! {
     /// Value options of a keyspace. Stored with it.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
     pub struct ValueOptions {
         /// `inline`, `vlog` or `hash-grouped`.
         pub placement: ValuePlacement,

@@ -17,6 +17,7 @@ use crate::visibility::snapshot::Snapshot;
 
 /// About how much a range holds, versions that readers no longer see included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RangeEstimate {
     /// Entries.
     pub entries: u64,

@@ -18,6 +18,7 @@ use crate::wal::batch::check_sizes;
 /// Metadata of a live table, for reports.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub struct TableDump {
     pub id: u64,
     pub level: u32,

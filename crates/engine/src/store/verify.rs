@@ -25,6 +25,7 @@ use crate::wal::segments::segment_name;
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct VerifyReport {
     /// Tables read.
     pub tables: u64,
@@ -46,11 +47,19 @@ pub struct VerifyReport {
 
 /// One finding of damage in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Damage {
     /// The name of the file inside the store.
     pub file: String,
     /// A description of the damage.
     pub what: String,
+}
+
+impl Damage {
+    /// Damage in a file.
+    pub fn new(file: impl Into<String>, what: impl Into<String>) -> Damage {
+        Damage { file: file.into(), what: what.into() }
+    }
 }
 
 impl VerifyReport {

@@ -41,10 +41,11 @@ with_setters! {
     /// ```
     /// use runstone::{Isolation, TransactionOptions};
     ///
-    /// let options = TransactionOptions { isolation: Isolation::Serializable, ..Default::default() };
+    /// let options = TransactionOptions::default().isolation(Isolation::Serializable);
     /// assert_eq!(options.max_tracked_bytes, 64 << 20);
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[non_exhaustive]
     pub struct TransactionOptions {
         /// What the transaction is protected from. A pessimistic transaction reads for update what
         /// it must protect, so its only level is `Snapshot`.

@@ -625,7 +625,8 @@ impl FileState {
 }
 
 /// How much a value file holds.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct ValueUsage {
     /// The name of the file inside the store.
     pub file: String,
@@ -648,7 +649,8 @@ pub struct ValueUsage {
 }
 
 /// How much a group of a value file holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
 pub struct GroupUsage {
     /// Bytes of records.
     pub bytes: u64,

@@ -35,6 +35,7 @@ pub struct Batch {
 
 /// One write of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Operation<'a> {
     /// A put, an operand, a delete of a key or a range, or a value pointer that a collection moved.
     pub kind: Kind,
