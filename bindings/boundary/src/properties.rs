@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use runstone::Store;
+use runstone::unstable;
 use runstone_policy::shape::Shape;
 
 /// The value of a property; `None` if there is no such one.
@@ -11,7 +12,7 @@ pub fn property(store: &Store, name: &str) -> Option<String> {
         return Some(store.metrics().to_prometheus());
     }
     let name = name.strip_prefix("leveldb.")?;
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     if let Some(level) = name.strip_prefix("num-files-at-level") {
         let level: usize = level.parse().ok()?;
         let tables = shape.levels.get(level).map_or(0, |level| level.table_count());

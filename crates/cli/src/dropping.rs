@@ -3,6 +3,7 @@
 
 use std::io::{IsTerminal, stdin};
 
+use runstone::unstable;
 use runstone::{DEFAULT_KEYSPACE, Store};
 
 use crate::failure::{Exit, Failure, Result};
@@ -37,7 +38,7 @@ impl Dropping {
                 );
                 return Err(Failure::usage(what, "pass --yes if that is meant"));
             }
-            let shape = keyspace.shape();
+            let shape = unstable::shape(&keyspace);
             let tables = plural(shape.tables().count() as u64, "table");
             let bytes = shape.bytes() + keyspace.memtable_bytes();
             let question = format!("drop keyspace {name}, {tables} and {} in all?", size(bytes));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use runstone::metrics::CounterValues;
+use runstone::unstable;
 use runstone::{KeyspaceOptions, Store};
 use serde_json::{Value, json};
 
@@ -35,11 +36,11 @@ pub fn change(
     let started = Instant::now();
     let changed = store.open_keyspace(name, Some(new.clone()));
     changed.map_err(|error| Failure::from(error).at(path.display()))?;
-    settle(&store, output, keyspace.shape().bytes())?;
+    settle(&store, output, unstable::shape(&keyspace).bytes())?;
     let took = started.elapsed();
     let done = store.metrics().counters.since(&before);
     let levels: Vec<Value> = (0u32..)
-        .zip(&keyspace.shape().levels)
+        .zip(&unstable::shape(&keyspace).levels)
         .filter(|(_, level)| !level.is_empty())
         .map(|(index, level)| {
             json!({ "level": index, "tables": level.table_count(), "bytes": level.bytes() })

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Batch, Error, Expiry, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, TransactionScan, ValuePlacement, WriteOptions,
@@ -73,7 +74,7 @@ fn many_writes_survive_flushes_compactions_and_reopen() {
         store.compact().expect("compact");
         check(&store);
         store.wait_idle().expect("idle");
-        let shape = store.default_keyspace().shape();
+        let shape = unstable::shape(store.default_keyspace());
         assert_eq!(shape.levels.iter().filter(|level| !level.is_empty()).count(), 1);
         assert_eq!(shape.tables().map(|(_, table)| table.tombstones).sum::<u64>(), 0);
         assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 13_333);
@@ -125,7 +126,7 @@ fn snapshots_keep_what_they_saw_across_compactions() {
     drop(snapshots);
     store.put("another", "write").expect("put");
     store.compact().expect("compact");
-    let entries: u64 = keyspace.shape().tables().map(|(_, table)| table.entries).sum();
+    let entries: u64 = unstable::shape(&keyspace).tables().map(|(_, table)| table.entries).sum();
     assert_eq!(entries, 2_001, "without snapshots one version of each key is left");
 }
 
@@ -354,7 +355,7 @@ fn an_idle_keyspace_does_not_pin_the_log() {
     let metrics = store.metrics();
     assert!(metrics.counters.user_bytes_written > 6 << 20);
     assert!(metrics.wal_bytes <= 2 << 20, "{} bytes of log", metrics.wal_bytes);
-    assert_eq!(idle.shape().tables().count(), 1, "it was flushed");
+    assert_eq!(unstable::shape(&idle).tables().count(), 1, "it was flushed");
     assert_eq!(idle.get("once").expect("get").as_deref(), Some(&b"and never again"[..]));
 }
 
@@ -370,7 +371,7 @@ fn a_small_log_is_kept_until_it_is_worth_a_table() {
     };
     let tables = |store: &Store| {
         let names = store.keyspaces();
-        let shape = |name: &String| store.keyspace(name).expect("a keyspace").shape();
+        let shape = |name: &String| unstable::shape(&store.keyspace(name).expect("a keyspace"));
         names.iter().map(|name| shape(name).tables().count()).sum::<usize>()
     };
     for i in 0..90u64 {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Batch, Error, Event, EventListener, KeyspaceOptions, Options, ReadOptions, Store,
     ValuePlacement, WalMode, WriteOptions,
@@ -412,7 +413,8 @@ fn keyspaces_take_turns_in_compaction() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), options.clone()).expect("open");
     let second = store.open_keyspace("second", options.keyspace).expect("new");
     let keyspaces = [store.default_keyspace(), &second];
-    let level_0 = |at: usize| keyspaces[at].shape().levels.first().map_or(0, |l| l.runs().len());
+    let level_0 =
+        |at: usize| unstable::shape(&keyspaces[at]).levels.first().map_or(0, |l| l.runs().len());
     let mut next = 0u32;
     let mut flush = |at: usize| {
         for _ in 0..100 {

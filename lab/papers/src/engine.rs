@@ -9,6 +9,7 @@ use std::time::Duration;
 use runstone::metrics::CounterValues;
 use runstone::policy::Policy;
 use runstone::storage::{Category, MemoryStorage};
+use runstone::unstable;
 use runstone::{
     Background, Compression, EventListener, KeyspaceOptions, Options, ReadOptions, Store, WalMode,
 };
@@ -214,7 +215,7 @@ impl Loaded {
     }
 
     pub fn shape(&self) -> Shape {
-        self.store.default_keyspace().shape()
+        unstable::shape(self.store.default_keyspace())
     }
 
     /// The key of a record: eight mixed bytes, so that keys are spread evenly in no order, then

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use runstone::storage::Storage;
+use runstone::unstable;
 use runstone::{Error, Options, Resources, Store};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
@@ -134,7 +135,9 @@ pub fn judge(
 fn check_files(storage: &dyn Storage, store: &Store, place: &str) {
     let mut live = BTreeSet::new();
     for keyspace in keyspaces(store).expect("they exist") {
-        live.extend(keyspace.shape().tables().map(|(_, table)| format!("{:06}.table", table.id)));
+        live.extend(
+            unstable::shape(&keyspace).tables().map(|(_, table)| format!("{:06}.table", table.id)),
+        );
     }
     let files = storage.list().expect("no faults");
     let names = |ending: &str| -> BTreeSet<String> {

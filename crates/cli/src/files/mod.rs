@@ -9,6 +9,7 @@ pub mod verify;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use runstone::unstable;
 use runstone::{Batch, Durability, Expiry, Keyspace, Snapshot, Store, Value, WriteOptions};
 use runstone_kv::{KvStore, KvWrite};
 
@@ -154,7 +155,8 @@ impl Opened for FileStore {
     }
 
     fn estimate(&self) -> Option<u64> {
-        let in_tables = || self.keyspace.shape().tables().map(|(_, table)| table.entries).sum();
+        let in_tables =
+            || unstable::shape(&self.keyspace).tables().map(|(_, table)| table.entries).sum();
         (self.keyspace.memtable_bytes() == 0).then(in_tables)
     }
 

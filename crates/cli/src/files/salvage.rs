@@ -4,6 +4,7 @@
 //! sought: ever larger steps until a read succeeds, then halves of the last step. In the gap
 //! nothing is taken from anywhere: what other tables hold there may be older than what is lost.
 
+use runstone::unstable;
 use runstone::{Keyspace, ReadOptions, Snapshot, prefix_successor};
 
 use crate::failure::{Exit, Failure, Result};
@@ -101,7 +102,7 @@ impl Search<'_> {
     fn steps(&self, from: &[u8]) -> Vec<Vec<u8>> {
         let near = (1..=from.len()).filter_map(|len| prefix_successor(&from[..len]));
         let mut steps: Vec<Vec<u8>> = near.collect();
-        for (_, table) in self.keyspace.shape().tables() {
+        for (_, table) in unstable::shape(&self.keyspace).tables() {
             steps.push(table.min_key.to_vec());
             steps.push(behind(&table.max_key));
         }

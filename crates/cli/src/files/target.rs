@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
+use runstone::unstable;
 use runstone::{Batch, Durability, Error, Expiry, Keyspace, Store, ValuePlacement, WriteOptions};
 use runstone_policy::policy::space_percent;
 
@@ -117,7 +118,7 @@ impl Target for StoreTarget {
         if is_complete {
             store.flush()?;
             earlier.push(keyspace);
-            let of_one = |one: &Keyspace| space_percent(&one.shape(), MOST_SPACE_PERCENT);
+            let of_one = |one: &Keyspace| space_percent(&unstable::shape(one), MOST_SPACE_PERCENT);
             let mut large = earlier.iter().filter(|one| of_one(one) > MOST_SPACE_PERCENT.into());
             // Without room for the outputs, the import is whole all the same.
             large.try_for_each(|one| match one.compact() {

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use runstone_policy::policy::LevelTarget;
-use runstone_policy::shape::Shape;
-
 use crate::base::error::Result;
 use crate::base::expiry::Expiry;
 use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES};
@@ -390,21 +387,6 @@ impl Keyspace {
     /// Iterates over the whole keyspace, in both directions.
     pub fn iter(&self) -> Result<Scan> {
         self.scan(ReadOptions::default())
-    }
-
-    /// The shape of the tree, which is all that a compaction policy sees.
-    pub fn shape(&self) -> Shape {
-        self.inner.view.load().version.shape.clone()
-    }
-
-    /// How much each level may hold before the policy compacts it.
-    pub fn level_targets(&self) -> Vec<LevelTarget> {
-        let options = self.inner.options.load();
-        let view = self.inner.view.load();
-        match options.compaction_policy() {
-            Ok(policy) => policy.targets(&view.version.shape, &options.shape),
-            Err(_) => Vec::new(),
-        }
     }
 
     /// Bytes in memtables that are not flushed yet.

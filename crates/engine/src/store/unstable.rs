@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use runstone_policy::partition::slices::{self, CellRule, Slices, slice_count};
 use runstone_policy::plan::{Compaction, Plan};
+use runstone_policy::policy::LevelTarget;
+use runstone_policy::shape::Shape;
 use serde::Serialize;
 
 use crate::base::error::Result;
@@ -50,6 +52,21 @@ pub fn slices(keyspace: &Keyspace, plan: &Plan, cores: usize) -> Result<Vec<Slic
         Ok(slices::sub_compactions(mode, &inputs, rule, count))
     };
     plan.compactions.iter().map(sliced).collect()
+}
+
+/// The shape of the tree, which is all that a compaction policy sees.
+pub fn shape(keyspace: &Keyspace) -> Shape {
+    keyspace.inner.view.load().version.shape.clone()
+}
+
+/// How much each level may hold before the policy compacts it.
+pub fn level_targets(keyspace: &Keyspace) -> Vec<LevelTarget> {
+    let options = keyspace.inner.options.load();
+    let view = keyspace.inner.view.load();
+    match options.compaction_policy() {
+        Ok(policy) => policy.targets(&view.version.shape, &options.shape),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Lists every live table with its level, shallow levels first.

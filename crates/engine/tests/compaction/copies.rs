@@ -8,6 +8,7 @@ use runstone::metrics::CounterValues;
 use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, ReadOptions, Store,
     ValuePlacement,
@@ -141,8 +142,10 @@ fn blocks_with_more_than_one_version_are_compacted() {
         let done = compacted(&store);
         assert!(done.blocks_copied > 0 && done.entries_dropped > 0, "{done:?}");
         check(&store, &model, &format!("{partitioner:?}, without"));
-        let entries: u64 =
-            store.default_keyspace().shape().tables().map(|(_, table)| table.entries).sum();
+        let entries: u64 = unstable::shape(store.default_keyspace())
+            .tables()
+            .map(|(_, table)| table.entries)
+            .sum();
         assert_eq!(entries, model.len() as u64);
     }
 }

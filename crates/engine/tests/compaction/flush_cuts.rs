@@ -6,6 +6,7 @@ use std::sync::Arc;
 use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Compression, KeyspaceOptions, Options, Store, SubCompactions, ValuePlacement,
 };
@@ -46,7 +47,7 @@ fn write(store: &Store, round: u8) {
 
 /// The tables of each run of level 0, newest run first, after a look at their order.
 fn runs(store: &Store) -> Vec<usize> {
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     let Level::Runs(runs) = shape.level(0) else { panic!("level 0 has runs") };
     for run in runs {
         for pair in run.tables.windows(2) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Clock, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
 
 const KEYS: u32 = 20_000;
@@ -36,7 +37,7 @@ fn fill_and_delete(store: &Store) {
 
 /// Tombstones in tables, hidden entries that a first walk passes, and bytes.
 fn litter(store: &Store) -> (u64, u64) {
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     let tombstones = shape.tables().map(|(_, table)| table.tombstones).sum();
     let hidden = || store.metrics().counters.hidden_passed;
     let before = hidden();
@@ -64,7 +65,7 @@ fn an_idle_store_ends_its_tombstones() {
         let store = open(&storage, policy, Some(Duration::from_millis(1)));
         fill_and_delete(&store);
         // Those in the memtable too, and what the deleted entries took.
-        let bytes = |store: &Store| store.default_keyspace().shape().bytes();
+        let bytes = |store: &Store| unstable::shape(store.default_keyspace()).bytes();
         wait_for(&store, |store| litter(store) == (0, 0) && bytes(store) < 100_000);
         assert_eq!(store.default_keyspace().iter().expect("scans").count() as u32, KEYS / 100);
     }
@@ -125,7 +126,8 @@ impl Clock for TestClock {
 
 /// Entries of tables, and hidden entries that a walk to the first key passes.
 fn held_and_passed(store: &Store) -> (u64, u64) {
-    let held = store.default_keyspace().shape().tables().map(|(_, table)| table.entries).sum();
+    let held =
+        unstable::shape(store.default_keyspace()).tables().map(|(_, table)| table.entries).sum();
     let hidden = || store.metrics().counters.hidden_passed;
     let before = hidden();
     let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Error, KeyspaceOptions, Options, Store};
 use runstone_policy::prefix::{PrefixExtractor, PrefixRule};
 
@@ -27,7 +28,7 @@ fn fill(store: &Store) {
 }
 
 fn rule(store: &Store) -> Option<PrefixRule> {
-    store.default_keyspace().shape().state.prefix
+    unstable::shape(store.default_keyspace()).state.prefix
 }
 
 #[test]
@@ -39,7 +40,7 @@ fn the_first_compaction_chooses_and_later_opens_keep_it() {
     // "user/" and one digit tell 4 groups apart, two digits 40: enough for every table of 8 KiB.
     let chosen = rule(&store);
     assert_eq!(chosen, Some(PrefixRule::Fixed(7)));
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     let below: Vec<_> = shape.tables().filter(|(level, _)| *level > 0).collect();
     assert!(below.len() > 1);
     for (_, table) in below {
@@ -79,7 +80,7 @@ fn an_extractor_of_the_users_own_must_be_there_again() {
     };
     let store = Store::open_on(storage.clone(), custom()).unwrap();
     fill(&store);
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     let prefixes: Vec<_> = shape.tables().flat_map(|(_, table)| &table.prefixes).collect();
     assert!(!prefixes.is_empty());
     assert!(prefixes.iter().all(|prefix| prefix.ends_with(b"/")));

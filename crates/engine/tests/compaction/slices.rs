@@ -7,6 +7,7 @@ use std::sync::Arc;
 use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, Store, SubCompactions,
 };
@@ -161,7 +162,7 @@ fn part_by_part_under_every_partitioner_and_policy() {
                 store.compact().unwrap();
                 check(&store, &model, &place);
                 assert!(snapshot_is_empty(&store, &snapshot), "{place}");
-                let shape = store.default_keyspace().shape();
+                let shape = unstable::shape(store.default_keyspace());
                 assert!(shape.pending.is_none() && shape.trims.is_empty(), "{place}: {shape:?}");
                 drop(snapshot);
                 store.close().unwrap();
@@ -242,7 +243,11 @@ fn a_value_larger_than_a_table_and_inputs_of_tombstones_only() {
         store.delete(format!("key{i:03}")).unwrap();
     }
     store.compact().unwrap();
-    assert_eq!(store.default_keyspace().shape().bytes(), 0, "nothing is left of what is deleted");
+    assert_eq!(
+        unstable::shape(store.default_keyspace()).bytes(),
+        0,
+        "nothing is left of what is deleted"
+    );
     store.put("again", "x").unwrap();
     store.compact().unwrap();
     assert_eq!(store.default_keyspace().iter().unwrap().count(), 1);
@@ -265,7 +270,7 @@ fn one_user_key_larger_than_a_table() {
         }
     }
     store.compact().unwrap();
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     let holding = |key: &[u8]| shape.tables().filter(|(_, table)| table.overlaps(key, key)).count();
     assert_eq!((holding(b"fat"), holding(&long)), (1, 1), "{shape:?}");
     assert!(shape.tables().count() > 2, "the rest is cut");
@@ -293,7 +298,11 @@ fn empty_compactions() {
         store.flush().unwrap();
     }
     store.compact().unwrap();
-    assert_eq!(store.default_keyspace().shape().tables().count(), 0, "tombstones of nothing");
+    assert_eq!(
+        unstable::shape(store.default_keyspace()).tables().count(),
+        0,
+        "tombstones of nothing"
+    );
     assert_eq!(store.default_keyspace().iter().unwrap().count(), 0);
 }
 

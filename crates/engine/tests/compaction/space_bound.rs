@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Compression, KeyspaceOptions, Options, Store};
 use runstone_policy::registry::POLICIES;
 
@@ -46,7 +47,7 @@ fn settle(store: &Store) -> usize {
 }
 
 fn table_bytes(store: &Store) -> u64 {
-    store.default_keyspace().shape().bytes()
+    unstable::shape(store.default_keyspace()).bytes()
 }
 
 /// The keys in another order each round.

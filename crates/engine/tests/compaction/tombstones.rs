@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Keyspace, KeyspaceOptions, Options, Store};
 
 const KEYS: u64 = 125_000;
@@ -23,7 +24,7 @@ fn open(policy: &str) -> Store {
 
 /// Tombstones in tables of which they are a quarter.
 fn crowded(keyspace: &Keyspace) -> u64 {
-    let shape = keyspace.shape();
+    let shape = unstable::shape(&keyspace);
     let crowded = shape.tables().filter(|(_, table)| table.tombstones * 4 >= table.entries);
     crowded.map(|(_, table)| table.tombstones).sum()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use runstone::policy::custom;
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, Snapshot, Store, ValueOptions,
     ValuePlacement, WhenFull,
@@ -619,7 +620,7 @@ fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
             }
         }
         store.compact().expect("compacts");
-        assert_eq!(store.default_keyspace().shape().tables().count(), 1);
+        assert_eq!(unstable::shape(store.default_keyspace()).tables().count(), 1);
         let usage = store.default_keyspace().value_usage();
         let files: Vec<_> = usage.iter().map(|file| (file.placement, file.retired)).collect();
         let expected = (placement != ValuePlacement::Inline).then_some((placement, false));
@@ -663,7 +664,7 @@ fn a_hidden_version_outlives_its_value_file() {
         write(turn);
         settle();
     }
-    assert_eq!(store.default_keyspace().shape().level(1).runs().len(), 2);
+    assert_eq!(unstable::shape(store.default_keyspace()).level(1).runs().len(), 2);
     let newest = write(4);
     store.collect_values().expect("collects");
     for placement in [ValuePlacement::Inline, ValuePlacement::Vlog, ValuePlacement::HashGrouped] {

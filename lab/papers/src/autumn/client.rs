@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runstone::metrics::CounterValues;
 use runstone::storage::{Category, MemoryStorage};
+use runstone::unstable;
 use runstone::{ReadOptions, Store};
 use runstone_kv::Result;
 use runstone_random::mix64;
@@ -109,7 +110,7 @@ impl Client {
         for _ in 0..MOST_EXTRA_WRITES {
             self.clock.rest();
             do_jobs(&self.store)?;
-            let shape = self.store.default_keyspace().shape();
+            let shape = unstable::shape(self.store.default_keyspace());
             if self.unflushed_bytes == 0 && shape.level(0).is_empty() {
                 break;
             }
@@ -214,7 +215,7 @@ impl Client {
     }
 
     fn backlog(&self) -> Backlog {
-        let shape = self.store.default_keyspace().shape();
+        let shape = unstable::shape(self.store.default_keyspace());
         let debt_bytes = self.store.metrics().compaction_debt_bytes;
         Backlog { level_0_runs: shape.level(0).runs().len(), debt_bytes }
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use runstone::unstable;
 use runstone::{Event, EventListener};
 use runstone_policy::shape::Level;
 
@@ -62,7 +63,7 @@ impl Reasons {
 
 /// What flushes and compactions of each reason wrote, and how much of the tree is obsolete.
 pub(super) fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String {
-    let shape = tree.store.default_keyspace().shape();
+    let shape = unstable::shape(tree.store.default_keyspace());
     let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();
     let obsolete = obsolete_share(entries, distinct as u64);
     let user_bytes = phase.counters.user_bytes_written;

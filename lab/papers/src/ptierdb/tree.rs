@@ -8,6 +8,7 @@ use std::thread;
 
 use runstone::metrics::CounterValues;
 use runstone::policy::custom;
+use runstone::unstable;
 use runstone::{Options, Store};
 use runstone_kv::Result;
 use runstone_random::mix64;
@@ -278,7 +279,7 @@ impl Tree {
     pub(super) fn bytes(&self) -> u64 {
         let keyspace = self.store.default_keyspace();
         let values: u64 = keyspace.value_usage().iter().map(|usage| usage.disk_bytes).sum();
-        keyspace.shape().bytes() + values
+        unstable::shape(&keyspace).bytes() + values
     }
 }
 

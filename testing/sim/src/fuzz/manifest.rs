@@ -10,6 +10,7 @@ use std::sync::Arc;
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::testing::{Current, LogHeader, LogKind, LogWriter, StoreState};
 use runstone::testing::{Reader, decode, encode, read_manifest};
+use runstone::unstable;
 use runstone::{Background, Options, ReadOptions, Store, WalMode};
 
 use super::parts::{parts, put_file};
@@ -91,8 +92,8 @@ fn open(storage: MemoryStorage, read_only: bool) {
     let mut tables = 0;
     for name in store.keyspaces() {
         let keyspace = store.keyspace(&name).expect("listed");
-        tables += keyspace.shape().tables().count();
-        let _ = (keyspace.level_targets(), keyspace.value_usage());
+        tables += unstable::shape(&keyspace).tables().count();
+        let _ = (unstable::level_targets(&keyspace), keyspace.value_usage());
         let _ = keyspace.get(b"key");
         if let Ok(mut cursor) = keyspace.cursor(ReadOptions::default()) {
             let _ = cursor.seek(b"key");

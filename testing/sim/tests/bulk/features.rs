@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Error, Event, EventListener, Expiry, Keyspace, KeyspaceOptions, Options,
     ReadOptions, Snapshot, Store, Transaction, TransactionOptions, WriteOptions,
@@ -121,7 +122,7 @@ fn a_covered_load_goes_at_once() {
     assert_eq!(all(keyspace, Some(&before)).len(), 1000);
     drop(before);
     store.compact().expect("compacts");
-    assert_eq!(keyspace.shape().tables().count(), 0);
+    assert_eq!(unstable::shape(&keyspace).tables().count(), 0);
     assert_eq!(keyspace.estimate(..).expect("estimates").entries, 0);
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use runstone::seeded::{self, Bug};
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::testing::{TableBuilder, TableLayout};
+use runstone::unstable;
 use runstone::{
     Background, Clock, Compression, Error, Expiry, Keyspace, KeyspaceOptions, Options, PRESETS,
     SortedWriter, Store,
@@ -69,7 +70,7 @@ fn refused(store: &Store, paths: &[&Path]) -> Error {
     let keyspace = store.default_keyspace();
     let error = keyspace.ingest(paths).expect_err("refused");
     assert_eq!(keyspace.iter().expect("opens").count(), 1, "{error}");
-    assert_eq!(keyspace.shape().tables().count(), 0, "{error}");
+    assert_eq!(unstable::shape(&keyspace).tables().count(), 0, "{error}");
     keyspace.put("m", "kept").expect("goes on");
     assert!(!error.hint().is_empty());
     error
@@ -217,7 +218,7 @@ fn entries_expire_at_the_instants_of_their_file() {
         store = open();
         keyspace = store.keyspace("sessions").expect("is there");
     }
-    assert_eq!(keyspace.shape().tables().map(|(_, table)| table.entries).sum::<u64>(), 2);
+    assert_eq!(unstable::shape(&keyspace).tables().map(|(_, table)| table.entries).sum::<u64>(), 2);
 }
 
 /// A table whose entries came from a file leaves unread when all of them are past.
@@ -241,7 +242,7 @@ fn a_loaded_table_that_is_past_leaves_unread() {
     assert_eq!(store.metrics().counters.user_bytes_written, 2000 * 104);
     WorkloadClock::tick();
     store.wait_idle().expect("works");
-    assert_eq!(keyspace.shape().tables().count(), 0);
+    assert_eq!(unstable::shape(&keyspace).tables().count(), 0);
     assert_eq!(store.metrics().counters.compaction_bytes_read, 0);
 }
 

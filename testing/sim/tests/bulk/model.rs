@@ -2,6 +2,7 @@
 
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store, ValuePlacement};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::oracle::{Oracle, assert_same};
@@ -87,7 +88,7 @@ fn fresh() -> (MemoryStorage, Store) {
 }
 
 fn tables(store: &Store) -> usize {
-    store.default_keyspace().shape().tables().count()
+    unstable::shape(store.default_keyspace()).tables().count()
 }
 
 #[test]
@@ -157,7 +158,7 @@ fn a_load_into_an_empty_range_is_written_once() {
         let value = |n: u32| (0..13).flat_map(|i| word(u64::from(n) * 13 + i)).collect::<Vec<u8>>();
         let entries = range.map(|n| (n.to_be_bytes(), value(n)));
         keyspace.bulk_load(entries).expect("loads");
-        assert!(keyspace.shape().level(0).is_empty(), "nothing lies above it");
+        assert!(unstable::shape(&keyspace).level(0).is_empty(), "nothing lies above it");
     }
     assert!(tables(&store) > 10, "{} tables", tables(&store));
     store.wait_idle().expect("idle");

@@ -8,6 +8,7 @@ use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, CompactionInstall, Compression, KeyspaceOptions, Options, Snapshot, Store,
     SubCompactions,
@@ -141,13 +142,13 @@ fn crash_everywhere(options: &Options) {
             let storage: Arc<dyn Storage> = Arc::new(left);
             let store = Store::open_on(storage, options.clone()).unwrap();
             check(&store, &model, &place);
-            let is_pending = store.default_keyspace().shape().pending.is_some();
+            let is_pending = unstable::shape(store.default_keyspace()).pending.is_some();
             store.put("key", "newer").unwrap();
             store.delete("key").unwrap();
             store.flush().unwrap();
             store.wait_idle().unwrap();
             check(&store, &model, &place);
-            let shape = store.default_keyspace().shape();
+            let shape = unstable::shape(store.default_keyspace());
             assert!(shape.pending.is_none() && shape.trims.is_empty(), "{place}");
             if is_pending {
                 resumed += 1;
@@ -292,14 +293,14 @@ fn close_meets_a_compaction(
     }
     let store = open(&options);
     check(&store, &model, "after the close");
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     // A close after the last part leaves no work, although the call reports that the store was
     // closed.
     assert!(shape.pending.is_none() || !done, "{shape:?}");
     let is_left = shape.pending.is_some();
     store.compact().unwrap();
     check(&store, &model, "after the rest");
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     assert!(shape.pending.is_none() && shape.trims.is_empty());
     is_left
 }
@@ -319,14 +320,14 @@ fn a_half_compacted_store_is_copied_and_read() {
     let left = Arc::new(storage.process_crash());
     let reading = options.clone().read_only(true).keyspace(None);
     let store = Store::open_on(left.clone(), reading).unwrap();
-    assert!(store.default_keyspace().shape().pending.is_some());
+    assert!(unstable::shape(store.default_keyspace()).pending.is_some());
     check(&store, &model, "read only");
     drop(store);
     let store = Store::open_on(left.clone(), options.clone()).unwrap();
     store.checkpoint("/copy").unwrap();
     let copy = left.open_sibling(std::path::Path::new("/copy")).unwrap();
     let copy = Store::open_on(Arc::new(copy), options.clone()).unwrap();
-    assert!(copy.default_keyspace().shape().pending.is_some());
+    assert!(unstable::shape(copy.default_keyspace()).pending.is_some());
     for store in [store, copy] {
         check(&store, &model, "after the copy");
         store.compact().unwrap();
@@ -388,7 +389,7 @@ fn a_range_delete_acts_in_every_slice() {
         assert_eq!(store.metrics().counters.compaction_slices, 2);
         let left = (0..150).chain(1000..1100).map(|number| (key(number), vec![7; 50]));
         check(&store, &left.collect(), "after the compaction");
-        let shape = store.default_keyspace().shape();
+        let shape = unstable::shape(store.default_keyspace());
         assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 250);
     });
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, CompactionFilter, Event, EventListener, Expiry, FilterDecision, GcPointers,
     KeyspaceOptions, Options, ReadOptions, Store, SubCompactions, ValuePlacement,
@@ -114,7 +115,7 @@ fn decisions_hold() {
             }
             let expiry = store.default_keyspace().expiry("new/short-lived").expect("reads");
             assert!(matches!(expiry, Some(Expiry::At(_))), "{expiry:?}");
-            let shape = store.default_keyspace().shape();
+            let shape = unstable::shape(store.default_keyspace());
             assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 4);
             // Each compaction that is asked for shows it everything.
             store.compact().expect("compacts");
@@ -171,7 +172,7 @@ fn lone_tables_are_not_passed_over() {
         store.flush().expect("flushes");
         drop(snapshot);
         store.compact().expect("compacts");
-        let shape = store.default_keyspace().shape();
+        let shape = unstable::shape(store.default_keyspace());
         let tombstones: u64 = shape.tables().map(|(_, table)| table.tombstones).sum();
         assert_eq!(tombstones, 0, "{sub_compactions:?}");
     }
@@ -206,7 +207,7 @@ fn a_removal_hides_older_versions() {
             shown.extend(filter.take_shown());
         }
         assert_eq!(shown.iter().filter(|key| *key == "a").count(), 1);
-        let shape = store.default_keyspace().shape();
+        let shape = unstable::shape(store.default_keyspace());
         let holding = shape.tables().filter(|(_, table)| table.overlaps(b"a", b"a")).count();
         assert_eq!(holding, 2, "the older one lies apart");
         assert_eq!(get(&store, "a"), None);
@@ -386,7 +387,7 @@ fn cursors_and_scans_do_not_hold_the_filter_up() {
         assert_eq!((cursor.key(), cursor.value()), (&first.0[..], &first.1[..]));
         cursor.next().expect("steps");
         assert_eq!((cursor.key(), cursor.value()), (&b"d"[..], &b"newd"[..]));
-        let shape = keyspace.shape();
+        let shape = unstable::shape(&keyspace);
         let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();
         assert!(entries <= 5, "{entries} entries: only what a cursor saw may be left");
         drop(std::mem::replace(&mut before, cursor));

@@ -7,6 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Batch, Clock, Compression, Expiry, GcPointers, Keyspace, KeyspaceOptions, Options,
     ReadOptions, Store, TransactionOptions, ValuePlacement, WriteOptions,
@@ -103,7 +104,7 @@ impl World {
     }
 
     fn entries(&self) -> u64 {
-        self.keyspace().shape().tables().map(|(_, table)| table.entries).sum()
+        unstable::shape(&self.keyspace()).tables().map(|(_, table)| table.entries).sum()
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, CompactionInstall, Error, GcPointers, KeyspaceOptions, Options, Store,
     ValuePlacement, WalMode, WhenFull,
@@ -208,7 +209,7 @@ fn live(options: &Options, random: &mut Random) -> Result<(), Error> {
         check_content(&store, &content);
         write_some(&store, random, &mut content)?;
         store.metrics();
-        store.default_keyspace().level_targets();
+        unstable::level_targets(store.default_keyspace());
         store.default_keyspace().value_usage();
         check_content(&store, &content);
         if turn == 1 {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use runstone::policy::Policy;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Batch, Error, KeyspaceOptions, Options, Store, WriteOptions};
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::Plan;
@@ -104,7 +105,7 @@ fn a_program_brings_a_policy() {
     }
     store.flush().expect("flushes");
     store.wait_idle().expect("works");
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     assert!(shape.levels.len() > 1 && shape.level(1).table_count() > 0, "it compacted");
     store.close().expect("closes");
     let store = open(&storage, options().keyspace(None)).expect("its name is stored");

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex};
 
 use runstone::storage::{MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Event, EventListener, KeyspaceOptions, MergeOperator, Options, ReadOptions,
     Snapshot, Store, ValuePlacement,
@@ -54,7 +55,7 @@ impl Passed {
 }
 
 fn entries(store: &Store) -> u64 {
-    store.default_keyspace().shape().tables().map(|(_, table)| table.entries).sum()
+    unstable::shape(store.default_keyspace()).tables().map(|(_, table)| table.entries).sum()
 }
 
 /// Options with so much memory: an eighth of it is what a chain may take.

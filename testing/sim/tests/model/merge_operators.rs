@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Batch, Error, Event, EventListener, GcPointers, KeyspaceOptions, MergeOperator,
     Options, Store, ValuePlacement, WriteOptions,
@@ -113,7 +114,7 @@ fn a_failing_operator_loses_nothing() {
         store.compact().expect("compacts");
     }
     assert_eq!(failures.take(), []);
-    let shape = keyspace.shape();
+    let shape = unstable::shape(&keyspace);
     assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 3, "all are folded");
 }
 

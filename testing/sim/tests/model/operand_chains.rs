@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use runstone::unstable;
 use runstone::{
     Background, Keyspace, KeyspaceOptions, MergeOperator, Options, ReadOptions, Store,
     TransactionOptions,
@@ -238,5 +239,5 @@ fn a_compaction_folds_a_chain_at_once() {
 }
 
 fn entries(store: &Store) -> u64 {
-    store.default_keyspace().shape().tables().map(|(_, table)| table.entries).sum()
+    unstable::shape(store.default_keyspace()).tables().map(|(_, table)| table.entries).sum()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{
     Background, Batch, Error, GcPointers, Keyspace, KeyspaceOptions, Options, ReadOptions, Store,
     TransactionOptions, ValueOptions, ValuePlacement, WriteOptions,
@@ -215,7 +216,7 @@ fn blocks_with_hidden_entries_are_not_copied() {
         delete(&store, 100, 2900);
         store.compact().expect("compacts");
         assert_eq!(count(store.default_keyspace()), 200);
-        let shape = store.default_keyspace().shape();
+        let shape = unstable::shape(store.default_keyspace());
         assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 200);
     });
 }
@@ -229,7 +230,7 @@ fn covered_tables_leave_unread() {
         store.compact().expect("compacts");
         let keyspace = store.default_keyspace();
         let before = store.snapshot();
-        let tables = || keyspace.shape().tables().count();
+        let tables = || unstable::shape(&keyspace).tables().count();
         let all = tables();
         delete(&store, 0, 29_990);
         store.flush().expect("flushes");
@@ -330,7 +331,7 @@ fn space_comes_back() {
         let held = |store: &Store| {
             let keyspace = store.default_keyspace();
             let used: u64 = keyspace.value_usage().iter().map(|usage| usage.used_bytes()).sum();
-            keyspace.shape().bytes() + used
+            unstable::shape(&keyspace).bytes() + used
         };
         let before = held(&store);
         store.default_keyspace().clear().expect("clears");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use runstone::seeded::Bug;
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, Error, Keyspace, Options, ReadOptions, SortedWriter, Store};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::found::holds_and_finds;
@@ -80,7 +81,7 @@ impl Scene {
 
     /// The first and the last key of each table.
     fn bounds(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let shape = self.keyspace().shape();
+        let shape = unstable::shape(&self.keyspace());
         shape.tables().map(|(_, table)| (table.min_key.to_vec(), table.max_key.to_vec())).collect()
     }
 }
@@ -218,7 +219,7 @@ fn nothing_is_left_in_the_last_level() {
         scene.go([Flush, Compact, Snapshot]);
         scene.write(delete(0, 300));
         scene.go([Flush, Operation::RunOneJob, CheckSnapshot, Compact]);
-        let shape = scene.keyspace().shape();
+        let shape = unstable::shape(&scene.keyspace());
         // Groups whose pointers are written back need every range delete.
         assert!(shape.tables().count() == 0 || scene.writes_back(), "{shape:?}");
     });

@@ -39,6 +39,7 @@ use std::time::Duration;
 use runstone::policy::custom;
 use runstone::seeded::{self, Bug, Waypoint};
 use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{
     Background, Error, GcPointers, KeyspaceOptions, Options, ReadOptions, Store, ValueOptions,
     ValuePlacement,
@@ -348,7 +349,7 @@ fn a_group_is_not_trusted_before_the_tree_is_settled() {
             write(&store, 0);
             while store.run_one_job().expect("compacts") {}
         }
-        let runs = |level| store.default_keyspace().shape().level(level).runs().len();
+        let runs = |level| unstable::shape(store.default_keyspace()).level(level).runs().len();
         assert_eq!((runs(0), runs(1)), (0, 2));
         store.delete(key(3)).expect("deletes");
         store.flush().expect("flushes");
@@ -385,7 +386,7 @@ fn run_jobs(store: &Store) {
 
 /// The number of runs in each level.
 fn runs(store: &Store) -> Vec<usize> {
-    let shape = store.default_keyspace().shape();
+    let shape = unstable::shape(store.default_keyspace());
     shape.levels.iter().map(|level| level.runs().len()).collect()
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use runstone::storage::MemoryStorage;
+use runstone::unstable;
 use runstone::{Background, GcPointers, KeyspaceOptions, Options, Store, ValuePlacement};
 use runstone_sim::random::Random;
 
@@ -32,7 +33,7 @@ fn one_compaction_leaves_an_entry_for_each_key() {
         }
         store.compact().expect("compacts");
         let entries = |store: &Store| {
-            let shape = store.default_keyspace().shape();
+            let shape = unstable::shape(store.default_keyspace());
             shape.tables().map(|(_, table)| table.entries).sum::<u64>()
         };
         assert_eq!(entries(&store), 4_000, "{placement:?}, {gc_pointers:?}");
