@@ -32,7 +32,7 @@ pub enum FilterDecision {
 /// ```
 /// use std::sync::Arc;
 ///
-/// use runstone::{CompactionFilter, FilterDecision, KeyspaceOptions, Options, Store};
+/// use runstone::{CompactionFilter, FilterDecision, KeyspaceOptions, Store};
 ///
 /// /// Removes what belongs to a user who left.
 /// #[derive(Debug)]
@@ -53,15 +53,10 @@ pub enum FilterDecision {
 ///
 /// # fn main() -> runstone::Result<()> {
 /// # let dir = tempfile::tempdir().expect("a directory");
-/// let options = Options {
-///     compaction_filters: vec![Arc::new(Left)],
-///     keyspace: Some(KeyspaceOptions {
-///         compaction_filter: "left".into(),
-///         ..KeyspaceOptions::default()
-///     }),
-///     ..Options::default()
-/// };
-/// let store = Store::open(dir.path(), options)?;
+/// let store = Store::builder(dir.path())
+///     .compaction_filter(Arc::new(Left))
+///     .keyspace(KeyspaceOptions::default().compaction_filter("left"))
+///     .open()?;
 /// store.put("alice/1", "stays")?;
 /// store.put("bob/1", "goes")?;
 /// store.compact()?;

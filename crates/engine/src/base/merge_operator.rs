@@ -22,7 +22,7 @@ use crate::base::key::{MAX_VALUE_BYTES, check_length};
 /// ```
 /// use std::sync::Arc;
 ///
-/// use runstone::{KeyspaceOptions, MergeOperator, Options, Store};
+/// use runstone::{KeyspaceOptions, MergeOperator, Store};
 ///
 /// /// Keeps the longest.
 /// #[derive(Debug)]
@@ -46,15 +46,10 @@ use crate::base::key::{MAX_VALUE_BYTES, check_length};
 ///
 /// # fn main() -> runstone::Result<()> {
 /// # let dir = tempfile::tempdir().expect("a directory");
-/// let options = Options {
-///     merge_operators: vec![Arc::new(Longest)],
-///     keyspace: Some(KeyspaceOptions {
-///         merge_operator: "longest".into(),
-///         ..KeyspaceOptions::default()
-///     }),
-///     ..Options::default()
-/// };
-/// let store = Store::open(dir.path(), options)?;
+/// let store = Store::builder(dir.path())
+///     .merge_operator(Arc::new(Longest))
+///     .keyspace(KeyspaceOptions::default().merge_operator("longest"))
+///     .open()?;
 /// store.default_keyspace().merge("word", "store")?;
 /// store.default_keyspace().merge("word", "log")?;
 /// assert_eq!(store.get("word")?.as_deref(), Some(&b"store"[..]));

@@ -173,7 +173,7 @@ impl Keyspace {
     /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
     /// use runstone::KeyspaceOptions;
     ///
-    /// let options = KeyspaceOptions { merge_operator: "add-i64".into(), ..Default::default() };
+    /// let options = KeyspaceOptions::default().merge_operator("add-i64");
     /// let counters = store.open_keyspace("counters", Some(options))?;
     /// for _ in 0..3 {
     ///     counters.merge("visits", 1i64.to_le_bytes())?;

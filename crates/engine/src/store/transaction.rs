@@ -242,7 +242,7 @@ impl Transaction {
     /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
     /// use runstone::{KeyspaceOptions, TransactionOptions, WriteOptions};
     ///
-    /// let options = KeyspaceOptions { merge_operator: "add-u64".into(), ..Default::default() };
+    /// let options = KeyspaceOptions::default().merge_operator("add-u64");
     /// let counters = store.open_keyspace("counters", Some(options))?;
     /// counters.merge("seats", 3u64.to_le_bytes())?;
     /// let mut booking = store.begin(TransactionOptions::default())?;
