@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use runstone::Error;
+use runstone::{Error, ErrorKind};
 
 /// What kind of failure it is. The numbers are part of each binding's interface: they never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl From<Error> for Failure {
             hint if hint.is_empty() => error.to_string(),
             hint => format!("{error}; {hint}"),
         };
-        Failure::new(code_of(&error), message)
+        Failure::new(code_of(error.kind()), message)
     }
 }
 
@@ -94,25 +94,25 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-fn code_of(error: &Error) -> Code {
-    match error {
-        Error::InvalidArgument { .. } => Code::InvalidArgument,
-        Error::NotAStore { .. } => Code::NotAStore,
-        Error::ForeignFiles { .. } | Error::OtherDatabase { .. } => Code::ForeignFiles,
-        Error::NewerFormat { .. } => Code::NewerFormat,
-        Error::InUse { .. } => Code::InUse,
-        Error::OtherProcess => Code::OtherProcess,
-        Error::ReadOnly => Code::ReadOnly,
-        Error::NoSpace { .. } => Code::NoSpace,
-        Error::Stopped { .. } => Code::Stopped,
-        Error::UnknownKeyspace { .. } => Code::UnknownKeyspace,
-        Error::MergeFailed { .. } => Code::MergeFailed,
-        Error::Conflict { .. } => Code::Conflict,
-        Error::LockTimeout { .. } => Code::LockTimeout,
-        Error::Deadlock { .. } => Code::Deadlock,
-        Error::Closed => Code::Closed,
-        Error::Corruption { .. } => Code::Corruption,
-        Error::InsideCallback => Code::InsideCallback,
+fn code_of(kind: ErrorKind) -> Code {
+    match kind {
+        ErrorKind::Invalid => Code::InvalidArgument,
+        ErrorKind::NotAStore => Code::NotAStore,
+        ErrorKind::ForeignFiles => Code::ForeignFiles,
+        ErrorKind::NewerFormat => Code::NewerFormat,
+        ErrorKind::InUse => Code::InUse,
+        ErrorKind::OtherProcess => Code::OtherProcess,
+        ErrorKind::ReadOnly => Code::ReadOnly,
+        ErrorKind::NoSpace => Code::NoSpace,
+        ErrorKind::Stopped => Code::Stopped,
+        ErrorKind::UnknownKeyspace => Code::UnknownKeyspace,
+        ErrorKind::MergeFailed => Code::MergeFailed,
+        ErrorKind::Conflict => Code::Conflict,
+        ErrorKind::LockTimeout => Code::LockTimeout,
+        ErrorKind::Deadlock => Code::Deadlock,
+        ErrorKind::Closed => Code::Closed,
+        ErrorKind::Corruption => Code::Corruption,
+        ErrorKind::InsideCallback => Code::InsideCallback,
         // Of others that may come: the storage's.
         _ => Code::Storage,
     }

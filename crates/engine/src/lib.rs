@@ -49,10 +49,10 @@
 //! | read one moment, or change many keys at once | [`Snapshot`], [`Transaction`] |
 //! | load sorted data | [`Keyspace::bulk_load`], [`SortedWriter`] |
 //! | merge, expire or filter values | [`MergeOperator`], [`Expiry`], [`CompactionFilter`] |
-//! | choose a tree, and where values lie | [`KeyspaceOptions`], [`PRESETS`], [`ValueOptions`] |
+//! | choose a tree, place values | [`KeyspaceOptions`], [`policy`], [`PRESETS`], [`ValueOptions`] |
 //! | know what it does and costs | [`MetricsSnapshot`], [`EventListener`] |
 //! | run many stores in one process | [`Resources`] |
-//! | know what failed | [`Error`] |
+//! | know what failed | [`Error`], [`ErrorKind`] |
 //! | put the files elsewhere | [`storage::Storage`] |
 //!
 //! What an acknowledged write survives is [`Durability`]. The repository has how-tos, every byte on
@@ -139,9 +139,44 @@ pub mod policy {
         Guards, LazyLeveling, Leveling, MinLatency, Named, Policy, Tiering, Universal,
     };
 
-    /// What a compaction policy of one's own names: implement [`CompactionPolicy`](custom::CompactionPolicy),
-    /// [`registry::register`](custom::registry::register) it, and name it by
-    /// [`Policy::named`](super::policy::Policy::named).
+    /// What a compaction policy of one's own names.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// use runstone::policy::Policy;
+    /// use runstone::policy::custom::plan::Plan;
+    /// use runstone::policy::custom::shape::Shape;
+    /// use runstone::policy::custom::{CompactionPolicy, Job, LevelTarget, PolicyOptions, registry};
+    /// use runstone::{KeyspaceOptions, Store};
+    ///
+    /// struct Ours;
+    ///
+    /// impl CompactionPolicy for Ours {
+    ///     fn name(&self) -> &'static str {
+    ///         "ours"
+    ///     }
+    ///
+    ///     fn doc(&self) -> &'static str {
+    ///         "as tiering"
+    ///     }
+    ///
+    ///     fn targets(&self, shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
+    ///         registry::find("tiering").expect("built in").targets(shape, options)
+    ///     }
+    ///
+    ///     fn decide(&self, job: &Job<'_>) -> Option<Plan> {
+    ///         registry::find("tiering").expect("built in").decide(job)
+    ///     }
+    /// }
+    ///
+    /// registry::register(&Ours).expect("the name is free");
+    /// let ours = Policy::named("ours").option("size_ratio", 4);
+    /// let options = KeyspaceOptions::default().policy(ours);
+    /// let store = Store::builder(dir.path()).keyspace(options).open()?;
+    /// # store.close()
+    /// # }
+    /// ```
     pub mod custom {
         pub use runstone_policy::options::{OptionError, PolicyOptions};
         pub use runstone_policy::policy::{CompactionPolicy, Job, LevelTarget};
@@ -162,7 +197,7 @@ pub mod storage {
 
 pub use base::clock::Clock;
 pub use base::compaction_filter::{CompactionFilter, FilterDecision};
-pub use base::error::{Error, Result};
+pub use base::error::{Error, ErrorKind, Result};
 pub use base::event::{Event, EventListener};
 pub use base::expiry::Expiry;
 pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, prefix_successor};

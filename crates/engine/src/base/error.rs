@@ -149,7 +149,83 @@ pub enum Error {
     Closed,
 }
 
+/// What kind of failure an [`Error`] is: what a program decides by. The error itself has the
+/// context, and says what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The file system refused an operation.
+    Io,
+    /// Bytes on disk are not those that were written.
+    Corruption,
+    /// An argument or option is out of range: another may work.
+    Invalid,
+    /// The path holds no store.
+    NotAStore,
+    /// The directory holds files of something else, perhaps of LevelDB or RocksDB.
+    ForeignFiles,
+    /// A newer release wrote the store.
+    NewerFormat,
+    /// Another process, or another handle of this one, has the store open.
+    InUse,
+    /// The store was opened before a fork, by the other process.
+    OtherProcess,
+    /// The store is open for reading only.
+    ReadOnly,
+    /// The disk, a quota or a limit is full. Writes work again once there is space.
+    NoSpace,
+    /// A background job or a sync failed: no writes before the store is opened again.
+    Stopped,
+    /// No keyspace has that name.
+    UnknownKeyspace,
+    /// A merge operator failed on a key.
+    MergeFailed,
+    /// Somebody else wrote what a transaction read or wrote: begin again.
+    Conflict,
+    /// Another transaction held a lock for too long: begin again.
+    LockTimeout,
+    /// Transactions wait for each other: begin again.
+    Deadlock,
+    /// A callback called into the store that called it.
+    InsideCallback,
+    /// The store was closed.
+    Closed,
+}
+
 impl Error {
+    /// What kind of failure it is.
+    ///
+    /// ```
+    /// use runstone::{ErrorKind, Store};
+    ///
+    /// let error = Store::builder("/nowhere").max_wal_bytes(1).open().expect_err("refused");
+    /// assert_eq!(error.kind(), ErrorKind::Invalid);
+    /// assert!(error.to_string().starts_with("option max_wal_bytes is 1, but must be at least"));
+    /// ```
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Storage(error) if error.is_no_space() => ErrorKind::NoSpace,
+            Error::Storage(_) => ErrorKind::Io,
+            Error::Corruption { .. } => ErrorKind::Corruption,
+            Error::InvalidArgument { .. } => ErrorKind::Invalid,
+            Error::NotAStore { .. } => ErrorKind::NotAStore,
+            Error::ForeignFiles { .. } | Error::OtherDatabase { .. } => ErrorKind::ForeignFiles,
+            Error::NewerFormat { .. } => ErrorKind::NewerFormat,
+            Error::InUse { .. } => ErrorKind::InUse,
+            Error::OtherProcess => ErrorKind::OtherProcess,
+            Error::ReadOnly => ErrorKind::ReadOnly,
+            Error::NoSpace { .. } => ErrorKind::NoSpace,
+            Error::Stopped { .. } => ErrorKind::Stopped,
+            Error::UnknownKeyspace { .. } => ErrorKind::UnknownKeyspace,
+            Error::MergeFailed { .. } => ErrorKind::MergeFailed,
+            Error::Conflict { .. } => ErrorKind::Conflict,
+            Error::LockTimeout { .. } => ErrorKind::LockTimeout,
+            Error::Deadlock { .. } => ErrorKind::Deadlock,
+            Error::InsideCallback => ErrorKind::InsideCallback,
+            Error::Closed => ErrorKind::Closed,
+        }
+    }
+
     /// An out-of-range argument.
     pub fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Error {
         Error::InvalidArgument { what: what.into(), hint: hint.into() }
@@ -232,12 +308,11 @@ impl Error {
         if self.is_no_space() { Error::Stopped { cause: Box::new(self) } } else { self }
     }
 
-    /// Whether the cause is damage on disk.
+    /// Whether the cause is damage on disk, also if it stopped the store.
     pub fn is_corruption(&self) -> bool {
         match self {
-            Error::Corruption { .. } => true,
             Error::Stopped { cause } => cause.is_corruption(),
-            _ => false,
+            _ => self.kind() == ErrorKind::Corruption,
         }
     }
 
@@ -247,34 +322,42 @@ impl Error {
         self.is_no_space() || matches!(self, Error::Storage(error) if error.is_out_of_files())
     }
 
-    /// Whether another handle or process has the store open.
-    pub fn is_in_use(&self) -> bool {
-        matches!(self, Error::InUse { .. })
-    }
-
-    /// Whether the call was wrong: another argument or option may work.
-    pub fn is_invalid(&self) -> bool {
-        matches!(self, Error::InvalidArgument { .. })
-    }
-
     /// Whether a transaction failed because of others, so that it may succeed if it begins again.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Conflict { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. })
+        matches!(self.kind(), ErrorKind::Conflict | ErrorKind::LockTimeout | ErrorKind::Deadlock)
     }
 
+    /// Whether what was named is not there: the store, or one of its keyspaces.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self.kind(), ErrorKind::NotAStore | ErrorKind::UnknownKeyspace)
+    }
+}
+
+/// Whether an error is of one kind.
+macro_rules! is {
+    ($($(#[$doc:meta])+ $name:ident $kind:ident;)+) => {
+        impl Error {$(
+            $(#[$doc])+
+            pub fn $name(&self) -> bool {
+                self.kind() == ErrorKind::$kind
+            }
+        )+}
+    };
+}
+
+is! {
+    /// Whether another handle or process has the store open.
+    is_in_use InUse;
+    /// Whether the call was wrong: another argument or option may work.
+    is_invalid Invalid;
     /// Whether the store accepts no writes until it is opened again (P7).
-    pub fn is_stopped(&self) -> bool {
-        matches!(self, Error::Stopped { .. })
-    }
-
-    /// Whether the cause is a full disk.
-    pub fn is_no_space(&self) -> bool {
-        match self {
-            Error::NoSpace { .. } => true,
-            Error::Storage(error) => error.is_no_space(),
-            _ => false,
-        }
-    }
+    is_stopped Stopped;
+    /// Whether the cause is a full disk, quota or limit (P9).
+    is_no_space NoSpace;
+    /// Whether the store was opened for reading only.
+    is_read_only ReadOnly;
+    /// Whether the store was closed.
+    is_closed Closed;
 }
 
 /// What helps against a failure of the file system.

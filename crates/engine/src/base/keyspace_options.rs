@@ -455,6 +455,9 @@ mod tests {
         assert!(refused("[shape]\nc = 1.001").contains("c is 1.001, but must be at most 1"));
         let bits = refused("filter_bits_per_key = 40.1");
         assert!(bits.contains("filter_bits_per_key is 40.1; allowed are 0 to 40"), "{bits}");
+        let fewer = KeyspaceOptions::default().filter_bits_per_key(-1.0).check();
+        let fewer = fewer.expect_err("below zero").to_string();
+        assert_eq!(fewer, "option filter_bits_per_key is -1; allowed are 0 to 40");
         let reserve = refused("[values]\nreserve = 0");
         assert!(reserve.contains("option values.reserve is 0; allowed are 0.001 to 100"));
         assert!(refused("[shape]\nc = 0.8001").contains("at most 3 digits"));
