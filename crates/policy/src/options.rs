@@ -37,7 +37,6 @@ macro_rules! options {
             $(($setter) => {
                 $(#[doc = $doc])+
                 #[doc = concat!("\n\nAs text: `", stringify!($name), "`.")]
-                #[must_use]
                 pub fn $setter(mut self, $setter: $of) -> Self {
                     self.0.options.$name = $setter.into();
                     self

@@ -28,11 +28,19 @@ macro_rules! setter {
     ([$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: $of:ty) => {
         setter!(@ [$($at)*] $(#[doc = $doc])* $name: $of, $name);
     };
-    (@ [$($at:ident)*] $(#[doc = $doc:expr])* $name:ident: $of:ty, $to:expr) => {
+    (@ [] $(#[doc = $doc:expr])* $name:ident: $of:ty, $to:expr) => {
         $(#[doc = $doc])*
         #[must_use]
         pub fn $name(mut self, $name: $of) -> Self {
-            self.$($at.)*$name = $to;
+            self.$name = $to;
+            self
+        }
+    };
+    // The type is `must_use` itself.
+    (@ [$at:ident] $(#[doc = $doc:expr])* $name:ident: $of:ty, $to:expr) => {
+        $(#[doc = $doc])*
+        pub fn $name(mut self, $name: $of) -> Self {
+            self.$at.$name = $to;
             self
         }
     };
