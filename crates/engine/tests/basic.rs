@@ -126,7 +126,7 @@ fn snapshots_keep_what_they_saw_across_compactions() {
     drop(snapshots);
     store.put("another", "write").expect("put");
     store.compact().expect("compact");
-    let entries: u64 = unstable::shape(&keyspace).tables().map(|(_, table)| table.entries).sum();
+    let entries: u64 = unstable::shape(keyspace).tables().map(|(_, table)| table.entries).sum();
     assert_eq!(entries, 2_001, "without snapshots one version of each key is left");
 }
 

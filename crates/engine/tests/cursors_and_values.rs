@@ -152,8 +152,7 @@ fn what_has_expired_goes_while_cursors_come_and_go() {
         drop(std::mem::replace(&mut last, next));
         clock.0.fetch_add(100, Relaxed);
         store.compact().expect("compacts");
-        let entries: u64 =
-            unstable::shape(&keyspace).tables().map(|(_, table)| table.entries).sum();
+        let entries: u64 = unstable::shape(keyspace).tables().map(|(_, table)| table.entries).sum();
         assert!(entries <= 300, "{entries} in round {round}");
         assert!(last.valid() && last.key() == (round * 100).to_be_bytes(), "it saw this one");
         last.seek((round * 100 + 99).to_be_bytes()).expect("reads");

@@ -414,7 +414,7 @@ fn keyspaces_take_turns_in_compaction() {
     let second = store.open_keyspace("second", options.keyspace).expect("new");
     let keyspaces = [store.default_keyspace(), &second];
     let level_0 =
-        |at: usize| unstable::shape(&keyspaces[at]).levels.first().map_or(0, |l| l.runs().len());
+        |at: usize| unstable::shape(keyspaces[at]).levels.first().map_or(0, |l| l.runs().len());
     let mut next = 0u32;
     let mut flush = |at: usize| {
         for _ in 0..100 {

@@ -285,7 +285,7 @@ fn edit(store: &Store, state: &mut State) {
 fn load(store: &Store, state: &mut State) {
     let keyspace = store.default_keyspace();
     // Another value at the second time.
-    let round = unstable::shape(&keyspace).tables().count() as u8;
+    let round = unstable::shape(keyspace).tables().count() as u8;
     let entries = |stem: &'static str| {
         (0..20).map(move |i| (format!("{stem}{i:02}").into_bytes(), vec![round; 50]))
     };

@@ -222,7 +222,7 @@ pub fn set_programs(keyspace: &mut KeyspaceOptions, merges: bool, filters: bool)
 
 /// Leaves the choice of a partitioner to a policy that has one of its own.
 pub fn with_own_partitioner(keyspace: &mut KeyspaceOptions) {
-    if custom::policy_of(&keyspace).is_ok_and(|policy| policy.own_partitioner().is_some()) {
+    if custom::policy_of(keyspace).is_ok_and(|policy| policy.own_partitioner().is_some()) {
         custom::options_mut(keyspace).partitioner = Partitioner::Size;
     }
 }

@@ -102,7 +102,7 @@ impl Search<'_> {
     fn steps(&self, from: &[u8]) -> Vec<Vec<u8>> {
         let near = (1..=from.len()).filter_map(|len| prefix_successor(&from[..len]));
         let mut steps: Vec<Vec<u8>> = near.collect();
-        for (_, table) in unstable::shape(&self.keyspace).tables() {
+        for (_, table) in unstable::shape(self.keyspace).tables() {
             steps.push(table.min_key.to_vec());
             steps.push(behind(&table.max_key));
         }

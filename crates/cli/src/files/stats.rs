@@ -32,7 +32,7 @@ struct KeyspaceStats {
 
 /// Those of the tables that the range meets.
 fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
-    let shape = unstable::shape(&keyspace);
+    let shape = unstable::shape(keyspace);
     let meets = |table: &Table| range.meets(&table.min_key, &table.max_key);
     let tables = || shape.tables().map(|(_, table)| table).filter(|table| meets(table));
     let sum = |pick: fn(&Table) -> u64| tables().map(|table| pick(table)).sum();

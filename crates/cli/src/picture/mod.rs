@@ -63,10 +63,10 @@ pub struct RunPicture {
 impl Picture {
     /// Looks at a keyspace.
     pub fn of(keyspace: &Keyspace) -> Result<Picture> {
-        let shape = unstable::shape(&keyspace);
+        let shape = unstable::shape(keyspace);
         let options = keyspace.options();
         let policy = custom::policy_of(&options)?;
-        let targets = unstable::level_targets(&keyspace);
+        let targets = unstable::level_targets(keyspace);
         let levels = levels(&shape, &targets);
         let pending = shape.pending.as_deref().cloned();
         let is_begun = pending.is_some();

@@ -24,7 +24,7 @@ fn open(policy: &str) -> Store {
 
 /// Tombstones in tables of which they are a quarter.
 fn crowded(keyspace: &Keyspace) -> u64 {
-    let shape = unstable::shape(&keyspace);
+    let shape = unstable::shape(keyspace);
     let crowded = shape.tables().filter(|(_, table)| table.tombstones * 4 >= table.entries);
     crowded.map(|(_, table)| table.tombstones).sum()
 }

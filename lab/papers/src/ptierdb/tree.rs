@@ -279,7 +279,7 @@ impl Tree {
     pub(super) fn bytes(&self) -> u64 {
         let keyspace = self.store.default_keyspace();
         let values: u64 = keyspace.value_usage().iter().map(|usage| usage.disk_bytes).sum();
-        unstable::shape(&keyspace).bytes() + values
+        unstable::shape(keyspace).bytes() + values
     }
 }
 

@@ -122,7 +122,7 @@ fn a_covered_load_goes_at_once() {
     assert_eq!(all(keyspace, Some(&before)).len(), 1000);
     drop(before);
     store.compact().expect("compacts");
-    assert_eq!(unstable::shape(&keyspace).tables().count(), 0);
+    assert_eq!(unstable::shape(keyspace).tables().count(), 0);
     assert_eq!(keyspace.estimate(..).expect("estimates").entries, 0);
 }
 

@@ -70,7 +70,7 @@ fn refused(store: &Store, paths: &[&Path]) -> Error {
     let keyspace = store.default_keyspace();
     let error = keyspace.ingest(paths).expect_err("refused");
     assert_eq!(keyspace.iter().expect("opens").count(), 1, "{error}");
-    assert_eq!(unstable::shape(&keyspace).tables().count(), 0, "{error}");
+    assert_eq!(unstable::shape(keyspace).tables().count(), 0, "{error}");
     keyspace.put("m", "kept").expect("goes on");
     assert!(!error.hint().is_empty());
     error
@@ -242,7 +242,7 @@ fn a_loaded_table_that_is_past_leaves_unread() {
     assert_eq!(store.metrics().counters.user_bytes_written, 2000 * 104);
     WorkloadClock::tick();
     store.wait_idle().expect("works");
-    assert_eq!(unstable::shape(&keyspace).tables().count(), 0);
+    assert_eq!(unstable::shape(keyspace).tables().count(), 0);
     assert_eq!(store.metrics().counters.compaction_bytes_read, 0);
 }
 

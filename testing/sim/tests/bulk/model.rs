@@ -158,7 +158,7 @@ fn a_load_into_an_empty_range_is_written_once() {
         let value = |n: u32| (0..13).flat_map(|i| word(u64::from(n) * 13 + i)).collect::<Vec<u8>>();
         let entries = range.map(|n| (n.to_be_bytes(), value(n)));
         keyspace.bulk_load(entries).expect("loads");
-        assert!(unstable::shape(&keyspace).level(0).is_empty(), "nothing lies above it");
+        assert!(unstable::shape(keyspace).level(0).is_empty(), "nothing lies above it");
     }
     assert!(tables(&store) > 10, "{} tables", tables(&store));
     store.wait_idle().expect("idle");

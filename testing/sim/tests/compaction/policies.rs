@@ -151,7 +151,7 @@ fn a_store_changes_from_any_policy_to_any_other() {
 /// The tree is as the policy in force wants it.
 fn check_targets(store: &Store, place: &str) {
     let keyspace = store.default_keyspace();
-    let (shape, targets) = (unstable::shape(&keyspace), unstable::level_targets(&keyspace));
+    let (shape, targets) = (unstable::shape(keyspace), unstable::level_targets(keyspace));
     for (index, level) in shape.levels.iter().enumerate().skip(1) {
         let target = targets.get(index).expect("a target for every level");
         assert!(!target.is_over(level.bytes(), level.runs().len()), "{place}: level {index}");

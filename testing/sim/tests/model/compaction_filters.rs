@@ -387,7 +387,7 @@ fn cursors_and_scans_do_not_hold_the_filter_up() {
         assert_eq!((cursor.key(), cursor.value()), (&first.0[..], &first.1[..]));
         cursor.next().expect("steps");
         assert_eq!((cursor.key(), cursor.value()), (&b"d"[..], &b"newd"[..]));
-        let shape = unstable::shape(&keyspace);
+        let shape = unstable::shape(keyspace);
         let entries: u64 = shape.tables().map(|(_, table)| table.entries).sum();
         assert!(entries <= 5, "{entries} entries: only what a cursor saw may be left");
         drop(std::mem::replace(&mut before, cursor));

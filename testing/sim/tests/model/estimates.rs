@@ -80,7 +80,7 @@ fn values_apart_are_reckoned() {
     let keyspace = store.default_keyspace();
     let files = keyspace.value_usage();
     let apart: u64 = files.iter().flat_map(|file| &file.groups).map(|group| group.bytes).sum();
-    let tables: u64 = unstable::shape(&keyspace).tables().map(|(_, table)| table.bytes).sum();
+    let tables: u64 = unstable::shape(keyspace).tables().map(|(_, table)| table.bytes).sum();
     let user: u64 = (0..KEYS).map(|number| value_len(number) as u64).sum();
     assert!(apart > user, "{apart} bytes hold {user}");
     check(keyspace, (tables + apart) as f64, "values apart");
@@ -99,7 +99,7 @@ fn memtables_are_not_walked() {
             store.put(key(number), vec![0; value_len(number)]).expect("puts");
         }
         let keyspace = store.default_keyspace();
-        assert_eq!(unstable::shape(&keyspace).tables().count(), 0);
+        assert_eq!(unstable::shape(keyspace).tables().count(), 0);
         let user: u64 = (0..KEYS).map(|number| 9 + value_len(number) as u64).sum();
         check(keyspace, user as f64, if ascending { "in order" } else { "in no order" });
         let few = keyspace.approximate_count(key(70)..key(90)).expect("estimates");

@@ -104,7 +104,7 @@ impl World {
     }
 
     fn entries(&self) -> u64 {
-        unstable::shape(&self.keyspace()).tables().map(|(_, table)| table.entries).sum()
+        unstable::shape(self.keyspace()).tables().map(|(_, table)| table.entries).sum()
     }
 }
 

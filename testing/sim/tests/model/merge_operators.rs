@@ -114,7 +114,7 @@ fn a_failing_operator_loses_nothing() {
         store.compact().expect("compacts");
     }
     assert_eq!(failures.take(), []);
-    let shape = unstable::shape(&keyspace);
+    let shape = unstable::shape(keyspace);
     assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 3, "all are folded");
 }
 

@@ -230,7 +230,7 @@ fn covered_tables_leave_unread() {
         store.compact().expect("compacts");
         let keyspace = store.default_keyspace();
         let before = store.snapshot();
-        let tables = || unstable::shape(&keyspace).tables().count();
+        let tables = || unstable::shape(keyspace).tables().count();
         let all = tables();
         delete(&store, 0, 29_990);
         store.flush().expect("flushes");
@@ -331,7 +331,7 @@ fn space_comes_back() {
         let held = |store: &Store| {
             let keyspace = store.default_keyspace();
             let used: u64 = keyspace.value_usage().iter().map(|usage| usage.used_bytes()).sum();
-            unstable::shape(&keyspace).bytes() + used
+            unstable::shape(keyspace).bytes() + used
         };
         let before = held(&store);
         store.default_keyspace().clear().expect("clears");

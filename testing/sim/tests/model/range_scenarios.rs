@@ -81,7 +81,7 @@ impl Scene {
 
     /// The first and the last key of each table.
     fn bounds(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let shape = unstable::shape(&self.keyspace());
+        let shape = unstable::shape(self.keyspace());
         shape.tables().map(|(_, table)| (table.min_key.to_vec(), table.max_key.to_vec())).collect()
     }
 }
@@ -219,7 +219,7 @@ fn nothing_is_left_in_the_last_level() {
         scene.go([Flush, Compact, Snapshot]);
         scene.write(delete(0, 300));
         scene.go([Flush, Operation::RunOneJob, CheckSnapshot, Compact]);
-        let shape = unstable::shape(&scene.keyspace());
+        let shape = unstable::shape(scene.keyspace());
         // Groups whose pointers are written back need every range delete.
         assert!(shape.tables().count() == 0 || scene.writes_back(), "{shape:?}");
     });
