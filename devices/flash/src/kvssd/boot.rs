@@ -21,17 +21,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::capacitor::Capacitor;
-use super::device::{KvSsd, Saved};
-use super::frames::{Decoded, Frame};
-use super::journal;
-use super::kv_page::KvPage;
-use super::log::FoundGroup;
-use super::options::{KvSsdOptions, ValuePlacement};
-use super::space::Space;
-use super::tree::{Commit, Node, Tree, ValueEntry};
-use super::value_map::ValueMap;
 use crate::error::{Error, Result};
+use crate::kvssd::device::{KvSsd, Saved};
+use crate::kvssd::format::kv_page::KvPage;
+use crate::kvssd::options::{KvSsdOptions, ValuePlacement};
+use crate::kvssd::pending::capacitor::Capacitor;
+use crate::kvssd::pending::frames::{Decoded, Frame};
+use crate::kvssd::pending::log::FoundGroup;
+use crate::kvssd::space::Space;
+use crate::kvssd::tree::journal;
+use crate::kvssd::tree::{Commit, Node, Tree, ValueEntry};
+use crate::kvssd::values::map::ValueMap;
 use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, SharedBytes, Spare, Timing};
 
 /// A page that boot may need, as its spare bytes describe it.

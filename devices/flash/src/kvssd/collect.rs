@@ -16,15 +16,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Write;
-use super::counters::Cause;
-use super::device::{Change, KvSsd};
-use super::meta_page::TableMeta;
-use super::options::{Durability, Form, Placement};
-use super::record::Kind;
-use super::space::{Owner, Stream, Use};
-use super::tree::{Commit, Node};
 use crate::error::{Error, Result};
+use crate::kvssd::counters::Cause;
+use crate::kvssd::device::{Change, KvSsd};
+use crate::kvssd::format::meta_page::TableMeta;
+use crate::kvssd::format::record::Kind;
+use crate::kvssd::options::{Durability, Form, Placement};
+use crate::kvssd::pending::Write;
+use crate::kvssd::space::{Owner, Stream, Use};
+use crate::kvssd::tree::{Commit, Node};
 use crate::nand::PageType;
 
 /// Above this part of the limit nothing is remapped, because the garbage inside pages must be

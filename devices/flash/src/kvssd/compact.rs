@@ -16,22 +16,22 @@ use std::sync::Arc;
 
 use runstone_policy::partition::CutKey;
 
-use super::append::{append, plan_append};
-use super::counters::Cause;
-use super::device::{Change, KvSsd, Saved};
-use super::journal::node_bytes;
-use super::key::Key;
-use super::kv_page::record_bytes;
-use super::merge::Merged;
-use super::meta_page::{Clip, Entry, TableMeta};
-use super::options::{Form, Placement};
-use super::record::{KeyBlock, Kind, Version};
-use super::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
-use super::rewrite::Rewriter;
-use super::space::{Owner, Space, Stream};
-use super::tree::{Commit, Node};
-use super::{PageReader, PageWriter};
 use crate::error::{Error, Result};
+use crate::kvssd::compaction::append::{append, plan_append};
+use crate::kvssd::compaction::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
+use crate::kvssd::counters::Cause;
+use crate::kvssd::device::{Change, KvSsd, Saved};
+use crate::kvssd::format::key::Key;
+use crate::kvssd::format::kv_page::record_bytes;
+use crate::kvssd::format::meta_page::{Clip, Entry, TableMeta};
+use crate::kvssd::format::record::{KeyBlock, Kind, Version};
+use crate::kvssd::options::{Form, Placement};
+use crate::kvssd::space::{Owner, Space, Stream};
+use crate::kvssd::tables::merge::Merged;
+use crate::kvssd::tables::rewrite::Rewriter;
+use crate::kvssd::tables::{PageReader, PageWriter};
+use crate::kvssd::tree::journal::node_bytes;
+use crate::kvssd::tree::{Commit, Node};
 use crate::nand::SharedBytes;
 
 /// A table in which more than one record in this many is a delete is rewritten, not remapped.

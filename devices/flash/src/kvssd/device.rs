@@ -5,22 +5,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::Write;
-use super::capacitor::Capacitor;
-use super::counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
-use super::journal;
-use super::kv_page::{KvPage, page_room_bytes, record_bytes};
-use super::log::Log;
-use super::lookup::find_record;
-use super::memtable::Memtable;
-use super::meta_page::{Entry, Real, TableMeta};
-use super::options::{self, Durability, Form, KvSsdOptions, Placement};
-use super::record::{Kind, Record, Version};
-use super::references::References;
-use super::space::{Owner, Space, Stream};
-use super::tree::{Commit, Node, Tree};
-use super::value_map::{ValueChange, ValueMap};
 use crate::error::{Error, Result};
+use crate::kvssd::counters::{Cause, KvSsdAmplification, KvSsdCounters, Programs};
+use crate::kvssd::format::kv_page::{KvPage, page_room_bytes, record_bytes};
+use crate::kvssd::format::meta_page::{Entry, Real, TableMeta};
+use crate::kvssd::format::record::{Kind, Record, Version};
+use crate::kvssd::options::{self, Durability, Form, KvSsdOptions, Placement};
+use crate::kvssd::pending::Write;
+use crate::kvssd::pending::capacitor::Capacitor;
+use crate::kvssd::pending::log::Log;
+use crate::kvssd::pending::memtable::Memtable;
+use crate::kvssd::space::{Owner, Space, Stream};
+use crate::kvssd::tables::lookup::find_record;
+use crate::kvssd::tree::journal;
+use crate::kvssd::tree::references::References;
+use crate::kvssd::tree::{Commit, Node, Tree};
+use crate::kvssd::values::map::{ValueChange, ValueMap};
 use crate::nand::{Geometry, Image, Nand, PageType, SharedBytes, Timing};
 
 /// How many checkpoints are kept. If the newest is damaged, the older one and the journal since
@@ -741,7 +741,7 @@ pub(super) struct Reader<'a> {
     pub(super) meta_pages: u64,
 }
 
-impl super::PageReader for Reader<'_> {
+impl crate::kvssd::tables::PageReader for Reader<'_> {
     fn read_pages(&mut self, entry: &Entry) -> Result<SharedBytes> {
         self.pages += u64::from(entry.page_count);
         self.space.read(entry.page, u32::from(entry.page_count))

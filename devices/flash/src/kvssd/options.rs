@@ -7,8 +7,8 @@ use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::registry;
 use runstone_rules::bands::Bands;
 
-use super::kv_page::{page_room_bytes, record_bytes};
 use crate::error::{Error, Result};
+use crate::kvssd::format::kv_page::{page_room_bytes, record_bytes};
 use crate::nand::Geometry;
 use crate::rest::Rest;
 

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::device::{KvSsd, read_records};
-use super::meta_page::{Clip, Entry};
-use super::record::{KeyBlock, Kind, Record};
-use super::tree::Node;
 use crate::error::Result;
+use crate::kvssd::device::{KvSsd, read_records};
+use crate::kvssd::format::meta_page::{Clip, Entry};
+use crate::kvssd::format::record::{KeyBlock, Kind, Record};
+use crate::kvssd::tree::Node;
 
 /// How many keys the memtable hands out at a time.
 const MEMTABLE_KEYS: usize = 64;

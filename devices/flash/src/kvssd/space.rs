@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::counters::{Cause, Programs};
 use crate::error::{Error, Result};
+use crate::kvssd::counters::{Cause, Programs};
 use crate::nand::{Nand, PageTag, PageType, Ppa, SharedBytes};
 
 /// A stream of pages, which fills one frontier.

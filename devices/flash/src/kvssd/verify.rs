@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::device::{KvSsd, PagesRead, read_records};
-use super::kv_page::record_bytes;
-use super::meta_page::TableMeta;
-use super::record::Kind;
-use super::tree::{Node, ValueEntry};
 use crate::error::{Error, Result};
+use crate::kvssd::device::{KvSsd, PagesRead, read_records};
+use crate::kvssd::format::kv_page::record_bytes;
+use crate::kvssd::format::meta_page::TableMeta;
+use crate::kvssd::format::record::Kind;
+use crate::kvssd::tree::{Node, ValueEntry};
 
 /// Pointers in the clips of tables, by sequence number, with their keys.
 type Pointers = BTreeMap<u64, Vec<u8>>;

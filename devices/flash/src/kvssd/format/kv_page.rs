@@ -20,27 +20,27 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::meta_page::Clip;
-use super::record::{Kind, Record, Version};
 use crate::error::{Error, Result};
+use crate::kvssd::format::meta_page::Clip;
+use crate::kvssd::format::record::{Kind, Record, Version};
 use crate::nand::{SharedBytes, SharedValue};
 use crate::rest::{u32_at, u64_at};
 
-pub(super) const MAGIC: u32 = 0x564b_5352; // "RSKV"
-pub(super) const HEADER_BYTES: usize = 16;
-pub(super) const SLOT_BYTES: usize = 20;
+pub(crate) const MAGIC: u32 = 0x564b_5352; // "RSKV"
+pub(crate) const HEADER_BYTES: usize = 16;
+pub(crate) const SLOT_BYTES: usize = 20;
 /// Offsets of the fields from the start of a slot.
-pub(super) const KEY_END_AT: usize = 8;
-pub(super) const VALUE_END_AT: usize = 12;
-pub(super) const CHECKSUM_AT: usize = 16;
+pub(crate) const KEY_END_AT: usize = 8;
+pub(crate) const VALUE_END_AT: usize = 12;
+pub(crate) const CHECKSUM_AT: usize = 16;
 
 /// Bytes that a record takes in its page, slot included.
-pub(super) fn record_bytes(key_len: usize, value_len: usize) -> usize {
+pub(crate) fn record_bytes(key_len: usize, value_len: usize) -> usize {
     SLOT_BYTES + key_len + value_len
 }
 
 /// Bytes of a page for records and slots.
-pub(super) fn page_room_bytes(page_bytes: usize) -> usize {
+pub(crate) fn page_room_bytes(page_bytes: usize) -> usize {
     page_bytes - HEADER_BYTES
 }
 
@@ -148,7 +148,7 @@ impl KvPage {
     }
 
     /// Makes a page from the bytes of a draft, which are gathered and sound.
-    pub(super) fn of(bytes: SharedBytes) -> KvPage {
+    pub(crate) fn of(bytes: SharedBytes) -> KvPage {
         KvPage { bytes }
     }
 
@@ -177,14 +177,14 @@ impl KvPage {
     }
 
     /// A record without its key.
-    pub(super) fn version(&self, at: usize) -> Version {
+    pub(crate) fn version(&self, at: usize) -> Version {
         let (seq, kind) = self.stamp(at);
         let checksum = self.front().checksum(at).unwrap_or_default();
         Version { seq, kind, checksum, value: self.bytes.values()[at].clone() }
     }
 
     /// The slots of consecutive records, and their keys.
-    pub(super) fn slots_and_keys(&self, records: Range<usize>) -> (&[u8], &[u8]) {
+    pub(crate) fn slots_and_keys(&self, records: Range<usize>) -> (&[u8], &[u8]) {
         let front = self.front();
         let slots = &front.bytes[front.slot_at(records.start)..front.slot_at(records.end)];
         let (from, to) = (self.ends(records.start).0, self.ends(records.end).0);
@@ -192,30 +192,30 @@ impl KvPage {
     }
 
     /// Where the keys and the values before a record end.
-    pub(super) fn ends(&self, at: usize) -> (usize, usize) {
+    pub(crate) fn ends(&self, at: usize) -> (usize, usize) {
         let behind = self.front().slot_at(at);
         let end = |end_at| u32_at(self.bytes.front(), behind + end_at - SLOT_BYTES);
         let end = |end_at| end(end_at).unwrap_or_default();
         (end(KEY_END_AT) as usize, end(VALUE_END_AT) as usize)
     }
 
-    pub(super) fn record(&self, at: usize) -> Record {
+    pub(crate) fn record(&self, at: usize) -> Record {
         Record::of(self.key(at), self.version(at))
     }
 
     /// Fetches the whole front into the cache at once. Otherwise a compaction would wait for one
     /// line after the other.
-    pub(super) fn fetch(&self) {
+    pub(crate) fn fetch(&self) {
         self.bytes.fetch_front();
     }
 
     /// Fetches into the cache what is touched when the values of these records are shared.
-    pub(super) fn fetch_values(&self, records: Range<usize>) {
+    pub(crate) fn fetch_values(&self, records: Range<usize>) {
         SharedValue::fetch(&self.bytes.values()[records]);
     }
 
     /// The records that are inside a clip.
-    pub(super) fn inside(&self, clip: &Clip) -> Range<usize> {
+    pub(crate) fn inside(&self, clip: &Clip) -> Range<usize> {
         let last = self.record_count() - 1;
         // Most pages are entirely inside, so the ends are checked first.
         if *self.key(0) >= *clip.lo && *self.key(last) < *clip.hi {
@@ -230,7 +230,7 @@ impl KvPage {
         self.records_in(0..self.record_count())
     }
 
-    pub(super) fn records_in(&self, range: Range<usize>) -> impl Iterator<Item = Record> + '_ {
+    pub(crate) fn records_in(&self, range: Range<usize>) -> impl Iterator<Item = Record> + '_ {
         range.map(|at| self.record(at))
     }
 }
@@ -308,8 +308,8 @@ fn corrupt() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kvssd::draft::build_pages;
-    use crate::kvssd::record::KeyBlock;
+    use crate::kvssd::format::draft::build_pages;
+    use crate::kvssd::format::record::KeyBlock;
 
     fn put(key: &str, seq: u64, value_len: usize) -> Record {
         Record::new(seq, Kind::Put, key.as_bytes(), &vec![seq as u8; value_len])

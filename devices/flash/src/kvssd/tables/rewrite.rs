@@ -3,14 +3,14 @@
 
 use runstone_policy::partition::CutKey;
 
-use super::PageWriter;
-use super::draft::build_pages;
-use super::kv_page::KvPage;
-use super::merge::Merged;
-use super::meta_page::{Clip, Entry, TableMeta};
-use super::page_filter::PageFilter;
-use super::record::{KeyBlock, Kind, Version};
 use crate::error::Result;
+use crate::kvssd::format::draft::build_pages;
+use crate::kvssd::format::kv_page::KvPage;
+use crate::kvssd::format::meta_page::{Clip, Entry, TableMeta};
+use crate::kvssd::format::page_filter::PageFilter;
+use crate::kvssd::format::record::{KeyBlock, Kind, Version};
+use crate::kvssd::tables::PageWriter;
+use crate::kvssd::tables::merge::Merged;
 
 /// Rewrites entries into new pages.
 pub struct Rewriter<'a> {
@@ -44,7 +44,7 @@ impl Rewriter<'_> {
     }
 
     /// Writes keys in order into the pages of new tables, and drops what no reader needs.
-    pub(super) fn write(
+    pub(crate) fn write(
         &self,
         mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
         writer: &mut dyn PageWriter,
@@ -145,7 +145,7 @@ impl Rewriter<'_> {
 }
 
 /// Whether a snapshot sees a version although there is a newer one.
-pub(super) fn is_seen(snapshots: &[u64], seq: u64, newer: u64) -> bool {
+pub(crate) fn is_seen(snapshots: &[u64], seq: u64, newer: u64) -> bool {
     let from = snapshots.partition_point(|snapshot| *snapshot < seq);
     snapshots.get(from).is_some_and(|&snapshot| snapshot < newer)
 }

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 
-use super::PageReader;
-use super::kv_page::find_in;
-use super::meta_page::{Entry, TableMeta};
-use super::record::Record;
 use crate::error::Result;
+use crate::kvssd::format::kv_page::find_in;
+use crate::kvssd::format::meta_page::{Entry, TableMeta};
+use crate::kvssd::format::record::Record;
+use crate::kvssd::tables::PageReader;
 
 /// Looks a key up in one table: from the highest stratum to the lowest, and only in entries whose
 /// clips contain the key. The first version that a reader at `snapshot` sees wins, even if it is a

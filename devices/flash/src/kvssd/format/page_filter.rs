@@ -35,7 +35,7 @@ impl PageFilter {
     }
 
     /// Decodes a filter.
-    pub(super) fn from_bytes(bytes: &[u8]) -> PageFilter {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> PageFilter {
         PageFilter(bytes.into())
     }
 

@@ -24,10 +24,10 @@
 //!
 //! The checksum is that of the page, in its spare bytes.
 
-use super::meta_page::Clip;
-use super::options::KvSsdOptions;
-use super::tree::{Commit, Node, ValueEntry, Values};
+use super::commit::{Commit, Node, ValueEntry, Values};
 use crate::error::{Error, Result};
+use crate::kvssd::format::meta_page::Clip;
+use crate::kvssd::options::KvSsdOptions;
 use crate::nand::SharedBytes;
 use crate::rest::Rest;
 
@@ -42,7 +42,7 @@ const CHECKPOINT_HEADER_BYTES: usize = 12;
 const NODE_BYTES: usize = 54;
 
 /// The page of a commit; `None` if it does not fit.
-pub(super) fn encode_commit(commit: &Commit, page_bytes: usize) -> Option<Vec<u8>> {
+pub(crate) fn encode_commit(commit: &Commit, page_bytes: usize) -> Option<Vec<u8>> {
     let mut bytes = SharedBytes::buffer(page_bytes);
     bytes.resize(JOURNAL_HEADER_BYTES, 0);
     put_commit(commit, &mut bytes);
@@ -56,12 +56,12 @@ pub(super) fn encode_commit(commit: &Commit, page_bytes: usize) -> Option<Vec<u8
 }
 
 /// Bytes that an added table takes in its commit.
-pub(super) fn node_bytes(fence: &Clip) -> usize {
+pub(crate) fn node_bytes(fence: &Clip) -> usize {
     NODE_BYTES + fence.lo.len() + fence.hi.len()
 }
 
 /// Decodes a journal page.
-pub(super) fn decode_commit(bytes: &[u8]) -> Result<Commit> {
+pub(crate) fn decode_commit(bytes: &[u8]) -> Result<Commit> {
     let decode = || {
         let mut rest = Rest(bytes);
         let is_known = rest.u32()? == JOURNAL_MAGIC;
@@ -75,7 +75,7 @@ pub(super) fn decode_commit(bytes: &[u8]) -> Result<Commit> {
 
 /// The pages of a checkpoint. With `is_apart` they have the format of devices with separated
 /// values.
-pub(super) fn encode_checkpoint(
+pub(crate) fn encode_checkpoint(
     options: &KvSsdOptions,
     is_apart: bool,
     commit: &Commit,
@@ -95,7 +95,7 @@ pub(super) fn encode_checkpoint(
 }
 
 /// How many pages a checkpoint has, according to its first page.
-pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
+pub(crate) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
     let mut rest = Rest(first);
     let corrupt = || Error::Corrupt { what: "checkpoint", why: "its layout".into() };
     let mut word = || rest.u32().ok_or_else(corrupt);
@@ -110,7 +110,7 @@ pub(super) fn checkpoint_pages(first: &[u8]) -> Result<usize> {
 }
 
 /// Decodes a whole checkpoint. Also returns whether it belongs to a device with separated values.
-pub(super) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, bool, Commit)> {
+pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Result<(KvSsdOptions, bool, Commit)> {
     let decode = || {
         let mut rest = Rest(bytes);
         let (_, format, len) = (rest.u32()?, rest.u32()?, rest.u32()?);

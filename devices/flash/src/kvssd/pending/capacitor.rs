@@ -5,13 +5,13 @@
 //! synced. So only the frames before the first damaged one count, and the device knows how far they
 //! must go.
 
-use super::Write;
-use super::frames::{self, Decoded};
 use crate::error::Result;
+use crate::kvssd::pending::Write;
+use crate::kvssd::pending::frames::{self, Decoded};
 use crate::nand::Image;
 
 /// The side file, open at its end.
-pub(super) struct Capacitor {
+pub(crate) struct Capacitor {
     image: Box<dyn Image>,
     end_bytes: u64,
     buffer: Vec<u8>,
@@ -21,14 +21,14 @@ pub(super) struct Capacitor {
 
 impl Capacitor {
     /// Makes an empty side file. What an earlier device left there does not come back.
-    pub(super) fn create(image: Box<dyn Image>) -> Result<Capacitor> {
+    pub(crate) fn create(image: Box<dyn Image>) -> Result<Capacitor> {
         image.set_len(0)?;
         image.sync()?;
         Ok(Capacitor { image, end_bytes: 0, buffer: Vec::new(), is_unsynced: false })
     }
 
     /// Opens the saved file. The caller then calls [`Capacitor::cut`].
-    pub(super) fn open(image: Box<dyn Image>) -> Result<(Capacitor, Decoded)> {
+    pub(crate) fn open(image: Box<dyn Image>) -> Result<(Capacitor, Decoded)> {
         let mut bytes = vec![0; image.len_bytes()? as usize];
         image.read_at(0, &mut bytes)?;
         let end_bytes = bytes.len() as u64;
@@ -37,7 +37,7 @@ impl Capacitor {
     }
 
     /// Cuts off what does not count, and syncs: behind new frames, the old ones would count again.
-    pub(super) fn cut(&mut self, end_bytes: u64) -> Result<()> {
+    pub(crate) fn cut(&mut self, end_bytes: u64) -> Result<()> {
         if end_bytes < self.end_bytes {
             self.image.set_len(end_bytes)?;
             self.image.sync()?;
@@ -47,7 +47,7 @@ impl Capacitor {
     }
 
     /// Saves a group of writes.
-    pub(super) fn save(&mut self, first_seq: u64, writes: &[Write<'_>]) -> Result<()> {
+    pub(crate) fn save(&mut self, first_seq: u64, writes: &[Write<'_>]) -> Result<()> {
         self.buffer.clear();
         frames::encode(first_seq, writes, &mut self.buffer);
         if let Err(error) = self.image.write_at(self.end_bytes, &self.buffer) {
@@ -63,13 +63,13 @@ impl Capacitor {
     /// Empties the file, because the memtable is in tables now, and the tables are synced. If the
     /// frames cannot be cut off, the next frames follow them. Frames that come back because the cut
     /// was not synced do not count: their writes are in tables.
-    pub(super) fn clear(&mut self) -> Result<()> {
+    pub(crate) fn clear(&mut self) -> Result<()> {
         self.image.set_len(0)?;
         self.end_bytes = 0;
         Ok(())
     }
 
-    pub(super) fn sync(&mut self) -> Result<()> {
+    pub(crate) fn sync(&mut self) -> Result<()> {
         if self.is_unsynced {
             self.image.sync()?;
             self.is_unsynced = false;
@@ -77,11 +77,11 @@ impl Capacitor {
         Ok(())
     }
 
-    pub(super) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         self.image.place()
     }
 
-    pub(super) fn len_bytes(&self) -> u64 {
+    pub(crate) fn len_bytes(&self) -> u64 {
         self.end_bytes
     }
 }

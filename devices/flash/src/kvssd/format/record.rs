@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::kv_page::{KvPage, record_bytes};
+use crate::kvssd::format::kv_page::{KvPage, record_bytes};
 use crate::nand::SharedValue;
 use crate::rest::u32_at;
 
@@ -19,7 +19,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub(super) fn from_number(number: u8) -> Option<Kind> {
+    pub(crate) fn from_number(number: u8) -> Option<Kind> {
         match number {
             1 => Some(Kind::Put),
             2 => Some(Kind::Delete),
@@ -49,12 +49,12 @@ impl Version {
     }
 
     /// What the tree holds of a version whose value is separated.
-    pub(super) fn pointer(&self) -> Version {
+    pub(crate) fn pointer(&self) -> Version {
         Version::new(self.seq, Kind::Pointer, &(self.value.len() as u32).to_le_bytes())
     }
 
     /// Length of the value that a pointer points to; `None` if this is no pointer.
-    pub(super) fn apart_bytes(&self) -> Option<usize> {
+    pub(crate) fn apart_bytes(&self) -> Option<usize> {
         let len = u32_at(&self.value, 0).unwrap_or_default();
         (self.kind == Kind::Pointer).then_some(len as usize)
     }
@@ -73,7 +73,7 @@ impl Record {
         Record::of(key, Version::new(seq, kind, value))
     }
 
-    pub(super) fn of(key: &[u8], version: Version) -> Record {
+    pub(crate) fn of(key: &[u8], version: Version) -> Record {
         Record { key: key.into(), version }
     }
 
@@ -129,7 +129,7 @@ pub struct KeyBlock {
     pub versions: Vec<Version>,
     /// In place of the versions: values of a page, each of which is the only version of its key.
     /// They go to another page in one piece.
-    pub(super) run: Option<(KvPage, Range<usize>)>,
+    pub(crate) run: Option<(KvPage, Range<usize>)>,
 }
 
 impl KeyBlock {
@@ -142,12 +142,12 @@ impl KeyBlock {
         self.versions.push(version);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.versions.is_empty() && self.run.is_none()
     }
 
     /// Moves everything below a key to an empty block. Returns whether anything moved.
-    pub(super) fn move_below(&mut self, limit: &[u8], block: &mut KeyBlock) -> bool {
+    pub(crate) fn move_below(&mut self, limit: &[u8], block: &mut KeyBlock) -> bool {
         let Some((page, run)) = &mut self.run else {
             let is_below = *self.key < *limit;
             if is_below {
@@ -164,12 +164,12 @@ impl KeyBlock {
     }
 
     /// Bytes that its versions take in a page.
-    pub(super) fn page_bytes(&self) -> usize {
+    pub(crate) fn page_bytes(&self) -> usize {
         let bytes = |version: &Version| record_bytes(self.key.len(), version.value.len());
         self.versions.iter().map(bytes).sum()
     }
 
-    pub(super) fn records(&self) -> impl Iterator<Item = Record> + '_ {
+    pub(crate) fn records(&self) -> impl Iterator<Item = Record> + '_ {
         self.versions.iter().map(|version| Record::of(&self.key, version.clone()))
     }
 }

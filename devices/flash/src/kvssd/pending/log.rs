@@ -10,10 +10,10 @@
 
 use std::collections::VecDeque;
 
-use super::Write;
-use super::frames::{self, Frame};
-use super::space::{Owner, Space, Stream};
 use crate::error::Result;
+use crate::kvssd::pending::Write;
+use crate::kvssd::pending::frames::{self, Frame};
+use crate::kvssd::space::{Owner, Space, Stream};
 use crate::nand::SharedBytes;
 use crate::rest::Rest;
 
@@ -30,7 +30,7 @@ struct Group {
 
 /// The log: the groups on flash, and the writes that wait for the next group.
 #[derive(Debug, Default)]
-pub(super) struct Log {
+pub(crate) struct Log {
     groups: VecDeque<Group>,
     /// Largest group number ever used.
     last_number: u64,
@@ -39,16 +39,16 @@ pub(super) struct Log {
 }
 
 /// A group found at boot.
-pub(super) struct FoundGroup {
-    pub(super) number: u64,
-    pub(super) page: u32,
+pub(crate) struct FoundGroup {
+    pub(crate) number: u64,
+    pub(crate) page: u32,
     /// The bytes of its pages, if all can be read.
-    pub(super) bytes: Option<SharedBytes>,
+    pub(crate) bytes: Option<SharedBytes>,
 }
 
 impl Log {
     /// Adds a group of writes; it is durable after the next `write_out`.
-    pub(super) fn append(&mut self, first_seq: u64, writes: &[Write<'_>]) {
+    pub(crate) fn append(&mut self, first_seq: u64, writes: &[Write<'_>]) {
         if self.waiting.is_empty() {
             self.waiting.resize(HEADER_BYTES, 0);
         }
@@ -57,17 +57,17 @@ impl Log {
     }
 
     /// How many bytes wait.
-    pub(super) fn waiting_bytes(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting.len()
     }
 
     /// Live pages.
-    pub(super) fn pages(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = u32> + '_ {
         self.groups.iter().flat_map(|group| group.page..group.page + group.page_count)
     }
 
     /// Programs the bytes that wait.
-    pub(super) fn write_out(&mut self, space: &mut Space, txn: u64) -> Result<()> {
+    pub(crate) fn write_out(&mut self, space: &mut Space, txn: u64) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -88,7 +88,7 @@ impl Log {
     }
 
     /// Forgets the groups whose writes, up to this sequence number, are in tables.
-    pub(super) fn forget(&mut self, flushed_seq: u64, space: &mut Space) {
+    pub(crate) fn forget(&mut self, flushed_seq: u64, space: &mut Space) {
         if self.waiting_seq <= flushed_seq {
             self.waiting.clear();
         }
@@ -101,7 +101,7 @@ impl Log {
 
     /// Takes over the groups that boot found, in order of their numbers. Returns the frames of
     /// whole groups.
-    pub(super) fn recover(
+    pub(crate) fn recover(
         &mut self,
         mut found: Vec<FoundGroup>,
         flushed_seq: u64,

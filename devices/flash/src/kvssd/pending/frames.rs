@@ -10,27 +10,27 @@
 //! The header has a checksum of its own. It distinguishes a frame that was cut short, and so was
 //! never acknowledged, from a damaged one.
 
-use super::Write;
-use super::record::Kind;
+use crate::kvssd::format::record::Kind;
+use crate::kvssd::pending::Write;
 use crate::rest::Rest;
 
 const HEADER_BYTES: usize = 12;
 
 /// The writes of one group, the first at `first_seq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
-    pub(super) first_seq: u64,
-    pub(super) writes: Vec<(Kind, Vec<u8>, Vec<u8>)>,
+pub(crate) struct Frame {
+    pub(crate) first_seq: u64,
+    pub(crate) writes: Vec<(Kind, Vec<u8>, Vec<u8>)>,
 }
 
 impl Frame {
-    pub(super) fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.first_seq + (self.writes.len() as u64).saturating_sub(1)
     }
 }
 
 /// Appends the frame of a group.
-pub(super) fn encode(first_seq: u64, writes: &[Write<'_>], bytes: &mut Vec<u8>) {
+pub(crate) fn encode(first_seq: u64, writes: &[Write<'_>], bytes: &mut Vec<u8>) {
     let start = bytes.len();
     bytes.resize(start + HEADER_BYTES, 0);
     bytes.extend_from_slice(&first_seq.to_le_bytes());
@@ -53,22 +53,22 @@ pub(super) fn encode(first_seq: u64, writes: &[Write<'_>], bytes: &mut Vec<u8>) 
 }
 
 /// The frames, and what ends them.
-pub(super) struct Decoded {
+pub(crate) struct Decoded {
     /// Each frame, with the offset behind it.
-    pub(super) frames: Vec<(Frame, usize)>,
+    pub(crate) frames: Vec<(Frame, usize)>,
     /// What is wrong behind the last frame, and where. `None` if that frame was only cut short.
-    pub(super) damage: Option<(&'static str, usize)>,
+    pub(crate) damage: Option<(&'static str, usize)>,
 }
 
 impl Decoded {
     /// How many bytes the frames take.
-    pub(super) fn used_bytes(&self) -> usize {
+    pub(crate) fn used_bytes(&self) -> usize {
         self.frames.last().map_or(0, |(_, end)| *end)
     }
 }
 
 /// Decodes frames up to the end, to zeros, or to a frame that was cut short or damaged.
-pub(super) fn decode_all(bytes: &[u8]) -> Decoded {
+pub(crate) fn decode_all(bytes: &[u8]) -> Decoded {
     let mut decoded = Decoded { frames: Vec::new(), damage: None };
     let mut rest = bytes;
     while rest.len() >= HEADER_BYTES && rest.iter().take(HEADER_BYTES).any(|byte| *byte != 0) {

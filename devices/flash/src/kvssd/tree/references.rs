@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use runstone_rules::remap::MAX_BLOCK_TABLES;
 
-use super::meta_page::TableMeta;
+use crate::kvssd::format::meta_page::TableMeta;
 
 /// Reference counts and lists. A page group is counted at its first page.
 #[derive(Clone, Debug)]

@@ -14,14 +14,14 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::kv_page::page_room_bytes;
-use super::tree::ValueEntry;
+use crate::kvssd::format::kv_page::page_room_bytes;
+use crate::kvssd::tree::ValueEntry;
 
 /// A page of values, or the pages of a large one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ValuePage {
-    pub(super) group: u8,
-    pub(super) page_count: u32,
+pub(crate) struct ValuePage {
+    pub(crate) group: u8,
+    pub(crate) page_count: u32,
     starts: Vec<u64>,
     /// Sequence numbers of the needed values, ascending. They mean nothing until they are counted.
     needed: Vec<u64>,
@@ -30,13 +30,13 @@ pub(super) struct ValuePage {
 
 /// What a transaction changes in values.
 #[derive(Debug, Default)]
-pub(super) struct ValueChange {
+pub(crate) struct ValueChange {
     /// Values whose pointers have left the tree: group, sequence number, record bytes.
-    pub(super) dropped: Vec<(u8, u64, usize)>,
+    pub(crate) dropped: Vec<(u8, u64, usize)>,
     /// Pages that values have left.
-    pub(super) emptied: Vec<u32>,
+    pub(crate) emptied: Vec<u32>,
     /// New pages, with the sequence number and record bytes of each value.
-    pub(super) added: Vec<(ValueEntry, Vec<(u64, usize)>)>,
+    pub(crate) added: Vec<(ValueEntry, Vec<(u64, usize)>)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,11 +50,11 @@ struct Group {
 
 /// See the module docs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ValueMap {
+pub(crate) struct ValueMap {
     groups: Vec<Group>,
     pages: BTreeMap<u32, ValuePage>,
     /// Whether pages know which of their values are needed.
-    pub(super) is_counted: bool,
+    pub(crate) is_counted: bool,
     used_pages: u64,
     needed: Needed,
 }
@@ -98,80 +98,80 @@ impl Needed {
 
 impl ValueMap {
     /// A map of this many groups, without pages.
-    pub(super) fn new(group_count: u8) -> ValueMap {
+    pub(crate) fn new(group_count: u8) -> ValueMap {
         let groups = vec![Group::default(); usize::from(group_count)];
         ValueMap { groups, is_counted: true, ..ValueMap::default() }
     }
 
-    pub(super) fn group_count(&self) -> u8 {
+    pub(crate) fn group_count(&self) -> u8 {
         self.groups.len() as u8
     }
 
     /// The group of a key.
-    pub(super) fn group_of(&self, key: &[u8]) -> u8 {
+    pub(crate) fn group_of(&self, key: &[u8]) -> u8 {
         ((u128::from(xxh3_64(key)) * self.groups.len() as u128) >> 64) as u8
     }
 
     /// The pages that hold a value of a group: first page and count.
-    pub(super) fn home(&self, group: u8, seq: u64) -> Option<(u32, u32)> {
+    pub(crate) fn home(&self, group: u8, seq: u64) -> Option<(u32, u32)> {
         let homes = &self.groups.get(usize::from(group))?.homes;
         let page = *homes.range(..=seq).next_back()?.1;
         Some((page, self.pages.get(&page)?.page_count))
     }
 
     /// Whether a page has this start already.
-    pub(super) fn is_start(&self, group: u8, start: u64) -> bool {
+    pub(crate) fn is_start(&self, group: u8, start: u64) -> bool {
         self.groups.get(usize::from(group)).is_none_or(|group| group.homes.contains_key(&start))
     }
 
-    pub(super) fn page(&self, page: u32) -> Option<&ValuePage> {
+    pub(crate) fn page(&self, page: u32) -> Option<&ValuePage> {
         self.pages.get(&page)
     }
 
     /// All pages, by number.
-    pub(super) fn pages(&self) -> impl Iterator<Item = (u32, &ValuePage)> {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (u32, &ValuePage)> {
         self.pages.iter().map(|(page, what)| (*page, what))
     }
 
     /// The pages with these numbers.
-    pub(super) fn pages_in(&self, range: std::ops::Range<u32>) -> Vec<u32> {
+    pub(crate) fn pages_in(&self, range: std::ops::Range<u32>) -> Vec<u32> {
         self.pages.range(range).map(|(page, _)| *page).collect()
     }
 
     /// The pages of a group.
-    pub(super) fn pages_of(&self, group: u8) -> Vec<u32> {
+    pub(crate) fn pages_of(&self, group: u8) -> Vec<u32> {
         let pages = self.pages.iter().filter(|(_, page)| page.group == group);
         pages.map(|(page, _)| *page).collect()
     }
 
     /// What commits say about a page.
-    pub(super) fn entry(&self, page: u32) -> Option<ValueEntry> {
+    pub(crate) fn entry(&self, page: u32) -> Option<ValueEntry> {
         let ValuePage { group, page_count, starts, .. } = self.pages.get(&page)?;
         let (group, page_count, starts) = (*group, *page_count as u16, starts.clone());
         Some(ValueEntry { page, page_count, group, starts })
     }
 
     /// Pages that hold values, needed or not.
-    pub(super) fn used_pages(&self) -> u64 {
+    pub(crate) fn used_pages(&self) -> u64 {
         self.used_pages
     }
 
     /// About how many pages the needed values would take, including the last pages of collections,
     /// which are not full. Until they are counted, all values count as needed.
-    pub(super) fn needed_pages(&self, page_bytes: usize) -> u64 {
+    pub(crate) fn needed_pages(&self, page_bytes: usize) -> u64 {
         let packed = self.needed.pages(page_bytes);
         if self.is_counted { self.used_pages.min(packed + packed / 32) } else { self.used_pages }
     }
 
     /// Pages that the needed values of a block would take.
-    pub(super) fn cost(&self, pages: std::ops::Range<u32>, page_bytes: usize) -> u32 {
+    pub(crate) fn cost(&self, pages: std::ops::Range<u32>, page_bytes: usize) -> u32 {
         let mut needed = Needed::default();
         self.pages.range(pages).for_each(|(_, page)| needed.add(Needed::of(page)));
         needed.pages(page_bytes) as u32
     }
 
     /// Adds a page, without needed values.
-    pub(super) fn insert(&mut self, entry: ValueEntry) {
+    pub(crate) fn insert(&mut self, entry: ValueEntry) {
         let ValueEntry { page, page_count, group, starts } = entry;
         let page_count = u32::from(page_count);
         let of_group = &mut self.groups[usize::from(group)];
@@ -184,7 +184,7 @@ impl ValueMap {
     }
 
     /// Removes a page. Returns how many pages it consists of.
-    pub(super) fn remove(&mut self, page: u32) -> u32 {
+    pub(crate) fn remove(&mut self, page: u32) -> u32 {
         let Some(gone) = self.pages.remove(&page) else { return 0 };
         self.needed.take(Needed::of(&gone));
         self.used_pages -= u64::from(gone.page_count);
@@ -198,7 +198,7 @@ impl ValueMap {
     }
 
     /// Forgets which values are needed, before they are counted again.
-    pub(super) fn forget_needed(&mut self) {
+    pub(crate) fn forget_needed(&mut self) {
         self.needed = Needed::default();
         for page in self.pages.values_mut() {
             page.needed.clear();
@@ -207,7 +207,7 @@ impl ValueMap {
     }
 
     /// Marks a value as needed.
-    pub(super) fn need(&mut self, group: u8, seq: u64, bytes: usize) {
+    pub(crate) fn need(&mut self, group: u8, seq: u64, bytes: usize) {
         let home = self.home(group, seq).map(|(page, _)| page);
         if let Some(page) = home.and_then(|page| self.pages.get_mut(&page)) {
             self.needed.take(Needed::of(page));
@@ -220,7 +220,7 @@ impl ValueMap {
     }
 
     /// Marks a value as no longer needed.
-    pub(super) fn drop_value(&mut self, group: u8, seq: u64, bytes: usize) {
+    pub(crate) fn drop_value(&mut self, group: u8, seq: u64, bytes: usize) {
         let home = self.home(group, seq).map(|(page, _)| page);
         if let Some(page) = home.and_then(|page| self.pages.get_mut(&page))
             && let Ok(at) = page.needed.binary_search(&seq)
@@ -233,7 +233,7 @@ impl ValueMap {
     }
 
     /// Sets the needed values of a page: sequence numbers and record bytes, ascending.
-    pub(super) fn set_needed(&mut self, page: u32, values: &[(u64, usize)]) {
+    pub(crate) fn set_needed(&mut self, page: u32, values: &[(u64, usize)]) {
         if let Some(page) = self.pages.get_mut(&page) {
             self.needed.take(Needed::of(page));
             page.needed = values.iter().map(|(seq, _)| *seq).collect();
@@ -243,18 +243,18 @@ impl ValueMap {
     }
 
     /// Whether a value of a page is needed. Until the needed values are counted, all are.
-    pub(super) fn is_needed(&self, page: u32, seq: u64) -> bool {
+    pub(crate) fn is_needed(&self, page: u32, seq: u64) -> bool {
         let is_known = |page: &ValuePage| page.needed.binary_search(&seq).is_ok();
         !self.is_counted || self.pages.get(&page).is_some_and(is_known)
     }
 
     /// How many values of a page are needed, and their record bytes.
-    pub(super) fn needed_of(&self, page: u32) -> (usize, u64) {
+    pub(crate) fn needed_of(&self, page: u32) -> (usize, u64) {
         self.pages.get(&page).map_or((0, 0), |page| (page.needed.len(), page.needed_bytes))
     }
 
     /// The group with the most pages written since it was last read, if these are a quarter of it.
-    pub(super) fn unread_group(&self) -> Option<u8> {
+    pub(crate) fn unread_group(&self) -> Option<u8> {
         let unread = |at: &usize| self.groups[*at].unread_pages;
         let most = (0..self.groups.len()).max_by_key(unread)?;
         let Group { unread_pages, page_count, .. } = self.groups[most];
@@ -262,19 +262,19 @@ impl ValueMap {
     }
 
     /// Groups in which pages were written since they were last read.
-    pub(super) fn unread_groups(&self) -> Vec<u8> {
+    pub(crate) fn unread_groups(&self) -> Vec<u8> {
         let groups = (0..).zip(&self.groups);
         groups.filter(|(_, one)| one.unread_pages > 0).map(|(group, _)| group).collect()
     }
 
-    pub(super) fn mark_read(&mut self, group: u8) {
+    pub(crate) fn mark_read(&mut self, group: u8) {
         self.groups[usize::from(group)].unread_pages = 0;
     }
 
     /// The starts for the new pages that take these values instead of `emptied`. A start is needed
     /// wherever the home before it would be another page. Starts of other pages stay, even if they
     /// could be joined: a page in between may come back.
-    pub(super) fn starts(&self, group: u8, emptied: &[u32], pages: &[Vec<u64>]) -> Vec<Vec<u64>> {
+    pub(crate) fn starts(&self, group: u8, emptied: &[u32], pages: &[Vec<u64>]) -> Vec<Vec<u64>> {
         let homes = &self.groups[usize::from(group)].homes;
         let mut starts = vec![Vec::new(); pages.len()];
         let mut last: Option<(u64, usize)> = None;
@@ -293,7 +293,7 @@ impl ValueMap {
     }
 
     /// RAM of a controller: starts with their pages, and one bit for each value that pages know of.
-    pub(super) fn ram_bytes(&self) -> u64 {
+    pub(crate) fn ram_bytes(&self) -> u64 {
         const START_BYTES: u64 = 12;
         const PAGE_BYTES: u64 = 8;
         let of_page = |page: &ValuePage| {

@@ -2,6 +2,10 @@
 //! checkpoint and journal rebuild it. It changes in only one way, at run time and at boot:
 //! [`Tree::apply`] of a [`Commit`].
 
+pub(super) mod commit;
+pub(super) mod journal;
+pub(super) mod references;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,92 +13,10 @@ use runstone_policy::shape::{PolicyState, Shape, Table};
 use runstone_policy::sketch::Sketch;
 use runstone_rules::bands::Bands;
 
-use super::meta_page::Clip;
-use super::options::scaled_bytes;
 use crate::error::{Error, Result};
-
-/// A table as the tree knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
-    /// Unique for ever.
-    pub id: u64,
-    /// Level it lives in.
-    pub level: u8,
-    /// Number of its metadata page.
-    pub meta_page: u32,
-    /// Number of strata.
-    pub counter: u8,
-    /// Pages that count towards its size.
-    pub charged_pages: u32,
-    /// Records in its pages, including those outside its clips.
-    pub record_count: u64,
-    /// How many of these records are deletes; an estimate after a remapping.
-    pub tombstones: u64,
-    /// Smallest sequence number.
-    pub min_seq: u64,
-    /// Largest sequence number, by which level 0 is ordered.
-    pub max_seq: u64,
-    /// The keys for which the table answers.
-    pub fence: Clip,
-}
-
-impl Node {
-    /// RAM of a node in a controller: addresses, counters, and the keys of its fence.
-    pub fn ram_bytes(&self) -> u64 {
-        const FIXED_BYTES: u64 = 16;
-        FIXED_BYTES + (self.fence.lo.len() + self.fence.hi.len()) as u64
-    }
-}
-
-/// A page of separated values, or the pages of a large one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ValueEntry {
-    /// Number of the first page.
-    pub page: u32,
-    /// How many pages there are.
-    pub page_count: u16,
-    /// Group of its keys.
-    pub group: u8,
-    /// Ascending sequence numbers of the group. From each of them on, up to the next start of any
-    /// page, the values are in this page.
-    pub starts: Vec<u64>,
-}
-
-/// What a commit does to pages of values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Values {
-    /// How many groups there are; 0 if the commit knows of no values.
-    pub group_count: u8,
-    /// Ranges of pages that values have left: first page and count.
-    pub emptied: Vec<(u32, u32)>,
-    /// Pages that are added.
-    pub added: Vec<ValueEntry>,
-}
-
-/// A change of the tree, as one journal page describes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Commit {
-    /// Number of the transaction; each is one more than the number before.
-    pub txn: u64,
-    /// The first table number that is not used yet.
-    pub next_table_id: u64,
-    /// Writes up to this sequence number are in tables.
-    pub flushed_seq: u64,
-    /// Largest sequence number given out.
-    pub last_seq: u64,
-    /// The policy's last level.
-    pub last_level: u32,
-    /// New cursors of the policy, by level.
-    pub cursors: Vec<(u32, Box<[u8]>)>,
-    /// Tables that are removed.
-    pub removed: Vec<u64>,
-    /// Tables that have a new metadata page.
-    pub moved: Vec<(u64, u32)>,
-    /// Tables that are added.
-    pub added: Vec<Node>,
-    /// Changes of separated values.
-    pub values: Values,
-}
+use crate::kvssd::format::meta_page::Clip;
+use crate::kvssd::options::scaled_bytes;
+pub use commit::{Commit, Node, ValueEntry, Values};
 
 /// The tree and the counters that are committed with it.
 #[derive(Clone, Debug, Default)]
@@ -105,23 +27,23 @@ pub struct Tree {
     nodes: BTreeMap<u64, Arc<Node>>,
     /// How many levels of the tree a level of the policy takes. Not committed, because it follows
     /// from the options.
-    pub(super) bands: Bands,
+    pub(crate) bands: Bands,
     /// Longest key of the device.
-    pub(super) max_key_bytes: usize,
+    pub(crate) max_key_bytes: usize,
     /// The groups of separated values, and their pages by number.
     group_count: u8,
     value_pages: BTreeMap<u32, ValueEntry>,
-    pub(super) txn: u64,
-    pub(super) next_table_id: u64,
-    pub(super) flushed_seq: u64,
-    pub(super) last_seq: u64,
-    pub(super) last_level: u32,
-    pub(super) cursors: BTreeMap<u32, Box<[u8]>>,
+    pub(crate) txn: u64,
+    pub(crate) next_table_id: u64,
+    pub(crate) flushed_seq: u64,
+    pub(crate) last_seq: u64,
+    pub(crate) last_level: u32,
+    pub(crate) cursors: BTreeMap<u32, Box<[u8]>>,
 }
 
 impl Tree {
     /// An empty tree.
-    pub(super) fn new(bands: Bands, max_key_bytes: usize) -> Tree {
+    pub(crate) fn new(bands: Bands, max_key_bytes: usize) -> Tree {
         Tree { bands, max_key_bytes, ..Tree::default() }
     }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
 
-use super::key::Key;
-use super::kv_page::{page_room_bytes, record_bytes};
-use super::record::{KeyBlock, Version};
+use crate::kvssd::format::key::Key;
+use crate::kvssd::format::kv_page::{page_room_bytes, record_bytes};
+use crate::kvssd::format::record::{KeyBlock, Version};
 
 /// The versions of a key. Most keys have one, which needs no list.
 #[derive(Clone, Debug)]
-pub(super) struct Versions {
+pub(crate) struct Versions {
     newest: Version,
     /// Newest first.
     older: Vec<Version>,
@@ -19,7 +19,7 @@ pub(super) struct Versions {
 
 impl Versions {
     /// All versions, newest first.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Version> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Version> {
         std::iter::once(&self.newest).chain(&self.older)
     }
 
@@ -32,7 +32,7 @@ impl Versions {
 
 /// See the module docs.
 #[derive(Debug, Default)]
-pub(super) struct Memtable {
+pub(crate) struct Memtable {
     keys: BTreeMap<Key, Versions>,
     small_bytes: u64,
     small_count: u64,
@@ -43,7 +43,7 @@ pub(super) struct Memtable {
 impl Memtable {
     /// Adds the newest version of a key. A version that no snapshot can see is replaced.
     /// `newest_snapshot` is the largest sequence number of a snapshot that is held, if any is.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &mut self,
         key: &[u8],
         version: Version,
@@ -85,7 +85,7 @@ impl Memtable {
     }
 
     /// About how many pages a flush would make. Exact for records of one size.
-    pub(super) fn page_count(&self, page_bytes: usize) -> u64 {
+    pub(crate) fn page_count(&self, page_bytes: usize) -> u64 {
         if self.small_count == 0 {
             return self.large_pages;
         }
@@ -94,34 +94,34 @@ impl Memtable {
         self.small_count.div_ceil(per_page) + self.large_pages
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// Key and value bytes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.small_bytes
     }
 
     /// The newest version that a reader at `snapshot` sees.
-    pub(super) fn get(&self, key: &[u8], snapshot: u64) -> Option<&Version> {
+    pub(crate) fn get(&self, key: &[u8], snapshot: u64) -> Option<&Version> {
         self.keys.get(key)?.all().find(|version| version.seq <= snapshot)
     }
 
     /// Up to `count` keys after this bound, in order.
-    pub(super) fn after(&self, from: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
+    pub(crate) fn after(&self, from: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((from, Bound::Unbounded));
         range.take(count).map(|(key, versions)| versions.block(key)).collect()
     }
 
     /// Up to `count` keys before this bound, in reverse order.
-    pub(super) fn before(&self, to: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
+    pub(crate) fn before(&self, to: Bound<&[u8]>, count: usize) -> Vec<KeyBlock> {
         let range = self.keys.range::<[u8], _>((Bound::Unbounded, to));
         range.rev().take(count).map(|(key, versions)| versions.block(key)).collect()
     }
 
     /// Every key with its versions, in order.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (&[u8], &Versions)> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (&[u8], &Versions)> {
         self.keys.iter().map(|(key, versions)| (&**key, versions))
     }
 }

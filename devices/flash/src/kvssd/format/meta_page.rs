@@ -20,9 +20,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::key::Key;
-use super::page_filter::PageFilter;
 use crate::error::{Error, Result};
+use crate::kvssd::format::key::Key;
+use crate::kvssd::format::page_filter::PageFilter;
 use crate::nand::SharedBytes;
 use crate::rest::Rest;
 
@@ -70,7 +70,7 @@ impl Clip {
     }
 
     /// Decodes a clip at the front of bytes, which is both lengths and both bounds, and advances.
-    pub(super) fn decode(rest: &mut Rest<'_>) -> Option<Clip> {
+    pub(crate) fn decode(rest: &mut Rest<'_>) -> Option<Clip> {
         let (lo_len, hi_len) = (rest.u16()?, rest.u16()?);
         let lo = rest.bytes(usize::from(lo_len))?.into();
         Some(Clip { lo, hi: rest.bytes(usize::from(hi_len))?.into() })
@@ -225,19 +225,19 @@ impl TableMeta {
     }
 
     /// Adds the entries of one of its real tables to a virtual table.
-    pub(super) fn expand(&mut self, stratum: u8, real: &TableMeta) {
+    pub(crate) fn expand(&mut self, stratum: u8, real: &TableMeta) {
         let inside = real.clipped(&self.reals[usize::from(stratum)].clip);
         self.entries.extend(inside.entries.into_iter().map(|entry| Entry { stratum, ..entry }));
     }
 
     /// The entries of a stratum, as a table of their own.
-    pub(super) fn stratum(&self, stratum: u8) -> TableMeta {
+    pub(crate) fn stratum(&self, stratum: u8) -> TableMeta {
         let inside = self.entries.iter().filter(|entry| entry.stratum == stratum);
         let entries = inside.map(|entry| Entry { stratum: 0, ..entry.clone() }).collect();
         TableMeta { counter: 1, entries, reals: Vec::new(), ..*self }
     }
 
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.entries
             .sort_by(|one, two| (&one.clip.lo, one.stratum).cmp(&(&two.clip.lo, two.stratum)));
     }

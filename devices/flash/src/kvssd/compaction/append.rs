@@ -10,12 +10,12 @@
 //!    becomes the highest stratum of the table. Nothing else is written except the metadata page.
 //! 4. Otherwise the two are merged: into one table if that is enough, or else into even parts.
 
-use super::merge::Merged;
-use super::meta_page::{Clip, Entry, TableMeta};
-use super::remap::{CompactionInput, Output};
-use super::rewrite::Rewriter;
-use super::{PageReader, PageWriter};
 use crate::error::Result;
+use crate::kvssd::compaction::remap::{CompactionInput, Output};
+use crate::kvssd::format::meta_page::{Clip, Entry, TableMeta};
+use crate::kvssd::tables::merge::Merged;
+use crate::kvssd::tables::rewrite::Rewriter;
+use crate::kvssd::tables::{PageReader, PageWriter};
 use crate::nand::SharedBytes;
 
 /// Plans the compaction.
@@ -48,7 +48,7 @@ pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
 
 /// Appends the records of `entries` to a table of at most `most_segments`, or rewrites the table
 /// with them. Returns the table as it is afterwards.
-pub(super) fn append(
+pub(crate) fn append(
     lower: TableMeta,
     entries: Vec<Entry>,
     most_segments: u8,
@@ -121,7 +121,7 @@ impl PageReader for Over<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kvssd::record::{KeyBlock, Kind, Version};
+    use crate::kvssd::format::record::{KeyBlock, Kind, Version};
 
     const PAGE_BYTES: usize = 512;
 

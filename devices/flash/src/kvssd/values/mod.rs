@@ -19,22 +19,24 @@
 //! garbage, although the tree still has their pointers. After the next collection these pointers
 //! lead nowhere. Nobody notices, because what hides them is dropped later than they are.
 
+pub(super) mod map;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::counters::Cause;
-use super::device::{Change, KvSsd, read_records};
-use super::draft::Draft;
-use super::key::Key;
-use super::kv_page::{KvPage, find_in, page_room_bytes, record_bytes};
-use super::options::ValuePlacement;
-use super::record::{Kind, Version};
-use super::rewrite::is_seen;
-use super::space::{Owner, Stream};
-use super::tree::{Commit, Node, ValueEntry};
-use super::value_map::ValueChange;
 use crate::error::{Error, Result};
+use crate::kvssd::counters::Cause;
+use crate::kvssd::device::{Change, KvSsd, read_records};
+use crate::kvssd::format::draft::Draft;
+use crate::kvssd::format::key::Key;
+use crate::kvssd::format::kv_page::{KvPage, find_in, page_room_bytes, record_bytes};
+use crate::kvssd::format::record::{Kind, Version};
+use crate::kvssd::options::ValuePlacement;
+use crate::kvssd::space::{Owner, Stream};
+use crate::kvssd::tables::rewrite::is_seen;
+use crate::kvssd::tree::{Commit, Node, ValueEntry};
+use crate::kvssd::values::map::ValueChange;
 use crate::nand::{SharedBytes, SharedValue};
 
 /// A version and its key.

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::kv_page::{
+use crate::error::Result;
+use crate::kvssd::format::kv_page::{
     CHECKSUM_AT, HEADER_BYTES, KEY_END_AT, KvPage, MAGIC, SLOT_BYTES, VALUE_END_AT,
 };
-use super::record::{KeyBlock, Version};
-use crate::error::Result;
+use crate::kvssd::format::record::{KeyBlock, Version};
 use crate::nand::{SharedBytes, SharedValue};
 
 /// A page that is being built. Its memory is reused for page after page.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(crate) struct Draft {
     slots: Vec<u8>,
     keys: Vec<u8>,
     values: Vec<SharedValue>,
@@ -19,7 +19,7 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
@@ -27,7 +27,7 @@ impl Draft {
         HEADER_BYTES + self.slots.len() + self.keys.len() + self.value_bytes
     }
 
-    pub(super) fn push(&mut self, key: &[u8], version: Version) {
+    pub(crate) fn push(&mut self, key: &[u8], version: Version) {
         self.keys.extend_from_slice(key);
         self.value_bytes += version.value.len();
         let mut slot = [0; SLOT_BYTES];
@@ -71,7 +71,7 @@ impl Draft {
     }
 
     /// Makes the page of what was pushed, at least one record. The draft is empty again.
-    pub(super) fn finish(&mut self, page_bytes: usize) -> KvPage {
+    pub(crate) fn finish(&mut self, page_bytes: usize) -> KvPage {
         let len = self.used_bytes().next_multiple_of(page_bytes);
         let mut front = Vec::with_capacity(HEADER_BYTES + self.slots.len() + self.keys.len());
         for word in [MAGIC, 0, 0, self.values.len() as u32] {
@@ -121,7 +121,7 @@ pub fn build_pages(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kvssd::record::Kind;
+    use crate::kvssd::format::record::Kind;
 
     fn pages(blocks: Vec<KeyBlock>) -> Vec<SharedBytes> {
         let (mut blocks, mut pages) = (blocks.into_iter(), Vec::new());

@@ -12,9 +12,9 @@ use runstone_rules::remap::{
     Device, PageEntry, Planned, Stacked, TableEntries, plan, size_cuts, stack,
 };
 
-use super::key::Key;
-use super::meta_page::{Clip, Entry, TableMeta};
-use super::references::References;
+use crate::kvssd::format::key::Key;
+use crate::kvssd::format::meta_page::{Clip, Entry, TableMeta};
+use crate::kvssd::tree::references::References;
 
 /// The tables of a compaction.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub struct CompactionInput<'a> {
 
 impl<'a> CompactionInput<'a> {
     /// All tables: the lower ones, then the upper ones, oldest first.
-    pub(super) fn tables(&self) -> impl Iterator<Item = &'a TableMeta> + use<'a> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &'a TableMeta> + use<'a> {
         self.lower.iter().chain(self.upper.iter().copied().flatten())
     }
 }
@@ -176,7 +176,7 @@ fn cells(stacked: &[Stacked<'_, Entry>], cuts: Partitioner, limits: &RemapLimits
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kvssd::page_filter::PageFilter;
+    use crate::kvssd::format::page_filter::PageFilter;
 
     const LIMITS: RemapLimits =
         RemapLimits { threshold: 2, table_pages: 4, page_bytes: 4096, cuts: Partitioner::Size };
@@ -321,7 +321,7 @@ mod tests {
         ];
         let planned = |upper, lower| {
             let input = CompactionInput { upper: &[upper], lower };
-            show(crate::kvssd::append::plan_append(&input))
+            show(crate::kvssd::compaction::append::plan_append(&input))
         };
         let expected = [
             "append to 8.0[bc) 9.1[bd): 1.0[ad) 2.0[de)",

@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::PageReader;
-use super::key::Key;
-use super::kv_page::KvPage;
-use super::meta_page::Entry;
-use super::record::{KeyBlock, Kind, Record};
 use crate::error::Result;
+use crate::kvssd::format::key::Key;
+use crate::kvssd::format::kv_page::KvPage;
+use crate::kvssd::format::meta_page::Entry;
+use crate::kvssd::format::record::{KeyBlock, Kind, Record};
+use crate::kvssd::tables::PageReader;
 
 /// All records of some entries that are inside their clips, by key, newest versions first. A page
 /// is read when the merge reaches its clip, and kept until it is used up.
@@ -179,7 +179,7 @@ impl<'a> Merged<'a> {
 
     /// Adds all versions of the next key, newest first, or a run. Returns `false` behind the last
     /// key.
-    pub(super) fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
+    pub(crate) fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
         while self.find_run()? {
             if block.versions.is_empty() && self.is_alone && self.run > 1 {
                 block.run = self.take_run();
