@@ -18,20 +18,22 @@
 //! it is corrupted, it cannot be told from the torn program of a transaction that was not
 //! acknowledged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use super::catalog::{Catalog, History, read_meta};
+use super::format::kv_page::KvPage;
+use super::format::record::Version;
+use super::options::{KvSsdOptions, ValuePlacement};
+use super::pending::capacitor::Capacitor;
+use super::pending::frames::{Decoded, Frame};
+use super::pending::log::FoundGroup;
+use super::pending::memtable::Memtable;
+use super::pending::{Pending, Saved};
+use super::space::Space;
+use super::tree::{Commit, Node, Tree, ValueEntry, journal};
+use super::values::ValueMap;
 use crate::error::{Error, Result};
-use crate::kvssd::device::{KvSsd, Saved};
-use crate::kvssd::format::kv_page::KvPage;
-use crate::kvssd::options::{KvSsdOptions, ValuePlacement};
-use crate::kvssd::pending::capacitor::Capacitor;
-use crate::kvssd::pending::frames::{Decoded, Frame};
-use crate::kvssd::pending::log::FoundGroup;
-use crate::kvssd::space::Space;
-use crate::kvssd::tree::journal;
-use crate::kvssd::tree::{Commit, Node, Tree, ValueEntry};
-use crate::kvssd::values::map::ValueMap;
 use crate::nand::{Geometry, Image, Nand, Oob, PageTag, PageType, Ppa, SharedBytes, Spare, Timing};
 
 /// A page that boot may need, as its spare bytes describe it.
@@ -69,198 +71,198 @@ struct Checkpoint {
     commit: Commit,
 }
 
-impl KvSsd {
-    /// Opens a device. `options` replace those of the last open. Only the place where acknowledged
-    /// writes are saved stays the same.
-    pub fn open(
-        image: Box<dyn Image>,
-        side: Box<dyn Image>,
-        geometry: Option<Geometry>,
-        timing: Timing,
-        options: Option<KvSsdOptions>,
-    ) -> Result<KvSsd> {
-        let is_whole = |bytes: &SharedBytes| KvPage::decode(bytes.clone(), bytes.len()).is_ok();
-        let nand = Nand::open_checked(image, geometry, timing, &is_whole)?;
-        let geometry = nand.geometry();
-        let mut space = Space::new(nand, false);
-        let scan = scan_blocks(&mut space)?;
-        let checkpoints = load_checkpoints(&mut space, &scan)?;
-        let newest = checkpoints.last().ok_or_else(|| no_checkpoint(&space))?;
-        let durability = newest.options.durability;
-        let mut tree = Tree::default();
-        tree.apply(&newest.commit)?;
-        let oldest_txn = checkpoints.first().map_or(0, |checkpoint| checkpoint.commit.txn);
-        let live_journal = replay(&mut space, &scan.journal, &mut tree, oldest_txn)?;
-        let options = options.unwrap_or_else(|| as_found(newest.options.clone(), &tree));
-        let options = KvSsdOptions { durability, ..options };
-        options.check(&geometry)?;
-        let group_count = group_count(&options, &tree, &geometry)?;
-        let is_saved_apart = newest.is_apart || tree.group_count().is_some();
-        let (capacitor, saved) = Capacitor::open(side)?;
-        let mut device = KvSsd::over(space, options, capacitor);
-        (tree.bands, tree.max_key_bytes) = (device.tree.bands, device.tree.max_key_bytes);
-        device.tree = tree;
-        device.values = ValueMap::new(group_count);
-        device.is_saved_apart = is_saved_apart;
-        device.space.program_seq = device.space.nand.last_seq();
-        // The number of a torn checkpoint is not reused, because its pages would mix with the new
-        // ones.
-        let numbers = scan.checkpoints.iter().map(|found| found.tag.owner);
-        device.checkpoint_number = numbers.max().unwrap_or(0);
-        device.adopt(checkpoints, live_journal);
-        device.count_references()?;
-        device.place_values()?;
-        device.count_reserved();
-        device.fill_memtable(saved, &scan.log)?;
-        device.space.settle_all();
-        device.space.deep_level = device.deepest_kv_level();
-        Ok(device)
+/// Opens a device. `options` replace those of the last open. Only the place where acknowledged
+/// writes are saved stays the same.
+pub(super) fn open(
+    image: Box<dyn Image>,
+    side: Box<dyn Image>,
+    geometry: Option<Geometry>,
+    timing: Timing,
+    options: Option<KvSsdOptions>,
+) -> Result<(Catalog, Pending)> {
+    let is_whole = |bytes: &SharedBytes| KvPage::decode(bytes.clone(), bytes.len()).is_ok();
+    let nand = Nand::open_checked(image, geometry, timing, &is_whole)?;
+    let geometry = nand.geometry();
+    let mut space = Space::new(nand, false);
+    let scan = scan_blocks(&mut space)?;
+    let checkpoints = load_checkpoints(&mut space, &scan)?;
+    let newest = checkpoints.last().ok_or_else(|| no_checkpoint(&space))?;
+    let durability = newest.options.durability;
+    let mut tree = Tree::default();
+    tree.apply(&newest.commit)?;
+    let oldest_txn = checkpoints.first().map_or(0, |checkpoint| checkpoint.commit.txn);
+    let live_journal = replay(&mut space, &scan.journal, &mut tree, oldest_txn)?;
+    let options = options.unwrap_or_else(|| as_found(newest.options.clone(), &tree));
+    let options = KvSsdOptions { durability, ..options };
+    options.check(&geometry)?;
+    let group_count = group_count(&options, &tree, &geometry)?;
+    let is_apart = newest.is_apart || tree.group_count().is_some();
+    let (capacitor, saved) = Capacitor::open(side)?;
+    let mut catalog = Catalog::new(space, options);
+    (tree.bands, tree.max_key_bytes) = (catalog.tree.bands, catalog.tree.max_key_bytes);
+    catalog.tree = tree;
+    catalog.values = ValueMap::new(group_count);
+    catalog.space.program_seq = catalog.space.nand.last_seq();
+    // The number of a torn checkpoint is not reused, because its pages would mix with the new ones.
+    let numbers = scan.checkpoints.iter().map(|found| found.tag.owner);
+    let last_number = numbers.max().unwrap_or(0);
+    let checkpoints = checkpoints.into_iter().map(|one| (one.commit.txn, one.pages)).collect();
+    catalog.history = History { journal: live_journal, checkpoints, last_number, is_apart };
+    for (page, page_type) in catalog.history.pages() {
+        hold(&mut catalog.space, page, 1, page_type);
     }
+    count_references(&mut catalog)?;
+    place_values(&mut catalog)?;
+    catalog.count_reserved();
+    let mut pending = Pending::new(durability, capacitor);
+    fill_memtable(&mut catalog, &mut pending, saved, &scan.log)?;
+    catalog.space.settle_all();
+    catalog.space.deep_level = catalog.deepest_kv_level();
+    Ok((catalog, pending))
+}
 
-    fn adopt(&mut self, checkpoints: Vec<Checkpoint>, journal: Vec<(u64, u32)>) {
-        for checkpoint in checkpoints {
-            for page in &checkpoint.pages {
-                self.hold(*page, 1, PageType::Checkpoint);
-            }
-            self.checkpoints.push_back((checkpoint.commit.txn, checkpoint.pages));
-        }
-        for (txn, page) in journal {
-            self.hold(page, 1, PageType::Journal);
-            self.journal.push_back((txn, page));
-        }
-    }
+fn hold(space: &mut Space, page: u32, page_count: u32, page_type: PageType) {
+    space.assign(page / space.block_pages(), page_type);
+    space.hold(page, page_count);
+}
 
-    fn hold(&mut self, page: u32, page_count: u32, page_type: PageType) {
-        self.space.assign(page / self.space.block_pages(), page_type);
-        self.space.hold(page, page_count);
-    }
-
-    fn count_references(&mut self) -> Result<()> {
-        let page_limit = self.space.nand.geometry().page_count();
-        let nodes: Vec<Arc<Node>> = self.tree.nodes().cloned().collect();
-        for node in nodes {
-            let table = self.read_meta(&node)?;
-            self.hold(node.meta_page, 1, PageType::Meta);
-            let mut groups = BTreeMap::new();
-            let damaged = |page: u32| {
-                let why = format!("page {page} of table {} cannot be", node.id);
-                Err(Error::Corrupt { what: "metadata page", why })
-            };
-            for entry in &table.entries {
-                let (page, page_count) = (entry.page, u32::from(entry.page_count));
-                let is_inside = u64::from(page) + u64::from(page_count) <= page_limit;
-                if !is_inside || self.references.count(page) > u8::MAX / 2 {
-                    return damaged(page);
-                }
-                if self.references.count(page) == 0 {
-                    groups.insert(page, page_count);
-                }
-            }
-            for real in &table.reals {
-                // A real table stands behind only one virtual table.
-                if self.references.count(real.page) > 0 {
-                    return damaged(real.page);
-                }
-                self.hold(real.page, 1, PageType::Meta);
-            }
-            self.references.add(&table);
-            for (page, page_count) in groups {
-                self.hold(page, page_count, PageType::Kv);
-            }
-        }
-        Ok(())
-    }
-
-    /// Finds the home of each separated value. Which of the values are needed is counted later.
-    fn place_values(&mut self) -> Result<()> {
-        let page_limit = self.space.nand.geometry().page_count();
-        let entries: Vec<ValueEntry> = self.tree.value_pages().cloned().collect();
-        self.values.is_counted = entries.is_empty();
-        let mut free_from = 0;
-        for entry in entries {
-            let (page, page_count) = (entry.page, u32::from(entry.page_count));
-            let end = u64::from(page) + u64::from(page_count);
-            let pages = page..page.saturating_add(page_count);
-            let is_free = u64::from(page) >= free_from
-                && end <= page_limit
-                && pages.clone().all(|page| self.references.count(page) == 0);
-            let is_home = |start: &u64| self.values.is_start(entry.group, *start);
-            if !is_free || entry.starts.iter().any(is_home) {
-                let why = format!("page {page} of values cannot be");
-                return Err(Error::Corrupt { what: "journal", why });
-            }
-            free_from = end;
-            self.hold(page, page_count, PageType::Value);
-            self.values.insert(entry);
-        }
-        Ok(())
-    }
-
-    fn fill_memtable(&mut self, saved: Decoded, log_pages: &[Found]) -> Result<()> {
-        let flushed_seq = self.tree.flushed_seq;
-        self.tree.last_seq = flushed_seq;
-        let frames: Vec<Frame> = match &mut self.saved {
-            Saved::Capacitor(_) => return self.take_saved(saved),
-            Saved::Log(log) => {
-                let found = read_groups(&mut self.space, log_pages)?;
-                for group in &found {
-                    let block = group.page / self.space.block_pages();
-                    self.space.assign(block, PageType::Log);
-                }
-                log.recover(found, flushed_seq, &mut self.space)
-            }
+fn count_references(catalog: &mut Catalog) -> Result<()> {
+    let page_limit = catalog.space.nand.geometry().page_count();
+    let nodes: Vec<Arc<Node>> = catalog.tree.nodes().cloned().collect();
+    for node in nodes {
+        let table = read_meta(&mut catalog.space, &node)?;
+        hold(&mut catalog.space, node.meta_page, 1, PageType::Meta);
+        let mut groups = BTreeMap::new();
+        let damaged = |page: u32| {
+            let why = format!("page {page} of table {} cannot be", node.id);
+            Err(Error::Corrupt { what: "metadata page", why })
         };
-        for frame in frames {
-            if !self.take_frame(&frame) {
-                let (first, last) = (self.tree.last_seq + 1, frame.first_seq - 1);
-                let why = format!("writes {first} to {last} are missing");
-                return Err(Error::Corrupt { what: "saved memtable", why });
+        for entry in &table.entries {
+            let (page, page_count) = (entry.page, u32::from(entry.page_count));
+            let is_inside = u64::from(page) + u64::from(page_count) <= page_limit;
+            if !is_inside || catalog.references.count(page) > u8::MAX / 2 {
+                return damaged(page);
+            }
+            if catalog.references.count(page) == 0 {
+                groups.insert(page, page_count);
             }
         }
-        Ok(())
+        for real in &table.reals {
+            // A real table stands behind only one virtual table.
+            if catalog.references.count(real.page) > 0 {
+                return damaged(real.page);
+            }
+            hold(&mut catalog.space, real.page, 1, PageType::Meta);
+        }
+        catalog.references.add(&table);
+        for (page, page_count) in groups {
+            hold(&mut catalog.space, page, page_count, PageType::Kv);
+        }
     }
+    Ok(())
+}
 
-    /// Takes the frames that the capacitor saved, up to the first frame that is damaged or does not
-    /// follow. A power loss of the machine may have taken later frames, if they were not synced.
-    fn take_saved(&mut self, saved: Decoded) -> Result<()> {
-        let mut used_bytes = 0;
-        for (frame, end_bytes) in &saved.frames {
-            if !self.take_frame(frame) {
-                break;
-            }
-            used_bytes = *end_bytes as u64;
+/// Finds the home of each separated value. Which of the values are needed is counted later.
+fn place_values(catalog: &mut Catalog) -> Result<()> {
+    let page_limit = catalog.space.nand.geometry().page_count();
+    let entries: Vec<ValueEntry> = catalog.tree.value_pages().cloned().collect();
+    catalog.values.is_counted = entries.is_empty();
+    let mut free_from = 0;
+    for entry in entries {
+        let (page, page_count) = (entry.page, u32::from(entry.page_count));
+        let end = u64::from(page) + u64::from(page_count);
+        let pages = page..page.saturating_add(page_count);
+        let is_free = u64::from(page) >= free_from
+            && end <= page_limit
+            && pages.clone().all(|page| catalog.references.count(page) == 0);
+        let is_home = |start: &u64| catalog.values.is_start(entry.group, *start);
+        if !is_free || entry.starts.iter().any(is_home) {
+            let why = format!("page {page} of values cannot be");
+            return Err(Error::Corrupt { what: "journal", why });
         }
-        let Saved::Capacitor(capacitor) = &mut self.saved else { return Ok(()) };
-        let (last_seq, synced_seq) = (self.tree.last_seq, self.space.nand.note());
-        if last_seq < synced_seq {
-            let (what, at) = saved.damage.unwrap_or(("the end", saved.used_bytes()));
-            let place = capacitor.place();
-            let first = last_seq + 1;
-            let why = format!(
-                "{what} at byte {at} of {place}; writes {first} to {synced_seq} were synced and \
-                 are missing"
-            );
+        free_from = end;
+        hold(&mut catalog.space, page, page_count, PageType::Value);
+        catalog.values.insert(entry);
+    }
+    Ok(())
+}
+
+fn fill_memtable(
+    catalog: &mut Catalog,
+    pending: &mut Pending,
+    saved: Decoded,
+    log_pages: &[Found],
+) -> Result<()> {
+    let flushed_seq = catalog.tree.flushed_seq;
+    catalog.tree.last_seq = flushed_seq;
+    let Pending { memtable, saved: place } = pending;
+    let frames: Vec<Frame> = match place {
+        Saved::Capacitor(capacitor) => return take_saved(catalog, memtable, capacitor, saved),
+        Saved::Log(log) => {
+            let found = read_groups(&mut catalog.space, log_pages)?;
+            for group in &found {
+                let block = group.page / catalog.space.block_pages();
+                catalog.space.assign(block, PageType::Log);
+            }
+            log.recover(found, flushed_seq, &mut catalog.space)
+        }
+    };
+    for frame in frames {
+        if !take_frame(catalog, memtable, &frame) {
+            let (first, last) = (catalog.tree.last_seq + 1, frame.first_seq - 1);
+            let why = format!("writes {first} to {last} are missing");
             return Err(Error::Corrupt { what: "saved memtable", why });
         }
-        capacitor.cut(used_bytes)
     }
+    Ok(())
+}
 
-    /// Takes the writes of a frame that are in no table. Returns false if other writes are missing
-    /// before it.
-    fn take_frame(&mut self, frame: &Frame) -> bool {
-        if frame.last_seq() <= self.tree.flushed_seq {
-            return true;
+/// Takes the frames that the capacitor saved, up to the first frame that is damaged or does not
+/// follow. A power loss of the machine may have taken later frames, if they were not synced.
+fn take_saved(
+    catalog: &mut Catalog,
+    memtable: &mut Memtable,
+    capacitor: &mut Capacitor,
+    saved: Decoded,
+) -> Result<()> {
+    let mut used_bytes = 0;
+    for (frame, end_bytes) in &saved.frames {
+        if !take_frame(catalog, memtable, frame) {
+            break;
         }
-        if frame.first_seq > self.tree.last_seq + 1 {
-            return false;
-        }
-        for (seq, (kind, key, value)) in (frame.first_seq..).zip(&frame.writes) {
-            if seq > self.tree.last_seq {
-                self.insert(seq, *kind, key, value);
-            }
-        }
-        true
+        used_bytes = *end_bytes as u64;
     }
+    let (last_seq, synced_seq) = (catalog.tree.last_seq, catalog.space.nand.note());
+    if last_seq < synced_seq {
+        let (what, at) = saved.damage.unwrap_or(("the end", saved.used_bytes()));
+        let place = capacitor.place();
+        let first = last_seq + 1;
+        let why = format!(
+            "{what} at byte {at} of {place}; writes {first} to {synced_seq} were synced and are \
+             missing"
+        );
+        return Err(Error::Corrupt { what: "saved memtable", why });
+    }
+    capacitor.cut(used_bytes)
+}
+
+/// Takes the writes of a frame that are in no table. Returns false if other writes are missing
+/// before it.
+fn take_frame(catalog: &mut Catalog, memtable: &mut Memtable, frame: &Frame) -> bool {
+    if frame.last_seq() <= catalog.tree.flushed_seq {
+        return true;
+    }
+    if frame.first_seq > catalog.tree.last_seq + 1 {
+        return false;
+    }
+    for (seq, (kind, key, value)) in (frame.first_seq..).zip(&frame.writes) {
+        if seq > catalog.tree.last_seq {
+            let version = Version::new(seq, *kind, value);
+            memtable.insert(key, version, None, catalog.space.page_bytes());
+            catalog.tree.last_seq = seq;
+        }
+    }
+    true
 }
 
 /// The options of a checkpoint, for a device that has other options by now. Those are saved with
@@ -382,12 +384,12 @@ fn replay(
     journal: &[Found],
     tree: &mut Tree,
     oldest_txn: u64,
-) -> Result<Vec<(u64, u32)>> {
+) -> Result<VecDeque<(u64, u32)>> {
     let mut by_txn: BTreeMap<u64, Vec<Found>> = BTreeMap::new();
     for found in journal.iter().filter(|found| found.tag.txn > oldest_txn) {
         by_txn.entry(found.tag.txn).or_default().push(*found);
     }
-    let mut live = Vec::new();
+    let mut live = VecDeque::new();
     for (txn, mut pages) in by_txn {
         pages.sort_by_key(|found| std::cmp::Reverse(found.tag.program_seq));
         let whole = pages.iter().find_map(|found| {
@@ -403,7 +405,7 @@ fn replay(
         if txn == tree.txn + 1 {
             tree.apply(&commit)?;
         }
-        live.push((txn, page));
+        live.push_back((txn, page));
     }
     Ok(live)
 }

@@ -1,25 +1,41 @@
 //! A KVSSD: flash that keeps an LSM tree and speaks keys and values (nLSM, dLSM, lLSM, rLSM(-),
 //! rLSM).
 //!
-//! Read [`KvSsd`] (`device.rs`) first, then `compact.rs`, `collect.rs` and `boot.rs`. Listed below
-//! are the parts that decide and encode without a device: page formats, references, the plan of a
-//! remapping compaction, and lookups and merges over clipped pages.
+//! [`KvSsd`] (`device.rs`) joins the owners of its state. A room names rooms further down only:
+//!
+//! | room | what | owner |
+//! |---|---|---|
+//! | `device` | the public calls | [`KvSsd`] |
+//! | `write` | what is refused, what makes room, where a write waits | `Writer` |
+//! | `boot`, `verify` | a device from its flash; whether it is consistent | |
+//! | `compaction/` | flushes and compactions, and the plans of the variants | |
+//! | `collection/` | the budget of pages, garbage collection, wear | |
+//! | `read/` | gets and scans over the memtable and the tables | `View` |
+//! | `catalog/` | what is on the flash and where; transactions and their pages | `Catalog` |
+//! | `values/` | separated values | `ValueMap` |
+//! | `pending/` | writes that are in no table, the log, the capacitor | `Pending` |
+//! | `tree/` | tables by key, references to pages, bytes of commits | [`Tree`], [`References`] |
+//! | `tables/` | look-ups, merges and rewrites of pages, wherever they are | |
+//! | `space`, `snapshots` | blocks and programs; snapshots that are held | `Space`, `Snapshots` |
+//! | `options`, `counters`, `format/` | options, counts, pages as bytes | |
 
 mod boot;
-mod collect;
-mod compact;
+mod catalog;
+mod collection;
 mod compaction;
 mod counters;
 mod device;
 mod format;
 mod options;
 mod pending;
-mod scan;
+mod read;
+mod snapshots;
 mod space;
 mod tables;
 mod tree;
 mod values;
 mod verify;
+mod write;
 
 pub use compaction::append::plan_append;
 pub use compaction::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
@@ -33,8 +49,8 @@ pub use format::page_filter::PageFilter;
 pub use format::record::{KeyBlock, Kind, Record, Version};
 pub use options::{Durability, Form, KvSsdOptions, Placement, ValuePlacement, cut_names};
 pub use pending::Write;
+pub use read::scan::{Direction, Visit};
 pub use runstone_policy::partition::{CutKey, Partitioner};
-pub use scan::{Direction, Visit};
 pub use tables::lookup::find_record;
 pub use tables::merge::Merged;
 pub use tables::rewrite::Rewriter;

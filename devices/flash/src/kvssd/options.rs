@@ -271,6 +271,18 @@ impl KvSsdOptions {
         }
     }
 
+    /// Values of at least this many bytes are separated by a flush; `None` if no value is.
+    pub(super) fn apart_from(&self) -> Option<usize> {
+        (self.values != ValuePlacement::Inline).then_some(self.values_from as usize)
+    }
+
+    /// How many commits there are from one checkpoint to the next. There are fewer on a small
+    /// device, where the journal between two checkpoints would take too much of it.
+    pub(super) fn checkpoint_interval(&self, geometry: &Geometry) -> u64 {
+        const DEVICE_PART: u64 = 64;
+        u64::from(self.checkpoint_commits).min((geometry.page_count() / DEVICE_PART).max(1))
+    }
+
     /// The partitioner with this name.
     pub fn cuts_by_name(name: &str) -> Option<Partitioner> {
         CUTS.iter().copied().find(|cuts| cuts.rule().name() == name)

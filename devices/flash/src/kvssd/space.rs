@@ -278,6 +278,11 @@ impl Space {
         Ok(bytes.into())
     }
 
+    /// Reads a page whose content is known. The device reads it; the emulator need not.
+    pub(super) fn read_again(&mut self, page: u32) -> Result<()> {
+        self.nand.read_again(self.nand.geometry().page(page))
+    }
+
     /// Counts pages as live in their block.
     pub(super) fn hold(&mut self, page: u32, page_count: u32) {
         let block = page / self.block_pages();

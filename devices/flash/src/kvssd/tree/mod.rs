@@ -27,23 +27,23 @@ pub struct Tree {
     nodes: BTreeMap<u64, Arc<Node>>,
     /// How many levels of the tree a level of the policy takes. Not committed, because it follows
     /// from the options.
-    pub(crate) bands: Bands,
+    pub(super) bands: Bands,
     /// Longest key of the device.
-    pub(crate) max_key_bytes: usize,
+    pub(super) max_key_bytes: usize,
     /// The groups of separated values, and their pages by number.
     group_count: u8,
     value_pages: BTreeMap<u32, ValueEntry>,
-    pub(crate) txn: u64,
-    pub(crate) next_table_id: u64,
-    pub(crate) flushed_seq: u64,
-    pub(crate) last_seq: u64,
-    pub(crate) last_level: u32,
-    pub(crate) cursors: BTreeMap<u32, Box<[u8]>>,
+    pub(super) txn: u64,
+    pub(super) next_table_id: u64,
+    pub(super) flushed_seq: u64,
+    pub(super) last_seq: u64,
+    pub(super) last_level: u32,
+    pub(super) cursors: BTreeMap<u32, Box<[u8]>>,
 }
 
 impl Tree {
     /// An empty tree.
-    pub(crate) fn new(bands: Bands, max_key_bytes: usize) -> Tree {
+    pub(super) fn new(bands: Bands, max_key_bytes: usize) -> Tree {
         Tree { bands, max_key_bytes, ..Tree::default() }
     }
 

@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::View;
 use crate::error::Result;
-use crate::kvssd::device::{KvSsd, read_records};
+use crate::kvssd::catalog::{read_meta, read_records};
 use crate::kvssd::format::meta_page::{Clip, Entry};
 use crate::kvssd::format::record::{KeyBlock, Kind, Record};
 use crate::kvssd::tree::Node;
@@ -49,8 +50,8 @@ impl Item {
     }
 }
 
-struct Scan<'a> {
-    device: &'a mut KvSsd,
+struct Scan<'a, 'b> {
+    view: &'a mut View<'b>,
     direction: Direction,
     from: Option<Vec<u8>>,
     /// Sources that are not opened yet, sorted so that the last one is opened next.
@@ -63,10 +64,10 @@ struct Scan<'a> {
     is_memtable_done: bool,
 }
 
-impl KvSsd {
+impl View<'_> {
     /// Visits entries as the snapshot sees them, from the first key >= `from` until `visit` returns
     /// false. In reverse it starts at the last key <= `from`. `None` starts at the end of the keys.
-    pub fn scan(
+    pub(crate) fn scan(
         &mut self,
         from: Option<&[u8]>,
         direction: Direction,
@@ -74,8 +75,8 @@ impl KvSsd {
         visit: &mut Visit<'_>,
     ) -> Result<()> {
         let mut scan = Scan {
-            waiting: self.tree.nodes().cloned().map(Item::Table).collect(),
-            device: self,
+            waiting: self.catalog.tree.nodes().cloned().map(Item::Table).collect(),
+            view: self,
             direction,
             from: from.map(<[u8]>::to_vec),
             heads: Vec::new(),
@@ -92,7 +93,7 @@ impl KvSsd {
             let is_wanted = match record.kind() {
                 Kind::Put => visit(record.key(), record.value()),
                 Kind::Pointer => {
-                    let value = scan.device.read_value(record.key(), record.seq())?;
+                    let value = scan.view.read_value(record.key(), record.seq())?;
                     visit(record.key(), &value)
                 }
                 Kind::Delete => true,
@@ -106,7 +107,7 @@ impl KvSsd {
     }
 }
 
-impl Scan<'_> {
+impl Scan<'_, '_> {
     fn start(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.waiting = waiting.into_iter().filter(|item| self.is_ahead(item.clip())).collect();
@@ -166,7 +167,7 @@ impl Scan<'_> {
             }
             match self.waiting.pop() {
                 Some(Item::Table(node)) => {
-                    let table = self.device.read_meta(&node)?;
+                    let table = read_meta(&mut self.view.catalog.space, &node)?;
                     for entry in table.entries {
                         if self.is_ahead(&entry.clip) {
                             self.waiting.push(Item::Page(entry));
@@ -175,7 +176,7 @@ impl Scan<'_> {
                     self.sort();
                 }
                 Some(Item::Page(entry)) => {
-                    let mut records = read_records(&mut self.device.space, &entry)?;
+                    let mut records = read_records(&mut self.view.catalog.space, &entry)?;
                     records.retain(|record| self.is_wanted(record.key()));
                     self.add(records, false);
                 }
@@ -216,7 +217,7 @@ impl Scan<'_> {
             (None, Some(from)) => Bound::Included(from.as_slice()),
             (None, None) => Bound::Unbounded,
         };
-        let memtable = &self.device.memtable;
+        let memtable = self.view.memtable;
         let keys = match self.direction {
             Direction::Forward => memtable.after(bound, MEMTABLE_KEYS),
             Direction::Reverse => memtable.before(bound, MEMTABLE_KEYS),
