@@ -1,7 +1,7 @@
-//! Rooms: the top modules of a crate, and which of them name which. Arrows form no cycle, so that
-//! each room can be read knowing only those below it.
+//! Rooms: the top modules of a crate, or those of a folder inside it, and which of them name which.
+//! Arrows form no cycle, so that each room can be read knowing only those below it.
 //!
-//! 1. The files of a crate are sorted by their top module; what only tests compile goes.
+//! 1. The files of a crate or folder are sorted by room; what only tests compile goes.
 //! 2. A path `crate::room::..`, or one by `super` that leaves the room, is an arrow. An item that
 //!    the root re-exports stands for the room that has it.
 //! 3. Rooms that reach each other are one cycle. A room stands one floor above the highest that it
@@ -39,23 +39,35 @@ pub fn crates(files: &Files) -> BTreeSet<&str> {
     rust(files).filter_map(|(place, _)| folder(place)).collect()
 }
 
-/// No two rooms of a crate name each other, over others or at once.
+/// Folders inside crates that have rooms of their own.
+const INNER: [&str; 1] = ["devices/flash/src/kvssd"];
+
+/// Whatever has rooms: crates, and folders inside them.
+pub fn houses(files: &Files) -> BTreeSet<&str> {
+    let mut houses = crates(files);
+    houses.extend(INNER);
+    houses
+}
+
+/// No two rooms of a house name each other, over others or at once.
 pub fn cycles(files: &Files) -> Vec<String> {
     let of = |folder: &str| {
         let rooms = Rooms::of(files, folder);
         let found = rooms.cycles().into_iter();
         found.map(|cycle| format!("{folder}: {}", rooms.describe(&cycle))).collect::<Vec<_>>()
     };
-    crates(files).into_iter().flat_map(of).collect()
+    houses(files).into_iter().flat_map(of).collect()
 }
 
 impl Rooms {
-    /// The rooms of the crate in a folder.
+    /// The rooms of the crate in a folder, or of a folder inside a crate.
     pub fn of(files: &Files, folder: &str) -> Rooms {
-        let source = format!("{folder}/src/");
+        let (home, root) = folder.split_once("/src/").unwrap_or((folder, ""));
+        let source = format!("{home}/src/");
+        let root: Vec<String> = root.split_terminator('/').map(str::to_string).collect();
         let inside: Vec<(&str, &str)> = rust(files)
             .filter_map(|(place, text)| Some((place.strip_prefix(&source)?, text)))
-            .filter(|(place, _)| !place.starts_with("bin/"))
+            .filter(|(place, _)| !place.starts_with("bin/") && module_of(place).starts_with(&root))
             .collect();
         let tests = test_modules(&inside);
         let is_test = |place: &str| {
@@ -65,13 +77,13 @@ impl Rooms {
         let inside: Vec<_> = inside.into_iter().filter(|(place, _)| !is_test(place)).collect();
         let mut found = Rooms::default();
         for (place, text) in &inside {
-            if let Some(name) = module_of(place).first() {
+            if let Some(name) = module_of(place).get(root.len()) {
                 found.rooms.entry(name.clone()).or_default().lines += text.lines().count();
             }
         }
-        let exports = found.exports(&inside);
+        let exports = found.exports(&root, &inside);
         for (place, text) in inside {
-            found.add_arrows(place, text, &exports);
+            found.add_arrows(&root, place, text, &exports);
         }
         found.find_cycles();
         found.find_floors();
@@ -79,33 +91,40 @@ impl Rooms {
     }
 
     /// Items that the root re-exports, with their room.
-    fn exports(&self, inside: &[(&str, &str)]) -> BTreeMap<String, String> {
+    fn exports(&self, root: &[String], inside: &[(&str, &str)]) -> BTreeMap<String, String> {
         let mut exports = BTreeMap::new();
-        for (_, text) in inside.iter().filter(|(place, _)| module_of(place).is_empty()) {
+        for (_, text) in inside.iter().filter(|(place, _)| module_of(place) == root) {
             // In the root a path may begin with a room, as well as with `crate`.
             let mut words = tokens(text);
             for at in (1..words.len()).rev() {
                 if words[at - 1] == "use" && self.rooms.contains_key(&words[at]) {
-                    words.splice(at..at, ["crate".to_string(), "::".to_string()]);
+                    let names = ["crate".to_string()].into_iter().chain(root.iter().cloned());
+                    words.splice(at..at, names.flat_map(|name| [name, "::".to_string()]));
                 }
             }
-            for Named { names, alias, .. } in paths(&words) {
-                let room = names.into_iter().next().filter(|room| self.rooms.contains_key(room));
-                exports.extend(room.map(|room| (alias, room)));
+            for named in paths(&words) {
+                let room = first_inside(root, root, &named);
+                let room = room.filter(|room| self.rooms.contains_key(room));
+                exports.extend(room.map(|room| (named.alias, room)));
             }
         }
         exports
     }
 
-    fn add_arrows(&mut self, place: &str, text: &str, exports: &BTreeMap<String, String>) {
+    fn add_arrows(
+        &mut self,
+        root: &[String],
+        place: &str,
+        text: &str,
+        exports: &BTreeMap<String, String>,
+    ) {
         let module = module_of(place);
-        let Some(own) = module.first() else { return };
-        for Named { up, names, .. } in paths(&tokens(text)) {
-            let kept = up.map_or(0, |up| module.len().saturating_sub(up));
-            let Some(first) = module[..kept].first().or(names.first()) else { continue };
-            let target = match self.rooms.contains_key(first) {
-                true => first,
-                false => exports.get(first).unwrap_or(own),
+        let Some(own) = module.get(root.len()) else { return };
+        for named in paths(&tokens(text)) {
+            let Some(first) = first_inside(root, &module, &named) else { continue };
+            let target = match self.rooms.contains_key(&first) {
+                true => &first,
+                false => exports.get(&first).unwrap_or(own),
             };
             if target != own {
                 let room = self.rooms.entry(own.clone()).or_default();
@@ -169,6 +188,13 @@ impl Rooms {
         }
         format!("a cycle: {}", arrows.join("; "))
     }
+}
+
+/// The first name behind the root in a path that a module names; `None` if it leads elsewhere.
+fn first_inside(root: &[String], module: &[String], named: &Named) -> Option<String> {
+    let kept = named.up.map_or(0, |up| module.len().saturating_sub(up));
+    let path = [&module[..kept], &named.names].concat();
+    path.strip_prefix(root)?.first().cloned()
 }
 
 /// Names from the root of the crate to the module of a file.
@@ -247,6 +273,29 @@ mod tests {
         let wal = "use crate::tree::Tree;\n";
         let tree = "#[cfg(test)]\nmod tests {\n    use crate::wal::Wal;\n}\n";
         assert!(cycles(&files("", tree, wal)).is_empty());
+    }
+
+    #[test]
+    fn a_cycle_of_rooms_inside_a_folder_is_found() {
+        let cycle = |low: &str| {
+            let inner = "mod high;\nmod low;\npub use high::Top;\n";
+            let files = of([
+                ("a/src/lib.rs", "mod inner;\nmod other;\n"),
+                ("a/src/inner/mod.rs", inner),
+                ("a/src/inner/high.rs", "use super::low::Low;\nuse crate::other::Other;\n"),
+                ("a/src/inner/low/mod.rs", low),
+            ]);
+            Rooms::of(&files, "a/src/inner").cycles().len()
+        };
+        for back in [
+            "use crate::inner::high::Top;",
+            "use super::Top;",
+            "use super::high;",
+            "use crate::inner::Top;",
+        ] {
+            assert_eq!(cycle(back), 1, "{back}");
+        }
+        assert_eq!(cycle("use crate::other::Top;\nuse crate::high::Top;\n"), 0);
     }
 
     #[test]
