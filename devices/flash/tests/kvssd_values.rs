@@ -1,6 +1,6 @@
 //! Values apart from the tree of a KVSSD: what is written for them, when their room comes back,
 //! which options go together, large ones, damage. That such a device is a map under power cuts is
-//! in `kvssd_device.rs` and `kvssd_random.rs`.
+//! in `kvssd_device/` and `kvssd_random.rs`.
 
 mod support;
 

@@ -1,0 +1,232 @@
+//! The KVSSD against a model. Here: variants and thresholds, snapshots, reopening by other options.
+//! [`power`]: power cuts at every program and erase. [`full`]: a device without room. [`damage`]:
+//! damaged images, and images that refuse.
+
+mod damage;
+#[path = "../support/failing.rs"]
+mod failing;
+mod full;
+mod power;
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/tiny.rs"]
+mod tiny;
+
+use runstone_flash::kvssd::{Form, KvSsd, KvSsdOptions, Partitioner};
+use runstone_flash::nand::{Geometry, Timing};
+use support::{Random, State, apply, model};
+use tiny::{Images, TINY, expect, geometry, key, reused, step, tiered, tiny, under, variants};
+
+/// A filter goes with its page into remapped tables, through collections and restarts, and saves
+/// gets the pages that do not have their key. `verify` compares each filter with its page.
+#[test]
+fn filters_save_pages_that_gets_would_read_in_vain() {
+    let pages_per_get = |has_filters| {
+        let images = Images::new();
+        let options = KvSsdOptions { has_filters, ..tiny() };
+        let mut device = images.create(&options);
+        let mut random = Random(3);
+        for _ in 0..3_000 {
+            let key = 2 * random.below(400);
+            device.put(&key.to_be_bytes(), &[7; 40]).unwrap();
+        }
+        assert!(device.counters().remapped_tables > 0);
+        drop(device);
+        let mut device = images.open().unwrap();
+        assert_eq!(device.options().has_filters, has_filters, "a device keeps its options");
+        device.verify().unwrap();
+        let before = device.counters();
+        for key in 0..800_u64 {
+            assert_eq!(device.get(&key.to_be_bytes()).unwrap().is_some(), key % 2 == 0);
+        }
+        let after = device.counters();
+        let pages = after.get_pages - before.get_pages;
+        pages - (after.get_meta_pages - before.get_meta_pages)
+    };
+    let (without, with) = (pages_per_get(false), pages_per_get(true));
+    assert!(with * 3 < without * 2, "{with} pages of records, {without} without filters");
+}
+
+#[test]
+fn every_variant_is_a_map_with_snapshots_across_restarts() {
+    const KEYS: u64 = 500;
+    for (seed, options) in variants().into_iter().enumerate() {
+        let images = Images::new();
+        let block_count = geometry(&options).block_count + 2;
+        let mut device = images.create_on(Geometry { block_count, ..TINY }, &options);
+        let mut random = Random(seed as u64);
+        let mut state = State::new();
+        let mut snapshots: Vec<(u64, State)> = Vec::new();
+        let (mut remapped, mut collections) = (0, 0);
+        for round in 0..6000 {
+            let step = step(&mut random, KEYS);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+            if round % 300 == 120 {
+                snapshots.push((device.snapshot(), state.clone()));
+            }
+            if snapshots.len() > 2 {
+                device.release(snapshots.remove(0).0);
+            }
+            if round % 500 == 499 {
+                for (snapshot, state) in &snapshots {
+                    expect(&mut device, state, *snapshot, KEYS);
+                }
+                expect(&mut device, &state, u64::MAX, KEYS);
+                device.verify().unwrap();
+                device.write_amplification();
+            }
+            if round % 1500 == 1499 {
+                device.sync().unwrap();
+                remapped += reused(&device);
+                collections += device.counters().collections;
+                snapshots.clear();
+                drop(device);
+                device = images.open().unwrap();
+                assert_eq!(device.options(), &options);
+                device.verify().unwrap();
+                expect(&mut device, &state, u64::MAX, KEYS);
+            }
+        }
+        // A delayed compaction makes one virtual table where rLSM makes several, and few runs that
+        // sink together have as few strata as TH.
+        let are_few = options.form == Form::Delay || options.policy == "tiering";
+        let least = if are_few { 5 } else { 20 };
+        assert_eq!(remapped > least, options.threshold > 0, "{options:?}: {remapped} remapped");
+        assert!(collections > 10, "{options:?}: {collections} collections");
+    }
+}
+
+/// Under tiering a level has several runs, and less is written.
+#[test]
+fn tiering_keeps_runs_and_writes_less() {
+    let written = |options: &KvSsdOptions| {
+        let images = Images::new();
+        let geometry = Geometry { block_count: 160, ..TINY };
+        let mut device = images.create_on(geometry, options);
+        let (mut state, mut random, mut most_runs) = (State::new(), Random(9), 0);
+        for _ in 0..6000 {
+            let step = step(&mut random, 1500);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+            let shape = device.tree().shape();
+            let runs = shape.levels.iter().skip(1).map(|level| level.runs().len());
+            most_runs = most_runs.max(runs.max().unwrap_or(0));
+        }
+        device.verify().unwrap();
+        expect(&mut device, &state, u64::MAX, 1500);
+        (device.write_amplification().total_milli(), most_runs)
+    };
+    let (leveled, one) = written(&KvSsdOptions { threshold: 0, ..tiny() });
+    let (tiered, runs) = written(&KvSsdOptions { threshold: 0, ..tiered() });
+    assert_eq!(one, 1);
+    assert_eq!(runs as u32, tiny().size_ratio - 1, "one more sinks before the next write");
+    assert!(tiered * 4 < leveled * 3, "{tiered} {leveled}");
+}
+
+/// A device that kept runs is opened by a policy that keeps none, and the other way. The order of
+/// the tables stays.
+#[test]
+fn the_policy_can_change_when_a_device_is_opened() {
+    let images = Images::new();
+    let (mut state, mut random) = (State::new(), Random(4));
+    drop(images.create(&tiered()));
+    let other = |policy: &str, size_ratio| KvSsdOptions { size_ratio, ..under(policy) };
+    for options in [
+        tiered(),
+        other("tiering", 2),
+        other("leveling", 4),
+        other("tiering", 7),
+        other("garnering", 3),
+        tiered(),
+        other("fragmented-leveling", 4),
+    ] {
+        let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+        let mut device =
+            KvSsd::open(flash, side, None, Timing::PAPER, Some(options.clone())).unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+        for _ in 0..1200 {
+            let step = step(&mut random, 500);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+        }
+        device.verify().unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+        device.sync().unwrap();
+        drop(device);
+        let mut device = images.duplicate().open().unwrap();
+        device.compact().unwrap();
+        device.verify().unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+    }
+}
+
+/// Each opening may ask for another partitioner. Existing tables stay and read the same.
+#[test]
+fn the_cutting_can_change_when_a_device_is_opened() {
+    let images = Images::new();
+    let (mut state, mut random) = (State::new(), Random(3));
+    drop(images.create(&tiny()));
+    let mut device = images.open().unwrap();
+    for cuts in [Partitioner::GlobalRange, Partitioner::Size, Partitioner::GroupedGlobalRange] {
+        drop(device);
+        let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+        let options = KvSsdOptions { cuts, ..tiny() };
+        device = KvSsd::open(flash, side, None, Timing::PAPER, Some(options)).unwrap();
+        for _ in 0..1500 {
+            let step = step(&mut random, 500);
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+        }
+        assert!(device.counters().compactions > 10);
+        device.verify().unwrap();
+        expect(&mut device, &state, u64::MAX, 500);
+        device.sync().unwrap();
+        drop(device);
+        device = images.open().unwrap();
+        assert_eq!(device.options().cuts, cuts);
+        expect(&mut device, &state, u64::MAX, 500);
+    }
+}
+
+/// Garnering removes the last level when the tree is small for its levels. The tables that rose
+/// from it were stacked above the tables they met, although they are older, and gets returned old
+/// values.
+#[test]
+fn what_rises_to_a_level_is_older_than_what_is_there() {
+    let mut risen = 0;
+    for seed in 0..12 {
+        let options = KvSsdOptions {
+            policy: "garnering".to_string(),
+            threshold: 6,
+            size_ratio: 2,
+            level1_pages: 8,
+            memtable_pages: 4,
+            ..tiny()
+        };
+        let geometry = Geometry { block_count: 96, ..TINY };
+        let images = Images::new();
+        let mut device = images.create_on(geometry, &options);
+        let (mut random, mut state) = (Random(seed), State::new());
+        let mut most_levels = 0;
+        for at in 0..4000 {
+            if at == 2000 {
+                // The same tree with options under which fewer levels hold as much.
+                drop(device);
+                let wide = KvSsdOptions { size_ratio: 6, level1_pages: 16, ..options.clone() };
+                let (flash, side) = (Box::new(images.flash.clone()), Box::new(images.side.clone()));
+                device = KvSsd::open(flash, side, None, Timing::PAPER, Some(wide)).unwrap();
+            }
+            let step = vec![(key(random.below(500)), Some(vec![at as u8; 150]))];
+            apply(&mut device, &step).unwrap();
+            model(&mut state, &step);
+            let levels = device.tree().level_count();
+            risen += u64::from(levels < most_levels);
+            most_levels = levels;
+            if at % 100 == 99 {
+                expect(&mut device, &state, u64::MAX, 500);
+            }
+        }
+    }
+    assert!(risen > 0, "no tree has shrunk");
+}
