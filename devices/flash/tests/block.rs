@@ -9,6 +9,7 @@ use runstone_flash::Error;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::FtlOptions;
 use runstone_flash::nand::{FaultPlan, Geometry, Image, MemoryImage};
+use runstone_random::Random;
 use runstone_storage::{Category, Storage, StorageFile};
 
 /// The ring takes 64 blocks, the files 128.
@@ -28,15 +29,6 @@ const PAPER: Geometry = Geometry {
     channel_count: 1,
     die_count: 1,
 };
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-}
 
 fn create(geometry: Geometry) -> (MemoryImage, BlockStorage) {
     let image = MemoryImage::new();
@@ -122,7 +114,7 @@ fn step(storage: &BlockStorage, model: &mut Model, random: &mut Random) -> std::
 fn files_equal_a_model_across_restarts() {
     let (image, mut storage) = create(PAPER);
     let mut model = Model::new();
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for round in 0..6000 {
         step(&storage, &mut model, &mut random).unwrap();
         if round % 100 == 99 {
@@ -459,7 +451,7 @@ fn a_device_that_is_not_this_one_is_refused() {
 #[test]
 fn flipped_bytes_never_panic_and_never_lie() {
     let (image, storage) = create(TINY);
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     let mut model = Model::new();
     for _ in 0..60 {
         step(&storage, &mut model, &mut random).unwrap();

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use failing::Failing;
-use random::{Random, one_in, one_of, seeds};
+use random::{Random, one_of, seeds};
 use runstone_flash::Error;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
@@ -120,7 +120,7 @@ fn case(random: &mut Random) -> (Geometry, BlockOptions) {
     let ftl = FtlOptions {
         over_provision_percent: 5 + random.below(40) as u32,
         gc_frontier: one_of(random, &[GcFrontier::Split, GcFrontier::Shared]),
-        is_trim_on: one_in(random, 2),
+        is_trim_on: random.one_in(2),
     };
     (Geometry { block_count, ..geometry }, BlockOptions { ftl, ..BlockOptions::default() })
 }
@@ -142,7 +142,7 @@ impl Run {
         let image = MemoryImage::new();
         let storage = BlockStorage::create(Box::new(image.clone()), geometry, options).unwrap();
         let free_bytes = storage.free_bytes().unwrap();
-        let is_long = one_in(random, 3);
+        let is_long = random.one_in(3);
         // How many blocks of flash the device can lose and still work.
         let block_bytes = u64::from(geometry.page_bytes * geometry.block_pages);
         let visible_blocks = (free_bytes + RING_BYTES).div_ceil(block_bytes);
@@ -196,7 +196,7 @@ impl Run {
 
     /// An open handle, or a new one of a name.
     fn file(&mut self, random: &mut Random) -> Option<Handle> {
-        if !self.handles.is_empty() && one_in(random, 4) {
+        if !self.handles.is_empty() && random.one_in(4) {
             return Some(one_of(random, &self.handles));
         }
         let names = self.now();
@@ -251,7 +251,7 @@ impl Run {
     fn write(&mut self, handle: &Handle, random: &mut Random) -> Result<()> {
         let len = self.files[&handle.id].now().len() as u64;
         let far = one_of(random, &[1, 5000, 60_000]);
-        let offset = if one_in(random, 3) { len } else { random.below(len + far) };
+        let offset = if random.one_in(3) { len } else { random.below(len + far) };
         let most = one_of(random, &[300, 9000, self.most_bytes]);
         let data = vec![1 + random.below(255) as u8; random.below(most) as usize];
         let end = offset + data.len() as u64;
@@ -289,7 +289,7 @@ impl Run {
         match random.below(20) {
             0 | 1 if !is_there => self.create(&name, random),
             // When the directory should fill up, few files are removed.
-            0 | 1 if self.is_long && !one_in(random, 4) => Ok(()),
+            0 | 1 if self.is_long && !random.one_in(4) => Ok(()),
             0 | 1 => {
                 self.rename(|names| _ = names.remove(&name));
                 storage.remove(&name.1)
@@ -307,7 +307,7 @@ impl Run {
                 Ok(())
             }
             3 => {
-                if one_in(random, 2) && !self.handles.is_empty() {
+                if random.one_in(2) && !self.handles.is_empty() {
                     self.handles.swap_remove(0);
                 }
                 Ok(())
@@ -317,14 +317,14 @@ impl Run {
                 self.committed();
                 Ok(())
             }
-            5 if is_there && one_in(random, 3) => self.link(&name),
+            5 if is_there && random.one_in(3) => self.link(&name),
             _ => self.change(random),
         }
     }
 
     fn create(&mut self, name: &Name, random: &mut Random) -> Result<()> {
         let category = one_of(random, &Category::ALL);
-        let capacity_bytes = one_in(random, 4).then(|| random.below(self.most_bytes));
+        let capacity_bytes = random.one_in(4).then(|| random.below(self.most_bytes));
         let storage = &self.storages[name.0];
         let made = match capacity_bytes {
             Some(capacity_bytes) => storage.create_mapped(&name.1, category, capacity_bytes),
@@ -336,7 +336,7 @@ impl Run {
         let zeros = capacity_bytes.map(|bytes| vec![0; bytes as usize]);
         let id = self.add(name, std::iter::once(Vec::new()).chain(zeros).collect());
         let file = made?;
-        if one_in(random, 3) {
+        if random.one_in(3) {
             self.handles.push(Handle { id, file, capacity_bytes });
         }
         Ok(())
@@ -385,7 +385,7 @@ impl Run {
             self.committed();
         }
         self.options.ftl.gc_frontier = one_of(random, &[GcFrontier::Split, GcFrontier::Shared]);
-        self.options.ftl.is_trim_on = one_in(random, 2);
+        self.options.ftl.is_trim_on = random.one_in(2);
         self.storages.clear();
         let image = Box::new(self.image.clone());
         let storage = BlockStorage::open(image, None, self.options).expect("it opens");
@@ -462,13 +462,13 @@ fn contents(storage: &BlockStorage, name: &str) -> Vec<u8> {
 
 fn plan(random: &mut Random, failures_left: &mut u64) -> FaultPlan {
     let mut plan = FaultPlan { seed: random.below(u64::MAX), ..FaultPlan::default() };
-    if !one_in(random, 5) {
+    if !random.one_in(5) {
         let soon = one_of(random, &[5, 40, 400]);
         plan.power_cut_at = Some(random.below(soon));
     }
-    if *failures_left > 0 && one_in(random, 4) {
+    if *failures_left > 0 && random.one_in(4) {
         *failures_left -= 1;
-        match one_in(random, 2) {
+        match random.one_in(2) {
             true => plan.failing_programs.insert(random.below(100)),
             false => plan.failing_erases.insert(random.below(20)),
         };
@@ -478,7 +478,7 @@ fn plan(random: &mut Random, failures_left: &mut u64) -> FaultPlan {
 
 /// Counts of cuts, refusals and erases on the device of a seed.
 fn run(seed: u64) -> [u64; 3] {
-    let mut random = Random(seed ^ 0x626c_6f63);
+    let mut random = Random::new(seed ^ 0x626c_6f63);
     let mut run = Run::new(&mut random);
     for _ in 0..ROUNDS {
         let plan = plan(&mut random, &mut run.failures_left);
@@ -496,7 +496,7 @@ fn run(seed: u64) -> [u64; 3] {
         }
         run.compare();
         run.storages[0].layers();
-        if one_in(&mut random, 4) {
+        if random.one_in(4) {
             run.reopen(&mut random);
         }
     }

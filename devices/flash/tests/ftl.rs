@@ -59,7 +59,7 @@ fn it_holds_what_was_written_across_restarts() {
     for options in [SPLIT, SHARED] {
         let (image, mut ftl) = create(TINY, options);
         let mut model = vec![0; ftl.block_count() as usize * BLOCK];
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         let mut collections = 0;
         for version in 0..3000 {
             let (first, data) = request(&mut random, version, ftl.block_count());
@@ -128,7 +128,7 @@ fn collection_cost(percent: u32, gc_frontier: GcFrontier, is_sequential: bool) -
     };
     let options = FtlOptions { over_provision_percent: percent, gc_frontier, is_trim_on: false };
     let (_, mut ftl) = create(geometry, options);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let (limit, page) = (ftl.block_count(), vec![3; BLOCK]);
     for at in 0..limit {
         ftl.write(at, &page).unwrap();
@@ -203,7 +203,7 @@ fn failing_programs_and_erases_lose_nothing() {
         failing_erases: [5, 20].into(),
         ..FaultPlan::default()
     });
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for version in 0..1500 {
         let (first, data) = request(&mut random, version, limit);
         ftl.write(first, &data).unwrap();
@@ -253,7 +253,7 @@ fn an_unreadable_page_is_an_error_until_it_is_written_again() {
     ftl.write(0, &blocks(2, 2)).unwrap();
     let uncorrectable = [Ppa { block: 19, page: 0 }].into();
     ftl.nand_mut().set_faults(FaultPlan { uncorrectable, ..FaultPlan::default() });
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     for version in 3..1000 {
         ftl.write(10 + random.below(limit - 12), &blocks(version, 2)).unwrap();
         assert!(matches!(read(&mut ftl, 0, 1), Err(Error::Uncorrectable(_))));
@@ -329,7 +329,7 @@ fn check_after_cut(ftl: &mut Ftl, writes: &[(u64, Vec<u8>)], done: usize, what: 
 /// Then the device is written again and cut once more.
 #[test]
 fn a_power_cut_anywhere_loses_no_acknowledged_write() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let limit = 2 * 4 * 9;
     let writes: Vec<_> = (1..160).map(|version| request(&mut random, version, limit)).collect();
     let run = |ftl: &mut Ftl, writes: &[(u64, Vec<u8>)]| {
@@ -370,7 +370,7 @@ fn a_power_cut_anywhere_loses_no_acknowledged_write() {
 #[test]
 fn a_full_device_outlives_power_cuts_in_a_row() {
     for seed in 0..24 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let gc_frontier = [GcFrontier::Split, GcFrontier::Shared][seed as usize % 2];
         let over_provision_percent = 5 + random.below(10) as u32;
         let options = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
@@ -412,7 +412,7 @@ fn a_full_device_outlives_power_cuts_while_it_is_opened() {
     for seed in 0..30 {
         let options = if seed % 2 == 0 { SPLIT } else { SHARED };
         let (image, mut ftl) = create(Geometry { block_pages: 16, ..TINY }, options);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         (0..ftl.block_count()).for_each(|block| ftl.write(block, &[1; BLOCK]).unwrap());
         let power_cut_at = Some(random.below(400));
         ftl.nand_mut().set_faults(FaultPlan { power_cut_at, seed, ..FaultPlan::default() });
@@ -448,7 +448,7 @@ fn a_reserve_that_a_power_cut_took_from_is_restored() {
         let geometry = Geometry { block_pages: 16, block_count: 21, ..TINY };
         let options = FtlOptions { over_provision_percent: 15, ..SHARED };
         let (image, mut ftl) = create(geometry, options);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let limit = ftl.block_count();
         (0..limit).for_each(|block| ftl.write(block, &[1; BLOCK]).unwrap());
         let mut overwrite = |ftl: &mut Ftl| -> Result<()> {
@@ -473,7 +473,7 @@ fn a_reserve_that_a_power_cut_took_from_is_restored() {
 fn equal_histories_give_equal_images_and_times() {
     let run = || {
         let (image, mut ftl) = create(TINY, SPLIT);
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         for version in 0..500 {
             let (first, data) = request(&mut random, version, ftl.block_count());
             ftl.write(first, &data).unwrap();

@@ -18,7 +18,7 @@ use runstone_flash::{Error, Result};
 use runstone_storage::{Category, Storage, StorageFile};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{Random, State, Step, apply, model, one_in, one_of, scanned, seeds};
+use support::{Random, State, Step, apply, model, one_of, scanned, seeds};
 
 const IMAGE: usize = 0;
 const SIDE: usize = 1;
@@ -88,7 +88,7 @@ fn step(random: &mut Random) -> Step {
     let mut write = || {
         let key = format!("key{:03}", random.below(150)).into_bytes();
         let len = 1 + random.below(700) as usize;
-        let value = (!one_in(random, 5)).then(|| vec![random.below(256) as u8; len]);
+        let value = (!random.one_in(5)).then(|| vec![random.below(256) as u8; len]);
         (key, value)
     };
     (0..count).map(|_| write()).collect()
@@ -105,14 +105,14 @@ fn use_kvssd(
         let step = step(random);
         history.change(|state| model(state, &step));
         apply(device, &step)?;
-        if one_in(random, 9) {
+        if random.one_in(9) {
             device.sync()?;
             history.sync();
         }
-        if one_in(random, 40) {
+        if random.one_in(40) {
             device.flush()?;
         }
-        if one_in(random, 120) {
+        if random.one_in(120) {
             device.compact()?;
         }
     }
@@ -147,7 +147,7 @@ fn a_kvssd_keeps_what_it_synced() {
         let start = Host::new(2);
         let mut device = create_kvssd(&start, seed).expect("the machine lives");
         let life = |device: &mut KvSsd| {
-            let (mut history, mut random) = (History::new(State::new()), Random(seed));
+            let (mut history, mut random) = (History::new(State::new()), Random::new(seed));
             let done = use_kvssd(device, &mut random, 900, &mut history);
             (history, done)
         };
@@ -175,7 +175,7 @@ fn a_kvssd_keeps_what_it_synced() {
 #[test]
 fn a_kvssd_survives_power_losses_in_a_row() {
     for seed in seeds(0..12) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut host = Host::new(2);
         drop(create_kvssd(&host, seed).expect("the machine lives"));
         let mut history = History::new(State::new());
@@ -214,7 +214,7 @@ fn use_ftl(
         let (block, byte) = (random.below(ftl.block_count()), 1 + random.below(255) as u8);
         history.change(|state| state[block as usize] = byte);
         ftl.write(block, &[byte; PAGE])?;
-        if one_in(random, 30) {
+        if random.one_in(30) {
             ftl.sync()?;
             history.sync();
         }
@@ -241,7 +241,7 @@ fn check_ftl(host: &Host, seed: u64, history: &mut History<Vec<u8>>, place: &str
 #[test]
 fn a_block_ssd_keeps_what_it_synced() {
     for seed in seeds(0..8) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut host = Host::new(1);
         let made = Ftl::create(host.file(IMAGE), geometry(8, 20), Timing::PAPER, ftl_options(seed));
         let block_count = made.expect("the machine lives").block_count();
@@ -367,7 +367,7 @@ fn check_files(storage: &BlockStorage, files: &mut Files, place: &str) {
 #[test]
 fn files_of_a_block_ssd_are_there_once_synced() {
     for seed in seeds(0..8) {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut host = Host::new(1);
         let options = BlockOptions { ftl: ftl_options(seed), ..BlockOptions::default() };
         let made = BlockStorage::create(host.file(IMAGE), geometry(16, 70), options);

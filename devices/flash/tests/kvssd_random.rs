@@ -21,7 +21,7 @@ use runstone_flash::kvssd::{
 };
 use runstone_flash::nand::{Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
-use support::{Random, State, Step, apply, fault_plan, model, one_in, one_of, scanned, seeds};
+use support::{Random, State, Step, apply, fault_plan, model, one_of, scanned, seeds};
 
 const SEEDS: Range<u64> = 12..28;
 const ROUNDS: u64 = 12;
@@ -163,7 +163,7 @@ impl Run {
         let ([flash, side], mut left) = failing(&self.flash, &self.side);
         let options = options(random);
         let is_possible = options.check(&self.case.geometry).is_ok();
-        let options = (is_possible && one_in(random, 3)).then_some(options);
+        let options = (is_possible && random.one_in(3)).then_some(options);
         let mut opened = KvSsd::open(flash, side, None, Timing::PAPER, options);
         // Values that are apart stay as they are.
         if matches!(&opened, Err(Error::BadOption { name: "values", .. })) {
@@ -193,15 +193,15 @@ impl Run {
     /// One step, sometimes with a snapshot, a sync or a read.
     fn step(&mut self, random: &mut Random, deletes: u64) -> Result<()> {
         let step = self.case.step(random, deletes);
-        if one_in(random, 100) && self.snapshots.len() < 3 {
+        if random.one_in(100) && self.snapshots.len() < 3 {
             self.snapshots.push((self.device.snapshot(), self.state.clone()));
         }
-        if one_in(random, 100) && !self.snapshots.is_empty() {
+        if random.one_in(100) && !self.snapshots.is_empty() {
             let (snapshot, state) = self.snapshots.remove(0);
             self.compare(&state, snapshot);
             self.device.release(snapshot);
         }
-        if one_in(random, 150) {
+        if random.one_in(150) {
             self.sync()?;
         }
         match random.below(1500) {
@@ -210,7 +210,7 @@ impl Run {
             2 => self.device.checkpoint()?,
             _ => {}
         }
-        if one_in(random, 40) {
+        if random.one_in(40) {
             self.look_from(random);
         }
         let key = self.case.key(random.below(self.case.keys));
@@ -234,7 +234,7 @@ impl Run {
     fn look_from(&mut self, random: &mut Random) {
         let from = self.case.key(random.below(self.case.keys));
         let owned = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
-        let (direction, expected): (Direction, Vec<_>) = match one_in(random, 2) {
+        let (direction, expected): (Direction, Vec<_>) = match random.one_in(2) {
             true => {
                 (Direction::Forward, self.state.range(from.clone()..).take(5).map(owned).collect())
             }
@@ -299,7 +299,7 @@ fn difference(expected: &[(Vec<u8>, Vec<u8>)], found: &[(Vec<u8>, Vec<u8>)]) -> 
 
 /// Counts of cuts, refusals and collections on the device of a seed.
 fn run(seed: u64) -> [u64; 3] {
-    let mut random = Random(seed ^ 0x6b76_7373);
+    let mut random = Random::new(seed ^ 0x6b76_7373);
     let case = Case::of(&mut random);
     if case.options.check(&case.geometry).is_err() {
         return [0; 3];
@@ -310,7 +310,7 @@ fn run(seed: u64) -> [u64; 3] {
         run.device.nand_mut().set_faults(fault_plan(&mut random));
         for left in &run.left {
             let soon = one_of(&mut random, &[10, 200, 2000]);
-            let count = if one_in(&mut random, 3) { random.below(soon) } else { u64::MAX };
+            let count = if random.one_in(3) { random.below(soon) } else { u64::MAX };
             left.store(count, Ordering::Relaxed);
         }
         let deletes = one_of(&mut random, &[5, 15, 15, 60]);
@@ -340,7 +340,7 @@ fn run(seed: u64) -> [u64; 3] {
         run.device.verify().expect("nothing is damaged");
         run.device.write_amplification();
         run.left.iter().for_each(|left| left.store(u64::MAX, Ordering::Relaxed));
-        if one_in(&mut random, 4) {
+        if random.one_in(4) {
             collections += run.device.counters().collections;
             run.recover(&mut random);
         }

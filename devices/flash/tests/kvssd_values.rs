@@ -76,7 +76,7 @@ fn expect(device: &mut KvSsd, state: &State) {
 fn overwrite(options: &KvSsdOptions, draw: impl Fn(&mut Random, u64) -> u64) -> (u64, KvSsd) {
     let images = Images::default();
     let mut device = images.create(options);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut state = State::new();
     let record_bytes = 24 + 400;
     let keys = SMALL.data_bytes() * 2 / 5 / record_bytes;

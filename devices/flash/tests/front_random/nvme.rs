@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::bench::{
     Bench, COMMANDS, Cut, Limits, Pairs, Past, ROUNDS, Sums, TALKS, between, is_done,
 };
-use crate::random::{Random, one_in, one_of};
+use crate::random::{Random, one_of};
 use runstone_flash::Error;
 use runstone_flash::front::{NvmeError, NvmeKv, OnMissing, StoreIf};
 
@@ -136,7 +136,7 @@ impl NvmeHost<'_> {
 }
 
 pub fn run_nvme(seed: u64, sums: &mut Sums) {
-    let mut random = Random(seed ^ 0x6e76_6d65);
+    let mut random = Random::new(seed ^ 0x6e76_6d65);
     let Some(mut bench) = Bench::new(&mut random) else { return };
     let mut past = Past::new(bench.has_log());
     for _ in 0..ROUNDS {
@@ -156,7 +156,7 @@ pub fn run_nvme(seed: u64, sums: &mut Sums) {
         if let Err(Cut) = talk(&mut bench, &mut past) {
             sums.cuts += 1;
             reopen_as_known(&mut bench, &mut past, &mut random);
-        } else if one_in(&mut random, 6) {
+        } else if random.one_in(6) {
             reopen_as_known(&mut bench, &mut past, &mut random);
         }
         assert!(bench.entries() == *past.now());
@@ -176,7 +176,7 @@ fn put_foreign(bench: &mut Bench, past: &mut Past<Pairs>, random: &mut Random) -
     let most = bench.device.max_key_bytes() as u64;
     let key = vec![random.below(256) as u8; 17 + random.below(most - 16) as usize];
     let value = vec![1; random.below(bench.value_bytes) as usize];
-    if one_in(random, 3) && is_done(bench.device.put(&key, &value))? {
+    if random.one_in(3) && is_done(bench.device.put(&key, &value))? {
         past.change(|pairs| _ = pairs.insert(key, Rc::new(value)));
     }
     Ok(())

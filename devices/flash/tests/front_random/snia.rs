@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::bench::{
     Bench, COMMANDS, Cut, Limits, Pairs, Past, ROUNDS, Rest, Spaces, Sums, TALKS, between,
 };
-use crate::random::{Random, one_in, one_of};
+use crate::random::{Random, one_of};
 use runstone_flash::Error;
 use runstone_flash::front::{
     IteratorId, KeyFilter, KeySpace, OnRetrieve, Snia, SniaError, StoreMode,
@@ -48,10 +48,10 @@ impl SniaHost<'_> {
     }
 
     fn step(&mut self, random: &mut Random, deletes: u64) -> Result<(), Cut> {
-        if one_in(random, 25) {
+        if random.one_in(25) {
             return self.spaces(random);
         }
-        if one_in(random, 5) {
+        if random.one_in(5) {
             return self.iterate(random);
         }
         let Some(space) = self.space(random) else { return self.spaces(random) };
@@ -90,7 +90,7 @@ impl SniaHost<'_> {
         }
         let is_legal = (1..=most).contains(&name.len());
         let is_there = self.past.now().contains_key(&name);
-        if one_in(random, 2) {
+        if random.one_in(2) {
             let foretold = match is_legal {
                 false => "KeySpaceNameInvalid",
                 true if is_there => "KeySpaceExist",
@@ -177,7 +177,7 @@ impl SniaHost<'_> {
         let (name, pairs) = self.pairs(space);
         let value = pairs.get(key).cloned();
         let len = value.as_ref().map_or(0, |value| value.len());
-        let offset = if one_in(random, 3) { random.below(len as u64 + 3) as usize } else { 0 };
+        let offset = if random.one_in(3) { random.below(len as u64 + 3) as usize } else { 0 };
         let rest = len.saturating_sub(offset);
         let mut buffer = vec![0xee; random.below(rest as u64 * 2 + 2) as usize];
         let is_last = random.below(400) < deletes;
@@ -219,11 +219,11 @@ impl SniaHost<'_> {
 
     /// Opens, closes or advances an iterator.
     fn iterate(&mut self, random: &mut Random) -> Result<(), Cut> {
-        if one_in(random, 3) || self.iterators.is_empty() {
+        if random.one_in(3) || self.iterators.is_empty() {
             return self.open_iterator(random);
         }
         let at = random.below(self.iterators.len() as u64) as usize;
-        if one_in(random, 5) {
+        if random.one_in(5) {
             let (id, _) = self.iterators.swap_remove(at);
             assert_eq!(said(&self.api.close_iterator(id))?, "Ok");
             assert_eq!(said(&self.api.next_pairs(id, 1))?, "IteratorNotExist");
@@ -316,14 +316,14 @@ fn talk(
 }
 
 pub fn run_snia(seed: u64, sums: &mut Sums) {
-    let mut random = Random(seed ^ 0x736e_6961);
+    let mut random = Random::new(seed ^ 0x736e_6961);
     let Some(mut bench) = Bench::new(&mut random) else { return };
     let mut past = Past::new(bench.has_log());
     for _ in 0..ROUNDS {
         bench.set_faults(&mut random);
         let talked = talk(&mut bench, &mut past, &mut random, sums);
         sums.cuts += u64::from(talked.is_err());
-        if talked.is_err() || one_in(&mut random, 6) {
+        if talked.is_err() || random.one_in(6) {
             bench.reopen(&mut random);
             let found = spaces_of(&mut bench);
             let mut without = past.now().clone();

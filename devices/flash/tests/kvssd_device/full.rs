@@ -66,7 +66,7 @@ fn tables_of_llsm_reserve_room() {
     let fill = |options: KvSsdOptions| {
         let images = Images::new();
         let mut device = images.create_on(TINY, &options);
-        let mut random = Random(4);
+        let mut random = Random::new(4);
         let count = (0..).take_while(|_| device.put(&key(random.below(90_000)), &[7; 90]).is_ok());
         let count = count.count();
         let reserved = device.reserved_pages();
@@ -116,7 +116,7 @@ fn a_flush_larger_than_a_journal_page_is_one_commit() {
     let long_keys = (0..900).map(long_key).map(|(key, value)| vec![(key, Some(value))]);
     let plain = KvSsdOptions { memtable_pages: 100, ..tiny() };
     let cases: [(KvSsdOptions, Vec<Step>); 3] = [
-        (tiny(), vec![batch.clone(), step(&mut Random(1), 9)]),
+        (tiny(), vec![batch.clone(), step(&mut Random::new(1), 9)]),
         (KvSsdOptions { durability: Durability::Log, ..tiny() }, vec![batch]),
         (plain, long_keys.collect()),
     ];
@@ -156,7 +156,7 @@ fn runs_sink_in_parts_where_room_is_short() {
     let images = Images::new();
     let geometry = Geometry { block_count: 44, ..TINY };
     let mut device = images.create_on(geometry, &tiered());
-    let (mut state, mut random) = (State::new(), Random(2));
+    let (mut state, mut random) = (State::new(), Random::new(2));
     for round in 0..6000 {
         let step = step(&mut random, 500);
         apply(&mut device, &step).unwrap();

@@ -138,7 +138,7 @@ fn programs_and_erases_fail(options: &KvSsdOptions) {
     let plan = FaultPlan { failing_programs, failing_erases, ..FaultPlan::default() };
     device.nand_mut().set_faults(plan);
     let mut state = State::new();
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for _ in 0..3000 {
         let step = step(&mut random, 300);
         apply(&mut device, &step).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::rc::Rc;
 
-use super::random::{Random, fault_plan, one_in, one_of};
+use super::random::{Random, fault_plan, one_of};
 use runstone_flash::Error;
 use runstone_flash::kvssd::{
     Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
@@ -104,7 +104,7 @@ impl Bench {
         let durability = self.device.options().durability;
         let options = KvSsdOptions { durability, ..options(random) };
         let is_possible = options.check(&self.device.nand().geometry()).is_ok();
-        let options = (is_possible && one_in(random, 3)).then_some(options);
+        let options = (is_possible && random.one_in(3)).then_some(options);
         let opened = match open(options) {
             // Values that are apart stay as they are.
             Err(Error::BadOption { name: "values", .. }) => open(None),
@@ -145,10 +145,10 @@ impl Bench {
 
     /// Takes a snapshot that outlives fronts, or checks the held one and releases it.
     pub fn hold(&mut self, random: &mut Random) {
-        if let Some((snapshot, pairs)) = self.held.take_if(|_| one_in(random, 3)) {
+        if let Some((snapshot, pairs)) = self.held.take_if(|_| random.one_in(3)) {
             assert!(self.entries_at(snapshot) == pairs, "a snapshot shows its moment");
             self.device.release(snapshot);
-        } else if self.held.is_none() && one_in(random, 6) {
+        } else if self.held.is_none() && random.one_in(6) {
             self.held = Some((self.device.snapshot(), self.entries()));
         }
     }
@@ -268,7 +268,7 @@ pub fn between<S: Clone + Default>(
     random: &mut Random,
 ) -> Result<(), Cut> {
     bench.hold(random);
-    if one_in(random, 2) && is_done(bench.device.sync())? {
+    if random.one_in(2) && is_done(bench.device.sync())? {
         past.settle(past.now().clone());
     }
     match random.below(12) {

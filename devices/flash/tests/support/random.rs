@@ -3,20 +3,7 @@
 use std::ops::Range;
 
 use runstone_flash::nand::FaultPlan;
-
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-}
-
-#[allow(dead_code, reason = "not every test draws choices")]
-pub fn one_in(random: &mut Random, bound: u64) -> bool {
-    random.below(bound) == 0
-}
+pub use runstone_random::Random;
 
 #[allow(dead_code, reason = "not every test draws choices")]
 pub fn one_of<T: Clone>(random: &mut Random, choices: &[T]) -> T {
@@ -37,14 +24,14 @@ pub fn seeds(usual: Range<u64>) -> Range<u64> {
 #[allow(dead_code, reason = "not every test draws faults")]
 pub fn fault_plan(random: &mut Random) -> FaultPlan {
     let mut plan = FaultPlan { seed: random.below(u64::MAX), ..FaultPlan::default() };
-    if !one_in(random, 4) {
+    if !random.one_in(4) {
         let soon = one_of(random, &[5, 40, 400]);
         plan.power_cut_at = Some(random.below(soon));
     }
-    if one_in(random, 4) {
+    if random.one_in(4) {
         plan.failing_programs.insert(random.below(200));
     }
-    if one_in(random, 6) {
+    if random.one_in(6) {
         plan.failing_erases.insert(random.below(20));
     }
     plan

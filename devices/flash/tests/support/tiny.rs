@@ -169,9 +169,9 @@ pub fn variants() -> Vec<KvSsdOptions> {
 }
 
 /// Steps of the workload under power cuts: overwrites and deletes on a device that is two thirds
-/// full.
+/// full. The seed is one with which every variant collects and moves cold blocks behind step 2000.
 pub fn cut_workload() -> Vec<Step> {
-    let mut random = Random(5);
+    let mut random = Random::new(319);
     (0..2600).map(|_| step(&mut random, 500)).collect()
 }
 
