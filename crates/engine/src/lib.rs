@@ -115,6 +115,7 @@ mod ranges;
 mod read;
 mod schedule;
 mod store;
+mod sync;
 mod table;
 #[cfg(feature = "seeded-bugs")]
 #[doc(hidden)]

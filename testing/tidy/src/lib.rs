@@ -4,6 +4,7 @@
 //! * [`files`]: the repository as text by place.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
 //! * [`links`]: links and numbers of sections lead somewhere.
+//! * [`locks`]: every lock of the engine has a rank.
 //! * [`unsafety`]: where unsafe code may be, and how much there is.
 //! * [`crates`]: which crate may name which, and files that nothing compiles.
 //! * [`code`]: Rust without comments, strings and tests.
@@ -19,6 +20,7 @@ pub mod crates;
 pub mod draw;
 pub mod files;
 pub mod links;
+pub mod locks;
 pub mod rooms;
 pub mod style;
 pub mod unsafety;

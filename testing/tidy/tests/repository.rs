@@ -1,7 +1,7 @@
 //! The rules hold in this repository. That each would notice a violation is shown beside it.
 
 use runstone_tidy::files::{Files, places, read, root};
-use runstone_tidy::{crates, links, rooms, style, unsafety};
+use runstone_tidy::{crates, links, locks, rooms, style, unsafety};
 
 fn files() -> Files {
     let files = read(&root()).expect("the repository is readable");
@@ -28,6 +28,11 @@ fn lines_fit() {
 fn links_lead_somewhere() {
     let places = places(&root()).expect("the repository is readable");
     none(links::dead(&files(), &places));
+}
+
+#[test]
+fn locks_have_ranks() {
+    none(locks::without_rank(&files()));
 }
 
 #[test]

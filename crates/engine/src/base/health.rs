@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU8, Ordering::*};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
@@ -21,7 +21,7 @@ pub(crate) const NO_SPACE_RETRY: Duration = Duration::from_millis(250);
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     state: AtomicU8,
-    cause: Mutex<Option<(Error, Instant)>>,
+    cause: Mutex<rank::Health, Option<(Error, Instant)>>,
 }
 
 impl Env {

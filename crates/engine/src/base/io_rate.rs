@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 /// Bytes may come this much early, so that waits are few.
 const BURST: Duration = Duration::from_millis(50);
@@ -15,7 +15,7 @@ pub(crate) struct IoRate {
     /// `None` for no limit.
     bytes_per_second: Option<u64>,
     /// When the bytes written so far are paid for.
-    paid_until: Mutex<Instant>,
+    paid_until: Mutex<rank::IoRate, Instant>,
 }
 
 impl IoRate {

@@ -25,7 +25,6 @@ mod prometheus;
 #[cfg(feature = "seeded-bugs")]
 pub mod seeded;
 pub(crate) mod setters;
-pub(crate) mod sync;
 pub(crate) mod threads;
 pub(crate) mod throttle;
 pub(crate) mod value_options;

@@ -16,7 +16,7 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 /// What writers keep of the rate that they have beside no compaction.
 const KEPT_PERMILLE: u64 = 870;
@@ -113,7 +113,7 @@ impl Mean {
 
 /// Measures synced writes and tells compactions when to pause.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(Mutex<State>);
+pub(crate) struct Pace(Mutex<rank::Pacing, State>);
 
 #[derive(Debug, Default)]
 struct State {

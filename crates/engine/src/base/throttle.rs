@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, rank};
 use runstone_policy::units::Thousandths;
 
 use crate::base::metrics::PressureState;
@@ -56,10 +56,10 @@ pub(crate) fn fraction(value: u64, slowdown: u64, stop: u64) -> u32 {
 pub(crate) struct Throttle {
     /// Largest permille of all keyspaces. A write without pressure reads nothing else.
     permille: AtomicU32,
-    state: Mutex<ThrottleState>,
+    state: Mutex<rank::Throttling, ThrottleState>,
     changed: Condvar,
     /// Held while pressure is measured and set.
-    refreshing: Mutex<()>,
+    refreshing: Mutex<rank::Refreshing, ()>,
     max_bytes_per_second: f64,
 }
 

@@ -15,8 +15,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use crate::sync::{Mutex, rank};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use quick_cache::Weighter;
 
 use self::doorkeeper::Doorkeeper;
@@ -238,7 +238,7 @@ pub struct Budget {
     /// Set when a memtable takes memory while memtables take much of the budget.
     memtables_grew: AtomicBool,
     /// Capacity last given to the map.
-    capacity_bytes: Mutex<u64>,
+    capacity_bytes: Mutex<rank::CacheCapacity, u64>,
     /// What memtables and partitions leave of the budget; slabs may take it.
     share_bytes: AtomicU64,
     /// Memory of the map without what it holds, as of the begin of the turn.

@@ -138,6 +138,12 @@ impl Walk {
     }
 }
 
+/// Who holds the commit lock when a walk is reported.
+pub(crate) trait WalkNotes: std::fmt::Debug + Send + Sync {
+    /// Notes the hidden entries that a walk with this sequence number passed in a keyspace.
+    fn note_walk(&self, ranges: &DeadRanges, walk: &Walk, seq: SeqNo);
+}
+
 fn put(into: &mut Vec<u8>, key: &[u8]) {
     into.clear();
     into.extend_from_slice(key);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
+use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use runstone_policy::prefix::Prefixer;
 use runstone_policy::shape::{Shape, Table};
 use runstone_storage::fork::Process;
@@ -93,7 +93,7 @@ pub(crate) struct KeyspaceCore {
     pub(crate) options: ArcSwap<KeyspaceOptions>,
     pub(crate) view: ArcSwap<View>,
     /// Held to replace the view.
-    pub(crate) view_lock: Mutex<()>,
+    pub(crate) view_lock: Mutex<rank::View, ()>,
     pub(crate) dropped: AtomicBool,
     /// Set when the store has closed: its files may belong to another process now.
     pub(crate) closed: AtomicBool,
@@ -105,7 +105,7 @@ pub(crate) struct KeyspaceCore {
     ended_load: AtomicU64,
     pub(crate) dead_ranges: DeadRanges,
     /// The rule that cuts tables by key prefix, once it is chosen.
-    pub(crate) prefixer: Mutex<Option<Prefixer>>,
+    pub(crate) prefixer: Mutex<rank::Prefixer, Option<Prefixer>>,
     /// What operands of its keys are for.
     pub(crate) merging: ArcSwap<Merging>,
     /// What compactions show its entries to.
@@ -115,7 +115,7 @@ pub(crate) struct KeyspaceCore {
     /// The files that hold its values.
     pub(crate) values: ArcSwap<ValueFiles>,
     /// Held by the plan that is installed part by part: the tree records one such plan at most.
-    pub(crate) parting: Mutex<()>,
+    pub(crate) parting: Mutex<rank::Parting, ()>,
     /// What flushes and compactions did to it.
     pub(crate) work: Work,
 }

@@ -6,7 +6,7 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
@@ -49,7 +49,7 @@ impl Keyspaces {
 
 /// The keyspaces that may hold writes which are only in the log. Every keyspace that does is here.
 #[derive(Debug, Default)]
-pub(crate) struct Unflushed(Mutex<ById>);
+pub(crate) struct Unflushed(Mutex<rank::Unflushed, ById>);
 
 impl Unflushed {
     /// Adds a keyspace whose memtable just announced its first write.

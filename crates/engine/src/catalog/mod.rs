@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use crate::sync::{Mutex, RwLock, rank};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, RwLock};
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
@@ -58,9 +58,9 @@ pub(crate) struct Catalog {
     pub(crate) env: Arc<Env>,
     pub(crate) tables: Arc<TableContext>,
     pub(crate) pool: Arc<ChunkPool>,
-    pub(crate) keyspaces: RwLock<Keyspaces>,
+    pub(crate) keyspaces: RwLock<rank::Keyspaces, Keyspaces>,
     pub(crate) unflushed: Unflushed,
-    pub(crate) manifest: Mutex<ManifestState>,
+    pub(crate) manifest: Mutex<rank::Manifest, ManifestState>,
     /// Largest sequence number known to survive a power loss. The committer moves it, and edits
     /// tell it.
     pub(crate) durable_seq: CachePadded<AtomicU64>,

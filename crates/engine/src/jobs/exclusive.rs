@@ -88,7 +88,7 @@ impl Runner {
             }
         };
         // Loaded only now: a change of placement may have come before, and the file may be gone.
-        self.preparer.run_claimed(claim, || match &keyspace.values.load_full().current {
+        self.supervisor.run_claimed(claim, || match &keyspace.values.load_full().current {
             Some(store) => collect(store),
             None => Ok(Collected::Nothing),
         })
@@ -111,7 +111,7 @@ impl Runner {
             let claim = Claim::Compaction(keyspace.id, plan.clone());
             (self.schedule.claim(&mut claims, claim), version, plan)
         };
-        self.preparer.run_claimed(claim, || self.compactor.run(keyspace, version, &plan))
+        self.supervisor.run_claimed(claim, || self.compactor.run(keyspace, version, &plan))
     }
 
     /// Compacts keyspaces each into a single run, and collects the garbage in their value files.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 use runstone_policy::plan::Busy;
 use runstone_policy::policy::idle::LEAST_TOMBSTONES;
 use runstone_policy::policy::idle_plan;

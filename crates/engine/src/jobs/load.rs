@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_policy::plan::Cut;
 use runstone_policy::policy::load_edit;
 use runstone_policy::shape::Table;
@@ -128,7 +128,11 @@ impl Runner {
     }
 
     /// Steps 2 to 5. `checkpoint` is held by a checkpoint while it waits for flushes.
-    fn install_load(&self, load: &Load<'_>, checkpoint: &Mutex<()>) -> Result<()> {
+    fn install_load(
+        &self,
+        load: &Load<'_>,
+        checkpoint: &Mutex<rank::Checkpoint, ()>,
+    ) -> Result<()> {
         let keyspace = load.keyspace;
         let held = Held::compactions(&self.schedule, keyspace.id);
         let alone = std::slice::from_ref(keyspace);
@@ -239,7 +243,7 @@ impl Load<'_> {
     }
 
     /// Makes all that was added part of the keyspace, and returns the number of entries.
-    pub(crate) fn finish(mut self, checkpoint: &Mutex<()>) -> Result<u64> {
+    pub(crate) fn finish(mut self, checkpoint: &Mutex<rank::Checkpoint, ()>) -> Result<u64> {
         self.close_table()?;
         if self.tables.is_empty() {
             return Ok(0);

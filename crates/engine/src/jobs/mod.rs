@@ -3,10 +3,11 @@
 //!
 //! - [`runner`]: which job of a store runs next; [`workers`]: the threads that run jobs, of one
 //!   store or of many; [`exclusive`]: jobs that a caller runs.
+//! - [`supervisor`]: runs what has a claim, and stops the store if it panics.
 //! - [`flush`]: writes a memtable to a level-0 run; [`flush_cuts`]: where that run is cut.
 //! - [`compaction`]: executes the plan of a policy.
 //! - [`collection`]: collects garbage in value files.
-//! - [`covered`]: tables that a range delete hides, which leave unread.
+//! - [`covered`]: tables that a range delete hides, which are dropped unread.
 //! - [`idle`]: what to do while nobody writes.
 //! - [`load`]: bulk loads, which a caller's thread writes to tables.
 //! - [`prepare`]: prepares what writers will want soon.
@@ -34,4 +35,5 @@ mod neighbours;
 pub(crate) mod output;
 pub(crate) mod prepare;
 pub(crate) mod runner;
+pub(crate) mod supervisor;
 pub(crate) mod workers;

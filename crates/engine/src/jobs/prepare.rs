@@ -2,18 +2,16 @@
 //! at intervals, because on a machine without a core for a third busy thread no other thread comes
 //! to it in time.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::MutexGuard;
-
 use crate::base::env::Env;
-use crate::base::error::{Error, Result};
-use crate::base::health::NO_SPACE_RETRY;
+use crate::base::error::Result;
 use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
+use crate::jobs::supervisor::Supervisor;
 use crate::schedule::{CORES, Claim, Claims, Schedule};
+use crate::sync::MutexGuard;
 use crate::write::commit::Committer;
 
 /// Whoever waits for the rate looks this often whether the store closes.
@@ -44,6 +42,7 @@ pub(crate) struct Preparer {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) committer: Arc<Committer>,
+    pub(crate) supervisor: Arc<Supervisor>,
 }
 
 impl Preparer {
@@ -90,7 +89,8 @@ impl Preparer {
         let claim = self.schedule.claim(claims, preparation.claim());
         MutexGuard::unlocked(claims, || {
             let shows_space = matches!(preparation, Preparation::Log);
-            self.run_claimed(claim, || self.note(self.run(preparation), shows_space));
+            let supervisor = &self.supervisor;
+            supervisor.run_claimed(claim, || supervisor.note(self.run(preparation), shows_space));
         });
     }
 
@@ -148,41 +148,5 @@ impl Preparer {
                 self.env.note_job_error(&error);
             }
         }
-    }
-
-    /// Runs a job and releases its claim, even if the job panics: the thread may be a user's, which
-    /// goes on, and others wait for the job.
-    pub(crate) fn run_claimed<T>(&self, claim: u64, job: impl FnOnce() -> T) -> T {
-        let outcome = catch_unwind(AssertUnwindSafe(job));
-        if outcome.is_err() {
-            self.stop_after_panic();
-        }
-        self.schedule.release(claim);
-        outcome.unwrap_or_else(|panic| resume_unwind(panic))
-    }
-
-    /// Stops the store after a job panicked. It may have left half a change in memory, so no write
-    /// may be acknowledged, and no edit logged on top of it.
-    pub(crate) fn stop_after_panic(&self) {
-        let error = Error::invalid("a job panicked", "reopen the store and report the panic");
-        // The listener that panicked may panic again.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.env.stop_writes(&error)));
-        self.catalog.break_manifest();
-    }
-
-    /// Notes how a job ended; `true` if well. `shows_space` means that the job fails on a full
-    /// disk, so its success shows that there is space.
-    pub(crate) fn note(&self, outcome: Result<()>, shows_space: bool) -> bool {
-        match &outcome {
-            Ok(()) if shows_space => self.env.note_success(),
-            Ok(()) | Err(Error::Closed | Error::UnknownKeyspace { .. }) => {}
-            Err(error) => {
-                if error.is_transient() && !self.env.is_manual() {
-                    self.schedule.lock().retry_at = Some(Instant::now() + NO_SPACE_RETRY);
-                }
-                self.env.note_job_error(error);
-            }
-        }
-        outcome.is_ok()
     }
 }

@@ -23,6 +23,7 @@ use crate::jobs::flush::Flusher;
 use crate::jobs::install::Installer;
 use crate::jobs::liveness::Past;
 use crate::jobs::prepare::{Preparation, Preparer};
+use crate::jobs::supervisor::Supervisor;
 use crate::schedule::{CORES, Claim, Claims, Relief, Schedule};
 use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
@@ -67,6 +68,7 @@ pub(crate) struct Runner {
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) committer: Arc<Committer>,
     pub(crate) installer: Arc<Installer>,
+    pub(crate) supervisor: Arc<Supervisor>,
     pub(crate) preparer: Arc<Preparer>,
     pub(crate) flusher: Flusher,
     pub(crate) compactor: Compactor,
@@ -279,7 +281,7 @@ impl Runner {
     /// Releases the versions that the job held before the claim, so that files which became
     /// obsolete are on the purge list when others look.
     pub(super) fn run_job(&self, (claim, job): ClaimedJob) -> bool {
-        self.preparer.run_claimed(claim, || self.do_job(job))
+        self.supervisor.run_claimed(claim, || self.do_job(job))
     }
 
     fn do_job(&self, job: Job) -> bool {
@@ -304,7 +306,7 @@ impl Runner {
             }
         };
         let outcome = outcome.and_then(|()| self.catalog.rotate_manifest_if_due());
-        self.preparer.note(outcome, shows_space)
+        self.supervisor.note(outcome, shows_space)
     }
 
     /// Removes the files of tables that no reader needs any more.

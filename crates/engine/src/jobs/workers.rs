@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use parking_lot::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock, rank};
 use runstone_storage::fork::Process;
 
 use crate::base::key::SeqNo;
@@ -32,7 +32,7 @@ const LOOKS_PER_TICK: usize = 128;
 #[derive(Debug)]
 struct Member {
     runner: Arc<Runner>,
-    rest: Mutex<Rest>,
+    rest: Mutex<rank::Rest, Rest>,
 }
 
 /// How long nobody has written to a store.
@@ -47,9 +47,9 @@ struct Rest {
 struct Members {
     pool: Arc<ChunkPool>,
     budget: Arc<Budget>,
-    by_number: RwLock<BTreeMap<u64, Arc<Member>>>,
+    by_number: RwLock<rank::Members, BTreeMap<u64, Arc<Member>>>,
     /// Of the threads that only flush, and of the others.
-    rounds: [Mutex<Round>; 2],
+    rounds: [Mutex<rank::Round, Round>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ struct Round {
 pub(crate) struct Workers {
     ready: Arc<Ready>,
     members: Arc<Members>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<rank::Threads, Vec<JoinHandle<()>>>,
     process: Process,
 }
 
@@ -229,7 +229,7 @@ impl Member {
         let done = catch_unwind(AssertUnwindSafe(work));
         if done.is_err() {
             // What stops it may panic as well, and so may the end of what it threw.
-            let stop = || self.runner.preparer.stop_after_panic();
+            let stop = || self.runner.supervisor.stop_after_panic();
             let _ = catch_unwind(AssertUnwindSafe(stop));
         }
         done.ok()

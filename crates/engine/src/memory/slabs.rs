@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_storage::fork::Process;
 
 use crate::memory::region::{PAGE_BYTES, Region};
@@ -78,8 +78,8 @@ impl Class {
 #[derive(Debug)]
 pub struct Slabs {
     slab_bytes: usize,
-    classes: Box<[Mutex<Class>]>,
-    spare: Mutex<Vec<Region>>,
+    classes: Box<[Mutex<rank::SlabClass, Class>]>,
+    spare: Mutex<rank::SpareRegions, Vec<Region>>,
     most_spare: usize,
     mapped_bytes: AtomicU64,
     free_bytes: AtomicU64,

@@ -17,8 +17,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
+use crate::sync::{Mutex, rank};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use runstone_storage::fork::Process;
 use rustix::mm::{Advice, madvise};
 
@@ -174,10 +174,10 @@ impl Drop for Chunk {
 pub struct ChunkPool {
     // Boxed as in an arena, where `current` points at the chunk.
     #[allow(clippy::vec_box)]
-    free: Mutex<Vec<Box<Chunk>>>,
+    free: Mutex<rank::FreeChunks, Vec<Box<Chunk>>>,
     /// Used chunks of small pages that a writer made in a hurry. The background makes them again.
     #[allow(clippy::vec_box)]
-    stale: Mutex<Vec<Box<Chunk>>>,
+    stale: Mutex<rank::StaleChunks, Vec<Box<Chunk>>>,
     limit: usize,
     /// Set when few chunks are left, some are stale or a filter is wanted. The background then
     /// prepares some.
@@ -355,7 +355,7 @@ pub struct Arena {
     current: AtomicPtr<Chunk>,
     // `current` points at a chunk, so chunks must not move when the vector grows.
     #[allow(clippy::vec_box)]
-    chunks: Mutex<Vec<Box<Chunk>>>,
+    chunks: Mutex<rank::Chunks, Vec<Box<Chunk>>>,
     /// Bytes of all chunks but the current one.
     closed_bytes: AtomicUsize,
     limit_bytes: usize,
@@ -368,12 +368,12 @@ pub struct Arena {
     /// Its size once it was flushed, while only readers hold it.
     held_bytes: AtomicUsize,
     /// Memory that lies elsewhere and belongs to the entries.
-    beside: Mutex<Beside>,
+    beside: Mutex<rank::ChunksBeside, Beside>,
     /// Made for the second writer: an idle memtable has none.
-    slabs: OnceLock<Box<[CachePadded<Mutex<Slab>>; SLABS]>>,
+    slabs: OnceLock<Box<[CachePadded<Mutex<rank::ArenaSlab, Slab>>; SLABS]>>,
     /// The pages under pins, by their first address and the one behind the last, and how many pins
     /// each has.
-    pins: Mutex<BTreeMap<(usize, usize), usize>>,
+    pins: Mutex<rank::Pins, BTreeMap<(usize, usize), usize>>,
     /// Whether only pins are left. Written under their lock.
     is_retired: AtomicBool,
     /// The one that made it. A fork has copies of its pins, and of their lock as it was: nobody

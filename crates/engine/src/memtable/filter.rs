@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 use crate::base::prefetch::prefetch;
 use crate::cache::{Cache, Reservation};
@@ -50,7 +50,7 @@ impl KeyFilter {
 /// touched may cost milliseconds, which writers must not pay.
 #[derive(Debug)]
 pub(super) struct FilterPool {
-    free: Mutex<Vec<KeyFilter>>,
+    free: Mutex<rank::FreeFilters, Vec<KeyFilter>>,
     /// Words of a filter that should be made; 0 if none.
     wanted_words: AtomicUsize,
     cache: Option<Arc<Cache>>,

@@ -18,15 +18,14 @@ mod weak;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
+use crate::sync::{Mutex, rank};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use runstone_policy::policy::idle::LEAST_TOMBSTONES;
 use runstone_policy::shape::expiry::{Expiries, ExpiryCounts};
 use runstone_policy::shape::range_delete::RangeDelete;
 
 use crate::base::expiry::expiry_of;
 use crate::base::key::{Kind, SeqNo, pack, seek_trailer, seq_of};
-use crate::base::sync;
 use crate::format::filter::hash;
 use crate::memtable::arena::{Arena, ChunkPool};
 pub use crate::memtable::btree::PinnedRecord;
@@ -34,6 +33,7 @@ use crate::memtable::btree::{Position, Prepared, Record, RecordRef, Tally, Tree}
 use crate::memtable::filter::PooledFilter;
 use crate::memtable::range_deletes::OwnRangeDeletes;
 use crate::ranges::RangeDeletes;
+use crate::sync::cores as sync;
 
 /// Keys per node: 64 heads fill eight cache lines, of which a binary search touches three.
 const NODE_KEYS: usize = 64;
@@ -52,7 +52,7 @@ pub struct Memtable {
     /// memtables have none.
     range_deletes: OnceLock<Box<OwnRangeDeletes>>,
     /// The entries that expire, see [`Memtable::count_expiries`].
-    expiries: Mutex<CountedExpiries>,
+    expiries: Mutex<rank::Expiries, CountedExpiries>,
     /// It changes with every write, so it must not share a cache line with the tree's root.
     announced: CachePadded<Announced>,
 }

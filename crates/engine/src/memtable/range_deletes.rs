@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use runstone_policy::shape::range_delete::RangeDelete;
 
 use crate::base::key::SeqNo;
@@ -18,7 +18,7 @@ const COUNTED_BYTES: usize = 4 << 10;
 pub(super) struct OwnRangeDeletes {
     set: ArcSwap<RangeDeletes>,
     /// The bytes of the set that were counted. Held by the writer that replaces the set.
-    counted: Mutex<usize>,
+    counted: Mutex<rank::CountedRanges, usize>,
 }
 
 impl OwnRangeDeletes {

@@ -8,6 +8,7 @@ use crate::base::error::{Error, Result, unsupported_kind};
 use crate::base::expiry;
 use crate::base::key::{Kind, SeqNo, is_delete, is_operand, is_pointer, kind_of, seq_of};
 use crate::base::metrics::{Counter, sampled};
+use crate::catalog::dead_ranges::WalkNotes;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::format::filter;
 use crate::read::fold::Folded;
@@ -17,7 +18,6 @@ use crate::table::reader::ProbeStats;
 use crate::values::Value;
 use crate::values::separation::ValueFiles;
 use crate::visibility::snapshot::{Snapshot, Visibility};
-use crate::write::commit::Committer;
 
 /// The state that a reader holds to look more than once, see [`Reader::moment`].
 struct Moment {
@@ -33,7 +33,7 @@ pub(crate) struct Reader {
     pub(crate) visibility: Arc<Visibility>,
     schedule: Arc<Schedule>,
     /// Learns of the hidden entries that walks pass.
-    pub(super) committer: Arc<Committer>,
+    pub(super) walks: Arc<dyn WalkNotes>,
 }
 
 impl Reader {
@@ -41,13 +41,13 @@ impl Reader {
         env: &Arc<Env>,
         visibility: &Arc<Visibility>,
         schedule: &Arc<Schedule>,
-        committer: &Arc<Committer>,
+        walks: Arc<dyn WalkNotes>,
     ) -> Reader {
         Reader {
             env: Arc::clone(env),
             visibility: Arc::clone(visibility),
             schedule: Arc::clone(schedule),
-            committer: Arc::clone(committer),
+            walks,
         }
     }
 

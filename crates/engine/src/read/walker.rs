@@ -585,7 +585,7 @@ impl Walker {
             if is_upward {
                 self.walk.end_up(&self.saved_key);
             }
-            self.reader.committer.note_walk(&self.keyspace, &self.walk, self.seq);
+            self.reader.walks.note_walk(&self.keyspace.dead_ranges, &self.walk, self.seq);
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, rank};
 use runstone_policy::plan::Plan;
 
 use crate::base::error::{Error, Result};
@@ -123,7 +123,7 @@ impl Claims {
 /// The running jobs of a store, and the threads that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    claims: Mutex<Claims>,
+    claims: Mutex<rank::Claiming, Claims>,
     /// Signalled when work may be due.
     wake: Condvar,
     /// Told the same, with the number of the store. `None` if callers run the jobs.

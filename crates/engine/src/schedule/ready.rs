@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, rank};
 
 use crate::schedule::POLL;
 
@@ -63,7 +63,7 @@ struct State {
 /// Which stores to look at. Its lock is a leaf.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    state: Mutex<State>,
+    state: Mutex<rank::ReadyStores, State>,
     wake: Condvar,
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_storage::{
     Category, Counters, Error, FileInfo, LockMode, Operation, Result, Storage, StorageFile,
     StorageLock,
@@ -25,7 +25,7 @@ pub(super) struct SharedDirectory {
     files: Arc<OpenFiles>,
     owner: Arc<Owner>,
     /// The first error. Every sync holds this lock, so none succeeds while another one fails.
-    failed: Mutex<Option<String>>,
+    failed: Mutex<rank::DirectorySync, Option<String>>,
 }
 
 impl SharedDirectory {

@@ -1,16 +1,10 @@
 //! Wires the parts of an open store. Each part owns one task; this file shows only which part holds
 //! which.
-//!
-//! Lock order (a later one may be taken while an earlier one is held, never the reverse): manifest
-//! -> commit -> `view_lock` of a keyspace -> the throttle's refresh -> the pressed keyspaces ->
-//! the list of keyspaces -> leaf locks (unflushed keyspaces, snapshots, purge list, throttle,
-//! syncer). The schedule's lock is a leaf for everyone but the runner. The runner loads views
-//! (lock-free) and takes the list of keyspaces under it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_storage::StorageLock;
 
 use crate::base::env::Env;
@@ -25,6 +19,7 @@ use crate::jobs::flush::Flusher;
 use crate::jobs::install::Installer;
 use crate::jobs::prepare::Preparer;
 use crate::jobs::runner::Runner;
+use crate::jobs::supervisor::Supervisor;
 use crate::read::get::Reader;
 use crate::schedule::Schedule;
 use crate::schedule::ready::Ready;
@@ -50,9 +45,9 @@ pub(crate) struct Engine {
     /// What pessimistic transactions hold.
     pub(crate) locks: Arc<LockTable>,
     /// A checkpoint holds it while its flush limit is set.
-    pub(crate) checkpointing: Mutex<()>,
+    pub(crate) checkpointing: Mutex<rank::Checkpoint, ()>,
     /// Released at close, even if handles to the store outlive it.
-    pub(crate) lock: Mutex<Option<Box<dyn StorageLock>>>,
+    pub(crate) lock: Mutex<rank::StoreLock, Option<Box<dyn StorageLock>>>,
 }
 
 impl Engine {
@@ -76,7 +71,8 @@ impl Engine {
             pressure: Arc::clone(&pressure),
         };
         let committer = Arc::new(Committer::new(shared, wal.0, wal.1, last_seq));
-        let reader = Arc::new(Reader::new(&env, &visibility, &schedule, &committer));
+        let reader =
+            Arc::new(Reader::new(&env, &visibility, &schedule, Arc::clone(&committer) as _));
         let runner = runner(&env, &catalog, &visibility, &schedule, &pressure, &committer);
         Engine {
             env,
@@ -124,11 +120,17 @@ fn runner(
         pressure: Arc::clone(pressure),
         visibility: Arc::clone(visibility),
     });
+    let supervisor = Arc::new(Supervisor {
+        env: Arc::clone(env),
+        catalog: Arc::clone(catalog),
+        schedule: Arc::clone(schedule),
+    });
     let preparer = Arc::new(Preparer {
         env: Arc::clone(env),
         catalog: Arc::clone(catalog),
         schedule: Arc::clone(schedule),
         committer: Arc::clone(committer),
+        supervisor: Arc::clone(&supervisor),
     });
     let collector = Arc::new(Collector {
         env: Arc::clone(env),
@@ -162,6 +164,7 @@ fn runner(
             installer: Arc::clone(&installer),
             preparer: Arc::clone(&preparer),
         },
+        supervisor,
         installer,
         preparer,
         collector,

@@ -44,7 +44,7 @@ use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_storage::Storage;
 
 pub use crate::visibility::snapshot::Snapshot;
@@ -83,9 +83,9 @@ pub struct Store {
 struct Opening {
     inner: Arc<Engine>,
     /// What the store draws on, until it is closed.
-    parts: Mutex<Option<Arc<Parts>>>,
+    parts: Mutex<rank::StoreParts, Option<Arc<Parts>>>,
     /// How the close ended, once it has. Held while somebody closes, so that others wait for it.
-    closed: Mutex<Option<Result<()>>>,
+    closed: Mutex<rank::StoreClosed, Option<Result<()>>>,
 }
 
 impl Store {

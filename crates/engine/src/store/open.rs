@@ -18,7 +18,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 
-use parking_lot::Mutex;
 use runstone_random::Random;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 
@@ -299,7 +298,7 @@ fn table_context(
         storage: Arc::clone(storage),
         cache: Arc::clone(cache),
         store_uid: state.uid,
-        purge: Mutex::default(),
+        purge: Default::default(),
         disk: Arc::new(DiskUse::of(state.keyspaces.values().map(|k| k.shape.bytes()).sum())),
     })
 }

@@ -22,8 +22,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*, fence};
 use std::sync::{Arc, Weak};
 
+use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwapOption;
-use parking_lot::Mutex;
 use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
 
 use super::owner::Owner;
@@ -43,7 +43,7 @@ pub(super) struct OpenList {
     /// Advances when a file is opened. The last use of a file is noted as a value of this counter.
     turn: AtomicU64,
     /// The list may still name a file that nobody holds any more.
-    open: Mutex<Vec<Weak<PooledFile>>>,
+    open: Mutex<rank::OpenFiles, Vec<Weak<PooledFile>>>,
 }
 
 /// Opens and closes the files of a store. Lock order: the names, then the list.
@@ -54,7 +54,7 @@ pub(super) struct OpenFiles {
     list: Arc<OpenList>,
     io_rate: Arc<IoRate>,
     /// Every file that somebody holds, open or not.
-    held: Mutex<BTreeMap<String, Weak<PooledFile>>>,
+    held: Mutex<rank::FileNames, BTreeMap<String, Weak<PooledFile>>>,
 }
 
 /// What is taken out of the list under its lock is dropped without the lock, because dropping the

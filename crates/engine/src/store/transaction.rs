@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 use crate::base::error::{Error, Result};
 use crate::base::expiry::EXPIRY_BYTES;
@@ -38,7 +38,7 @@ pub struct Transaction {
     snapshot: Snapshot,
     writes: WriteSet,
     /// Set if reads are tracked.
-    reads: Option<Mutex<ReadSet>>,
+    reads: Option<Mutex<rank::Reads, ReadSet>>,
     /// Set if keys are locked.
     locks: Option<Locks>,
 }
@@ -418,7 +418,7 @@ impl Transaction {
         outcome
     }
 
-    fn commit_uncounted(self, options: WriteOptions) -> Result<()> {
+    fn commit_uncounted(mut self, options: WriteOptions) -> Result<()> {
         if self.writes.is_empty() {
             return self.store.env.check_caller();
         }
@@ -430,9 +430,9 @@ impl Transaction {
         if self.locks.is_some() {
             return committer.commit(&batch, &cores, durability, relief);
         }
-        let reads = self.reads.as_ref().map(|reads| reads.lock());
+        let reads = self.reads.as_mut().map(|reads| &*reads.get_mut());
         let (reader, locks) = (&self.store.reader, &self.store.locks);
-        let mut check = Check::new(reader, locks, &self.snapshot, &self.writes, reads.as_deref());
+        let mut check = Check::new(reader, locks, &self.snapshot, &self.writes, reads);
         committer.commit_if(&batch, &cores, durability, relief, &mut check)
     }
 

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_policy::options::Charge;
 use runstone_policy::shape::Table;
 use runstone_storage::Storage;
@@ -27,7 +27,7 @@ pub struct TableContext {
     /// Random id of the store; with the table id it makes the file's uid.
     pub store_uid: u64,
     /// Tables whose files may be removed.
-    pub purge: Mutex<Vec<Obsolete>>,
+    pub purge: Mutex<rank::Purge, Vec<Obsolete>>,
     /// The bytes of all table files, including those in no tree.
     pub disk: Arc<DiskUse>,
 }
@@ -115,7 +115,7 @@ struct TableFile {
     context: Arc<TableContext>,
     /// Opened at the first read: opening a store touches no table.
     reader: OnceLock<Arc<TableReader>>,
-    opening: Mutex<()>,
+    opening: Mutex<rank::OpeningTable, ()>,
     obsolete: AtomicBool,
     /// Gets that looked here while tables overlapped, see [`runstone_policy::plan::Heat`].
     probes: AtomicU64,

@@ -15,7 +15,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
@@ -35,7 +35,7 @@ pub(crate) struct Source<'t> {
     /// The transaction's own writes, if there are any.
     pub(crate) writes: Option<&'t KeyspaceWrites>,
     /// Where to note what was read, if reads are tracked.
-    pub(crate) reads: Option<&'t Mutex<ReadSet>>,
+    pub(crate) reads: Option<&'t Mutex<rank::Reads, ReadSet>>,
 }
 
 /// A position among the keys of a keyspace as a transaction sees them. The transaction cannot write
@@ -425,7 +425,7 @@ impl Drop for TransactionCursor<'_> {
 /// Tracks the stretch of keys that a walk passes.
 #[derive(Debug)]
 struct Tracker<'t> {
-    reads: &'t Mutex<ReadSet>,
+    reads: &'t Mutex<rank::Reads, ReadSet>,
     core: Arc<KeyspaceCore>,
     /// The index of the current walk's stretch in the read set.
     number: Option<usize>,

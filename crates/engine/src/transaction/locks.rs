@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, rank};
 use xxhash_rust::xxh3::xxh3_64;
 
 use runstone_storage::fork::Process;
@@ -36,9 +36,9 @@ const SHARDS: usize = 16;
 pub(crate) struct LockTable {
     shards: [Shard; SHARDS],
     /// Which transaction each waiting transaction waits for.
-    notes: Mutex<HashMap<u64, Note>>,
+    notes: Mutex<rank::LockNotes, HashMap<u64, Note>>,
     /// The ranges that commits are deleting.
-    ranges: Mutex<Vec<Range>>,
+    ranges: Mutex<rank::LockedRanges, Vec<Range>>,
     ranges_left: Condvar,
     last_id: AtomicU64,
     /// How many pessimistic transactions are open.
@@ -48,7 +48,7 @@ pub(crate) struct LockTable {
 #[derive(Debug, Default)]
 struct Shard {
     /// In order, because a commit asks for those in a range.
-    locks: Mutex<BTreeMap<Name, Lock>>,
+    locks: Mutex<rank::LockShard, BTreeMap<Name, Lock>>,
     released: Condvar,
 }
 

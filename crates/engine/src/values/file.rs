@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
+use crate::sync::{Condvar, Mutex, rank};
 use arc_swap::{ArcSwap, Guard};
-use parking_lot::{Condvar, Mutex};
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, Storage, StorageFile};
 
@@ -67,12 +67,12 @@ pub(crate) struct ValueFile {
     segments: Box<[ArcSwap<Vec<Segment>>]>,
     /// The index of the cold stream among the groups.
     pub(crate) cold: Option<u32>,
-    pub(crate) state: Mutex<FileState>,
+    pub(crate) state: Mutex<rank::ValueFile, FileState>,
     /// Signalled when a collection or an appender ended.
     pub(crate) ended: Condvar,
     /// Held by collections that write pointers, and while the file is retired. If the file is a
     /// log, flushes hold it too, see `jobs/collection/vlog.rs`.
-    pub(crate) flushing: Mutex<()>,
+    pub(crate) flushing: Mutex<rank::Flushing, ()>,
     /// See [`Layout::retired_at`].
     retired_at: AtomicU64,
     /// The last write that was visible when this process retired the file: a memtable with such a
@@ -80,7 +80,7 @@ pub(crate) struct ValueFile {
     /// tables.
     retired_seq: AtomicU64,
     /// The first failure to sync the file. Held during each sync.
-    sync_failed: Mutex<Option<Error>>,
+    sync_failed: Mutex<rank::ValueSync, Option<Error>>,
 }
 
 /// The state under the lock of a value file.

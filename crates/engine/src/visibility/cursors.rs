@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 
 use crate::visibility::standing::{Standing, visit};
 
@@ -23,7 +23,7 @@ pub(crate) trait Park: Debug + Send {
 
 /// All cursors that are open.
 #[derive(Debug, Default)]
-pub(crate) struct Cursors(Mutex<Slots>);
+pub(crate) struct Cursors(Mutex<rank::StandingCursors, Slots>);
 
 #[derive(Debug, Default)]
 struct Slots {

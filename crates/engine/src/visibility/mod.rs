@@ -10,4 +10,4 @@ pub(crate) mod standing;
 #[cfg(test)]
 mod tests;
 
-use crate::base::sync;
+use crate::sync::cores as sync;

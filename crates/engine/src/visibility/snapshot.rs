@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_storage::fork::Process;
 
 use crate::base::key::SeqNo;
@@ -15,7 +15,7 @@ use crate::visibility::publish::Publisher;
 #[derive(Debug)]
 pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
-    live: Mutex<Live>,
+    live: Mutex<rank::Snapshots, Live>,
     pub(crate) cursors: Cursors,
     /// The one that opened the store. A fork of it has copies of snapshots, and of the lock as it
     /// was: nobody there may ever release it, and nothing there needs what snapshots keep.

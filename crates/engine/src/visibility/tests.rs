@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::standing::{Owner, visit};
-use crate::base::sync::heavy_barrier;
+use crate::sync::cores::heavy_barrier;
 
 /// Two halves that are equal whenever nobody is inside.
 fn walk_and_visit(steps: u64, visits: u64) -> (u64, u64) {

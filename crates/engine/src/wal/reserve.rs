@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_storage::{Category, Result, Storage};
 
 /// Name of the file.
@@ -20,7 +20,7 @@ const BLOCK_BYTES: u64 = 4096;
 pub struct Reserve {
     storage: Arc<dyn Storage>,
     /// Held while the file is made or removed.
-    is_kept: Mutex<bool>,
+    is_kept: Mutex<rank::Reserve, bool>,
     manifest_bytes: AtomicU64,
 }
 

@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_random::Random;
 use runstone_storage::{Category, Storage, StorageFile};
 
@@ -79,7 +79,7 @@ pub struct WalFiles {
     cache: Arc<Cache>,
     /// Reserved space for writes that free space.
     pub reserve: Reserve,
-    spares: Mutex<Spares>,
+    spares: Mutex<rank::Spares, Spares>,
     /// Set when a quarter of the current segment is full. A store with few writes needs no spare.
     spare_wanted: AtomicBool,
     /// Rung at the moment when `spare_wanted` is set.

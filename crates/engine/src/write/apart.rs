@@ -20,7 +20,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;

@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Instant;
 
+use crate::sync::{Condvar, Mutex, MutexGuard, rank};
 use arc_swap::Guard;
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::base::env::Env;
 use crate::base::error::{Error, Result};
@@ -34,7 +34,7 @@ use crate::base::metrics::{Counter, sampled};
 use crate::base::options::Durability;
 use crate::cache::Cache;
 use crate::catalog::Catalog;
-use crate::catalog::dead_ranges::Walk;
+use crate::catalog::dead_ranges::{DeadRanges, Walk, WalkNotes};
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::memtable::UNNUMBERED;
 use crate::schedule::{Relief, Schedule};
@@ -79,7 +79,7 @@ pub(crate) struct Committer {
     pub(super) pressure: Arc<BackPressure>,
     cache: Arc<Cache>,
     pub(super) wal_files: Arc<WalFiles>,
-    pub(super) state: CachePadded<Mutex<CommitState>>,
+    pub(super) state: CachePadded<Mutex<rank::Commit, CommitState>>,
     /// Set when the log exceeds a limit. The writer that does something about it clears it.
     log_too_long: AtomicBool,
     pub(super) syncer: Syncer<Error>,
@@ -88,14 +88,14 @@ pub(crate) struct Committer {
     /// The sequence number at which the first record begins that could not be written in its place.
     pub(super) gap_seq: AtomicU64,
     /// Held by the writer of a large batch.
-    pub(super) large: Mutex<()>,
+    pub(super) large: Mutex<rank::Large, ()>,
     /// Held by whoever takes the commit lock for a batch that is not noted (`recent`), until it has
     /// the commit lock. Held too by a conditional commit that has to check often because of such
     /// batches. Taken after `large` and before the commit lock.
-    pub(super) unnoted: Mutex<()>,
+    pub(super) unnoted: Mutex<rank::Unnoted, ()>,
     /// Held while a bulk load has a sequence number that is not published: only one load is under
     /// way. Taken before the commit lock.
-    pub(super) loading: Mutex<()>,
+    pub(super) loading: Mutex<rank::Loading, ()>,
 }
 
 /// The parts of the store that a committer works with.
@@ -541,11 +541,12 @@ impl Committer {
             }
         }
     }
+}
 
-    /// Notes the hidden entries that a walk passed.
-    pub(crate) fn note_walk(&self, keyspace: &KeyspaceCore, walk: &Walk, seq: SeqNo) {
+impl WalkNotes for Committer {
+    fn note_walk(&self, ranges: &DeadRanges, walk: &Walk, seq: SeqNo) {
         let commit = self.state.lock();
-        keyspace.dead_ranges.note_walk(walk, seq, commit.next_seq - 1);
+        ranges.note_walk(walk, seq, commit.next_seq - 1);
     }
 }
 

@@ -23,7 +23,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::SeqNo;

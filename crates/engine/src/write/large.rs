@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 
 use crate::base::error::{Error, Result};
 use crate::base::key::{MAX_SEQ, SeqNo};

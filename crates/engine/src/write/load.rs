@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 
 use crate::base::error::Result;
 use crate::base::key::{Kind, NO_KEYSPACE, SeqNo};

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_policy::policy::{compaction_debt_bytes, space_percent};
 use runstone_policy::units::Thousandths;
 
@@ -51,9 +51,9 @@ pub(crate) struct BackPressure {
     visibility: Arc<Visibility>,
     siblings: Arc<Siblings>,
     /// The keyspaces that exert pressure. Usually there are none, however many keyspaces exist.
-    pressed: Mutex<BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>>,
+    pressed: Mutex<rank::Pressed, BTreeMap<KeyspaceId, (Arc<KeyspaceCore>, Pressure)>>,
     /// The memory of memtables when it was last measured.
-    buffers: Mutex<Buffers>,
+    buffers: Mutex<rank::MeasuredBuffers, Buffers>,
     /// How much memory memtables had taken in total when some were last chosen for a flush.
     looked_at_bytes: AtomicU64,
 }

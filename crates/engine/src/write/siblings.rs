@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use crate::sync::{RwLock, rank};
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::keyspaces::Unflushed;
@@ -41,7 +41,7 @@ pub(crate) struct Candidate {
 /// is in no such list. A store is added when it is open, and removed when it closes. This list
 /// keeps it alive until then.
 #[derive(Debug, Default)]
-pub(crate) struct Siblings(RwLock<BTreeMap<u64, Arc<dyn Sibling>>>);
+pub(crate) struct Siblings(RwLock<rank::SiblingStores, BTreeMap<u64, Arc<dyn Sibling>>>);
 
 impl Siblings {
     /// Adds a store that was opened.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_policy::drop_guard::{DropGuard, RangeGuard};
 use runstone_policy::partition::CutKey;
 use runstone_policy::partition::slices::Slice;
@@ -66,7 +66,7 @@ pub(super) struct Progress {
     next: AtomicUsize,
     /// One more than the last slice that is done.
     furthest: AtomicUsize,
-    failed: Mutex<Option<Error>>,
+    failed: Mutex<rank::SliceFailed, Option<Error>>,
 }
 
 /// Takes a slice that is done: the index of its compaction, its own, and its tables.

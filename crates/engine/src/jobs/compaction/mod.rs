@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_policy::edit::edit_for;
 use runstone_policy::partition::slices::{self, CellRule, Slice, slice_count};
 use runstone_policy::parts::can_be_parted;
@@ -135,7 +135,8 @@ impl Compactor {
         let usual = sliced().map(|one| CellRule::of(one.compaction, None).usual_bytes()).min();
         let threads = usual.map_or(1, |usual_bytes| self.thread_count(bytes, usual_bytes));
         self.count_slices(&executions, threads);
-        let done: Vec<_> = executions.iter().map(|_| Mutex::new(BTreeMap::new())).collect();
+        let done: Vec<_> =
+            executions.iter().map(|_| Mutex::<rank::SliceDone, _>::new(BTreeMap::new())).collect();
         let run = |from: usize, to: usize, threads| {
             executor::run(&executions[from..to], threads, &|at, slice, written| {
                 done[from + at].lock().insert(slice, written);

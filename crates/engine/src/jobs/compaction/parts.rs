@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use crate::sync::{Mutex, rank};
 use runstone_policy::parts::part_edit;
 use runstone_policy::plan::{Compaction, Plan};
 use runstone_policy::shape::{Edit, Shape, Table};
@@ -41,7 +41,7 @@ struct PartedCompaction<'a> {
     keyspace: &'a Arc<KeyspaceCore>,
     execution: Execution<'a>,
     install: CompactionInstall,
-    progress: Mutex<Installed<'a>>,
+    progress: Mutex<rank::Progress, Installed<'a>>,
 }
 
 /// How much of a compaction is installed.

@@ -1,0 +1,12 @@
+//! What threads synchronise with. Every lock of the engine has a rank, but for those of the cores
+//! that a model checker schedules.
+//!
+//! - [`rank`]: the order of the locks.
+//! - [`ranked`]: locks that are checked against it.
+//! - [`cores`]: what the cores use, which the checker can replace.
+
+pub(crate) mod cores;
+pub(crate) mod rank;
+mod ranked;
+
+pub use ranked::{Condvar, Mutex, MutexGuard, RwLock};

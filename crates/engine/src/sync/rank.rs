@@ -1,0 +1,158 @@
+//! The order of the engine's locks, which stands here alone: a thread that holds a lock takes only
+//! locks that come later in this list. Three groups follow each other: what a call, a job or a
+//! commit holds while it works; what the store, its schedule and its pressure hold for a step; and
+//! leaves, which guard a few words.
+
+/// The place of a lock in the order.
+pub trait Rank {
+    /// Locks with larger places are taken later.
+    const PLACE: u8;
+    /// Whether a thread may hold several locks of this rank. Something else must order them.
+    const IS_SHARED: bool = false;
+}
+
+macro_rules! ranks {
+    ($($(#[$doc:meta])* $name:ident $($shared:literal)?,)*) => {
+        #[repr(u8)]
+        enum Place { $($name),* }
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub enum $name {}
+            impl Rank for $name {
+                const PLACE: u8 = Place::$name as u8;
+                $(const IS_SHARED: bool = $shared;)?
+            }
+        )*
+        /// The names of the ranks, in order.
+        #[cfg(debug_assertions)]
+        pub(super) const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+ranks! {
+    // What a call, a job or a commit holds while it works.
+    /// How a close ended; held while somebody closes.
+    StoreClosed,
+    /// The lock of the store's directory.
+    StoreLock,
+    /// What a store draws on until it is closed.
+    StoreParts,
+    /// The threads of a store, or of many.
+    Threads,
+    /// Which stores a round of such a thread has looked at.
+    Round,
+    /// What a thread knows of a store that may be idle.
+    Rest,
+    /// The stores that share threads.
+    Members,
+    /// What a transaction has read.
+    Reads,
+    /// The ranges that commits are deleting.
+    LockedRanges,
+    /// A checkpoint, while flushes have a limit.
+    Checkpoint,
+    /// A bulk load, while its sequence number is not published.
+    Loading,
+    /// The plan of a keyspace that is installed part by part.
+    Parting,
+    /// What a plan has installed.
+    Progress,
+    /// The first failure of the slices of a compaction.
+    SliceFailed,
+    /// The slices of a compaction that are done.
+    SliceDone,
+    /// Collections of a value file that write pointers, against flushes. A flush holds those of all
+    /// its keyspaces, and no other flush or collection has the claim to one of them.
+    Flushing true,
+    /// A large batch, from its segment to its publication.
+    Large,
+    /// The next batch that is too long to be noted for conditional commits.
+    Unnoted,
+    /// The open manifest, flushed numbers and the log's floor; held over each append and its sync.
+    Manifest,
+    /// The rule that cuts the tables of a keyspace by prefix.
+    Prefixer,
+
+    // What the store, its schedule and its pressure hold for a step.
+    /// The claims of running jobs.
+    Claiming,
+    /// One measurement of pressure at a time.
+    Refreshing,
+    /// The keyspaces that exert pressure.
+    Pressed,
+    /// The stores that share a budget.
+    SiblingStores,
+    /// The map of keyspaces.
+    Keyspaces,
+    /// The range deletes of a memtable, while their set is replaced.
+    CountedRanges,
+    /// The entries of a memtable that expire, while they are counted.
+    Expiries,
+    /// The segments of a value file.
+    ValueFile,
+    /// Each sync of a value file, and the first that failed.
+    ValueSync,
+    /// The next sequence number, the writing end of the log, the switch of memtables.
+    Commit,
+    /// The replacement of a keyspace's view.
+    View,
+    /// The keyspaces whose writes are only in the log.
+    Unflushed,
+    /// Some of the keys that transactions have locked.
+    LockShard,
+    /// Which transaction waits for which.
+    LockNotes,
+    /// The moments that snapshots hold.
+    Snapshots,
+    /// The open cursors.
+    StandingCursors,
+
+    // Leaves.
+    /// Why writes are refused.
+    Health,
+    /// The delay of writers.
+    Throttling,
+    /// The memory of memtables when it was last measured.
+    MeasuredBuffers,
+    /// When the bytes that compactions wrote are paid for.
+    IoRate,
+    /// How long synced writes take beside compactions.
+    Pacing,
+    /// The stores that may have work.
+    ReadyStores,
+    /// A table that is opened.
+    OpeningTable,
+    /// Tables whose files may be removed.
+    Purge,
+    /// Segments that are prepared for the log.
+    Spares,
+    /// The file that reserves space for deletes.
+    Reserve,
+    /// The files that somebody holds, by name.
+    FileNames,
+    /// The files that are open.
+    OpenFiles,
+    /// Each sync of the directory.
+    DirectorySync,
+    /// Filters for the next memtables.
+    FreeFilters,
+    /// A writer's part of a memtable's memory.
+    ArenaSlab,
+    /// The pages of a memtable that readers pin.
+    Pins,
+    /// The chunks of a memtable.
+    Chunks,
+    /// What belongs to a memtable and lies elsewhere.
+    ChunksBeside,
+    /// Chunks for the next memtables.
+    FreeChunks,
+    /// Chunks to be made again.
+    StaleChunks,
+    /// The capacity that the cache was last given.
+    CacheCapacity,
+    /// The slabs of one size.
+    SlabClass,
+    /// Regions that slabs do not use.
+    SpareRegions,
+}

@@ -1,0 +1,336 @@
+//! Locks with ranks. A thread takes locks in the order of their ranks only, so threads never wait
+//! for each other in a circle. With debug assertions each lock is checked as it is taken; without
+//! them these are the locks of `parking_lot`.
+//!
+//! A lock that is only tried may come out of order, because nobody waits for it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::time::{Duration, Instant};
+
+pub use parking_lot::WaitTimeoutResult;
+
+use super::rank::Rank;
+
+/// A lock of rank `R`.
+pub struct Mutex<R, T> {
+    inner: parking_lot::Mutex<T>,
+    rank: PhantomData<fn() -> R>,
+}
+
+/// Access to what a lock guards. Dropping it releases the lock.
+pub struct MutexGuard<'a, T> {
+    guard: parking_lot::MutexGuard<'a, T>,
+    held: Held,
+}
+
+impl<R: Rank, T> Mutex<R, T> {
+    pub const fn new(value: T) -> Mutex<R, T> {
+        Mutex { inner: parking_lot::Mutex::new(value), rank: PhantomData }
+    }
+
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let held = Held::checked::<R>();
+        MutexGuard { guard: self.inner.lock(), held }
+    }
+
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let guard = self.inner.try_lock()?;
+        Some(MutexGuard { guard, held: Held::tried::<R>() })
+    }
+
+    #[inline]
+    pub fn is_locked(&self) -> bool {
+        self.inner.is_locked()
+    }
+
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+}
+
+impl<T> MutexGuard<'_, T> {
+    /// Runs `between` without the lock.
+    pub fn unlocked<U>(this: &mut Self, between: impl FnOnce() -> U) -> U {
+        this.held.leave();
+        let outcome = parking_lot::MutexGuard::unlocked(&mut this.guard, between);
+        this.held.enter();
+        outcome
+    }
+}
+
+impl<R: Rank, T: Default> Default for Mutex<R, T> {
+    fn default() -> Mutex<R, T> {
+        Mutex::new(T::default())
+    }
+}
+
+impl<R, T: fmt::Debug> fmt::Debug for Mutex<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.guard.fmt(f)
+    }
+}
+
+/// Wakes threads that wait for a change of what a lock guards.
+#[derive(Debug, Default)]
+pub struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    pub const fn new() -> Condvar {
+        Condvar(parking_lot::Condvar::new())
+    }
+
+    /// Waits to be notified, without the lock meanwhile.
+    pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+        self.0.wait(&mut guard.guard);
+    }
+
+    /// The same for at most this long.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, most: Duration) -> WaitTimeoutResult {
+        self.0.wait_for(&mut guard.guard, most)
+    }
+
+    /// The same until this instant at most.
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, end: Instant) -> WaitTimeoutResult {
+        self.0.wait_until(&mut guard.guard, end)
+    }
+
+    pub fn notify_all(&self) -> usize {
+        self.0.notify_all()
+    }
+}
+
+/// A lock of rank `R` that readers share.
+pub struct RwLock<R, T> {
+    inner: parking_lot::RwLock<T>,
+    rank: PhantomData<fn() -> R>,
+}
+
+/// Access that readers share.
+pub struct ReadGuard<'a, T> {
+    guard: parking_lot::RwLockReadGuard<'a, T>,
+    _held: Held,
+}
+
+/// Access of one writer.
+pub struct WriteGuard<'a, T> {
+    guard: parking_lot::RwLockWriteGuard<'a, T>,
+    _held: Held,
+}
+
+impl<R: Rank, T> RwLock<R, T> {
+    pub const fn new(value: T) -> RwLock<R, T> {
+        RwLock { inner: parking_lot::RwLock::new(value), rank: PhantomData }
+    }
+
+    #[inline]
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        let _held = Held::checked::<R>();
+        ReadGuard { guard: self.inner.read(), _held }
+    }
+
+    #[inline]
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        let _held = Held::checked::<R>();
+        WriteGuard { guard: self.inner.write(), _held }
+    }
+}
+
+impl<R: Rank, T: Default> Default for RwLock<R, T> {
+    fn default() -> RwLock<R, T> {
+        RwLock::new(T::default())
+    }
+}
+
+impl<R, T: fmt::Debug> fmt::Debug for RwLock<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+#[cfg(debug_assertions)]
+use checked::Held;
+#[cfg(not(debug_assertions))]
+use unchecked::Held;
+
+/// The ranks that a thread holds.
+#[cfg(debug_assertions)]
+mod checked {
+    use std::cell::RefCell;
+
+    use super::super::rank::{NAMES, Rank};
+
+    thread_local! {
+        static HELD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// A lock that this thread holds.
+    pub(super) struct Held(u8);
+
+    impl Held {
+        /// Fails if the thread holds a lock of this rank or of a later one.
+        #[track_caller]
+        pub(super) fn checked<R: Rank>() -> Held {
+            let taken = HELD.try_with(|held| held.borrow().iter().copied().max());
+            if let Ok(Some(last)) = taken {
+                assert!(
+                    last < R::PLACE || R::IS_SHARED && last == R::PLACE,
+                    "lock order: a thread that holds {} takes {}, which comes no later",
+                    NAMES[usize::from(last)],
+                    NAMES[usize::from(R::PLACE)],
+                );
+            }
+            Held::tried::<R>()
+        }
+
+        pub(super) fn tried<R: Rank>() -> Held {
+            let mut held = Held(R::PLACE);
+            held.enter();
+            held
+        }
+
+        pub(super) fn enter(&mut self) {
+            let _ = HELD.try_with(|held| held.borrow_mut().push(self.0));
+        }
+
+        pub(super) fn leave(&mut self) {
+            let _ = HELD.try_with(|held| {
+                let mut held = held.borrow_mut();
+                if let Some(at) = held.iter().rposition(|place| *place == self.0) {
+                    held.swap_remove(at);
+                }
+            });
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.leave();
+        }
+    }
+}
+
+/// Nothing is checked.
+#[cfg(not(debug_assertions))]
+mod unchecked {
+    use super::super::rank::Rank;
+
+    pub(super) struct Held;
+
+    impl Held {
+        #[inline(always)]
+        pub(super) fn checked<R: Rank>() -> Held {
+            Held
+        }
+
+        #[inline(always)]
+        pub(super) fn tried<R: Rank>() -> Held {
+            Held
+        }
+
+        #[inline(always)]
+        pub(super) fn enter(&mut self) {}
+
+        #[inline(always)]
+        pub(super) fn leave(&mut self) {}
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::super::rank::{Commit, Flushing, Manifest};
+    use super::*;
+
+    fn is_refused<T>(take: impl FnOnce() -> T) -> bool {
+        catch_unwind(AssertUnwindSafe(take)).is_err()
+    }
+
+    #[test]
+    fn locks_are_taken_in_order() {
+        let (manifest, commit) = (Mutex::<Manifest, _>::new(1), Mutex::<Commit, _>::new(2));
+        let outer = manifest.lock();
+        assert_eq!(*outer + *commit.lock(), 3);
+        drop(outer);
+        let inner = commit.lock();
+        assert!(is_refused(|| manifest.lock()));
+        assert!(manifest.try_lock().is_some(), "nobody waits for a lock that is only tried");
+        drop(inner);
+        let inner = commit.try_lock().expect("is free");
+        assert!(is_refused(|| manifest.lock()), "what was tried is held too");
+        drop(inner);
+        manifest.lock();
+    }
+
+    #[test]
+    fn one_rank_is_held_once() {
+        let (one, two) = (RwLock::<Manifest, _>::new(()), Mutex::<Manifest, _>::new(()));
+        let held = one.read();
+        assert!(is_refused(|| two.lock()));
+        assert!(is_refused(|| one.write()));
+        drop(held);
+        drop(one.write());
+        let (one, two) = (Mutex::<Flushing, _>::new(()), Mutex::<Flushing, _>::new(()));
+        let _held = (one.lock(), two.lock());
+    }
+
+    #[test]
+    fn a_lock_is_not_held_between() {
+        let (manifest, commit) = (Mutex::<Manifest, _>::new(()), Mutex::<Commit, _>::new(()));
+        let mut inner = commit.lock();
+        MutexGuard::unlocked(&mut inner, || drop(manifest.lock()));
+        assert!(is_refused(|| manifest.lock()));
+    }
+}
