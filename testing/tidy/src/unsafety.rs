@@ -9,7 +9,7 @@ pub const MODULES: [&str; 16] = [
     "crates/engine/src/memory/region.rs",
     "crates/engine/src/memory/slabs.rs",
     "crates/engine/src/memtable/arena.rs",
-    "crates/engine/src/memtable/btree.rs",
+    "crates/engine/src/memtable/btree/mod.rs",
     "crates/engine/src/base/prefetch.rs",
     "crates/engine/src/read/lent.rs",
     "crates/engine/src/visibility/standing.rs",

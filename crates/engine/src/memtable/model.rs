@@ -15,7 +15,7 @@ pub mod sync {
 /// Few, so that nodes split.
 const NODE_KEYS: usize = 4;
 
-#[path = "btree.rs"]
+#[path = "btree/mod.rs"]
 #[expect(dead_code, reason = "a model needs a part of the tree")]
 pub mod btree;
 #[path = "latch.rs"]
