@@ -4,6 +4,7 @@ use crate::files::{Files, rust};
 
 const MAX_COLUMNS: usize = 100;
 const MAX_FUNCTION_LINES: usize = 70;
+const MAX_FILE_LINES: usize = 800;
 
 /// Documents that a reader may count on.
 pub const DOCUMENTS: [&str; 8] = [
@@ -62,6 +63,13 @@ pub fn function_lengths(files: &Files) -> Vec<String> {
         }
     }
     found
+}
+
+/// Sources and tests can be read in one sitting.
+pub fn file_lengths(files: &Files) -> Vec<String> {
+    let lengths = rust(files).map(|(place, text)| (place, text.lines().count()));
+    let long = lengths.filter(|(_, lines)| *lines > MAX_FILE_LINES);
+    long.map(|(place, lines)| format!("{place}: {lines} lines")).collect()
 }
 
 /// Nothing is left unfinished, switched off or silenced.
@@ -137,6 +145,13 @@ mod tests {
         assert!(function_lengths(&of([("a.rs", &of_lines(70))])).is_empty());
         let found = function_lengths(&of([("a.rs", &of_lines(71))]));
         assert_eq!(found, ["a.rs:2: 71 lines: pub fn long() {"]);
+    }
+
+    #[test]
+    fn a_long_file_is_found() {
+        let (fits, long) = ("//! A.\n".repeat(800), "//! A.\n".repeat(801));
+        let found = file_lengths(&of([("a.rs", &fits), ("b.rs", &long)]));
+        assert_eq!(found, ["b.rs: 801 lines"]);
     }
 
     #[test]

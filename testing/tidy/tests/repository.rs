@@ -36,6 +36,11 @@ fn locks_have_ranks() {
 }
 
 #[test]
+fn files_are_short() {
+    none(style::file_lengths(&files()));
+}
+
+#[test]
 fn functions_are_short() {
     none(style::function_lengths(&files()));
 }

@@ -1,4 +1,4 @@
-//! A position among the visible keys of a keyspace. The walk is in `walker.rs`.
+//! A position among the visible keys of a keyspace. The walk is in `walker/`.
 
 use std::mem;
 use std::sync::Arc;

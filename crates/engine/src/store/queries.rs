@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::error::Result;
 use crate::base::key::is_range_delete;
 use crate::base::key_range::KeyRange;
-use crate::memtable::btree::Tally;
+use crate::memtable::btree::tally::Tally;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::options::ReadOptions;
 use crate::store::keyspace::{Keyspace, range_of};

@@ -29,7 +29,10 @@
 //!    changes, and an inner node is allocated with room for the array behind it.
 #![allow(unsafe_code)]
 
-use std::cmp::Ordering::{self, Equal, Less};
+mod position;
+pub mod tally;
+
+use std::cmp::Ordering::Less;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -38,8 +41,10 @@ use super::latch::{Latch, Restart};
 use super::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::sync::pause;
 use crate::base::key::{SeqNo, common_prefix_len, compare, head};
-use crate::base::prefetch::{LINE_BYTES, prefetch, prefetch_at};
+use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::memtable::arena::{Arena, Pin};
+
+pub use position::Position;
 
 /// Header of an entry; key and value bytes follow it.
 #[repr(C)]
@@ -218,108 +223,6 @@ impl Node {
     }
 }
 
-/// Entries and bytes of keys and values, as [`Tree::tally`] reckons them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Entries.
-    pub entries: u64,
-    /// Bytes of keys and values.
-    pub bytes: u64,
-}
-
-/// How many children or records of a node are looked at, to reckon the others from them.
-const SAMPLES: usize = 8;
-
-impl Tally {
-    fn with(self, other: Tally) -> Tally {
-        Tally { entries: self.entries + other.entries, bytes: self.bytes + other.bytes }
-    }
-
-    /// What `count` have if `sampled` of them have this.
-    fn scaled(self, count: usize, sampled: usize) -> Tally {
-        let scaled = |number: u64| number * count as u64 / sampled.max(1) as u64;
-        Tally { entries: scaled(self.entries), bytes: scaled(self.bytes) }
-    }
-}
-
-/// Up to [`SAMPLES`] places of a range, evenly apart.
-fn samples(places: std::ops::Range<usize>) -> impl ExactSizeIterator<Item = usize> {
-    let (first, len) = (places.start, places.len());
-    let count = len.min(SAMPLES);
-    (0..count).map(move |i| first + (2 * i + 1) * len / (2 * count))
-}
-
-impl Node {
-    /// Where the target lies among the records of a leaf or the children of an inner node.
-    fn place(&self, target: Target<'_>) -> usize {
-        loop {
-            let place = match self.is_leaf() {
-                true => self.lower_bound(target),
-                false => self.child_index(target),
-            };
-            match place {
-                Ok(place) => return place,
-                Err(Restart) => pause(false),
-            }
-        }
-    }
-
-    /// A child that the node has or had.
-    fn child(&self, at: usize) -> &Node {
-        loop {
-            let version = self.latch.read();
-            let child = self.children()[at.min(self.count())].load(Acquire);
-            if self.latch.check(version).is_ok() {
-                // SAFETY: obligation 3; after the check, the pointer is that of a live child.
-                return unsafe { &*child };
-            }
-            pause(false);
-        }
-    }
-
-    fn tally_between(&self, from: Option<Target<'_>>, to: Option<Target<'_>>) -> Tally {
-        let first = from.map_or(0, |from| self.place(from));
-        let last = to.map_or(self.count(), |to| self.place(to));
-        if self.is_leaf() {
-            return self.tally_records(first..last.max(first));
-        }
-        if first >= last {
-            return self.child(first).tally_between(from, to);
-        }
-        let inner = (first + 1..last).map(|at| self.child(at).tally_all());
-        let ends = self
-            .child(first)
-            .tally_between(from, None)
-            .with(self.child(last).tally_between(None, to));
-        inner.fold(ends, Tally::with)
-    }
-
-    /// All below a node: the sum of its children, or of some that stand for all.
-    fn tally_all(&self) -> Tally {
-        if self.is_leaf() {
-            return self.tally_records(0..self.count());
-        }
-        let children = self.count() + 1;
-        let sampled = samples(0..children);
-        let count = sampled.len();
-        let sum = sampled.map(|at| self.child(at).tally_all()).fold(Tally::default(), Tally::with);
-        sum.scaled(children, count)
-    }
-
-    fn tally_records(&self, places: std::ops::Range<usize>) -> Tally {
-        let len = places.len();
-        let sampled = samples(places);
-        let count = sampled.len();
-        let bytes = sampled.map(|at| {
-            // SAFETY: obligation 2.
-            let record = unsafe { self.keys[at].load(Acquire).as_ref() };
-            record.map_or(0, |record| u64::from(record.key_len) + u64::from(record.value_len))
-        });
-        let sum = Tally { entries: count as u64, bytes: bytes.sum() };
-        sum.scaled(len, count)
-    }
-}
-
 #[inline]
 fn partition(count: usize, before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut len) = (0, count);
@@ -463,37 +366,6 @@ impl Tree {
             position.next(self);
         }
         records
-    }
-
-    /// About how much lies from one key on and before another; `None` is the end. It counts the
-    /// nodes on the ways to both keys and their neighbours in between, and of a subtree further up
-    /// only some children for all. It reads as much of a small tree as of a large one, but for some
-    /// hundred nodes per level. Writers may go on meanwhile.
-    pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
-        // SAFETY: the root is null or never freed (obligation 1).
-        let Some(root) = (unsafe { self.root.load(Acquire).as_ref() }) else {
-            return Tally::default();
-        };
-        // The largest trailer sorts before all versions of a key.
-        let target = |key| Target { key, trailer: u64::MAX };
-        root.tally_between(Some(target(from)), to.map(target))
-    }
-
-    /// The entry at about this place among all, in parts of `whole`. O(log n), and as good as nodes
-    /// are evenly full.
-    pub fn record_at(&self, place: u128, whole: u128) -> Option<&Record> {
-        // SAFETY: the root is null or never freed (obligation 1).
-        let mut node = unsafe { self.root.load(Acquire).as_ref() }?;
-        let mut place = place.min(whole.saturating_sub(1));
-        loop {
-            let slots = node.count() as u128 + u128::from(!node.is_leaf());
-            let (at, rest) = (place * slots / whole, place * slots % whole);
-            if node.is_leaf() {
-                // SAFETY: obligation 2.
-                return unsafe { node.keys.get(at as usize)?.load(Acquire).as_ref() };
-            }
-            (node, place) = (node.child(at as usize), rest);
-        }
     }
 
     /// Lowers the numbers of all entries, so that their order stays. Readers may look meanwhile if
@@ -798,148 +670,6 @@ impl std::ops::Deref for PinnedRecord {
     fn deref(&self) -> &Record {
         // SAFETY: obligation 1: pinned.
         unsafe { &*self.record.0 }
-    }
-}
-
-/// A position in the tree, with a copy of the record pointers of one leaf.
-///
-/// Entries inserted after the copy may be missed; a reader filters by sequence number anyway, and
-/// all entries that its snapshot can see were there before. The owner keeps the tree alive.
-#[derive(Debug)]
-pub struct Position {
-    records: Vec<*const Record>,
-    at: usize,
-    low: *const Record,
-    high: *const Record,
-}
-
-// SAFETY: the pointers are to immutable records; the owner keeps the tree (and arena) alive.
-unsafe impl Send for Position {}
-// SAFETY: as above.
-unsafe impl Sync for Position {}
-
-impl Default for Position {
-    fn default() -> Self {
-        Position {
-            records: Vec::with_capacity(CAP),
-            at: 0,
-            low: std::ptr::null(),
-            high: std::ptr::null(),
-        }
-    }
-}
-
-impl Position {
-    /// The record under the position, if it is on one. `tree` must be the tree that positioned it.
-    #[inline]
-    pub fn record<'a>(&self, _tree: &'a Tree) -> Option<&'a Record> {
-        // SAFETY: obligations 1 and 2; the tree outlives the reference.
-        self.records.get(self.at).map(|record| unsafe { &**record })
-    }
-
-    /// Moves to the first record at or after the internal key.
-    pub fn seek(&mut self, tree: &Tree, key: &[u8], trailer: u64) {
-        let target = Target { key, trailer };
-        self.copy_leaf(tree, |node| node.child_index(target));
-        self.at = self.find(target);
-        if self.at == self.records.len() {
-            self.next_leaf(tree);
-        }
-    }
-
-    /// Moves to the first record.
-    pub fn seek_to_first(&mut self, tree: &Tree) {
-        self.copy_leaf(tree, |_| Ok(0));
-        self.at = 0;
-    }
-
-    /// Moves to the last record.
-    pub fn seek_to_last(&mut self, tree: &Tree) {
-        self.copy_leaf(tree, |node| Ok(node.count()));
-        self.at = self.records.len().wrapping_sub(1);
-    }
-
-    /// Moves to the next record.
-    #[inline]
-    pub fn next(&mut self, tree: &Tree) {
-        self.at += 1;
-        if self.at == self.records.len() {
-            self.next_leaf(tree);
-        }
-        self.prefetch(self.at.wrapping_add(PREFETCH_RECORDS));
-    }
-
-    /// Moves to the previous record.
-    pub fn prev(&mut self, tree: &Tree) {
-        if self.at > 0 {
-            self.at -= 1;
-            self.prefetch(self.at.wrapping_sub(PREFETCH_RECORDS));
-            return;
-        }
-        // SAFETY: fences are null or records of this tree.
-        let Some(low) = (unsafe { self.low.as_ref() }) else {
-            self.at = usize::MAX;
-            return;
-        };
-        // The leaf of the largest record below `low`: the child of the separators strictly below.
-        let target = Target { key: low.key(), trailer: low.trailer() };
-        self.copy_leaf(tree, |node| node.lower_bound(target));
-        let count = self.records.len();
-        (count.saturating_sub(PREFETCH_RECORDS)..count).for_each(|at| self.prefetch(at));
-        self.at = self.find(target).wrapping_sub(1);
-    }
-
-    fn next_leaf(&mut self, tree: &Tree) {
-        // SAFETY: fences are null or records of this tree.
-        let Some(high) = (unsafe { self.high.as_ref() }) else {
-            self.at = usize::MAX;
-            return;
-        };
-        let target = Target { key: high.key(), trailer: high.trailer() };
-        self.copy_leaf(tree, |node| node.child_index(target));
-        (0..PREFETCH_RECORDS).for_each(|at| self.prefetch(at));
-        self.at = self.find(target);
-    }
-
-    /// Asks for a record that a walk comes to later, if it is of this leaf.
-    #[inline]
-    fn prefetch(&self, at: usize) {
-        if let Some(&record) = self.records.get(at) {
-            (0..PREFETCH_LINES).for_each(|line| prefetch_at(record.cast(), line * LINE_BYTES));
-        }
-    }
-
-    fn find(&self, target: Target<'_>) -> usize {
-        self.records.partition_point(|record| {
-            // SAFETY: obligation 2.
-            let record = unsafe { &**record };
-            let order: Ordering =
-                compare(record.key(), record.trailer(), target.key, target.trailer);
-            order == Less && order != Equal
-        })
-    }
-
-    fn copy_leaf(&mut self, tree: &Tree, choose: impl Fn(&Node) -> Result<usize, Restart>) {
-        while self.try_copy_leaf(tree, &choose).is_err() {
-            pause(false);
-        }
-    }
-
-    fn try_copy_leaf(
-        &mut self,
-        tree: &Tree,
-        choose: impl Fn(&Node) -> Result<usize, Restart>,
-    ) -> Result<(), Restart> {
-        self.records.clear();
-        let Some((leaf, version)) = tree.descend(choose)? else {
-            (self.low, self.high) = (std::ptr::null(), std::ptr::null());
-            return Ok(());
-        };
-        let count = leaf.count();
-        self.records.extend(leaf.keys[..count].iter().map(|key| key.load(Acquire).cast_const()));
-        self.low = leaf.low.load(Acquire);
-        self.high = leaf.high.load(Acquire);
-        leaf.latch.check(version)
     }
 }
 
