@@ -1,4 +1,4 @@
-//! Measures what range deletes and operands cost: `cargo run --release -p runstone --example
+//! Measures what range deletes and operands cost: `cargo run --release -p runstone-limits --example
 //! data_model`. Figures are ratios within one run, or are so far below a bound that noise does not
 //! matter.
 
