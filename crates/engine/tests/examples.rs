@@ -25,7 +25,8 @@ macro_rules! examples {
 }
 
 examples! {
-    cache_with_expiry counters first_store queue time_series
+    backup bulk_import cache_with_expiry counters first_store queue secondary_index snapshots
+    time_series transactions
 }
 
 #[test]

@@ -1,0 +1,56 @@
+//! Loads sorted data past the log: from one iterator, or as files that several threads, or another
+//! process, write beforehand and the store takes in together.
+
+use std::thread;
+
+use runstone::{KeyspaceOptions, Result, SortedWriter, Store};
+
+const ENTRIES: u64 = 20_000;
+
+fn key(number: u64) -> String {
+    format!("key/{number:08}")
+}
+
+pub(crate) fn main() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = Store::builder(directory.path().join("store")).open()?;
+
+    // All of it becomes visible at once, and durable, or nothing does.
+    let plain = store.open_keyspace("plain", None)?;
+    let loaded = plain.bulk_load((0..ENTRIES).map(|number| (key(number), "value")))?;
+    assert_eq!(loaded, ENTRIES);
+
+    // The source must ascend; if it does not, both keys are in the error, and nothing was stored.
+    let refused = plain.bulk_load([("zz", ""), ("za", "")]).expect_err("za comes before zz");
+    assert!(refused.is_invalid() && !plain.contains_key("zz")?);
+    println!("refused: {refused}");
+
+    // Four threads write a file each; their ranges do not overlap.
+    let options = KeyspaceOptions::default();
+    let write = |part: u64| {
+        let path = directory.path().join(format!("part-{part}"));
+        let mut writer = SortedWriter::create(&path, &options)?;
+        for number in part * ENTRIES / 4..(part + 1) * ENTRIES / 4 {
+            writer.put(key(number), "value")?;
+        }
+        let file = writer.finish()?;
+        println!("part {part}: {} entries in {} bytes", file.entries, file.bytes);
+        Ok(path)
+    };
+    let files = thread::scope(|scope| {
+        let threads = [0, 1, 2, 3].map(|part| scope.spawn(move || write(part)));
+        threads
+            .map(|thread| thread.join().expect("no panic"))
+            .into_iter()
+            .collect::<Result<Vec<_>>>()
+    })?;
+    let from_files = store.open_keyspace("from-files", Some(options.clone()))?;
+    assert_eq!(from_files.ingest(&files)?, ENTRIES);
+    assert_eq!(from_files.last_key_value()?, plain.last_key_value()?);
+
+    // Neither went through the log or a memtable.
+    let counters = store.metrics().counters;
+    assert_eq!((counters.bulk_loads, counters.flushes), (2, 0));
+    println!("loaded {} bytes of tables", counters.bulk_bytes_written);
+    store.close()
+}
