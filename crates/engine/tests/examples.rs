@@ -25,9 +25,9 @@ macro_rules! examples {
 }
 
 examples! {
-    backup bulk_import cache_with_expiry compaction_filter counters custom_policy custom_storage
-    events_and_metrics first_store large_values many_stores queue secondary_index snapshots
-    time_series transactions
+    async_tokio backup bulk_import cache_with_expiry compaction_filter counters custom_policy
+    custom_storage events_and_metrics first_store large_values many_stores queue secondary_index
+    snapshots time_series transactions
 }
 
 #[test]
