@@ -54,6 +54,7 @@
 //! | run many stores in one process | [`Resources`] |
 //! | know what failed | [`Error`], [`ErrorKind`] |
 //! | put the files elsewhere | [`storage::Storage`] |
+//! | see whole programs | `crates/engine/examples/` in the repository, one story each |
 //!
 //! What an acknowledged write survives is [`Durability`]. The repository has how-tos, every byte on
 //! disk (`docs/formats.md`), and how it works inside (`ARCHITECTURE.md`).
