@@ -67,7 +67,7 @@
 #[cfg(feature = "seeded-bugs")]
 macro_rules! seeded {
     ($bug:ident) => {
-        $crate::base::seeded::is_on($crate::base::seeded::Bug::$bug)
+        $crate::seeded::is_on($crate::seeded::Bug::$bug)
     };
 }
 #[cfg(not(feature = "seeded-bugs"))]
@@ -80,7 +80,7 @@ macro_rules! seeded {
 #[cfg(feature = "seeded-bugs")]
 macro_rules! reached {
     ($place:ident) => {
-        $crate::base::seeded::at($crate::base::seeded::Waypoint::$place)
+        $crate::seeded::at($crate::seeded::Waypoint::$place)
     };
 }
 #[cfg(not(feature = "seeded-bugs"))]
@@ -103,18 +103,26 @@ mod how_to {
     struct MergeOperators;
 }
 
-mod base;
 mod cache;
+mod callbacks;
 mod catalog;
 pub mod dump;
+mod env;
+mod error;
 mod format;
 mod jobs;
+mod keys;
 mod log;
 mod memory;
 mod memtable;
+pub mod metrics;
+mod options;
+mod pace;
 mod ranges;
 mod read;
 mod schedule;
+#[cfg(feature = "seeded-bugs")]
+pub mod seeded;
 mod store;
 mod sync;
 mod table;
@@ -136,7 +144,7 @@ pub mod policy {
     pub use runstone_policy::partition::Partitioner;
     pub use runstone_policy::prefix::{PrefixError, PrefixExtractor, PrefixRule};
 
-    pub use crate::base::policy::{
+    pub use crate::options::policy::{
         AdaptiveTiering, Bigtable, Binomial, Constant, Fluid, FragmentedLeveling, Garnering,
         Guards, LazyLeveling, Leveling, MinLatency, Named, Policy, Tiering, Universal,
     };
@@ -184,7 +192,7 @@ pub mod policy {
         pub use runstone_policy::policy::{CompactionPolicy, Job, LevelTarget};
         pub use runstone_policy::{plan, registry, shape};
 
-        pub use crate::base::policy::{options_mut, options_of, policy_of, with_options};
+        pub use crate::options::policy::{options_mut, options_of, policy_of, with_options};
     }
 }
 
@@ -197,23 +205,20 @@ pub mod storage {
     };
 }
 
-pub use base::clock::Clock;
-pub use base::compaction_filter::{CompactionFilter, FilterDecision};
-pub use base::error::{Error, ErrorKind, Result};
-pub use base::event::{Event, EventListener};
-pub use base::expiry::Expiry;
-pub use base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, prefix_successor};
-pub use base::key_range::KeyRange;
-pub use base::merge_operator::MergeOperator;
-pub use base::metrics;
-pub use base::metrics::MetricsSnapshot;
-pub use base::options::{
+pub use callbacks::clock::Clock;
+pub use callbacks::compaction_filter::{CompactionFilter, FilterDecision};
+pub use callbacks::event::{Event, EventListener};
+pub use callbacks::merge_operator::MergeOperator;
+pub use error::{Error, ErrorKind, Result};
+pub use keys::expiry::Expiry;
+pub use keys::range::KeyRange;
+pub use keys::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, prefix_successor};
+pub use metrics::MetricsSnapshot;
+pub use options::store::{
     Background, CompactionInstall, Compression, Durability, KeyspaceOptions, Options, PRESETS,
     Preset, SubCompactions, WalMode, WriteOptions,
 };
-#[cfg(feature = "seeded-bugs")]
-pub use base::seeded;
-pub use base::value_options::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
+pub use options::values::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
 pub use read::cursor::Cursor;
 pub use read::options::ReadOptions;
 pub use read::scan::Scan;

@@ -2,11 +2,11 @@
 //! targets. Re-exports only. Compiled with the feature `seeded-bugs`, which no user turns on; no
 //! promise is made about any of it.
 
-pub use crate::base::codec::Reader;
-pub use crate::base::options::KeyspaceOptions;
 pub use crate::cache::Cache;
 pub use crate::format::filter::hash;
+pub use crate::keys::codec::Reader;
 pub use crate::log::{LogHeader, LogKind, LogReader, LogWriter, Next};
+pub use crate::options::store::KeyspaceOptions;
 pub use crate::table::TABLE_FORMAT;
 pub use crate::table::builder::{TableBuilder, TableLayout};
 pub use crate::table::handle::{DiskUse, TableContext};

@@ -12,7 +12,7 @@ pub const MODULES: [&str; 18] = [
     "crates/engine/src/memtable/btree/mod.rs",
     "crates/engine/src/memtable/btree/position.rs",
     "crates/engine/src/memtable/btree/tally.rs",
-    "crates/engine/src/base/prefetch.rs",
+    "crates/engine/src/memory/prefetch.rs",
     "crates/engine/src/read/lent.rs",
     "crates/engine/src/visibility/standing.rs",
     "lab/peers/src/peers/leveldb.rs",

@@ -20,11 +20,11 @@ use crossbeam_utils::CachePadded;
 use quick_cache::Weighter;
 
 use self::doorkeeper::Doorkeeper;
-use crate::base::metrics::MemoryUse;
 use crate::format::block::Block;
 use crate::format::index::Partition;
 use crate::format::record::Footer;
 use crate::memory::slabs::{Buffer, Slabs, Tag};
+use crate::metrics::MemoryUse;
 
 /// Bytes in front of an object that is shared: its two counts.
 const COUNTS_BYTES: usize = 16;

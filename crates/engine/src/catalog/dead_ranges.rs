@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use arc_swap::ArcSwapOption;
 
-use crate::base::key::KeyspaceId;
-use crate::base::key::{SeqNo, is_delete};
+use crate::keys::KeyspaceId;
+use crate::keys::{SeqNo, is_delete};
 use crate::wal::batch::Batch;
 
 /// The ranges that a keyspace knows at most. Each costs a put one or two comparisons: all of them

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering::*;
 use runstone_policy::shape::Edit;
 use runstone_random::mix64;
 
-use crate::base::error::Result;
-use crate::base::key::SeqNo;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::{Catalog, ManifestState};
+use crate::error::Result;
+use crate::keys::SeqNo;
 use crate::table::handle::TableHandle;
 use crate::tree::manifest::{Manifest, manifest_name};
 use crate::tree::record::Change;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::sync::{Mutex, rank};
 
-use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::keys::KeyspaceId;
 
 /// Keyspaces that are looked at together.
 const PAGE: usize = 256;

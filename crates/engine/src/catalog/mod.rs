@@ -21,12 +21,12 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use crate::sync::{Mutex, RwLock, rank};
 use crossbeam_utils::CachePadded;
 
-use crate::base::env::Env;
-use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, SeqNo};
-use crate::base::options::KeyspaceOptions;
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::keys::{KeyspaceId, SeqNo};
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
+use crate::options::store::KeyspaceOptions;
 use crate::table::handle::TableContext;
 use crate::tree::manifest::{Current, KeyspaceState, Manifest, StoreState};
 use crate::tree::record::Change;

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runstone_policy::prefix::{PrefixExtractor, PrefixRule, Prefixer};
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, SeqNo};
-use crate::base::options::KeyspaceOptions;
-use crate::base::value_options::{ValueOptions, ValuePlacement};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::{KeyspaceId, SeqNo};
+use crate::options::store::KeyspaceOptions;
+use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::table::handle::TableContext;
 use crate::tree::record::Change;
 use crate::values::file::ValueFile;

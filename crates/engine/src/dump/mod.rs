@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use runstone_storage::{Category, Storage};
 
-use crate::base::codec::Reader;
-use crate::base::error::{Error, Result};
-use crate::base::expiry::split;
-use crate::base::key::{Kind, expires, kind_of, seq_of};
 use crate::cache::Cache;
 use crate::dump::values::dump_values;
+use crate::error::{Error, Result};
 use crate::format::properties::Properties;
+use crate::keys::codec::Reader;
+use crate::keys::expiry::split;
+use crate::keys::{Kind, expires, kind_of, seq_of};
 use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;

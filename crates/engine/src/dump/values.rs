@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::format::record::ChecksumSeed;
 use crate::table::handle::file_uid;
 use crate::tree::manifest::{read_current, read_manifest};

@@ -18,11 +18,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use crate::base::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
-use crate::base::key::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
-use crate::base::key::{common_prefix_len, compare, head, kind_of, seq_of};
-use crate::base::prefetch::{LINE_BYTES, prefetch};
 use crate::format::resident::Home;
+use crate::keys::codec::{put_varint, three_varints_at, u32_at, u64_at, varint_at};
+use crate::keys::{Kind, MAX_KEY_BYTES, MAX_SEQ, SeqNo};
+use crate::keys::{common_prefix_len, compare, head, kind_of, seq_of};
+use crate::memory::prefetch::{LINE_BYTES, prefetch};
 use crate::memory::slabs::Buffer;
 
 const FOOTER_BYTES: usize = 16;
@@ -623,7 +623,7 @@ pub const AFTER_ALL_VERSIONS: u64 = 0;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::pack;
+    use crate::keys::pack;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

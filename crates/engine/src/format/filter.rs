@@ -8,7 +8,7 @@
 //! About 0.96% false positives at 10 bits per key. Rejected: binary fuse filters (smaller, faster
 //! to probe) need all keys before the first bit and three cache misses; ribbon costs more to build.
 
-use crate::base::prefetch::prefetch;
+use crate::memory::prefetch::prefetch;
 
 /// Bits of a line.
 const LINE_BITS: u64 = 512;

@@ -15,8 +15,8 @@ use std::thread::LocalKey;
 
 use zstd::bulk::{Compressor, Decompressor};
 
-use crate::base::codec::u32_at;
-use crate::base::options::Compression;
+use crate::keys::codec::u32_at;
+use crate::options::store::Compression;
 
 const CHECKSUM_BYTES: usize = 4;
 /// Largest raw block: a 4 GiB value with its key and the block's own arrays.

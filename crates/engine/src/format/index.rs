@@ -12,10 +12,10 @@
 //! The separator of a block is >= every user key inside and < the first user key of the next block,
 //! except where versions of one key span both: then it is that key, and a search goes on.
 
-use crate::base::codec::{Reader, put_bytes, put_varint};
-use crate::base::key::{common_prefix_len, head};
 use crate::format::filter::Filter;
 use crate::format::resident::Residents;
+use crate::keys::codec::{Reader, put_bytes, put_varint};
+use crate::keys::{common_prefix_len, head};
 
 /// How many heads on either side of a guess are searched. Of hashed keys that fill 512 blocks with
 /// thirty each, the number in the first half deviates by 62, which is two blocks.

@@ -22,10 +22,10 @@ use runstone_policy::shape::expiry::{Expiries, ExpiryStep};
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::sketch::Sketch;
 
-use crate::base::codec::{
+use crate::keys::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size,
 };
-use crate::base::key::range_delete;
+use crate::keys::range_delete;
 
 const TAG_MIN_KEY: u64 = 1;
 const TAG_MAX_KEY: u64 = 2;

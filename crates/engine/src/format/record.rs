@@ -20,11 +20,11 @@
 //! the offset in the segment. So the bytes of an earlier use of a slot are never taken for a
 //! record. A record never spans segments.
 
-use crate::base::codec::{Decoded, Reader, Truncated, put_varint, u32_at, u64_at};
-use crate::base::error::Error;
-use crate::base::expiry::EXPIRY_BYTES;
-use crate::base::key::{MAX_SEQ, SeqNo};
-use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::error::Error;
+use crate::keys::codec::{Decoded, Reader, Truncated, put_varint, u32_at, u64_at};
+use crate::keys::expiry::EXPIRY_BYTES;
+use crate::keys::{MAX_SEQ, SeqNo};
+use crate::memory::prefetch::{LINE_BYTES, prefetch};
 
 /// Bytes of a record before its key.
 pub(crate) const HEADER_BYTES: usize = 18;
@@ -80,7 +80,7 @@ impl Pointer {
     }
 
     /// Decodes the value of an entry that is a pointer.
-    pub(crate) fn of_entry(bytes: &[u8]) -> crate::base::error::Result<Pointer> {
+    pub(crate) fn of_entry(bytes: &[u8]) -> crate::error::Result<Pointer> {
         Pointer::decode(bytes)
             .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
     }

@@ -18,9 +18,9 @@
 //! All of this follows from the inputs and from the start of the output table, which is the start
 //! of a cell. So the files are the same for every number of slices.
 
-use crate::base::error::Result;
-use crate::base::key::SeqNo;
+use crate::error::Result;
 use crate::jobs::cutter::Cutter;
+use crate::keys::SeqNo;
 use crate::read::merge::MergeIter;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::copy::{Summary, WholeBlock};

@@ -4,7 +4,7 @@
 use runstone_policy::plan::{Busy, Plan};
 use runstone_policy::shape::Table;
 
-use crate::base::key::SeqNo;
+use crate::keys::SeqNo;
 use crate::ranges::RangeDeletes;
 use crate::tree::version::Version;
 

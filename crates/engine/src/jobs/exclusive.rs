@@ -8,8 +8,8 @@ use runstone_policy::range::range_plan;
 use runstone_policy::shape::Shape;
 use runstone_policy::whole::full_plan;
 
-use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
 use crate::jobs::collection::Collected;
 use crate::jobs::liveness::Past;
 use crate::jobs::runner::Runner;

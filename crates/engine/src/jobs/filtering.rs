@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use runstone_policy::shape::TableId;
 
-use crate::base::compaction_filter::{FilterDecision, Filtering};
-use crate::base::env::Env;
-use crate::base::error::{Error, Result};
-use crate::base::event::Event;
-use crate::base::expiry::{expiry_of, split};
-use crate::base::key::SeqNo;
-use crate::base::key::is_pointer;
+use crate::callbacks::compaction_filter::{FilterDecision, Filtering};
+use crate::callbacks::event::Event;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::env::Env;
+use crate::error::{Error, Result};
 use crate::jobs::neighbours::Newest;
+use crate::keys::SeqNo;
+use crate::keys::expiry::{expiry_of, split};
+use crate::keys::is_pointer;
 use crate::table::iterator::Access;
 use crate::values::separation::ValueFiles;
 

@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{Kind, expires, is_pointer, pack, seq_of};
-use crate::base::merge_operator::Merging;
+use crate::callbacks::merge_operator::Merging;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::{Kind, expires, is_pointer, pack, seq_of};
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::separation::ValueFiles;

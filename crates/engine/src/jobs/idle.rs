@@ -12,10 +12,10 @@ use runstone_policy::policy::idle::LEAST_TOMBSTONES;
 use runstone_policy::policy::idle_plan;
 use runstone_policy::shape::Table;
 
-use crate::base::key::SeqNo;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::jobs::liveness::Past;
 use crate::jobs::runner::{Job, Runner};
+use crate::keys::SeqNo;
 use crate::memtable::Memtable;
 use crate::schedule::{Claims, Litter};
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
 
-use crate::base::env::Env;
-use crate::base::error::Result;
-use crate::base::key::SeqNo;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::env::Env;
+use crate::error::Result;
 use crate::jobs::output::Written;
+use crate::keys::SeqNo;
 use crate::memtable::Memtable;
 use crate::schedule::Schedule;
 use crate::tree::record::Change;

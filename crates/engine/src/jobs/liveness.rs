@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use runstone_policy::drop_guard::{DropGuard, RangeGuard};
 
-use crate::base::env::Env;
-use crate::base::expiry::expiry_of;
-use crate::base::key::{
+use crate::env::Env;
+use crate::jobs::neighbours::Neighbours;
+use crate::keys::expiry::expiry_of;
+use crate::keys::{
     Kind, SeqNo, expires, is_operand, is_range_delete, kind_of, range_delete, seq_of,
 };
-use crate::jobs::neighbours::Neighbours;
 use crate::ranges::{RangeDeletes, deletes};
 use crate::visibility::snapshot::Visibility;
 
@@ -297,7 +297,7 @@ impl Liveness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::pack;
+    use crate::keys::pack;
 
     fn kept(points: &[SeqNo], versions: &[(u64, Kind)], guard: bool) -> Vec<u64> {
         let guard = guard.then(|| DropGuard::new(&Default::default(), &Default::default()));

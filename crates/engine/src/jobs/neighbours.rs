@@ -7,9 +7,9 @@ use std::sync::Arc;
 use runstone_policy::drop_guard::{LinkGuard, NewerGuard};
 use runstone_policy::shape::{Table, TableId};
 
-use crate::base::key::{MAX_SEQ, SeqNo};
 use crate::catalog::keyspace::View;
 use crate::format::filter;
+use crate::keys::{MAX_SEQ, SeqNo};
 use crate::memtable::Memtable;
 use crate::table::handle::TableHandle;
 use crate::tree::version::Version;

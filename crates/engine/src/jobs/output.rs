@@ -6,13 +6,10 @@ use std::sync::Arc;
 
 use runstone_policy::shape::Table;
 
-use crate::base::compaction_filter::FilterDecision;
-use crate::base::error::{Error, Result};
-use crate::base::event::Event;
-use crate::base::expiry::expiry_of;
-use crate::base::key::{Kind, SeqNo, is_operand, is_pointer, kind_of, pack, seq_of};
-use crate::base::metrics::Counter;
+use crate::callbacks::compaction_filter::FilterDecision;
+use crate::callbacks::event::Event;
 use crate::catalog::Catalog;
+use crate::error::{Error, Result};
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::format::record::{Pointer, record_bytes};
 use crate::jobs::copier::Copier;
@@ -20,6 +17,9 @@ use crate::jobs::cutter::Cutter;
 use crate::jobs::filtering::Filter;
 use crate::jobs::folding::{Below, Chain, Folding};
 use crate::jobs::liveness::{Fate, Link, Liveness};
+use crate::keys::expiry::expiry_of;
+use crate::keys::{Kind, SeqNo, is_operand, is_pointer, kind_of, pack, seq_of};
+use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::Source;
 use crate::table::builder::{TableBuilder, TableLayout};

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::env::Env;
-use crate::base::error::Result;
-use crate::base::metrics::Counter;
 use crate::catalog::Catalog;
+use crate::env::Env;
+use crate::error::Result;
 use crate::jobs::supervisor::Supervisor;
+use crate::metrics::Counter;
 use crate::schedule::{CORES, Claim, Claims, Schedule};
 use crate::sync::MutexGuard;
 use crate::write::commit::Committer;

@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::env::Env;
-use crate::base::error::{Error, Result};
-use crate::base::health::NO_SPACE_RETRY;
 use crate::catalog::Catalog;
+use crate::env::Env;
+use crate::env::health::NO_SPACE_RETRY;
+use crate::error::{Error, Result};
 use crate::schedule::Schedule;
 
 /// Runs jobs that have claims.

@@ -9,13 +9,13 @@ use std::thread::JoinHandle;
 use crate::sync::{Mutex, RwLock, rank};
 use runstone_storage::fork::Process;
 
-use crate::base::key::SeqNo;
-use crate::base::threads;
 use crate::cache::Budget;
 use crate::jobs::idle::Idleness;
 use crate::jobs::runner::{ClaimedJob, Runner};
+use crate::keys::SeqNo;
 use crate::memtable::arena::ChunkPool;
 use crate::schedule::ready::{Next, Ready, Serves};
+use crate::sync::threads;
 
 /// The niceness of compacting threads above that of the process: with fewer cores than threads, a
 /// writer would otherwise lose time slices to a compaction. The value is small, because threads

@@ -21,8 +21,8 @@ mod writer;
 pub use reader::{LogReader, Next};
 pub use writer::{LogWriter, Place, PreparedRecord};
 
-use crate::base::codec::{NUMBER_LIMIT, u32_at, u64_at};
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
+use crate::keys::codec::{NUMBER_LIMIT, u32_at, u64_at};
 
 /// Bytes of a frame.
 pub const FRAME_BYTES: u64 = 32 << 10;

@@ -8,7 +8,7 @@ use super::{
     FIRST, FRAGMENT_HEADER_BYTES, FRAME_BYTES, FULL, HEADER_BYTES, LAST, LogHeader, LogResult,
     MIDDLE, checksum,
 };
-use crate::base::codec::u32_at;
+use crate::keys::codec::u32_at;
 
 /// The next thing in the file.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::{
     FIRST, FRAGMENT_HEADER_BYTES, FRAME_BYTES, FULL, HEADER_BYTES, LAST, LogHeader, LogKind,
     LogResult, MIDDLE, checksum,
 };
-use crate::base::threads;
+use crate::sync::threads;
 
 /// A larger scratch buffer is freed after use.
 const KEPT_SCRATCH_BYTES: usize = 1 << 20;

@@ -22,10 +22,10 @@ use crossbeam_utils::CachePadded;
 use runstone_storage::fork::Process;
 use rustix::mm::{Advice, madvise};
 
-use crate::base::threads::{Bell, thread_number};
 use crate::cache::{Cache, Reservation};
 use crate::memory::region::{PAGE_BYTES, Region};
 use crate::memtable::filter::{FilterPool, PooledFilter};
+use crate::sync::threads::{Bell, thread_number};
 
 /// Size of a pooled chunk.
 pub const CHUNK_BYTES: usize = 2 << 20;

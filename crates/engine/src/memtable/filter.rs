@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::sync::{Mutex, rank};
 
-use crate::base::prefetch::prefetch;
 use crate::cache::{Cache, Reservation};
+use crate::memory::prefetch::prefetch;
 
 /// A filter takes this fraction of its memtable's limit: 16 bits for each entry of 128 bytes.
 const BYTES_PER_FILTER_BYTE: usize = 64;

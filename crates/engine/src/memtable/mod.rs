@@ -24,9 +24,9 @@ use runstone_policy::policy::idle::LEAST_TOMBSTONES;
 use runstone_policy::shape::expiry::{Expiries, ExpiryCounts};
 use runstone_policy::shape::range_delete::RangeDelete;
 
-use crate::base::expiry::expiry_of;
-use crate::base::key::{Kind, SeqNo, pack, seek_trailer, seq_of};
 use crate::format::filter::hash;
+use crate::keys::expiry::expiry_of;
+use crate::keys::{Kind, SeqNo, pack, seek_trailer, seq_of};
 use crate::memtable::arena::{Arena, ChunkPool};
 pub use crate::memtable::btree::PinnedRecord;
 use crate::memtable::btree::tally::Tally;

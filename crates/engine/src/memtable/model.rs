@@ -30,9 +30,9 @@ mod tests {
     use shuttle::{Config, Runner, thread};
 
     use super::btree::{Position, RecordRef, Tree};
-    use crate::base::key::{Kind, pack, seek_trailer};
-    use crate::base::threads::Bell;
+    use crate::keys::{Kind, pack, seek_trailer};
     use crate::memtable::arena::{Arena, ChunkPool};
+    use crate::sync::threads::Bell;
 
     const WRITERS: u64 = 2;
     const KEYS: u64 = 7;
@@ -127,7 +127,7 @@ mod tests {
     #[cfg(feature = "seeded-bugs")]
     #[test]
     fn each_check_that_is_left_out_is_found() {
-        use crate::base::seeded::{Bug, with};
+        use crate::seeded::{Bug, with};
         for bug in [Bug::LeafNotChecked, Bug::ChildNotChecked, Bug::LookupNotChecked] {
             let outcome = std::panic::catch_unwind(|| with(bug, || at_random(4_000)));
             assert!(outcome.is_err(), "{bug:?} is not found");

@@ -7,7 +7,7 @@ use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwap;
 use runstone_policy::shape::range_delete::RangeDelete;
 
-use crate::base::key::SeqNo;
+use crate::keys::SeqNo;
 use crate::ranges::RangeDeletes;
 
 /// The memory of a set is counted in steps of this size.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::Memtable;
 use super::arena::{Arena, ChunkPool};
 use super::btree::{Position, Tree};
-use crate::base::key::compare;
+use crate::keys::compare;
 use runstone_random::Random;
 
 fn tree() -> Tree {

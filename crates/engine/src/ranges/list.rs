@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use runstone_policy::shape::range_delete::RangeDelete;
 
-use crate::base::key::SeqNo;
+use crate::keys::SeqNo;
 
 /// Range deletes in a leaf.
 pub(super) const LEAF: usize = 64;

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 
 use runstone_policy::shape::range_delete::RangeDelete;
 
-use crate::base::key::SeqNo;
+use crate::keys::SeqNo;
 use list::{LEAF, Leaf, List};
 pub(crate) use skyline::Stretch;
 use skyline::{High, Skyline, Step, lay_all, steps_of};

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::base::key::{HeadRule, SeqNo};
+use crate::keys::{HeadRule, SeqNo};
 use crate::ranges::list::{Edge, List};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::format::record::Pointer;
 use crate::table::iterator::Access;
 use crate::values::Value;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::base::key::SeqNo;
 use crate::catalog::keyspace::View;
+use crate::keys::SeqNo;
 use crate::ranges::{self, RangeDeletes, deletes};
 
 /// Keys under one number: from `start` to `end`, or without a bound on that side.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use runstone_storage::fork::Process;
 
-use crate::base::error::{Error, Result};
-use crate::base::expiry::Expiry;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::expiry::Expiry;
 use crate::read::ends::Walking;
 use crate::read::get::Reader;
 use crate::read::lent::Lent;

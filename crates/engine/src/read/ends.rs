@@ -1,6 +1,6 @@
 //! A standard iterator from both ends, by one cursor for each end.
 
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::values::Value;
 
 /// What such an iterator asks of a cursor.

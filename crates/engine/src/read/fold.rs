@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::base::error::{Result, unsupported_kind};
-use crate::base::expiry::{expiry_of, split};
-use crate::base::key::{Kind, MAX_SEQ, SeqNo, kind_of, seek_trailer, seq_of};
-use crate::base::metrics::Counter;
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::error::Result;
+use crate::keys::expiry::{expiry_of, split};
+use crate::keys::{Kind, MAX_SEQ, SeqNo, kind_of, seek_trailer, seq_of, unsupported_kind};
 use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, MemtableIter};
+use crate::metrics::Counter;
 use crate::read::get::{Got, Many, Reader};
 use crate::table::iterator::Access;
 use crate::tree::versions::VersionWalk;

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::base::env::Env;
-use crate::base::error::{Error, Result, unsupported_kind};
-use crate::base::expiry;
-use crate::base::key::{Kind, SeqNo, is_delete, is_operand, is_pointer, kind_of, seq_of};
-use crate::base::metrics::{Counter, sampled};
 use crate::catalog::dead_ranges::WalkNotes;
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::env::Env;
+use crate::error::{Error, Result};
 use crate::format::filter;
+use crate::keys::expiry;
+use crate::keys::{
+    Kind, SeqNo, is_delete, is_operand, is_pointer, kind_of, seq_of, unsupported_kind,
+};
+use crate::metrics::{Counter, sampled};
 use crate::read::fold::Folded;
 use crate::schedule::Schedule;
 use crate::table::iterator::Access;

@@ -7,9 +7,9 @@
 
 use std::cmp::Ordering;
 
-use crate::base::error::Result;
-use crate::base::key::{HeadRule, SeqNo, compare};
+use crate::error::Result;
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
+use crate::keys::{HeadRule, SeqNo, compare};
 use crate::read::source::Source;
 use crate::table::iterator::TableIter;
 use crate::values::Value;

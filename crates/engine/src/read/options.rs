@@ -2,9 +2,9 @@
 
 use std::ops::Bound;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::prefix_successor;
-use crate::base::key_range::KeyRange;
+use crate::error::{Error, Result};
+use crate::keys::prefix_successor;
+use crate::keys::range::KeyRange;
 use crate::visibility::snapshot::Snapshot;
 
 /// How a cursor reads: at which moment, inside which bounds, and whether it fills the cache.

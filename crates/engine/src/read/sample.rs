@@ -3,11 +3,11 @@
 
 use std::ops::AddAssign;
 
-use crate::base::error::Result;
-use crate::base::expiry::expiry_of;
-use crate::base::key::{MAX_SEQ, is_delete, seq_of};
 use crate::catalog::keyspace::View;
+use crate::error::Result;
 use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::keys::expiry::expiry_of;
+use crate::keys::{MAX_SEQ, is_delete, seq_of};
 use crate::read::covers::Covers;
 use crate::read::merge::MergeIter;
 use crate::read::source::sources;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
 use crate::read::cursor::Cursor;
 use crate::read::ends::{Ends, Entry};
 use crate::read::get::Reader;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::key::{HeadRule, SeqNo};
 use crate::catalog::keyspace::View;
+use crate::error::Result;
 use crate::format::block::{BEFORE_ALL_VERSIONS, BlockCursor};
+use crate::keys::{HeadRule, SeqNo};
 use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::table::iterator::{Access, TableIter};

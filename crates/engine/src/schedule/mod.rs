@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::sync::{Condvar, Mutex, MutexGuard, rank};
 use runstone_policy::plan::Plan;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, SeqNo};
+use crate::error::{Error, Result};
+use crate::keys::{KeyspaceId, SeqNo};
 use crate::schedule::ready::Ready;
 
 /// Runs jobs in the caller's thread if no worker does, so that a writer that is held up can help

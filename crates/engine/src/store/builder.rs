@@ -7,15 +7,15 @@ use std::time::Duration;
 use runstone_policy::prefix::PrefixExtractor;
 use runstone_storage::Storage;
 
-use crate::base::clock::Clock;
-use crate::base::compaction_filter::CompactionFilter;
-use crate::base::error::Result;
-use crate::base::event::EventListener;
-use crate::base::merge_operator::MergeOperator;
-use crate::base::options::{
+use crate::callbacks::clock::Clock;
+use crate::callbacks::compaction_filter::CompactionFilter;
+use crate::callbacks::event::EventListener;
+use crate::callbacks::merge_operator::MergeOperator;
+use crate::error::Result;
+use crate::options::setters::setter;
+use crate::options::store::{
     Background, Durability, KeyspaceOptions, Options, WalMode, store_setters,
 };
-use crate::base::setters::setter;
 use crate::store::Store;
 use crate::store::resources::Resources;
 

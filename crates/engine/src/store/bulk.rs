@@ -1,7 +1,7 @@
 //! Bulk loads, as users call them.
 
-use crate::base::error::{Error, Result};
-use crate::base::key::Kind;
+use crate::error::{Error, Result};
+use crate::keys::Kind;
 use crate::store::keyspace::Keyspace;
 
 impl Keyspace {

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::*;
 use runstone_random::mix64;
 use runstone_storage::Category;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
 use crate::store::engine::Engine;
 use crate::table::table_name;
 use crate::tree::manifest::{Manifest, StoreState};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::*;
 
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::jobs::runner::MOST_FLUSHES;
 use crate::store::engine::Engine;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage};
 
 use super::open::{is_own_file, take_lock};
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 use crate::tree::manifest::{CURRENT, read_current};
 
 /// Removes the files of a store, `CURRENT` first, so that a removal that was cut short leaves no

@@ -14,8 +14,8 @@ use runstone_storage::{
 
 use super::open_files::{OpenFiles, OpenList};
 use super::owner::Owner;
-use crate::base::io_rate::IoRate;
 use crate::log::number_in;
+use crate::pace::io_rate::IoRate;
 
 /// A storage that refuses to sync its directory after one such sync has failed, and refuses to
 /// change anything once another process may own it.

@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use runstone_storage::{Access as Open, PosixStorage, Storage};
 
-use crate::base::error::{Error, Result};
-use crate::base::expiry::EXPIRY_BYTES;
-use crate::base::key::{Kind, kind_of};
 use crate::cache::Cache;
+use crate::error::{Error, Result};
 use crate::jobs::load::Load;
+use crate::keys::expiry::EXPIRY_BYTES;
+use crate::keys::{Kind, kind_of};
 use crate::store::keyspace::Keyspace;
 use crate::store::sorted::directory_and_name;
 use crate::table::iterator::{Access, TableIter};

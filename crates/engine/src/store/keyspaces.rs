@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
 use super::DEFAULT_KEYSPACE;
-use crate::base::compaction_filter::Filtering;
-use crate::base::error::{Error, Result};
-use crate::base::merge_operator::Merging;
-use crate::base::options::KeyspaceOptions;
+use crate::callbacks::compaction_filter::Filtering;
+use crate::callbacks::merge_operator::Merging;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::settle::{settle_prefixer, settle_values, value_files};
+use crate::error::{Error, Result};
+use crate::options::store::KeyspaceOptions;
 use crate::store::engine::Engine;
 use crate::tree::manifest::KeyspaceState;
 use crate::tree::record::Change;

@@ -14,10 +14,10 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::expiry::expiry_of;
-use crate::base::key_range::KeyRange;
 use crate::catalog::keyspace::View;
+use crate::error::Result;
+use crate::keys::expiry::expiry_of;
+use crate::keys::range::KeyRange;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::sample::{Sampler, Stretch};
 use crate::store::keyspace::{Keyspace, range_of};

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use runstone_storage::Storage;
 
-use crate::base::env::Env;
-use crate::base::event::Event;
-use crate::base::metrics::Counter;
+use crate::callbacks::event::Event;
+use crate::env::Env;
+use crate::metrics::Counter;
 use crate::wal::segments::{lost_name, lost_number, segment_name};
 
 /// Most bytes of all kept files together: eight usual segments.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use runstone_policy::policy::compaction_debt_bytes;
 use runstone_storage::Category;
 
-use crate::base::metrics::{IoCounters, KeyspaceMetrics, MetricsSnapshot};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::metrics::{IoCounters, KeyspaceMetrics, MetricsSnapshot};
 use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
 

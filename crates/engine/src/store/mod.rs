@@ -53,10 +53,10 @@ pub use queries::RangeEstimate;
 pub use transaction::Transaction;
 pub use verify::{Damage, VerifyReport};
 
-use crate::base::error::{Error, Result};
-use crate::base::metrics::MetricsSnapshot;
-use crate::base::options::{KeyspaceOptions, Options, WriteOptions};
+use crate::error::{Error, Result};
 use crate::jobs::workers::Workers;
+use crate::metrics::MetricsSnapshot;
+use crate::options::store::{KeyspaceOptions, Options, WriteOptions};
 use crate::values::Value;
 use crate::wal::batch::Batch;
 use crate::write::siblings::Sibling;

@@ -24,19 +24,19 @@ use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
 use super::directory::SharedDirectory;
 use super::resources::Parts;
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
-use crate::base::codec::NUMBER_LIMIT;
-use crate::base::env::Env;
-use crate::base::error::{Error, Result};
-use crate::base::event::Event;
-use crate::base::key::{KeyspaceId, NO_KEYSPACE};
-use crate::base::options::{KeyspaceOptions, Options, READY_SEGMENTS};
 use crate::cache::Cache;
+use crate::callbacks::event::Event;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::settle::settle_placement;
 use crate::catalog::{Catalog, ManifestState};
+use crate::env::Env;
+use crate::error::{Error, Result};
 use crate::jobs::workers::Workers;
+use crate::keys::codec::NUMBER_LIMIT;
+use crate::keys::{KeyspaceId, NO_KEYSPACE};
 use crate::log::number_in;
 use crate::memory::limit::limit_bytes;
+use crate::options::store::{KeyspaceOptions, Options, READY_SEGMENTS};
 use crate::schedule::CORES;
 use crate::store::engine::Engine;
 use crate::store::recovery::{recover, recover_in_memory};
@@ -340,8 +340,8 @@ mod tests {
     use runstone_storage::MemoryStorage;
 
     use super::*;
-    use crate::base::env::Common;
-    use crate::base::event::EventListener;
+    use crate::callbacks::event::EventListener;
+    use crate::env::Common;
 
     #[test]
     fn a_manifest_that_leaves_no_keyspace_id_is_refused() {

@@ -27,7 +27,7 @@ use arc_swap::ArcSwapOption;
 use runstone_storage::{Category, ReadRequest, Result, Storage, StorageFile};
 
 use super::owner::Owner;
-use crate::base::io_rate::IoRate;
+use crate::pace::io_rate::IoRate;
 
 /// How often the kernel is asked for a file.
 const TRIES: usize = 8;

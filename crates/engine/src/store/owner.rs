@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use runstone_storage::{Error, Operation, Result, StorageLock};
 
-use crate::base::error::StoreClosed;
+use crate::error::StoreClosed;
 
 /// The owner of a directory: the process that holds its lock.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::key::is_range_delete;
-use crate::base::key_range::KeyRange;
+use crate::error::Result;
+use crate::keys::is_range_delete;
+use crate::keys::range::KeyRange;
 use crate::memtable::btree::tally::Tally;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::options::ReadOptions;

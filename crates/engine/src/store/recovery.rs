@@ -21,11 +21,11 @@ use runstone_policy::shape::Table;
 use runstone_random::{Random, mix64};
 use runstone_storage::{Category, StorageFile};
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack, range_delete};
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::error::{Error, Result};
 use crate::jobs::flush::write_memtable;
 use crate::jobs::install::flush_edit;
+use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack, range_delete};
 use crate::log::number_in;
 use crate::memtable::Memtable;
 use crate::ranges::RangeDeletes;

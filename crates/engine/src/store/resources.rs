@@ -12,17 +12,17 @@ use runstone_storage::fork::Process;
 use super::Store;
 use super::open::{open_on, open_path};
 use super::open_files::OpenList;
-use crate::base::env::Common;
-use crate::base::error::{Error, Result};
-use crate::base::io_rate::IoRate;
-use crate::base::metrics::MemoryUse;
-use crate::base::options::{
-    Background, MAPPED_LOG_FRACTION, MIN_SEGMENT_BYTES, Options, SHARED_MAPPED_SEGMENTS,
-};
-use crate::base::threads::Bell;
 use crate::cache::{Budget, Cache};
+use crate::env::Common;
+use crate::error::{Error, Result};
 use crate::jobs::workers::Workers;
 use crate::memtable::arena::ChunkPool;
+use crate::metrics::MemoryUse;
+use crate::options::store::{
+    Background, MAPPED_LOG_FRACTION, MIN_SEGMENT_BYTES, Options, SHARED_MAPPED_SEGMENTS,
+};
+use crate::pace::io_rate::IoRate;
+use crate::sync::threads::Bell;
 use crate::write::siblings::Siblings;
 
 /// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory

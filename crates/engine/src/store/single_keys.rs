@@ -1,10 +1,10 @@
 //! Changes that depend on what is there: small optimistic transactions, repeated until nobody comes
 //! between.
 
-use crate::base::error::{Error, Result};
-use crate::base::key_range::KeyRange;
-use crate::base::metrics::Counter;
-use crate::base::options::WriteOptions;
+use crate::error::{Error, Result};
+use crate::keys::range::KeyRange;
+use crate::metrics::Counter;
+use crate::options::store::WriteOptions;
 use crate::read::ends::Entry;
 use crate::read::options::ReadOptions;
 use crate::store::{Keyspace, Transaction};

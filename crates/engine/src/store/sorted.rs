@@ -10,11 +10,11 @@ use runstone_random::Random;
 use runstone_storage::fork::Process;
 use runstone_storage::{Category, PosixStorage, Storage};
 
-use crate::base::clock::{SystemClock, Watch};
-use crate::base::error::{Error, Result};
-use crate::base::expiry::Expiry;
-use crate::base::key::{Kind, pack};
-use crate::base::options::KeyspaceOptions;
+use crate::callbacks::clock::{SystemClock, Watch};
+use crate::error::{Error, Result};
+use crate::keys::expiry::Expiry;
+use crate::keys::{Kind, pack};
+use crate::options::store::KeyspaceOptions;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::wal::batch::check_sizes;
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::sync::{Mutex, rank};
 
-use crate::base::error::{Error, Result};
-use crate::base::expiry::EXPIRY_BYTES;
-use crate::base::key_range::KeyRange;
-use crate::base::metrics::Counter;
-use crate::base::options::WriteOptions;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::expiry::EXPIRY_BYTES;
+use crate::keys::range::KeyRange;
+use crate::metrics::Counter;
+use crate::options::store::WriteOptions;
 use crate::read::options::ReadOptions;
 use crate::store::engine::Engine;
 use crate::store::keyspace::range_of;

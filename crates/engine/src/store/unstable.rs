@@ -9,9 +9,9 @@ use runstone_policy::policy::LevelTarget;
 use runstone_policy::shape::Shape;
 use serde::Serialize;
 
-use crate::base::error::Result;
-use crate::base::key::{Kind, SeqNo, pack};
+use crate::error::Result;
 use crate::jobs::compaction::slicing::{is_sliced, parts_wanted, slice_inputs};
+use crate::keys::{Kind, SeqNo, pack};
 use crate::memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::store::{Keyspace, Store};

@@ -7,11 +7,11 @@ use runstone_policy::shape::expiry::{Expiries, MOST_STEPS};
 use runstone_storage::Category;
 use serde::Serialize;
 
-use crate::base::error::{Error, Result};
-use crate::base::expiry::expiry_of;
-use crate::base::key::{compare, is_delete, is_range_delete, range_delete, seq_of};
 use crate::catalog::ManifestState;
+use crate::error::{Error, Result};
 use crate::format::filter;
+use crate::keys::expiry::expiry_of;
+use crate::keys::{compare, is_delete, is_range_delete, range_delete, seq_of};
 use crate::log::{HEADER_BYTES, LogHeader, LogKind};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::read::options::ReadOptions;

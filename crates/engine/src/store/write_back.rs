@@ -19,9 +19,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::key::Kind;
-use crate::base::metrics::Counter;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::keys::Kind;
+use crate::metrics::Counter;
 use crate::read::fold::Folded;
 use crate::store::engine::Engine;
 use crate::transaction::locks::Locks;

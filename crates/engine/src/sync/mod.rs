@@ -3,10 +3,12 @@
 //!
 //! - [`rank`]: the order of the locks.
 //! - [`ranked`]: locks that are checked against it.
+//! - [`threads`]: numbers and buffers of threads, and the bell that calls workers.
 //! - [`cores`]: what the cores use, which the checker can replace.
 
 pub(crate) mod cores;
 pub(crate) mod rank;
 mod ranked;
+pub(crate) mod threads;
 
 pub use ranked::{Condvar, Mutex, MutexGuard, RwLock};

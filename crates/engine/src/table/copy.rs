@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use crate::base::key::{Kind, is_pointer, kind_of, seq_of};
-use crate::base::options::Compression;
 use crate::format::block::{BadBlock, Block, BlockCursor};
 use crate::format::filter;
 use crate::format::frame;
 use crate::format::record::Pointer;
+use crate::keys::{Kind, is_pointer, kind_of, seq_of};
+use crate::options::store::Compression;
 use crate::table::builder::TableLayout;
 
 /// A block on whose first entry a compaction stands.

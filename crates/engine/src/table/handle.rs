@@ -10,8 +10,8 @@ use runstone_policy::options::Charge;
 use runstone_policy::shape::Table;
 use runstone_storage::Storage;
 
-use crate::base::error::Result;
 use crate::cache::Cache;
+use crate::error::Result;
 use crate::table::reader::TableReader;
 
 /// No policy reacts to fewer accesses than this.

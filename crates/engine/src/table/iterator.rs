@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::format::block::{BEFORE_ALL_VERSIONS, BadBlock, Block, BlockCursor};
 use crate::format::index::Partition;
 use crate::table::copy::WholeBlock;

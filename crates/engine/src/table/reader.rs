@@ -12,16 +12,16 @@ use runstone_policy::shape::Table;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::codec::{Reader, u32_at, u64_at};
-use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
-use crate::base::threads;
 use crate::cache::{Cache, CacheKey, Cached, Reservation};
+use crate::error::{Error, Result};
 use crate::format::block::{Block, Found};
 use crate::format::frame;
 use crate::format::index::{KeyArray, Partition};
 use crate::format::properties::{BadProperties, Properties};
+use crate::keys::SeqNo;
+use crate::keys::codec::{Reader, u32_at, u64_at};
 use crate::memory::slabs::Buffer;
+use crate::sync::threads;
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
 
 /// Frames of at most this size are read into a buffer that the thread keeps.
@@ -592,8 +592,8 @@ fn decode_root(raw: &[u8], data_end: u64) -> Option<(KeyArray, Vec<Slot>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{Kind, pack};
-    use crate::base::options::KeyspaceOptions;
+    use crate::keys::{Kind, pack};
+    use crate::options::store::KeyspaceOptions;
     use crate::table::builder::TableBuilder;
     use crate::table::builder::TableLayout;
     use crate::table::handle::TableContext;

@@ -20,10 +20,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::error::{Error, Result};
 use crate::format::block::BEFORE_ALL_VERSIONS;
+use crate::keys::{KeyspaceId, Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::ranges::RangeDeletes;
 use crate::read::get::Reader;

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use crate::sync::{Mutex, rank};
 
-use crate::base::error::{Error, Result};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
 use crate::read::cursor::Cursor;
 use crate::read::ends::{Ends, Entry, Walking};
 use crate::read::get::Reader;

@@ -25,9 +25,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use runstone_storage::fork::Process;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::KeyspaceId;
 
 const SHARDS: usize = 16;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::setters::{setter, with_setters};
+use crate::options::setters::{setter, with_setters};
 
 /// What a transaction is protected from. Each level holds both among transactions and against lone
 /// writes and batches.

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::KeyspaceId;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::KeyspaceId;
 
 /// What a key or a stretch takes besides its bytes: its vectors, and its share of a tree node.
 const ENTRY_BYTES: usize = 64;

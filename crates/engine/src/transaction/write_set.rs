@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{KeyspaceId, Kind};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::{KeyspaceId, Kind};
 use crate::values::Value;
 use crate::wal::batch::Batch;
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use runstone_policy::overlapping::sublevels;
 use runstone_policy::shape::{Level, Run, RunId, Table};
 
-use crate::base::error::Result;
-use crate::base::key::{HeadRule, SeqNo, seq_of};
+use crate::error::Result;
+use crate::keys::{HeadRule, SeqNo, seq_of};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::probe::{Hit, Lookup, MOST_PROBES, Probe};

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use runstone_policy::shape::{SeqNo, Shape};
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::codec::{Reader, put_varint};
-use crate::base::error::{Error, Result};
-use crate::base::key::KeyspaceId;
+use crate::error::{Error, Result};
+use crate::keys::KeyspaceId;
+use crate::keys::codec::{Reader, put_varint};
 use crate::log::{
     FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next, newer_format,
 };

@@ -3,9 +3,9 @@
 use std::iter;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::key::{MAX_SEQ, SeqNo, seek_trailer};
+use crate::error::Result;
 use crate::format::filter;
+use crate::keys::{MAX_SEQ, SeqNo, seek_trailer};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::level::{ReadLevel, RunTables};

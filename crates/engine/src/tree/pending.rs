@@ -19,7 +19,7 @@ use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::plan::{Compaction, CompactionInput, Cut, Move, Plan};
 use runstone_policy::shape::TableId;
 
-use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
+use crate::keys::codec::{Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
 use crate::tree::record::{put_slot, take_cursor, take_slot, take_string};
 
 /// Appends trims.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::format::block::{Block, Found};
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;

@@ -28,11 +28,11 @@ use runstone_policy::shape::{
 };
 use runstone_policy::sketch::Sketch;
 
-use crate::base::codec::{
+use crate::format::properties::{put_expiries, take_expiries};
+use crate::keys::KeyspaceId;
+use crate::keys::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
-use crate::base::key::KeyspaceId;
-use crate::format::properties::{put_expiries, take_expiries};
 use crate::tree::pending::{put_plan, put_trims, take_plan, take_trims};
 use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 

@@ -8,10 +8,10 @@ use runstone_policy::plan::Heat;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, Shape, Table, TableId};
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{SeqNo, seek_trailer};
 use crate::cache::{Cache, Reservation};
+use crate::error::{Error, Result};
 use crate::format::block::{Block, Found};
+use crate::keys::{SeqNo, seek_trailer};
 use crate::ranges::RangeDeletes;
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
@@ -231,10 +231,10 @@ impl Version {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{Kind, pack, seq_of};
-    use crate::base::options::KeyspaceOptions;
     use crate::cache::Cache;
     use crate::format::filter;
+    use crate::keys::{Kind, pack, seq_of};
+    use crate::options::store::KeyspaceOptions;
     use crate::table::builder::TableBuilder;
     use crate::table::builder::TableLayout;
     use crate::table::handle::TableContext;

@@ -12,10 +12,10 @@
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::key::{SeqNo, seek_trailer, seq_of};
+use crate::error::Result;
 use crate::format::block::BlockCursor;
 use crate::format::filter;
+use crate::keys::{SeqNo, seek_trailer, seq_of};
 use crate::table::handle::TableHandle;
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::ProbeStats;
@@ -134,9 +134,9 @@ impl<'a> VersionWalk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::key::{Kind, MAX_SEQ, pack};
-    use crate::base::options::KeyspaceOptions;
     use crate::cache::Cache;
+    use crate::keys::{Kind, MAX_SEQ, pack};
+    use crate::options::store::KeyspaceOptions;
     use crate::table::builder::{TableBuilder, TableLayout};
     use crate::table::handle::TableContext;
     use crate::tree::version::RangeChange;

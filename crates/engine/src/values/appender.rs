@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
-use crate::base::write_back::WriteBack;
+use crate::error::{Error, Result};
 use crate::format::record::{Pointer, record_bytes};
+use crate::keys::SeqNo;
+use crate::pace::write_back::WriteBack;
 use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 

@@ -4,10 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::prefetch::{LINE_BYTES, prefetch};
-use crate::base::write_back::WriteBack;
+use crate::error::Result;
 use crate::format::record::{Record, footer_bytes, tag_bytes};
+use crate::memory::prefetch::{LINE_BYTES, prefetch};
+use crate::pace::write_back::WriteBack;
 use crate::values::appender::Appender;
 use crate::values::file::ValueFile;
 use crate::values::layout::{Segment, ValueEdit};

@@ -26,13 +26,13 @@ use arc_swap::{ArcSwap, Guard};
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::codec::{u32_at, u64_at};
-use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
-use crate::base::value_options::{ValueOptions, ValuePlacement};
-use crate::base::write_back::WriteBack;
 use crate::cache::{Cache, CacheKey, Cached};
+use crate::error::{Error, Result};
 use crate::format::record::{ChecksumSeed, Footer, Pointer, RecordPlace, footer_bytes};
+use crate::keys::SeqNo;
+use crate::keys::codec::{u32_at, u64_at};
+use crate::options::values::{ValueOptions, ValuePlacement};
+use crate::pace::write_back::WriteBack;
 use crate::table::handle::TableContext;
 use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::values::pool::Pool;

@@ -26,11 +26,11 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::base::codec::{
+use crate::format::record::footer_bytes;
+use crate::keys::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
-use crate::base::value_options::{ValueOptions, ValuePlacement};
-use crate::format::record::footer_bytes;
+use crate::options::values::{ValueOptions, ValuePlacement};
 
 /// The code of hash groups whose pointers are written back.
 const WRITTEN_BACK: u64 = 3;
@@ -538,7 +538,7 @@ fn take_sketch(reader: &mut Reader<'_>) -> Decoded<Sketch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::value_options::GcPointers;
+    use crate::options::values::GcPointers;
 
     fn segment(slot: u32, generation: u64, stream_offset: u64, bytes: u64) -> Segment {
         let (slots, records) = (1, 3);

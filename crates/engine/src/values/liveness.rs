@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::base::key::{SeqNo, head};
 use crate::format::record::{footer_bytes, tag_bytes};
+use crate::keys::{SeqNo, head};
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 

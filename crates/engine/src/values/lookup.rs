@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use runstone_storage::ReadRequest;
 
-use crate::base::error::Result;
-use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::error::Result;
 use crate::format::record::{self, Footer, Pointer, record_bytes};
+use crate::memory::prefetch::{LINE_BYTES, prefetch};
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::file::{Segments, ValueFile, place_in, segment_of};

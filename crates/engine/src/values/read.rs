@@ -8,11 +8,11 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::key::{is_relocation, seq_of};
-use crate::base::threads;
 use crate::cache::{CacheKey, Cached};
+use crate::error::Result;
 use crate::format::record::{HEADER_BYTES, Pointer, Record};
+use crate::keys::{is_relocation, seq_of};
+use crate::sync::threads;
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::file::ValueFile;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::error::Result;
 use crate::format::record::{Footer, HEADER_BYTES, Record, record_bytes};
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;

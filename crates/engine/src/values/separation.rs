@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::expiry::{self, expiry_of};
-use crate::base::key::{Kind, SeqNo, kind_of, pack, seq_of};
-use crate::base::metrics::{Counter, Metrics};
-use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::error::Result;
 use crate::format::record::Pointer;
+use crate::keys::expiry::{self, expiry_of};
+use crate::keys::{Kind, SeqNo, kind_of, pack, seq_of};
+use crate::metrics::{Counter, Metrics};
+use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::appender::Appender;

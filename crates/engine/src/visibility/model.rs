@@ -46,7 +46,7 @@ mod tests {
 
     use super::publish::{Publisher, Syncer};
     use super::standing::{Owner, visit};
-    use crate::base::key::{Kind, pack, seek_trailer};
+    use crate::keys::{Kind, pack, seek_trailer};
     use crate::memtable::arena::{Arena, ChunkPool};
     use crate::memtable::model::btree::Tree;
 
@@ -294,7 +294,7 @@ mod tests {
     #[cfg(feature = "seeded-bugs")]
     #[test]
     fn each_seeded_bug_is_found() {
-        use crate::base::seeded::{Bug, with};
+        use crate::seeded::{Bug, with};
         let works: [(Bug, fn()); 6] = [
             (Bug::PublishedOutOfOrder, commit_and_look),
             (Bug::PublishedOutOfOrder, publish_in_order),

@@ -5,7 +5,7 @@ use crossbeam_utils::CachePadded;
 
 use super::sync::atomic::{AtomicU64, Ordering::*};
 use super::sync::{Condvar, Mutex, lock, pause, rest, wait};
-use crate::base::key::SeqNo;
+use crate::keys::SeqNo;
 
 /// No batch: a writer is changing the mark.
 const BUSY: SeqNo = SeqNo::MAX;

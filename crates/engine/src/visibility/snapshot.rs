@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::sync::{Mutex, rank};
 use runstone_storage::fork::Process;
 
-use crate::base::key::SeqNo;
+use crate::keys::SeqNo;
 use crate::visibility::cursors::Cursors;
 use crate::visibility::publish::Publisher;
 

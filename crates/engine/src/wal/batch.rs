@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use runstone_policy::shape::range_delete::RangeDelete;
 
-use crate::base::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
-use crate::base::error::{Error, Result};
-use crate::base::expiry::EXPIRY_BYTES;
-use crate::base::key::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, range_delete};
+use crate::error::{Error, Result};
+use crate::keys::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
+use crate::keys::expiry::EXPIRY_BYTES;
+use crate::keys::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, range_delete};
 
 /// Writes that happen together or not at all (P3), in order. A batch names keyspaces by id, so it
 /// is valid only for the open store whose handles made it; any other store refuses it.

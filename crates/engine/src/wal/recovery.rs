@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use runstone_storage::{Category, Storage};
 
-use crate::base::codec::Reader;
-use crate::base::error::{Error, Result};
-use crate::base::key::{MAX_SEQ, SeqNo};
+use crate::error::{Error, Result};
+use crate::keys::codec::Reader;
+use crate::keys::{MAX_SEQ, SeqNo};
 use crate::log::{
     BadHeader, HEADER_BYTES, LogHeader, LogKind, LogReader, Next, newer_format, number_in,
 };

@@ -29,13 +29,13 @@ use crate::sync::{Mutex, rank};
 use runstone_random::Random;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::base::codec::{put_varint, put_wide_varint};
-use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
-use crate::base::options::{MIN_SEGMENT_BYTES, WalMode};
-use crate::base::threads::{self, Bell};
 use crate::cache::{Cache, Reservation};
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
+use crate::keys::codec::{put_varint, put_wide_varint};
 use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, Place, PreparedRecord, number_in};
+use crate::options::store::{MIN_SEGMENT_BYTES, WalMode};
+use crate::sync::threads::{self, Bell};
 use crate::wal::reserve::Reserve;
 
 /// The number of files that are kept for future segments. Their pages are in the page cache and

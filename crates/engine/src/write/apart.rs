@@ -22,9 +22,9 @@ use std::sync::atomic::Ordering::*;
 
 use crate::sync::MutexGuard;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
 use crate::wal::batch::Batch;
 use crate::wal::segments::PlacedRecord;
 use crate::write::commit::{CommitState, Committer, Views};

@@ -1,8 +1,8 @@
 //! The memory of memtables, and its limits.
 
-use crate::base::env::Env;
-use crate::base::options::{MAPPED_LOG_FRACTION, MAPPED_SEGMENTS, WalMode};
-use crate::base::throttle::fraction;
+use crate::env::Env;
+use crate::options::store::{MAPPED_LOG_FRACTION, MAPPED_SEGMENTS, WalMode};
+use crate::pace::throttle::fraction;
 
 /// The memory of all memtables.
 #[derive(Clone, Copy, Debug, Default)]

@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 use crate::sync::MutexGuard;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::SeqNo;
-use crate::base::options::Durability;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
+use crate::options::store::Durability;
 use crate::schedule::Relief;
 use crate::wal::batch::Batch;
 use crate::wal::segments::Wal;

@@ -2,7 +2,7 @@
 //! looked at, and a bounded number of bytes are copied, under one hold of the lock. The most of
 //! both is counted.
 
-use crate::base::key::SeqNo;
+use crate::keys::SeqNo;
 use crate::wal::batch::Batch;
 use crate::write::commit::CommitState;
 use crate::write::recent::Recent;

@@ -19,9 +19,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sync::MutexGuard;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{MAX_SEQ, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::{MAX_SEQ, SeqNo};
 use crate::log::FRAME_BYTES;
 use crate::memtable::Memtable;
 use crate::memtable::btree::RecordRef;

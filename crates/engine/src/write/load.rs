@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sync::MutexGuard;
 
-use crate::base::error::Result;
-use crate::base::key::{Kind, NO_KEYSPACE, SeqNo};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::Result;
+use crate::keys::{Kind, NO_KEYSPACE, SeqNo};
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
 

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use runstone_storage::Category;
 
-use crate::base::codec::put_varint;
-use crate::base::error::{Error, Result};
-use crate::base::key::{MAX_SEQ, SeqNo, pack};
-use crate::base::metrics::Counter;
 use crate::catalog::ManifestState;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::codec::put_varint;
+use crate::keys::{MAX_SEQ, SeqNo, pack};
 use crate::memtable::Memtable;
+use crate::metrics::Counter;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{SyncWork, Wal, segment_name};
 use crate::write::commit::Committer;

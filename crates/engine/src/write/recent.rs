@@ -9,8 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::base::codec::{Reader, put_bytes, put_varint};
-use crate::base::key::{Kind, SeqNo};
+use crate::keys::codec::{Reader, put_bytes, put_varint};
+use crate::keys::{Kind, SeqNo};
 use crate::wal::batch::{Batch, Operation, take_operation};
 use crate::write::held::{MOST_BYTES, MOST_OF_A_KIND};
 

@@ -7,11 +7,11 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::base::key::{Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
-use crate::base::metrics::Counter;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
 use crate::format::record::{Pointer, record_bytes};
+use crate::keys::{Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
+use crate::metrics::Counter;
 use crate::values::file::ValueFile;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::{Batch, Operation};

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::base::key::SeqNo;
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::catalog::keyspaces::Unflushed;
+use crate::keys::SeqNo;
 use crate::memtable::Memtable;
 use crate::write::buffers::Buffers;
 use crate::write::commit::Committer;

@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::base::error::Result;
-use crate::base::event::Event;
-use crate::base::key::SeqNo;
-use crate::base::metrics::Counter;
-use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::callbacks::event::Event;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::Result;
 use crate::jobs::collection::{Collected, Collector};
+use crate::keys::SeqNo;
+use crate::metrics::Counter;
+use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::values::appender::Appender;
 use crate::values::copy::Copied;
 use crate::values::file::{FileState, ValueFile};

@@ -14,13 +14,13 @@ mod write_back;
 
 use std::sync::Arc;
 
-use crate::base::env::Env;
-use crate::base::error::{Error, Result};
-use crate::base::event::Event;
-use crate::base::value_options::ValuePlacement;
+use crate::callbacks::event::Event;
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::env::Env;
+use crate::error::{Error, Result};
 use crate::jobs::install::Installer;
+use crate::options::values::ValuePlacement;
 use crate::schedule::Schedule;
 use crate::values::file::ValueFile;
 use crate::visibility::snapshot::Visibility;

@@ -18,12 +18,12 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::base::error::Result;
-use crate::base::event::Event;
-use crate::base::key::SeqNo;
-use crate::base::metrics::Counter;
+use crate::callbacks::event::Event;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::Result;
 use crate::jobs::collection::Collector;
+use crate::keys::SeqNo;
+use crate::metrics::Counter;
 use crate::values::appender::Appender;
 use crate::values::file::{Condemned, FileState, ValueFile};
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};

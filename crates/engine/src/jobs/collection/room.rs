@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use runstone_storage::Full;
 
-use crate::base::error::{Error, Result, VALUES_OF};
-use crate::base::key::SeqNo;
-use crate::base::metrics::Counter;
-use crate::base::value_options::{ValueOptions, WhenFull};
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result, VALUES_OF};
 use crate::format::record::record_bytes;
 use crate::jobs::collection::{Collected, Collector};
+use crate::keys::SeqNo;
 use crate::memtable::{Memtable, MemtableIter};
+use crate::metrics::Counter;
+use crate::options::values::{ValueOptions, WhenFull};
 use crate::values::file::ValueFile;
 
 impl Collector {

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::base::error::Result;
-use crate::base::key::{SeqNo, is_pointer, seq_of};
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::error::Result;
 use crate::format::filter;
 use crate::format::record::Pointer;
 use crate::jobs::collection::Collected;
 use crate::jobs::collection::Collector;
 use crate::jobs::collection::relocate::{Emptied, Live};
+use crate::keys::{SeqNo, is_pointer, seq_of};
 use crate::table::reader::ProbeStats;
 use crate::values::file::{FileState, Pass, ValueFile};
 use crate::values::layout::Segment;

@@ -27,13 +27,13 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
-use crate::base::key::MAX_SEQ;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::Result;
 use crate::jobs::collection::Collected;
 use crate::jobs::collection::Collector;
 use crate::jobs::collection::groups::ClosedGroup;
 use crate::jobs::collection::relocate::{Emptied, Live};
+use crate::keys::MAX_SEQ;
 use crate::values::file::ValueFile;
 use crate::values::liveness::{RecordEntry, newest, newest_markers};
 use crate::visibility::snapshot::Readers;

@@ -16,10 +16,8 @@ use runstone_policy::partition::slices::Slice;
 use runstone_policy::plan::Compaction;
 use runstone_policy::shape::{Level, Table};
 
-use crate::base::error::{Error, Result};
-use crate::base::metrics::Counter;
-use crate::base::pace::Worker;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
 use crate::jobs::compaction::Compactor;
 use crate::jobs::cutter::Cutter;
 use crate::jobs::filtering::Filter;
@@ -27,6 +25,8 @@ use crate::jobs::folding::Folding;
 use crate::jobs::liveness::{Liveness, Past};
 use crate::jobs::neighbours::Neighbours;
 use crate::jobs::output::{KeyRange, Output, Written, write_streams};
+use crate::metrics::Counter;
+use crate::pace::pacing::Worker;
 use crate::read::source::{RunIter, Source};
 use crate::table::builder::TableLayout;
 use crate::table::handle::TableHandle;
@@ -206,7 +206,7 @@ impl Execution<'_> {
         self.keyspace.check_exists()
     }
 
-    /// Pauses, if synced writes come and `base/pace.rs` says so. Not while writers are slowed down
+    /// Pauses, if synced writes come and [`crate::pace`] says so. Not while writers are slowed down
     /// or a flush waits for compactions: then all wait for this one.
     fn let_synced_writes_pass(&self, worker: &Worker<'_>) {
         let Compactor { env, schedule, .. } = self.compactor;

@@ -24,15 +24,15 @@ use runstone_policy::parts::part_edit;
 use runstone_policy::plan::{Compaction, Plan};
 use runstone_policy::shape::{Edit, Shape, Table};
 
-use crate::base::error::{Error, Result};
-use crate::base::metrics::Counter;
-use crate::base::options::CompactionInstall;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
 use crate::jobs::compaction::executor::{self, Execution};
 use crate::jobs::compaction::slicing::parts_wanted;
 use crate::jobs::compaction::totals::Totals;
 use crate::jobs::compaction::{Compactor, note_prefix};
 use crate::jobs::output::Written;
+use crate::metrics::Counter;
+use crate::options::store::CompactionInstall;
 use crate::tree::version::Version;
 
 /// One compaction in parts.

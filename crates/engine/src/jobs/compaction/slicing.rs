@@ -13,8 +13,8 @@ use runstone_policy::partition::slices::{
 };
 use runstone_policy::plan::{Compaction, Cut};
 
-use crate::base::error::{Error, Result};
-use crate::base::options::CompactionInstall;
+use crate::error::{Error, Result};
+use crate::options::store::CompactionInstall;
 use crate::table::handle::TableHandle;
 use crate::tree::version::Version;
 

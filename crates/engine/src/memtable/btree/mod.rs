@@ -40,8 +40,8 @@ use super::NODE_KEYS as CAP;
 use super::latch::{Latch, Restart};
 use super::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use super::sync::pause;
-use crate::base::key::{SeqNo, common_prefix_len, compare, head};
-use crate::base::prefetch::{LINE_BYTES, prefetch};
+use crate::keys::{SeqNo, common_prefix_len, compare, head};
+use crate::memory::prefetch::{LINE_BYTES, prefetch};
 use crate::memtable::arena::{Arena, Pin};
 
 pub use position::Position;

@@ -8,8 +8,8 @@ use super::super::latch::Restart;
 use super::super::sync::atomic::Ordering::*;
 use super::super::sync::pause;
 use super::{CAP, Node, PREFETCH_LINES, PREFETCH_RECORDS, Record, Target, Tree};
-use crate::base::key::compare;
-use crate::base::prefetch::{LINE_BYTES, prefetch_at};
+use crate::keys::compare;
+use crate::memory::prefetch::{LINE_BYTES, prefetch_at};
 
 /// A position in the tree, with a copy of the record pointers of one leaf.
 ///

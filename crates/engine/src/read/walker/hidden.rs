@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use super::Walker;
-use crate::base::error::Result;
-use crate::base::key::seek_trailer;
 use crate::catalog::dead_ranges::DeadRange;
+use crate::error::Result;
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
+use crate::keys::seek_trailer;
 
 /// Versions of one key that a cursor steps over before it seeks behind the others. A seek costs as
 /// much as some ten steps. The number is small in builds that seek bugs, so that few versions do.

@@ -14,16 +14,17 @@ use std::mem;
 use std::sync::{Arc, OnceLock};
 
 use self::hidden::Versions;
-use crate::base::error::{Error, Result, unsupported_kind};
-use crate::base::expiry::{EXPIRY_BYTES, Expiry, expiry_of, split};
-use crate::base::key::{
-    Kind, SeqNo, expires, is_inline, is_operand, is_pointer, kind_of, seek_trailer, seq_of,
-};
-use crate::base::metrics::Counter;
 use crate::catalog::dead_ranges::Walk;
 use crate::catalog::keyspace::{KeyspaceCore, View};
+use crate::error::{Error, Result};
 use crate::format::block::BEFORE_ALL_VERSIONS;
 use crate::format::record::Pointer;
+use crate::keys::expiry::{EXPIRY_BYTES, Expiry, expiry_of, split};
+use crate::keys::{
+    Kind, SeqNo, expires, is_inline, is_operand, is_pointer, kind_of, seek_trailer, seq_of,
+    unsupported_kind,
+};
+use crate::metrics::Counter;
 use crate::read::ahead::{Next, ReadAhead, gone};
 use crate::read::covers::Covers;
 use crate::read::get::{Got, Reader};

@@ -5,9 +5,9 @@ use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
 use runstone_policy::units::{Tenths, Thousandths};
 
-use crate::base::error::{Error, Result};
-use crate::base::keyspace_options::{Compression, KeyspaceOptions};
-use crate::base::value_options::{ValueOptions, ValuePlacement};
+use crate::error::{Error, Result};
+use crate::options::keyspace::{Compression, KeyspaceOptions};
+use crate::options::values::{ValueOptions, ValuePlacement};
 
 /// A named set of options.
 #[derive(Clone, Copy)]

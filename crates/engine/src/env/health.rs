@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{Mutex, rank};
 
-use crate::base::env::Env;
-use crate::base::error::{Error, Result};
-use crate::base::event::Event;
+use crate::callbacks::event::Event;
+use crate::env::Env;
+use crate::error::{Error, Result};
 
 const WRITABLE: u8 = 0;
 const NO_SPACE: u8 = 1;

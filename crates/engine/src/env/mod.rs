@@ -1,23 +1,25 @@
 //! The environment that all rooms of an open store share: options, storage, cache, counters, file
 //! numbers, health. It knows no tree, no log and no job.
 
+pub(crate) mod health;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use runstone_storage::Storage;
 use runstone_storage::fork::Process;
 
-use crate::base::callback::{Inside, check_outside};
-use crate::base::clock::Watch;
-use crate::base::error::{Error, Result};
-use crate::base::event::Event;
-use crate::base::health::Health;
-use crate::base::io_rate::IoRate;
-use crate::base::metrics::Metrics;
-use crate::base::options::{Background, Durability, Options, WriteOptions};
-use crate::base::pace::Pace;
-use crate::base::threads::Bell;
-use crate::base::throttle::Throttle;
+use crate::callbacks::callback::{Inside, check_outside};
+use crate::callbacks::clock::Watch;
+use crate::callbacks::event::Event;
+use crate::env::health::Health;
+use crate::error::{Error, Result};
+use crate::metrics::Metrics;
+use crate::options::store::{Background, Durability, Options, WriteOptions};
+use crate::pace::io_rate::IoRate;
+use crate::pace::pacing::Pace;
+use crate::pace::throttle::Throttle;
+use crate::sync::threads::Bell;
 
 /// The environment of an open store.
 #[derive(Debug)]

@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::base::threads;
+use crate::sync::threads;
 
 /// A known mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::base::error::{Error, Result};
-use crate::base::options::Durability;
+use crate::error::{Error, Result};
+use crate::options::store::Durability;
 
 /// How one write is done.
 ///

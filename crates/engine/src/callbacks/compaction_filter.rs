@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::base::callback::Inside;
-use crate::base::expiry::EXPIRY_BYTES;
-use crate::base::key::{MAX_VALUE_BYTES, check_length};
+use crate::callbacks::callback::Inside;
+use crate::keys::expiry::EXPIRY_BYTES;
+use crate::keys::{MAX_VALUE_BYTES, check_length};
 
 /// What becomes of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

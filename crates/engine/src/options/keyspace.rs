@@ -15,11 +15,11 @@ use runstone_policy::shape::Shape;
 use runstone_policy::units::Tenths;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::merge_operator::check_built_in;
-use crate::base::policy::Policy;
-use crate::base::setters::{setter, with_setters};
-use crate::base::value_options::{ValueOptions, ValuePlacement, check_range};
+use crate::callbacks::merge_operator::check_built_in;
+use crate::error::{Error, Result};
+use crate::options::policy::Policy;
+use crate::options::setters::{setter, with_setters};
+use crate::options::values::{ValueOptions, ValuePlacement, check_range};
 
 /// Block compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -401,7 +401,7 @@ pub(crate) fn overlay(below: &mut toml::Table, above: toml::Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::presets::PRESETS;
+    use crate::options::presets::PRESETS;
 
     #[test]
     fn presets_are_valid_and_survive_toml() {

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use runstone_policy::registry::{nearest, suggest};
 use serde_json::Value as Json;
 
-use crate::base::callback::{Inside, InsideMerge};
-use crate::base::error::{Error, Result};
-use crate::base::key::{MAX_VALUE_BYTES, check_length};
+use crate::callbacks::callback::{Inside, InsideMerge};
+use crate::error::{Error, Result};
+use crate::keys::{MAX_VALUE_BYTES, check_length};
 
 /// Changes values by operands. All calls of one operator must give the same result on every machine
 /// and at every time, because any compaction may fold values.
@@ -378,7 +378,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::base::callback::NONE;
+    use crate::callbacks::callback::NONE;
 
     fn merged(name: &str, base: Option<&str>, operands: &[&str]) -> Result<String> {
         let operands: Vec<&[u8]> = operands.iter().map(|one| one.as_bytes()).collect();

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::sync::{Condvar, Mutex, rank};
 use runstone_policy::units::Thousandths;
 
-use crate::base::metrics::PressureState;
-use crate::base::options::STALL_POLL;
+use crate::metrics::PressureState;
+use crate::options::store::STALL_POLL;
 
 /// Writers never get slower than this fraction of the highest rate before they stop.
 const MIN_RATE_FRACTION: f64 = 0.005;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use runstone_policy::units::Thousandths;
 
-use crate::base::error::Error;
+use crate::error::Error;
 
 /// An event in a store.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 
-use crate::base::metrics::{COUNTERS, KeyspaceMetrics, MetricsSnapshot, Percentiles};
+use crate::metrics::{COUNTERS, KeyspaceMetrics, MetricsSnapshot, Percentiles};
 
 impl MetricsSnapshot {
     /// The Prometheus exposition format.

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 thread_local! {
     /// The opening of a store whose callback runs in this thread.

@@ -6,8 +6,8 @@ use runstone_policy::options::MAX_OPTION_BYTES;
 use runstone_policy::units::{Thousandths, decimal};
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::setters::{setter, with_setters};
+use crate::error::{Error, Result};
+use crate::options::setters::{setter, with_setters};
 
 /// Where values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,17 +7,17 @@ use runstone_policy::prefix::PrefixExtractor;
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
-use crate::base::clock::{Clock, SystemClock};
-use crate::base::compaction_filter::CompactionFilter;
-use crate::base::error::{Error, Result};
-use crate::base::event::EventListener;
-pub use crate::base::keyspace_options::{
+use crate::callbacks::clock::{Clock, SystemClock};
+use crate::callbacks::compaction_filter::CompactionFilter;
+use crate::callbacks::event::EventListener;
+use crate::callbacks::merge_operator::MergeOperator;
+use crate::error::{Error, Result};
+pub use crate::options::keyspace::{
     CompactionInstall, Compression, KeyspaceOptions, SubCompactions,
 };
-use crate::base::merge_operator::MergeOperator;
-pub use crate::base::presets::{PRESETS, Preset};
-use crate::base::setters::{setter, with_setters};
-pub use crate::base::write_options::WriteOptions;
+pub use crate::options::presets::{PRESETS, Preset};
+use crate::options::setters::{setter, with_setters};
+pub use crate::options::write::WriteOptions;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,8 @@
 //! Counters of hot paths are striped over cache lines by thread, so that counting never makes two
 //! readers share a line. Histograms have 16 buckets per power of two: at most 6% error, no locks.
 
+mod prometheus;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use runstone_policy::units::Thousandths;
 use serde::Serialize;
 
-use crate::base::threads::thread_number;
+use crate::sync::threads::thread_number;
 
 const STRIPES: usize = 16;
 

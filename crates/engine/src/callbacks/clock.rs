@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Tells the time by which entries expire.
 pub trait Clock: Debug + Send + Sync {

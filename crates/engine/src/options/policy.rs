@@ -10,8 +10,8 @@ use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::policy_setter;
 use serde::Deserialize;
 
-use crate::base::error::Result;
-use crate::base::keyspace_options::{KeyspaceOptions, overlay, said};
+use crate::error::Result;
+use crate::options::keyspace::{KeyspaceOptions, overlay, said};
 
 /// A compaction policy with its options, for [`KeyspaceOptions::policy()`].
 ///

@@ -1,8 +1,6 @@
 //! The error type of the store: what happened, where, and what to do about it.
 use runstone_storage::{Full, Operation};
 
-use crate::base::key::kind_of;
-
 /// The start of the place in the error for a full reserve of values.
 pub(crate) const VALUES_OF: &str = "the value file of keyspace";
 
@@ -451,11 +449,6 @@ impl From<runstone_policy::options::OptionError> for Error {
         Error::invalid(error.to_string(), "see `runstone help options`")
     }
 }
-/// The error for a kind of entry that this release does not write.
-pub(crate) fn unsupported_kind(trailer: u64) -> Error {
-    Error::corruption("a table", 0, format!("entry of unsupported kind {}", kind_of(trailer)))
-}
-
 /// A process, in an error.
 fn name_of(process: Option<u32>) -> String {
     match process {

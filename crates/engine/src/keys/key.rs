@@ -7,6 +7,8 @@ use std::cmp::Ordering;
 
 use runstone_policy::shape::range_delete::RangeDelete;
 
+use crate::error::Error;
+
 /// Identifies a keyspace inside a store.
 pub type KeyspaceId = u32;
 /// The id that no keyspace has: of records in the log that write to none.
@@ -165,6 +167,11 @@ pub fn is_operand(trailer: u64) -> bool {
 #[inline]
 pub fn is_range_delete(trailer: u64) -> bool {
     is(trailer, |kind| kind == Kind::RangeDelete)
+}
+
+/// The error for a kind of entry that this release does not write.
+pub(crate) fn unsupported_kind(trailer: u64) -> Error {
+    Error::corruption("a table", 0, format!("entry of unsupported kind {}", kind_of(trailer)))
 }
 
 /// The range delete that an entry of kind [`Kind::RangeDelete`] stands for.

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::base::error::{Error, Result};
-use crate::base::key::expires;
+use crate::error::{Error, Result};
+use crate::keys::expires;
 
 /// Bytes of the instant.
 pub(crate) const EXPIRY_BYTES: usize = 8;
