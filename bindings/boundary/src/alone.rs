@@ -19,7 +19,7 @@ impl<T> Alone<T> {
         Alone { object: Mutex::new(object), process: Process::current() }
     }
 
-    /// The object, until the result goes.
+    /// The object, until the result is dropped.
     ///
     /// # Errors
     /// If another thread is using it.
@@ -28,10 +28,11 @@ impl<T> Alone<T> {
         self.object.try_lock().ok_or_else(|| self.busy())
     }
 
-    /// The object, when nobody is using it any more.
+    /// The object, once nobody uses it any more.
     ///
     /// # Errors
-    /// If a thread was using it that a fork did not take along: it never ends there.
+    /// If a thread was using it that does not exist in this process after a fork: that use never
+    /// ends.
     #[inline]
     pub fn wait(&self) -> Result<MutexGuard<'_, T>> {
         match self.object.try_lock() {

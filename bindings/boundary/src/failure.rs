@@ -1,4 +1,4 @@
-//! What goes wrong, as other languages take it: a code that programs act on, and a message that
+//! Failures in the form that other languages take: a code that programs act on, and a message that
 //! says what, where and what to do.
 
 use std::any::Any;
@@ -61,7 +61,7 @@ pub struct Failure {
     pub message: String,
 }
 
-/// What a binding's functions return inside.
+/// The result of a function inside a binding.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
@@ -113,15 +113,15 @@ fn code_of(kind: ErrorKind) -> Code {
         ErrorKind::Closed => Code::Closed,
         ErrorKind::Corruption => Code::Corruption,
         ErrorKind::InsideCallback => Code::InsideCallback,
-        // Of others that may come: the storage's.
+        // A kind that a later release adds counts as a failure of the storage.
         _ => Code::Storage,
     }
 }
 
 /// Runs what a foreign function does. A panic becomes a failure: it must not cross the boundary.
 pub fn guard<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    // What the closure shares with the outside are handles, and what is behind them is either
-    // unchanged or behind a lock.
+    // The closure shares only handles with the outside. What a handle leads to is either unchanged
+    // or behind a lock.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Failure::new(Code::Internal, format!("a fault in runstone: {}", text_of(&*panic))))
     })

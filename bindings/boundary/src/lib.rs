@@ -1,11 +1,11 @@
 //! What every binding needs where another language calls into the store:
 //!
-//! * [`handles`]: numbers for objects of ours, which tell when they were closed. [`pointers`]:
-//!   these as pointers of C. [`alone`]: objects that one thread at a time may use.
+//! * [`handles`]: numbers that stand for objects and can tell that an object was closed.
+//!   [`pointers`]: the same as C pointers. [`alone`]: objects that one thread at a time may use.
 //! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
 //! * [`options`]: options of a store as TOML. [`events`]: events of a store as kinds and fields.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
-//!   cursors of a store or a transaction alike.
+//!   cursors over a store or over a transaction.
 //! * [`properties`]: what LevelDB's programs ask of a store.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What the boundary costs: puts and gets by Rust and through the functions of C, in turns, on one
+//! What the boundary costs: puts and gets in Rust and through the C functions, alternating, on one
 //! store. `cargo run --release -p runstone-c --example cost`
 
 use std::ffi::c_void;
@@ -15,8 +15,8 @@ use runstone_c::status::runstone_status::RUNSTONE_OK;
 use runstone_c::store::{runstone_close, runstone_default_keyspace, runstone_open};
 
 const KEYS: u64 = 10_000;
-/// Both sides take their turn within a fifth of a millisecond, so that what others do to the
-/// machine meets both alike.
+/// Both sides take their turn within a fifth of a millisecond, so that other load on the machine
+/// affects both alike.
 const KEYS_OF_A_TURN: u64 = 200;
 const TURNS: u64 = 4_000;
 
@@ -26,7 +26,7 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-/// Nanoseconds of a call, on the mean of the keys of one turn.
+/// Nanoseconds per call, averaged over the keys of one turn.
 fn each(turn: u64, mut work: impl FnMut(&[u8; 16])) -> f64 {
     let start = Instant::now();
     let first = turn * KEYS_OF_A_TURN;
@@ -79,7 +79,8 @@ fn main() {
     for turn in 0..TURNS {
         let by_rust = || in_rust(turn, &runstone_keyspace::get(keyspace).expect("open"), &value);
         let by_c = || in_c(turn, keyspace, &value);
-        // Each goes first in every other turn: the second finds more versions of each key.
+        // The sides go first in alternate turns, because the second one finds more versions of each
+        // key.
         let (rust, c) = match turn % 2 {
             0 => (by_rust(), by_c()),
             _ => {

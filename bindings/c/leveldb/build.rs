@@ -1,4 +1,4 @@
-//! The name by which programs that were linked with LevelDB look for it.
+//! Sets the name under which programs that were linked with LevelDB look for the library.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -24,8 +24,8 @@ pub struct runstone_bytes {
     pub owner: *mut c_void,
 }
 
-/// Values of up to so many bytes own them, so that nothing is copied when they are handed over as a
-/// box of bytes. Larger ones borrow from a block, and are handed over in a box of their own.
+/// Values of up to this size own their bytes, and a box of the bytes is handed over without a copy.
+/// Larger values borrow from a block, and are handed over in a box that holds the value.
 const OWNED_BYTES: usize = 4 << 10;
 
 impl runstone_bytes {
@@ -98,12 +98,12 @@ pub(crate) unsafe fn optional<'a>(
     }
 }
 
-/// Why a pointer and a size are no bytes. Apart from the check, which every call makes.
+/// Why a pointer and a size are not valid bytes. Outlined, because every call makes the check.
 #[cold]
 fn no_bytes(name: &str, is_null: bool, size: usize) -> Failure {
     Failure::invalid(match is_null {
         true => format!("{name} is null, but its size is {size}"),
-        // Most often a negative number, or a size and a pointer in the wrong order.
+        // The usual cause is a negative number, or a size and a pointer in the wrong order.
         false => format!("{name} has {size} bytes; at most {MAX_VALUE_BYTES} fit"),
     })
 }
@@ -150,7 +150,7 @@ fn null(name: &str) -> Failure {
     Failure::invalid(format!("{name} is null"))
 }
 
-/// The place of the caller's for a result. What is there may be uninitialised: it is only written.
+/// The caller's place for a result. Its content may be uninitialised: it is only written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<T>(*mut T);
 
@@ -198,7 +198,7 @@ pub(crate) unsafe fn array<'a, T>(name: &str, items: *const T, count: usize) -> 
 /// A range of keys.
 type Range<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
 
-/// The range from `from` until before `to`; null pointers leave it open.
+/// The range from `from` up to but not including `to`. Null pointers leave it open.
 ///
 /// # Safety
 /// As for [`optional`].

@@ -1,4 +1,4 @@
-//! Options of a store: TOML, and programs of the caller's.
+//! Options of a store: TOML, and functions of the caller.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub extern "C" fn runstone_options_set_resources(
         let mut options = options.lock()?;
         check_sharing(&options.toml)?;
         let before = options.resources.replace(resources);
-        // Its threads may end here.
+        // The threads of the resources may end here.
         drop(options);
         drop(before);
         Ok(())
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn runstone_options_set_listener(
     answer(|| {
         let listener = listener
             .map(|call| -> Arc<dyn EventListener> { Arc::new(EventCallback { call, context }) });
-        // The end of the one before may call this library.
+        // The `end` function of the earlier listener may call this library.
         let before = {
             let options = runstone_options::get(options)?;
             let mut options = options.lock()?;

@@ -90,7 +90,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Runs what a function does, and gives its outcome as a status.
+/// Runs the body of a function, and returns its outcome as a status.
 #[inline]
 pub(crate) fn answer(work: impl FnOnce() -> Result<()>) -> runstone_status {
     match guard(work) {
@@ -102,7 +102,7 @@ pub(crate) fn answer(work: impl FnOnce() -> Result<()>) -> runstone_status {
 #[cold]
 fn remember(failure: Failure) -> runstone_status {
     let text = failure.message.replace('\0', "\\0");
-    // A thread that is ending has no place for the message any more.
+    // A thread that is ending can no longer store the message.
     let _ = LAST.try_with(|last| *last.borrow_mut() = CString::new(text).unwrap_or_default());
     failure.code.into()
 }

@@ -1,4 +1,4 @@
-//! The forms of calls: builders, ranges, what takes from the ends, and which handles may go to
+//! The forms of calls: builders, ranges, removals from either end, and which handles may go to
 //! other threads.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,8 @@ fn keys(store: &Store) -> String {
     text.collect::<Vec<_>>().join(",")
 }
 
-/// A handle that others may use beside its owner, and one that may go to another thread.
+/// A handle that other threads may use beside its owner, and one that may only move to another
+/// thread.
 #[test]
 fn handles_go_to_other_threads() {
     fn shared<T: Send + Sync>() {}
@@ -80,7 +81,7 @@ fn a_builder_says_what_options_say() {
     assert!(matches!(reader.put("a", "1"), Err(Error::ReadOnly)));
 }
 
-/// Each form of range says which keys it has, without a word on their type.
+/// Each form of range says which keys it has, with no type annotation.
 #[test]
 fn ranges_need_no_type() {
     let all = ["a", "b", "c", "d"];
@@ -110,7 +111,8 @@ fn ranges_need_no_type() {
     assert_eq!(keys(&store), "c");
 }
 
-/// A time to live belongs to a put. Whatever else is given one refuses it, and writes nothing.
+/// A time to live belongs to a put. Any other call that is given one refuses it, and writes
+/// nothing.
 #[test]
 fn only_puts_take_a_time_to_live() {
     let store = filled(&["a"]);
@@ -154,7 +156,7 @@ fn entries_are_taken_from_both_ends() {
     assert!(keyspace.pop_last().expect("pops").is_none());
 }
 
-/// Of callers beside each other, each gets entries that nobody else gets.
+/// Concurrent callers each get entries that no other caller gets.
 #[test]
 fn nothing_is_taken_twice() {
     let store = open();
@@ -184,7 +186,7 @@ fn nothing_is_taken_twice() {
     assert_eq!((all.len(), different.len()), (600, 600));
 }
 
-/// Nobody who waits for work may take a keyspace that is gone for one that is empty.
+/// A caller that waits for work must not take a dropped keyspace for an empty one.
 #[test]
 fn a_dropped_keyspace_is_no_empty_one() {
     let store = open();

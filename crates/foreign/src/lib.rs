@@ -3,9 +3,10 @@
 //! Runstone.
 //!
 //! 1. `CURRENT` names the manifest; its edits give the tables of each level, and which logs count
-//!    ([`Database::open`]).
-//! 2. The logs are read into memory; tables are read block by block, each checked by its checksum.
-//! 3. All of them are merged by key, the newest version first; what a delete hides is left out
+//!    1. `CURRENT` names the manifest. Its edits list the tables of each level, and say which logs
+//!       are in use ([`Database::open`]).
+//! 2. The logs are read into memory. Tables are read block by block, and each block's checksum is
+//!    checked.
 //!    ([`Database::entries`]).
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
 //! The stack-based policies against known figures: what they write and how many runs they keep
-//! after equal flushes; stacks that lag; trees taken over. Their rules one by one are text tests.
+//! after equal flushes; stacks that lag; trees that another policy left. Text tests check their
+//! rules one by one.
 
 mod support;
 
@@ -72,14 +73,15 @@ impl Stack {
         self.most_runs = self.most_runs.max(self.shape.level(0).runs().len());
     }
 
-    /// Per run, newest first, the last flush and the flushes in it.
+    /// For each run, newest first: its last flush, and its count of flushes.
     fn runs(&self) -> Vec<(u64, u64)> {
         let runs = self.shape.level(0).runs().iter();
         runs.map(|run| (run.last_flush, run.bytes() / FLUSH_BYTES)).collect()
     }
 }
 
-/// Write amplification in hundredths, rounded, flushes included, and the most runs at rest.
+/// Write amplification in hundredths, rounded, with flushes included; and the largest number of
+/// runs at rest.
 fn figures(policy: &str, flushes: u64, stack_runs: u32) -> (u64, usize) {
     let mut stack = Stack::new(policy, stack_runs);
     for _ in 0..flushes {
@@ -105,7 +107,7 @@ fn write_amplification_and_most_runs_are_the_known_ones() {
 
 #[test]
 fn binomial_compacts_before_the_stack_is_full() {
-    // Waiting for k runs first, a known slip, gives 7.96.
+    // A known mistake, waiting for k runs first, gives 7.96.
     assert_eq!(figures("binomial", 1000, 8).0, 587);
 }
 
@@ -144,11 +146,11 @@ fn compactions_of_several_runs_of_a_layout_go_side_by_side() {
     let mut plans: Vec<Plan> = Vec::new();
     while let Some(plan) = stack.pick(&Busy::of(&stack.shape, &plans)) {
         plans.push(plan);
-        // Flushes go on meanwhile; what runs already is right for any later layout.
+        // Flushes go on meanwhile. A job that already runs is right for any later layout.
         stack.flush();
     }
     assert!(plans.len() >= 2, "{plans:?}");
-    // Oldest first, newest first: any order will do.
+    // Oldest first or newest first: any order is right.
     plans.iter().for_each(|plan| stack.finish(plan));
     stack.settle();
     let mut prompt = Stack::new("binomial", 3);
@@ -160,7 +162,7 @@ fn compactions_of_several_runs_of_a_layout_go_side_by_side() {
     assert_eq!(compaction_debt_bytes(&stack.shape, stack.policy, &stack.options), 0);
 }
 
-/// A run that comes up, and what owns its way meanwhile.
+/// A run that rises to a shallower level, and what stays out of its way meanwhile.
 #[test]
 fn what_comes_up_is_the_oldest_and_keeps_its_way_free() {
     let mut stack = Stack::new("constant", 6);
@@ -177,7 +179,7 @@ fn what_comes_up_is_the_oldest_and_keeps_its_way_free() {
     assert!(busy.writes(0, b"c", b"c") && busy.writes(1, b"c", b"c"));
     assert!(!busy.writes_into(2));
     assert_eq!(stack.pick(&busy), None, "the next level would overtake it");
-    // A tiered policy does not look at what it does not compact with; the range stops it.
+    // A tiered policy does not look at tables that it does not compact; the range stops it.
     let tiering = find("tiering").unwrap();
     let options = PolicyOptions { l0_trigger: 1, ..PolicyOptions::default() };
     assert_eq!(tiering.pick(&stack.shape, &busy, &Heat::default(), &options), None);

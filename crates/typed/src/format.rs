@@ -25,14 +25,14 @@ use serde::de::DeserializeOwned;
 pub trait ValueFormat<V> {
     /// The bytes of a value.
     fn encode(value: &V) -> std::result::Result<Vec<u8>, String>;
-    /// The value that bytes stand for.
+    /// The value that the bytes encode.
     fn decode(bytes: &[u8]) -> std::result::Result<V, String>;
 }
 
 /// Values as JSON. Stored values outlive the types of a program: fields can be added with
 /// `#[serde(default)]`, and `runstone get`, `export --columns` and the merge operator
-/// `json-merge-patch` read and change them. A binary format without names is smaller and does none
-/// of this.
+/// `json-merge-patch` read and change them. A binary format without field names is smaller, but
+/// offers none of this.
 #[derive(Clone, Copy, Debug)]
 pub struct Json;
 

@@ -15,12 +15,13 @@ use crate::iter::{TypedCursor, TypedScan};
 use crate::prefix::KeyPrefix;
 use crate::{Types, key};
 
-/// A keyspace of which all keys are a `K` and all values a `V`. It is a handle, and stores nothing
-/// about the types: opening a keyspace with others shows as errors when entries are read.
+/// A keyspace whose keys are all a `K` and whose values are all a `V`. It is a handle, and stores
+/// nothing about the types. If a keyspace is opened with other types, errors show when entries are
+/// read.
 ///
-/// Keys are ordered by their bytes, which [`key`] draws. That is the order of integers, strings,
-/// chars, and of what tuples, structs, enums, options and sequences derive from them; floats order
-/// by `total_cmp`, so that `-0.0` and `0.0` are two keys.
+/// Keys are ordered by their bytes, whose form [`key`] describes. Integers, strings and chars keep
+/// their usual order. Tuples, structs, enums, options and sequences have the order that they
+/// derive. Floats are ordered by `total_cmp`, so that `-0.0` and `0.0` are two keys.
 pub struct TypedKeyspace<K, V, F = Json> {
     keyspace: Keyspace,
     types: Types<(K, V, F)>,
@@ -36,7 +37,7 @@ where
         TypedKeyspace { keyspace, types: PhantomData }
     }
 
-    /// The keyspace below, for all that needs no types; [`key::encode`] makes its keys.
+    /// The untyped keyspace, for everything that needs no types. [`key::encode`] makes its keys.
     pub fn keyspace(&self) -> &Keyspace {
         &self.keyspace
     }
@@ -64,7 +65,7 @@ where
     /// Looks up a key.
     ///
     /// # Errors
-    /// If the value is not a `V`; and as [`Keyspace::get`].
+    /// If the value is not a `V`, and where [`Keyspace::get`] returns an error.
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         let key = key::encode(key)?;
         self.typed(self.keyspace.get(&key)?, &key)
@@ -178,7 +179,7 @@ where
         Ok(TypedScan::new(scan, &self.keyspace))
     }
 
-    /// A cursor, which seeks. Position it before use. Bounds in the options are bytes of keys.
+    /// A cursor that can seek. Position it before use. Bounds in the options are encoded keys.
     pub fn cursor(&self, options: ReadOptions) -> Result<TypedCursor<K, V, F>> {
         Ok(TypedCursor::new(self.keyspace.cursor(options)?, &self.keyspace))
     }
@@ -189,7 +190,7 @@ where
     }
 
     fn bounds(&self, range: &impl RangeBounds<K>) -> Result<Bounds> {
-        // No key lies between one and the same with a zero behind it.
+        // No key lies between a key and the same key with a zero byte appended.
         let behind = |key: &K| key::encode(key).map(|bytes| [&bytes[..], &[0]].concat());
         let start = match range.start_bound() {
             Bound::Included(key) => key::encode(key)?,
@@ -215,7 +216,7 @@ where
     }
 }
 
-/// The first key, and the least one behind the last, if there is one.
+/// The first key, and the smallest key after the last one, if there is one.
 type Bounds = (Vec<u8>, Option<Vec<u8>>);
 
 fn bounds_of_prefix(prefix: &impl Serialize) -> Result<Bounds> {

@@ -1,10 +1,11 @@
-//! Bulk loads. A share of what is written comes by loads of some size, each as soon as what was
-//! flushed allows it.
+//! Bulk loads. Part of the data is written by loads of some size. Each load starts as soon as
+//! enough has been flushed to keep the share.
 //!
-//! As in the engine, a load is written once, as tables that are cut as an output of the whole tree,
-//! and goes as deep as nothing overlaps it ([`load_edit`]). Its keys arrive as those of a flush do:
-//! over the whole key space, where every load overlaps the tree and waits in level 0, or ascending,
-//! where none does. A load over a stretch of its own counts as ascending.
+//! As in the engine, a load is written once, as tables that are cut like an output of the whole
+//! tree. It goes to the deepest level above which nothing overlaps it ([`load_edit`]). Its keys
+//! arrive like those of a flush: spread over the whole key space, where every load overlaps the
+//! tree and waits in level 0, or ascending, where none does. A load over a key range of its own
+//! counts as ascending.
 
 use std::sync::Arc;
 
@@ -15,27 +16,27 @@ use super::{Simulator, spread_of};
 use runstone_policy::policy::load_edit;
 use runstone_policy::shape::{EditError, Table};
 
-/// Keeps the bounds of loads apart from those of flushes.
+/// Makes the bounds of loads differ from those of flushes.
 const SEED: u64 = 1 << 62;
 
 /// How much of the data is loaded, and how much at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Loads {
-    /// The share of what is written that is loaded, in thousandths: 0 to 999.
+    /// The share of written data that is loaded, in thousandths: 0 to 999.
     pub share_permille: u64,
     /// Bytes of each load.
     pub bytes: u64,
 }
 
 impl Loads {
-    /// What is flushed of so many bytes.
+    /// How much of this many bytes is flushed.
     pub fn flushed_of(&self, bytes: u64) -> u64 {
         mul_div(bytes, 1000 - self.share_permille.min(999), 1000)
     }
 }
 
 impl Simulator<'_> {
-    /// The same tree into which a part of the data is loaded. What is loaded does not expire.
+    /// The same tree, with loads. Loaded data do not expire.
     pub fn with_loads(self, loads: Loads) -> Self {
         Simulator { loads: Some(loads), ..self }
     }

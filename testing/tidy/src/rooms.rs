@@ -1,7 +1,7 @@
 //! Rooms: the top modules of a crate, or those of a folder inside it, and which of them name which.
 //! Arrows form no cycle, so that each room can be read knowing only those below it.
 //!
-//! 1. The files of a crate or folder are sorted by room; what only tests compile goes.
+//! 1. The files of a crate or folder are sorted by room. Code that only tests compile is left out.
 //! 2. A path `crate::room::..`, or one by `super` that leaves the room, is an arrow. An item that
 //!    the root re-exports stands for the room that has it.
 //! 3. Rooms that reach each other are one cycle. A room stands one floor above the highest that it
@@ -49,7 +49,7 @@ pub fn houses(files: &Files) -> BTreeSet<&str> {
     houses
 }
 
-/// No two rooms of a house name each other, over others or at once.
+/// No two rooms of a house name each other, directly or through others.
 pub fn cycles(files: &Files) -> Vec<String> {
     let of = |folder: &str| {
         let rooms = Rooms::of(files, folder);
@@ -155,7 +155,8 @@ impl Rooms {
         }
     }
 
-    /// A turn makes one more floor final, from the lowest up: there are no more turns than rooms.
+    /// Each turn makes one more floor final, from the lowest up, so there are at most as many turns
+    /// as rooms.
     fn find_floors(&mut self) {
         for _ in 0..self.rooms.len() {
             let floors: BTreeMap<String, usize> =
@@ -169,13 +170,13 @@ impl Rooms {
         }
     }
 
-    /// Each cycle once.
+    /// Every cycle, listed once.
     pub fn cycles(&self) -> BTreeSet<BTreeSet<String>> {
         let cycles = self.rooms.values().map(|room| room.cycle.clone());
         cycles.filter(|cycle| !cycle.is_empty()).collect()
     }
 
-    /// A cycle with what makes it.
+    /// Describes a cycle: which of its rooms names which, and in which files.
     pub fn describe(&self, cycle: &BTreeSet<String>) -> String {
         let mut arrows = Vec::new();
         for name in cycle {
@@ -190,7 +191,7 @@ impl Rooms {
     }
 }
 
-/// The first name behind the root in a path that a module names; `None` if it leads elsewhere.
+/// The first name after the root in a path that a module names. `None` if the path leads elsewhere.
 fn first_inside(root: &[String], module: &[String], named: &Named) -> Option<String> {
     let kept = named.up.map_or(0, |up| module.len().saturating_sub(up));
     let path = [&module[..kept], &named.names].concat();

@@ -1,4 +1,4 @@
-//! The rules hold in this repository. That each would notice a violation is shown beside it.
+//! The rules hold in this repository. The tests beside each rule show that it notices a violation.
 
 use runstone_tidy::files::{Files, places, read, root};
 use runstone_tidy::{crates, links, locks, rooms, style, unsafety};

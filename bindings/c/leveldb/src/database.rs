@@ -258,7 +258,7 @@ pub unsafe extern "C" fn leveldb_compact_range(
     limit_key_len: usize,
 ) {
     quietly((), || {
-        // SAFETY: the caller's bytes. A null key has a size that means nothing.
+        // SAFETY: the caller's bytes. The size of a null key is ignored.
         let (start, limit) = unsafe {
             let some =
                 |key: *const c_char, size| (!key.is_null()).then(|| bytes(key, size)).transpose();

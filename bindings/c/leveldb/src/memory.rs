@@ -35,7 +35,7 @@ pub(crate) fn quietly<T>(fallback: T, work: impl FnOnce() -> Result<T>) -> T {
     guard(work).unwrap_or(fallback)
 }
 
-/// The word with which LevelDB's own messages begin.
+/// The word that LevelDB's own messages begin with.
 fn kind(code: Code) -> &'static str {
     match code {
         Code::Corruption => "Corruption",

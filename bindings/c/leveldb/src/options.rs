@@ -246,7 +246,7 @@ pub extern "C" fn leveldb_options_set_cache(
     quietly((), || {
         let bytes = match cache.is_null() {
             true => None,
-            // A size that no machine has would be refused at open.
+            // A size that no machine has would make the open fail.
             false => Some((*leveldb_cache_t::get(cache)? as u64).min(1 << 40)),
         };
         set(options, |options| options.cache_bytes = bytes);

@@ -1,9 +1,9 @@
-//! A key order of the caller's, checked against the order of bytes, which is the only one that this
+//! The caller's own key order, checked against the order of bytes, which is the only one that this
 //! library has. Keys that are neighbours in the order of bytes are also compared with the caller's
 //! function. A write compares its key with the keys around it; a step of an iterator compares the
 //! keys before and after the step; a look-up compares its key with the keys around it. If all
-//! neighbours agree, all keys agree. The first pair that does not is an error that stays, because
-//! the caller's order would show the keys in a different sequence.
+//! neighbours agree, all keys agree. The first pair that does not agree is an error from then on,
+//! because the caller's order would show the keys in a different sequence.
 //!
 //! The caller's function sees only keys that the program wrote or asked for, so it may rely on
 //! their form.
@@ -37,7 +37,7 @@ unsafe impl Sync for State {}
 impl Drop for State {
     fn drop(&mut self) {
         if let Some(destructor) = self.destructor {
-            // SAFETY: the caller's function, with what came with it.
+            // SAFETY: the caller's function, with the pointer that came with it.
             unsafe { destructor(self.pointer) }
         }
     }
@@ -65,7 +65,8 @@ impl Comparator {
     /// Negative if `a` comes before `b`, 0 if they are the same key.
     pub(crate) fn compare(&self, a: &[u8], b: &[u8]) -> c_int {
         let (at_a, at_b) = (a.as_ptr().cast(), b.as_ptr().cast());
-        // SAFETY: the caller's function, with what came with it, and bytes that stay meanwhile.
+        // SAFETY: the caller's function, with the pointer that came with it, and bytes that outlive
+        // the call.
         unsafe { (self.compare)(self.state.pointer, at_a, a.len(), at_b, b.len()) }
     }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //! operation := kind u8 | keyspace u8 | key size u32 | value size u32 | key | value
 //! kind      := 1 put, 2 delete (no value), 3 operand of the merge operator,
-//!              4 delete of a range: from the key on and before the value, endless if it is empty
-//! keyspace  := place in the array of handles that comes with it
+//!              4 delete of a range: from the key to before the value, or to the end if it is empty
+//! keyspace  := index into the array of handles that comes with it
 //! ```
 //!
 //! Numbers are little-endian.

@@ -14,10 +14,10 @@ use crate::stores::STORES;
 /// Open keyspaces.
 pub static KEYSPACES: Handles<Keyspace> = Handles::new(2, "keyspace");
 
-/// How Java says that a key has no value where it expects a number of bytes.
+/// What Java gets instead of a size in bytes when a key has no value.
 const ABSENT: jint = -1;
 
-/// Options of a write. Without a sync the store's own durability counts.
+/// Options of a write. Without a sync, the durability of the store applies.
 pub fn durability(sync: jboolean) -> WriteOptions {
     if sync { WriteOptions::sync() } else { WriteOptions::default() }
 }
@@ -79,7 +79,7 @@ extern "system" fn Java_org_runstone_Native_get<'l>(
     })
 }
 
-/// A get between direct buffers. Gives the size of the value, of which as much is copied as fits.
+/// A get between direct buffers. Copies as much of the value as fits, and returns its whole size.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_getDirect<'l>(
     env: EnvUnowned<'l>,
@@ -101,7 +101,7 @@ extern "system" fn Java_org_runstone_Native_getDirect<'l>(
     })
 }
 
-/// Values of many keys. `keys` has each key behind its size; the answer has each value behind its
+/// Values of many keys. In `keys`, each key follows its size. In the answer, each value follows its
 /// size, which is -1 for a key without a value. All numbers are little-endian `int`s.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_multiGet<'l>(
@@ -191,7 +191,7 @@ extern "system" fn Java_org_runstone_Native_delete<'l>(
     });
 }
 
-/// Removes the keys from `from` on and before `to`; null is without a bound.
+/// Removes the keys from `from` up to but not including `to`. A null bound leaves its end open.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_deleteRange<'l>(
     env: EnvUnowned<'l>,
@@ -250,7 +250,7 @@ extern "system" fn Java_org_runstone_Native_compact<'l>(
 /// Both ends of a range, each of which may be open.
 pub type Bounds = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// The ends that Java gave.
+/// The bounds that Java gave.
 pub fn bounds(env: &Env<'_>, from: &JByteArray<'_>, to: &JByteArray<'_>) -> Result<Bounds> {
     let own = |array: &JByteArray<'_>, what| {
         let copied = Copied::of_optional(env, array, what)?;

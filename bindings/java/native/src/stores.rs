@@ -13,7 +13,7 @@ use crate::events::Listener;
 
 /// Open stores.
 pub static STORES: Handles<Store> = Handles::new(1, "store");
-/// What stores share.
+/// Resources that stores share.
 static RESOURCES: Handles<Resources> = Handles::new(6, "resources object");
 
 #[unsafe(no_mangle)]
@@ -89,7 +89,7 @@ extern "system" fn Java_org_runstone_Native_closeStore<'l>(
 ) {
     call(env, |_| {
         let open = STORES.get(handle(store))?.clone();
-        // From here on nobody gets at it by its handle, whether or not the close succeeds.
+        // From here on its handle leads to nothing, whether or not the close succeeds.
         STORES.close(handle(store))?;
         Ok(open.close()?)
     });
@@ -108,7 +108,7 @@ extern "system" fn Java_org_runstone_Native_dropKeyspace<'l>(
     });
 }
 
-/// The names, with a zero between two.
+/// The names, separated by zero bytes.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_keyspaces<'l>(
     env: EnvUnowned<'l>,

@@ -1,4 +1,4 @@
-//! Costs without a store of the user's: simulate and paper.
+//! What costs without a store: the commands simulate and paper.
 
 use crate::Place;
 
@@ -28,7 +28,7 @@ fn simulate_prints_tables_json_and_a_plot() {
     }
 }
 
-/// Fresh keys: what is held is what was written, but for a rounding of a thousandth.
+/// Fresh keys: the store holds what was written, up to a rounding of a thousandth.
 fn load_is_whole(load: &serde_json::Value) -> u64 {
     u64::from(load["space_amplification_permille"] == 1000)
 }
@@ -142,7 +142,7 @@ fn simulate_refuses_nonsense() {
     }
 }
 
-/// Values apart: the tree is one of pointers, and what collections write is told beside it.
+/// Separated values: the tree holds pointers, and what collections write is reported beside it.
 #[test]
 fn simulate_reckons_values_apart() {
     let place = Place::new();
@@ -199,7 +199,7 @@ const ON_FLASH: [&str; 15] = [
     "4",
 ];
 
-/// What the flash below programs, by layer: a KVSSD neither modifies pages nor moves many.
+/// What the flash device programs, by layer. A KVSSD modifies no pages, and moves few.
 #[test]
 fn simulate_reckons_flash() {
     let place = Place::new();
@@ -244,7 +244,8 @@ fn simulate_refuses_flash_that_makes_no_sense() {
     }
 }
 
-/// Without `--base` it comes from `--memtable`, so that is what can be changed.
+/// Without `--base` its value comes from `--memtable`, so the error names `--memtable` as what to
+/// change.
 #[test]
 fn simulate_names_the_flag_that_was_given() {
     let place = Place::new();
@@ -276,7 +277,7 @@ fn papers_are_listed_and_unknown_ones_refused() {
         (&["paper", "partitioning", "--only", "speed"], "choose among: figures, load"),
         (&["paper", "zzzzzz"], "ptierdb, all"),
         (&["paper", "--check"], "<NAME>"),
-        // Before anything is measured, for all papers as for one.
+        // Refused before anything is measured, for all papers as for one.
         (&["paper", "all", "--only", "layers"], "paper autumn has no such part"),
         (&["paper", "all", "--scale", "t1"], "these have it: kvssd, kvssd-beyond"),
         (&["paper", "kvssd-beyond", "--svg", "figures"], "draws no figures"),
@@ -288,8 +289,9 @@ fn papers_are_listed_and_unknown_ones_refused() {
     assert!(!place.path("figures").exists());
 }
 
-/// Most claims of the KVSSD are meant for a device that goes full. Some hold on any: what a layer
-/// writes follows from how it is made. Every run asserts that its layers explain all programs.
+/// Most claims of the KVSSD are meant for a device that fills up. Some hold on any device: what a
+/// layer writes follows from its construction. Every run asserts that its layers explain all
+/// programs.
 #[test]
 fn the_layers_of_a_kvssd_are_measured() {
     let place = Place::new();
@@ -317,8 +319,8 @@ fn the_layers_of_a_kvssd_are_measured() {
     }
 }
 
-/// A report for each paper, with the sizes of a toy; every part runs. Figures that are there are
-/// refused before anything is measured.
+/// Each paper gets a report with tiny sizes, in which every part runs. If its figures exist
+/// already, it is refused before anything is measured.
 #[test]
 fn all_papers_are_measured() {
     let place = Place::new();
@@ -348,8 +350,8 @@ fn all_papers_are_measured() {
     assert!(told.code == 0 && told.stderr.contains("draw no figure"), "{}", told.stderr);
 }
 
-/// At a hundredth of its size a part's numbers mean little, and nothing is judged; but they are all
-/// there, and twice the same.
+/// At a hundredth of its size a part's numbers mean little, and nothing is judged. But all numbers
+/// are there, and a second run gives the same ones.
 #[test]
 fn a_paper_is_measured() {
     let place = Place::new();

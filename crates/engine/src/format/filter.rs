@@ -1,5 +1,5 @@
-//! A blocked Bloom filter: every key lives in one 64-byte line, so a probe costs one cache miss.
-//! Not here: how many bits a table gets, which is decided per table by whoever builds it.
+//! A blocked Bloom filter: every key lies in one 64-byte line, so a probe costs one cache miss. Not
+//! here: how many bits a table gets, which the builder of the table decides.
 //!
 //! ```text
 //! probes u8 | line*      a line is 8 x u64, little-endian

@@ -1,4 +1,4 @@
-//! Reads the records of a log file, and what lies behind the first bad one.
+//! Reads the records of a log file, and the bytes after the first bad one.
 
 use std::sync::Arc;
 
@@ -71,8 +71,8 @@ impl LogReader {
             let room = FRAME_BYTES - self.position % FRAME_BYTES;
             if room < FRAGMENT_HEADER_BYTES as u64 {
                 self.position += room;
-                // A record begins behind the padding: where its first fragment is all that is left
-                // of it, that is its own, and proves nothing about what should lie before.
+                // A record begins after the padding. If only its first fragment is left, that
+                // fragment is its own, and proves nothing about the bytes before it.
                 if !open {
                     start = self.position;
                 }
@@ -94,10 +94,11 @@ impl LogReader {
         }
     }
 
-    /// Looks behind a bad fragment at `offset` for valid ones; calls `found` with offset and bytes
-    /// of each that starts a record (its first fragment only). The length field of a bad fragment
-    /// cannot be trusted, so every byte behind it is tried; frames that are all zeros from some
-    /// point on are skipped. O(bytes behind `offset`), only ever run where something is missing.
+    /// Looks for valid fragments after a bad fragment at `offset`. Calls `found` with the offset
+    /// and the bytes of each that starts a record (its first fragment only). The length field of a
+    /// bad fragment cannot be trusted, so every later byte is tried; frames that are all zeros from
+    /// some point on are skipped. O(bytes after `offset`), but it runs only where something is
+    /// missing.
     pub fn scan_after(&mut self, offset: u64, mut found: impl FnMut(u64, &[u8])) -> LogResult<()> {
         self.search(offset + 1, |at, bytes| {
             found(at, bytes);
@@ -105,9 +106,9 @@ impl LogReader {
         })
     }
 
-    /// Goes on behind a bad fragment at `offset`, at the next valid one that starts a record;
-    /// returns where that is. For people who look at what a damaged log still holds: a store never
-    /// reads on behind a gap. O(bytes up to there).
+    /// Continues after a bad fragment at `offset`, at the next valid one that starts a record, and
+    /// returns its offset. For people who inspect a damaged log: a store never reads past a gap.
+    /// O(bytes up to there).
     pub fn pass_gap(&mut self, offset: u64) -> LogResult<Option<u64>> {
         let mut next = None;
         self.search(offset + 1, |at, _| {
@@ -120,8 +121,8 @@ impl LogReader {
         Ok(next)
     }
 
-    /// Tries every byte from `at` on; ends where `is_enough` says so of a fragment that starts a
-    /// record.
+    /// Tries every byte from `at` on. Ends at the first fragment that starts a record and for which
+    /// `is_enough` returns `true`.
     fn search(
         &mut self,
         mut at: u64,

@@ -4,9 +4,9 @@
 //!
 //! It is a Bloom filter of one word per key: four bits of a word of 64. One atomic operation sets
 //! them before the entry is inserted. So a reader that may see an entry finds its bits, because the
-//! visible number is published later and read earlier. With 16 bits per key, less than 1% of other
-//! keys pass. `format/filter.rs` has the filters of tables, which are built once from the number of
-//! their keys.
+//! visible sequence number is published later and read earlier. With 16 bits per key, less than 1%
+//! of other keys pass. `format/filter.rs` has the filters of tables, which are built once, when the
+//! number of keys is known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -135,7 +135,7 @@ impl PooledFilter {
     #[inline]
     pub(super) fn add(&self, hash: u64) {
         let (word, bits) = self.filter.place(hash);
-        // A key that is written again finds its bits set, and a look costs less than a write.
+        // A key that is written again finds its bits set, and a read costs less than a write.
         if word.load(Relaxed) & bits != bits {
             word.fetch_or(bits, Relaxed);
         }
@@ -166,7 +166,7 @@ mod tests {
         assert!(pool.take(4096 * 128).is_none() && pool.wants_one());
         pool.prepare();
         for _ in 0..2 {
-            // Of 4,096 entries of 128 bytes; the second time a filter that was used before.
+            // Of 4,096 entries of 128 bytes. The second time, the filter has been used before.
             let filter = pool.take(4096 * 128).expect("one is there");
             let key = |number: u64| hash(&number.to_be_bytes());
             assert!((0..5_000).all(|number| !filter.may_contain(key(number))), "empty");

@@ -26,7 +26,7 @@ pub struct MemoryUse {
     pub budget_bytes: u64,
     /// Reserved by memtables and log segments.
     pub memtable_bytes: u64,
-    /// The most of these since writers last paused for a while, or since the open.
+    /// The largest value of this since writers last paused for a while, or since the open.
     pub memtable_peak_bytes: u64,
     /// Index and filter partitions held outside of the cache.
     pub pinned_bytes: u64,
@@ -350,7 +350,7 @@ fn upper_bound(bucket: usize) -> u64 {
     ((sub + bucket % sub + 1) as u64).checked_shl(power).map_or(u64::MAX, |bound| bound - 1)
 }
 
-/// The limit that holds writers back most.
+/// The limit that slows writers down most.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct PressureState {
@@ -374,8 +374,8 @@ pub struct MetricsSnapshot {
     pub io: Vec<IoCounters>,
     /// Bytes of live tables.
     pub table_bytes: u64,
-    /// Bytes of all finished table files: also of those that a running compaction has written, and
-    /// of those that have left the tree and still have readers.
+    /// Bytes of all finished table files. This includes tables that a running compaction has
+    /// written, and tables that have left the tree and still have readers.
     pub table_file_bytes: u64,
     /// The largest value of `table_file_bytes` since the store was opened.
     pub peak_table_file_bytes: u64,
@@ -427,7 +427,8 @@ pub struct KeyspaceMetrics {
     pub compaction_bytes_written: u64,
 }
 
-/// What flushes and compactions did to one keyspace: once a job, so that no stripes are needed.
+/// What flushes and compactions did to one keyspace. Counted once per job, so no stripes are
+/// needed.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     flushes: AtomicU64,
@@ -449,7 +450,7 @@ impl Work {
         self.compaction_bytes_written.fetch_add(written_bytes, Relaxed);
     }
 
-    /// Adds what was done to what the keyspace holds.
+    /// Adds these counts to a description of what the keyspace holds.
     pub(crate) fn add_to(&self, metrics: KeyspaceMetrics) -> KeyspaceMetrics {
         KeyspaceMetrics {
             flushes: self.flushes.load(Relaxed),

@@ -12,13 +12,13 @@ use crate::values::separation::ValueFiles;
 /// Entries read ahead, in key order. Their memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    /// Keys, one behind the other.
+    /// Keys, one after the other.
     keys: Vec<u8>,
     /// The end of each key, and the rest of its entry.
     entries: Vec<(usize, Next)>,
     /// Index of the current entry.
     at: usize,
-    /// What was met behind the last of them.
+    /// What was found after the last of them.
     pub(super) error: Option<Error>,
     /// The memory of a value that the walk has passed.
     spare: Spare,
@@ -114,7 +114,7 @@ impl ReadAhead {
         Ok(true)
     }
 
-    /// The key whose turn it is.
+    /// The key at the current place.
     #[inline]
     pub(super) fn key(&self) -> &[u8] {
         self.key_of(self.at)

@@ -1,20 +1,22 @@
-//! Writes back what a get made of many operands, so that later gets stop at it. Flushes and
-//! compactions fold what meets in them; operands of an operator that makes no one operand of two
-//! stay until they meet their base, and each get applies them all.
+//! Writes back the value that a get made of many operands, so that later gets stop at it. Flushes
+//! and compactions fold the operands that they meet. If an operator cannot join two operands into
+//! one, the operands stay until they meet their base, and each get applies them all.
 //!
-//! 1. The value becomes a put of the key, if nobody has written to the key since the get saw it. It
-//!    has a number of its own: snapshots see the operands until they go, and the next flush or
-//!    compaction that finds both drops the operands.
-//! 2. It is left to a later get where it would wait, where somebody has locked the key, or where a
-//!    snapshot sees the newest operand: a transaction may hold that, and would take the put for a
-//!    conflict. What begins after this look may still do so, as beside any write.
-//! 3. A value whose base will expire is not written: from then on the operands apply to nothing,
-//!    which no single entry can say.
+//! 1. The value becomes a put of the key, if nobody has written to the key since the get saw it.
+//!    The put has its own sequence number: snapshots see the operands until they are released, and
+//!    the next flush or compaction that finds both drops the operands.
+//! 2. A later get does it instead if this one would have to wait, if somebody has locked the key,
+//!    or if a snapshot sees the newest operand: that snapshot may belong to a transaction, which
+//!    would take the put for a conflict. A transaction that begins after this check may still
+//!    conflict, as with any write.
+//! 3. A value whose base will expire is not written: once the base has expired the operands apply
+//!    to nothing, and no single entry can say that.
 //!
-//! Rejected: to compact the keys' range first. That rewrites tables for one key, and is a full
-//! compaction under policies whose runs must stay whole; this writes the value, under any policy. A
-//! background thread, which would need a queue with a limit and its own get of the key: with a
-//! write that never waits, the reader pays a log record and an insert, less than the get has cost.
+//! Rejected: compacting the range of the keys first. That rewrites tables for one key, and is a
+//! full compaction under policies whose runs must stay whole. A write of the value works under any
+//! policy. Rejected: a background thread, which would need a queue with a limit and its own get of
+//! the key. With a write that never waits, the reader pays a log record and an insert, which is
+//! less than the get has cost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +30,9 @@ use crate::transaction::locks::Locks;
 use crate::wal::batch::Batch;
 
 impl Engine {
-    /// Puts the value of a key that a get has just worked out. The reader has its value already, so
-    /// no failure is told: that of a log has stopped the store (P7), and others change nothing.
+    /// Puts the value of a key that a get has just computed. The reader has its value already, so
+    /// no failure is reported: a failure of the log has stopped the store (P7), and others change
+    /// nothing.
     #[cold]
     pub(crate) fn write_back(&self, keyspace: &Arc<KeyspaceCore>, key: &[u8], folded: &Folded) {
         reached!(ValueFolded);

@@ -1,6 +1,7 @@
 //! Tables that a get will probe. Several are looked up before the first is probed, so that the
 //! cache lines of their filters come from memory together instead of one after another. The price
-//! is that a hit has looked up a few tables in vain, without reading anything.
+//! is that a get that finds its key has looked up a few tables for nothing, though it read nothing
+//! from them.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub(super) const MOST_PROBES: usize = 8;
 pub(super) struct Lookup<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: u64,
-    /// The trailer of the newest version that counts.
+    /// The trailer of the newest version that the get may see.
     pub(super) trailer: u64,
 }
 

@@ -55,8 +55,8 @@ pub enum Change {
         /// Sequence number of the first record of segment `log_floor`.
         log_start_seq: SeqNo,
     },
-    /// What the log must hold, and may hold: a log that lacks the one or goes beyond the other is
-    /// damaged, or the manifest is.
+    /// The least and the most that the log may hold. If the log lacks something or holds more, it
+    /// is damaged, or the manifest is.
     Log {
         /// Everything up to this number was durable when the record was written.
         synced_seq: SeqNo,
@@ -242,7 +242,7 @@ pub(super) fn put_slot(out: &mut Vec<u8>, slot: RunSlot) {
     put_varint(out, slot.run().unwrap_or(0));
 }
 
-/// An empty string stands for no rule.
+/// An empty string means no rule.
 fn put_prefix_rule(out: &mut Vec<u8>, rule: Option<&PrefixRule>) {
     put_bytes(out, rule.map(PrefixRule::to_string).unwrap_or_default().as_bytes());
 }

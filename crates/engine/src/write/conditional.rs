@@ -6,13 +6,14 @@
 //! 2. Without the lock, when all earlier writes are visible: the condition looks at the tree.
 //! 3. Under the lock again: the condition looks at what was noted since, if that is little. If it
 //!    is much, the lock is released for that look, and this step is repeated. If it is not known,
-//!    because of a large batch or a load, or because it was too much to keep, step 2 is repeated.
+//!    because a large batch or a load came between or too much was written to note, step 2 is
+//!    repeated.
 //! 4. The lock is kept: the batch gets the next sequence numbers, so nothing comes between.
 //!
-//! Each look finds what came during the look before. So the looks become shorter, as long as it
-//! takes less time to look at a write than to make it. Batches that are too long to be noted let a
-//! commit pass that has looked several times (`Committer::unnoted`). After [`MOST_ROUNDS`] the
-//! commit is refused as if there were a conflict, because other writers are too fast for it.
+//! Each look covers what was written during the look before. So the looks become shorter, as long
+//! as it takes less time to look at a write than to make it. Batches that are too long to be noted
+//! wait for a commit that has looked several times (`Committer::unnoted`). After [`MOST_ROUNDS`]
+//! the commit is refused as if there were a conflict, because other writers are too fast for it.
 //!
 //! Rejected: a queue of committing transactions, each of which is checked against those before it
 //! (as in RocksDB's parallel validation). It would release the lock earlier. But lone puts are not
@@ -119,9 +120,9 @@ impl Committer {
         self.end_commit(batch, last_seq, durability)
     }
 
-    /// Commits a batch of one keyspace if the condition holds. It waits for nothing: not for the
-    /// turn of another writer, not for pressure or space, and not for a segment of its own. Returns
-    /// whether it did commit. Nobody asked for the write, so it is not counted as a user's.
+    /// Commits a batch of one keyspace if the condition holds. It waits for nothing: not for
+    /// another writer's turn, not for pressure or space, and not for a new segment. Returns whether
+    /// it committed. Nobody asked for the write, so it is not counted as a user's.
     pub(crate) fn commit_at_once(
         &self,
         batch: &Batch,

@@ -23,7 +23,7 @@ fn bounds(entries: &[Entry<'_>]) -> [Vec<u8>; 2] {
     [stored(&entries[0]), stored(&entries[entries.len() - 1])]
 }
 
-/// A database of tables by level, with numbers from 10 on, and a log 5.
+/// A database with tables by level, whose file numbers begin at 10, and a log with file number 5.
 pub fn sample(path: &Path, forms: &[Form], levels: &[(u64, &[Entry<'_>])], batches: &[Vec<u8>]) {
     let dialect = forms[0].dialect;
     let head = [comparator(BYTEWISE), varint(2), varint(5), varint(3), varint(99)].concat();
@@ -113,7 +113,8 @@ fn reading_goes_on_behind_any_key() {
     }
 }
 
-/// A range delete ends with its table: beyond, keys below may be newer and have number 0.
+/// A range delete ends with its table. Beyond it, keys in lower levels may be newer and have
+/// sequence number 0.
 #[test]
 fn range_deletes_hide_older_versions_within_their_table() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -174,7 +175,7 @@ fn what_an_older_log_left_is_no_record() {
     directory_of(directory.path(), &edits, &[(5, bytes)]);
     let found = read(directory.path(), Dialect::RocksDb, 0).expect("reads");
     assert_eq!(found.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), ["a", "bcd"]);
-    // Damage before the last record is told from that end.
+    // Damage before the last record is told apart from such an end.
     let mut damaged = own;
     damaged[8] ^= 1;
     directory_of(directory.path(), &edits, &[(5, damaged)]);

@@ -1,27 +1,30 @@
 //! Guards (PebblesDB's fragmented LSM tree, FLSM): tables collect between the guards of a level,
-//! sink by being cut at the guards of the next one, and rewrite nothing there.
+//! sink when they are cut at the guards of the next one, and rewrite nothing there.
 //!
-//! A *guard* is here what it bounds: a component of key overlap of a level. Outputs are cut by
-//! Global-Range, whose cells are nested or disjoint, so a component is one cell, and that of a
-//! level is a union of cells below: each level has the guards of the one above and more. PebblesDB
-//! chooses guards by the hashes of keys instead; the manifest would have to store those.
+//! Here a *guard* means the tables between two bounds: a group of tables of a level whose keys
+//! overlap. Outputs are cut by Global-Range, whose cells are nested or disjoint. So the group is
+//! one cell, and a cell of a level is a union of cells of the level below: each level has the
+//! guards of the one above and more. PebblesDB chooses guards by the hashes of keys instead; the
+//! manifest would have to store those.
 //!
 //! 1. A level that another policy left as runs becomes an overlapping one.
-//! 2. At `l0_trigger` idle runs of level 0, these compact into level 1, which is not read.
-//! 3. A guard where more than K (`max_runs`) tables overlap sinks; so do the guards of a level over
-//!    base * T^(i-1) bytes, those of most tables first, until it is within. The tables of a guard
-//!    are compacted, cut into as many tables at least as the next level has guards there, and the
-//!    next level is not read. A lone table that meets one guard at most moves.
-//! 4. In the deepest level a guard of more than K tables is compacted in place instead, without its
-//!    largest table if that holds more than the others together: so a byte is rewritten there once
-//!    per doubling, not for each arrival. (Not if K is 1, which leaves no room for two.)
+//! 2. When level 0 has `l0_trigger` idle runs, they compact into level 1, which is not read.
+//! 3. A guard where more than K (`max_runs`) tables overlap sinks. If a level exceeds base *
+//!    T^(i-1) bytes, its guards sink too, those with the most tables first, until it does not. The
+//!    tables of a guard are compacted and cut into at least as many tables as the next level has
+//!    guards there, and the next level is not read. A lone table that meets at most one guard
+//!    moves.
+//! 4. In the deepest level a guard of more than K tables is compacted in place instead. Its largest
+//!    table is left out if that holds more than the others together, so a byte is rewritten there
+//!    once per doubling, not for each arrival. (If K is 1 it is not left out, because there is no
+//!    room for two.)
 //!
-//! An end. Rule 4 leaves one table over each key of the guard, and the largest if it stayed: no
-//! more than K. All else sinks.
+//! Why it ends. Rule 4 leaves one table over each key of the guard, and the largest table if that
+//! was left out: no more than K. Everything else sinks.
 //!
-//! Age order. A guard sinks whole, none of its tables busy, so nothing older of its keys stays
-//! above what sinks. Tables that come into the level meanwhile are newer and stay there: together
-//! with what sinks they are one guard, which waits. Source: Raju et al., SOSP 2017.
+//! Age order. A guard sinks whole, and none of its tables is busy, so nothing older with its keys
+//! stays above what sinks. Tables that enter the level meanwhile are newer and stay there. They
+//! form one guard with the sinking tables, and that guard waits. Source: Raju et al., SOSP 2017.
 
 use std::cmp::Reverse;
 
@@ -68,8 +71,8 @@ fn cut(table_bytes: u64) -> Cut {
     Cut::Cells { partitioner: Partitioner::GlobalRange, table_bytes }
 }
 
-/// What a guard collects before it sinks, and so the size to which those of the deepest level grow:
-/// were they as small as a table, what sinks would be cut into a K-th of that.
+/// The bytes that a guard collects before it sinks, and so the size to which guards of the deepest
+/// level grow. If those were as small as a table, what sinks would be cut into K-ths of a table.
 fn guard_bytes(options: &PolicyOptions) -> u64 {
     options.table_bytes.saturating_mul(u64::from(options.max_runs) + 1)
 }
@@ -78,7 +81,7 @@ fn guard_bytes(options: &PolicyOptions) -> u64 {
 struct Guard<'a> {
     rows: Vec<Row<'a>>,
     bytes: u64,
-    /// Most tables that overlap.
+    /// The largest number of tables that overlap at one key.
     depth: u64,
 }
 
@@ -139,7 +142,7 @@ impl Job<'_> {
         depth > u64::from(self.options.max_runs)
     }
 
-    /// In key order. A guard of which a table is busy is on its way.
+    /// In key order. A guard with a busy table is already sinking.
     fn idle_guards(&self, index: u32) -> Vec<Guard<'_>> {
         let groups = connect(level_rows(index, self.shape.level(index)));
         let each = groups.into_iter().flat_map(|group| match group {

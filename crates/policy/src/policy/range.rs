@@ -1,5 +1,5 @@
-//! Compactions of a range of keys: all tables that meet it, into the oldest layer that has any of
-//! them.
+//! Compactions of a range of keys: all tables that meet the range are compacted into the oldest
+//! layer that has any of them.
 
 use std::sync::Arc;
 

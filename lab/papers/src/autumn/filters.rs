@@ -1,4 +1,5 @@
-//! Section 3: reads in vain of gets of absent keys, with uniform and with optimal filters.
+//! Section 3: blocks that gets of absent keys read for nothing, with uniform and with optimal
+//! filters.
 
 use runstone::KeyspaceOptions;
 use runstone_kv::Result;
@@ -20,9 +21,9 @@ rows! {
         "the sum of the filters' false-positive rates" => Alike(0.1);
 }
 
-/// Section 3: what filters cost gets of absent keys is the sum of their false-positive rates; the
-/// optimal allocation makes that sum smaller for the same memory. The first rows have few levels;
-/// the others a level 1 that is small beside the data, where allocation has something to divide.
+/// Section 3: what gets of absent keys cost is the sum of the filters' false-positive rates. The
+/// optimal allocation makes that sum smaller for the same memory. The first rows have few levels.
+/// The others have a level 1 that is small beside the data, so that there is something to allocate.
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let figure = Setting { records: 500_000, ..FIGURE_2 };
     let few = Setting {
@@ -54,7 +55,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
             optimal.judge(report, &format!("{at}, optimal"));
             uniform.judge(report, &format!("{at}, uniform"));
             let (more, less) = (uniform.blocks, optimal.blocks);
-            // Fewer reads for more memory would be no gain.
+            // Fewer reads would be no gain if they took more memory.
             let is_same_memory = optimal.bits_per_key <= 1.05 * uniform.bits_per_key;
             report.judge(
                 OPTIMAL.of(&[&at]),
@@ -76,7 +77,7 @@ struct VainReads {
     /// Blocks read per get of an absent key.
     blocks: f64,
     sum_of_rates: f64,
-    /// Filter memory of the tree over its keys.
+    /// Filter memory of the tree, divided by its keys.
     bits_per_key: f64,
 }
 

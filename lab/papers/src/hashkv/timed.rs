@@ -57,7 +57,7 @@ fn measure(context: &Context<'_>, design: &Design, workload: &Workload) -> Resul
     Bench::on_device(design, workload, &device)?.through(2)
 }
 
-/// How many updates of `one` there are for each of `other` in the same simulated time.
+/// How many updates `one` makes for each update of `other` in the same simulated time.
 fn faster(one: &Phase, other: &Phase) -> f64 {
     one.per_second() / other.per_second()
 }
@@ -120,8 +120,8 @@ pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Scans of what was loaded, with hardly any memory, one read after the other: a device that reads
-/// several pages at once would show more of the reads ahead.
+/// Scans of loaded data with very little memory, one read after the other. A device that reads
+/// several pages at once would show more of the effect of reading ahead.
 pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let (mut leveled, mut vlogs) = (Vec::new(), Vec::new());
     for pair_bytes in files::PAIR_BYTES {

@@ -24,14 +24,14 @@ use crate::disk::allocated_bytes;
 use crate::plan::Setup;
 
 const NAME: &str = "LevelDB";
-/// It counts as idle when the process used next to no processor time for this many looks in a row.
+/// It counts as idle when the process used almost no processor time at this many checks in a row.
 const IDLE_LOOKS: u32 = 10;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const IDLE_CPU_SECONDS: f64 = 0.001;
-/// Behind all keys that anybody puts: a compaction of this range only empties the memtable.
+/// Greater than all keys that anybody puts: a compaction of this range only empties the memtable.
 const BEHIND_ALL: [u8; 64] = [0xff; 64];
 
-/// Something of LevelDB's; what it is, the functions say.
+/// Something of LevelDB's. The functions that take it say what it is.
 type Handle = *mut c_void;
 
 #[link(name = "leveldb")]
@@ -235,7 +235,7 @@ impl KvStore for LevelDb {
         Ok(())
     }
 
-    /// It does not say whether it compacts.
+    /// LevelDB does not say whether it compacts.
     fn wait_idle(&self) -> Result<()> {
         let (mut idle_looks, mut before) = (0, process::cpu_seconds());
         while idle_looks < IDLE_LOOKS {
@@ -273,8 +273,8 @@ impl Drop for Iterator<'_> {
 }
 
 impl Iterator<'_> {
-    /// There is no seek to the last key that is not greater: one step back from the first that is
-    /// greater or equal, unless it is equal.
+    /// LevelDB cannot seek to the last key that is not greater. So this seeks the first key that is
+    /// greater or equal, and steps back once unless it is equal.
     fn start(&self, from: Option<&[u8]>, direction: Direction) {
         // SAFETY: O1, O2.
         unsafe {
@@ -345,7 +345,7 @@ impl Drop for Owned {
     }
 }
 
-/// Runs a call that leaves a message where its last parameter points when it fails.
+/// Runs a call that stores a message at its last parameter when it fails.
 fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> Result<T> {
     let mut message = null_mut();
     let returned = call(&mut message);

@@ -1,5 +1,5 @@
-//! Scenarios: one file each, one registry line each. A scenario runs one store in a process of its
-//! own and yields figures by name; what a store does not offer, it leaves out.
+//! Scenarios: one file each, one registry line each. A scenario runs one store in its own process
+//! and yields figures by name. It leaves out what a store does not offer.
 
 use std::ops::Range;
 use std::path::Path;
@@ -31,15 +31,15 @@ mod tests;
 /// Sizes of redb's benchmark, taken for all scenarios.
 const KEY_BYTES: usize = 24;
 const VALUE_BYTES: usize = 150;
-/// Pairs of a batch where a store does not load in one go; redb's benchmark cuts RocksDB's loads
-/// there too.
+/// Pairs of a batch for stores that cannot load everything in one batch. redb's benchmark splits
+/// RocksDB's loads at this size too.
 const BATCH: u64 = 100_000;
 
 /// What can be run.
 #[derive(Debug)]
 pub struct Scenario {
     pub name: &'static str,
-    /// In one line.
+    /// Its description in one line.
     what: &'static str,
     run: fn(&Bench<'_>) -> Result<Figures>,
 }
@@ -118,8 +118,8 @@ impl Bench<'_> {
         ((full as f64 * self.setup.scale) as u64).max(20)
     }
 
-    /// Puts the pairs of these numbers in one go: in one transaction, or in batches of which the
-    /// last one syncs.
+    /// Puts the pairs of these numbers at once: in one transaction, or in batches of which the last
+    /// one syncs.
     pub fn load(&self, store: &dyn KvStore, numbers: Range<u64>) -> Result<()> {
         let pair = |number| {
             let mut key = Vec::new();
@@ -148,7 +148,7 @@ impl Bench<'_> {
     }
 }
 
-/// A number with its name, which says the unit.
+/// A number with its name, which includes the unit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
     pub name: String,
@@ -170,14 +170,15 @@ impl Figures {
         self.add(format!("{what}, cpu s"), lap.cpu_seconds());
     }
 
-    /// How often something was done in a second, and what processor time one took.
+    /// How often something was done in a second, and how much processor time each took.
     pub fn rate(&mut self, what: &str, lap: &Lap, count: u64) {
         self.add(format!("{what}/s"), count as f64 / lap.seconds());
         self.add(format!("{what}, cpu us each"), lap.cpu_seconds() * 1e6 / count as f64);
     }
 }
 
-/// From its start to its end; processor time is that of all threads of the process.
+/// Measures from the start of a call to its end. Processor time is that of all threads of the
+/// process.
 pub struct Lap {
     took: Duration,
     cpu_seconds: f64,

@@ -1,5 +1,5 @@
 //! What the workloads are made of: random numbers, keys, values, popularity. All are functions of a
-//! seed; nothing here knows a store or a clock.
+//! seed; nothing here uses a store or a clock.
 
 pub mod keys;
 pub mod permutation;

@@ -13,10 +13,11 @@ use runstone_fault_storage::SimStorage;
 /// Bytes of an operand: some thirty in a block.
 const OPERAND_BYTES: usize = 100;
 
-/// Counts: each operand is the number that follows on the one before it. No operand stands for two.
+/// An operator that counts. Each operand is the number after the one before it. No two operands
+/// join into one.
 #[derive(Debug, Default)]
 struct Relay {
-    /// Operands that it was given.
+    /// How many operands the operator was given.
     given: AtomicU64,
 }
 
@@ -101,7 +102,7 @@ impl Scene {
             }
         }
         if place != Place::Memtable {
-            // What a flush wrote is not in the cache of another open.
+            // Blocks that a flush wrote are not in the cache after a reopen.
             store.close().expect("closes");
             store = open();
         }
@@ -112,8 +113,8 @@ impl Scene {
         self.store.default_keyspace()
     }
 
-    /// What a read does: operands and blocks that it went through, operands that the operator got,
-    /// hidden entries passed, and reads of files.
+    /// What a read does: operands and blocks that it visited, operands that the operator got,
+    /// hidden entries that it skipped, and reads of files.
     fn cost(&self, read: impl FnOnce(&Scene)) -> u64 {
         let before = (self.store.metrics().counters, self.relay.given.load(Relaxed));
         let reads = self.storage.reads();
@@ -204,7 +205,7 @@ fn an_operand_costs_the_same_in_a_chain_of_any_length() {
     }
 }
 
-/// Steps off a chain do not walk through it.
+/// A step away from a chain does not walk through it.
 #[test]
 fn a_step_off_a_chain_costs_the_same_at_any_length() {
     for place in [Place::OneTable, Place::ManyTables] {

@@ -1,6 +1,6 @@
-//! Random histories of three transactions over four keys, one thread, every interleaving from a
-//! seed. Judged as Adya does: committed transactions are nodes, and an arrow leads from one to
-//! another that must come after it.
+//! Random histories of three transactions over four keys, in one thread. A seed decides how they
+//! interleave. They are judged by Adya's rules: committed transactions are nodes, and an arrow
+//! leads from one to another that must come after it.
 //!
 //! - *write-write*: it overwrote a version of the first;
 //! - *write-read*: it read a version of the first;
@@ -30,10 +30,10 @@ const KEYS: u64 = 4;
 const ACTORS: usize = 3;
 const HISTORIES: u64 = 10_000;
 
-/// A version of a key: the number of the write, or 0 for none.
+/// A version of a key: the number of the write that made it, or 0 if there is none.
 type Version = u64;
 
-/// What a transaction did, as far as the judgement needs it.
+/// What a transaction did, as far as the judge needs it.
 #[derive(Clone, Debug, Default)]
 struct Deeds {
     /// Versions of others that it read.
@@ -49,7 +49,7 @@ struct Actor {
     steps_left: u64,
 }
 
-/// The committed ones, in order.
+/// The committed transactions, in order.
 type Committed = Rc<RefCell<Vec<Deeds>>>;
 
 /// What transactions do.
@@ -69,7 +69,7 @@ const LOCKS: fn() -> Kind = || {
     Kind { options, locks: true }
 };
 
-/// The keys of one history are its own, so that many share a store.
+/// Each history has its own keys, so that many share a store.
 fn key(history: u64, key: u64) -> Vec<u8> {
     format!("{history:06}/{key}").into_bytes()
 }
@@ -94,7 +94,7 @@ impl History<'_> {
         Actor { transaction, deeds: Deeds::default(), steps_left: 1 + self.random.below(4) }
     }
 
-    /// One step of an actor. An error of a lock ends it.
+    /// One step of an actor. A lock error ends the actor.
     fn step(&mut self, actor: &mut Actor) -> Result<(), Error> {
         let Actor { transaction, deeds, .. } = actor;
         let number = self.random.below(KEYS);
@@ -135,8 +135,7 @@ impl History<'_> {
                 if is_upward { cursor.next() } else { cursor.prev() }.expect("steps");
             }
         }
-        // What lies before the cursor was read, and so was where it stands: what it did not show is
-        // absent.
+        // The keys before the cursor and at the cursor were read. What it did not show is absent.
         let edge = match cursor.valid() {
             true => {
                 seen.insert(number(&cursor), version_of(Some(cursor.value())));
@@ -181,7 +180,8 @@ fn end(actor: Actor, committed: &Committed) {
     }
 }
 
-/// Notes a version of others. An own write must be seen as the last one.
+/// Notes a version that another transaction wrote. If the key has own writes, the last one must be
+/// seen.
 fn note_read(deeds: &mut Deeds, key: u64, version: Version) {
     match deeds.writes.get(&key).and_then(|writes| writes.last()) {
         Some(own) => assert_eq!(version, *own, "a transaction sees its own writes"),
@@ -189,7 +189,7 @@ fn note_read(deeds: &mut Deeds, key: u64, version: Version) {
     }
 }
 
-/// Runs a history. Returns what was committed, in order, with the outcome as the last reader.
+/// Runs a history. Returns what was committed, in order. The last entry is a reader of the outcome.
 fn run(store: &Store, number: u64, kind: Kind) -> Vec<Deeds> {
     let keyspace = store.default_keyspace();
     let (random, committed) = (Random::new(number), Committed::default());
@@ -213,7 +213,7 @@ fn run(store: &Store, number: u64, kind: Kind) -> Vec<Deeds> {
         } else if !history.random.one_in(8) {
             let other = history.random.below(ACTORS as u64) as usize;
             let between = actors[other].take_if(|_| history.random.one_in(2) && !kind.locks);
-            // A commit without writes comes to no check.
+            // A commit without writes is not checked.
             let (between, kept) = match actor.deeds.writes.is_empty() {
                 true => (None, between),
                 false => (between, None),
@@ -235,10 +235,10 @@ fn run(store: &Store, number: u64, kind: Kind) -> Vec<Deeds> {
     committed
 }
 
-/// The arrows of a history, each with whether it is an anti dependency. Panics if somebody read
-/// what no committed transaction left.
+/// The arrows of a history, each with whether it is an anti dependency. Panics if somebody read a
+/// version that no committed transaction left.
 fn arrows(committed: &[Deeds]) -> BTreeSet<(usize, usize, bool)> {
-    // The committed versions of each key, in order, each with its writer; before all, none.
+    // The committed versions of each key, in order, each with its writer. The first is "none".
     let mut versions: BTreeMap<u64, Vec<(Version, Option<usize>)>> = BTreeMap::new();
     for (writer, deeds) in committed.iter().enumerate() {
         for (key, writes) in &deeds.writes {
@@ -267,8 +267,8 @@ fn arrows(committed: &[Deeds]) -> BTreeSet<(usize, usize, bool)> {
     arrows.into_iter().filter(|(from, to, _)| from != to).collect()
 }
 
-/// Whether some of these arrows form a cycle: takes away who has no arrow to, until nobody is left
-/// or nobody can go.
+/// Whether some of these arrows form a cycle. It removes nodes that no arrow reaches, until no node
+/// is left or none can be removed.
 fn has_cycle(arrows: &BTreeSet<(usize, usize, bool)>) -> bool {
     let mut left: BTreeSet<usize> = arrows.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
     loop {
@@ -316,7 +316,7 @@ fn serializable_histories_have_no_cycle() {
     });
 }
 
-/// The same of transactions that read for update what they read.
+/// The same for transactions that read for update everything they read.
 #[test]
 fn histories_with_locks_have_no_cycle() {
     judge_all(HISTORIES / 4, LOCKS(), |number, arrows| {
@@ -324,7 +324,7 @@ fn histories_with_locks_have_no_cycle() {
     });
 }
 
-/// Under `Snapshot` each cycle has two anti dependencies; and there are such cycles, or the search
+/// Under `Snapshot` each cycle has two anti dependencies. Such cycles must occur, or the search
 /// would find none anywhere.
 #[test]
 fn snapshot_histories_have_write_skew_only() {

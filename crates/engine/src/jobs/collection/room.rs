@@ -88,10 +88,10 @@ impl Collector {
         Ok(waits)
     }
 
-    /// Reacts to data that exceed the capacity. If only live data do, the file grows: refusing the
-    /// flush would refuse the deletions that can help too. A flush for a checkpoint grows the file
-    /// too if no other snapshot holds garbage; the checkpoint's own snapshot goes as soon as it has
-    /// its state.
+    /// Decides what to do with data that exceed the capacity. If only live data do, the file grows:
+    /// to refuse the flush would be to refuse the deletions that can help too. For the flush of a
+    /// checkpoint the file grows too, if no other snapshot holds garbage: the checkpoint releases
+    /// its own snapshot as soon as it has its state.
     fn values_full(
         &self,
         keyspace: &KeyspaceCore,
