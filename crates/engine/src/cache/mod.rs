@@ -1,12 +1,13 @@
 //! One memory budget over memtables, pinned index and filters, and the block cache.
 //!
-//! The cache gets what the others leave. Memtables are reserved when they are made. Partitions of
-//! tables are pinned outside the cache while they take at most half of the budget, so that a probe
-//! costs no look-up; beyond that they compete in the cache like blocks. So do separated values,
-//! each a record. The map itself is `quick_cache` (S3-FIFO, sharded, scan-resistant).
+//! The cache gets what the others leave. A memtable's memory is reserved when the memtable is made.
+//! Partitions of tables are pinned outside the cache while they take at most half of the budget, so
+//! that a probe costs no look-up. Beyond that they compete in the cache like blocks. So do
+//! separated values, each as one record. The map itself is `quick_cache` (S3-FIFO, sharded,
+//! scan-resistant).
 //!
-//! A budget may be that of several stores of the process. Each then has a [`Cache`] of its own on
-//! the same [`Budget`].
+//! Several stores of the process may share one budget. Each then has its own [`Cache`] on the same
+//! [`Budget`].
 
 mod doorkeeper;
 
@@ -26,43 +27,43 @@ use crate::format::record::Footer;
 use crate::memory::slabs::{Buffer, Slabs, Tag};
 use crate::metrics::MemoryUse;
 
-/// Bytes in front of an object that is shared: its two counts.
+/// Bytes before a shared object: its two reference counts.
 const COUNTS_BYTES: usize = 16;
-/// Slots of slabs that are free for a moment, and buffers of compactions, get this fraction of the
-/// cache's share.
+/// This fraction of the cache's share is set aside for slots of slabs that are briefly free, and
+/// for buffers of compactions.
 const FREE_FRACTION: u64 = 32;
-/// So many sparse slabs are emptied at once when slabs take more than the cache's share.
+/// When slabs take more than the cache's share, at most this many sparse slabs are emptied at once.
 const MOST_EMPTIED: usize = 4;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
-/// The cache has about a shard for this many bytes of the budget: a power of two within these
-/// bounds, fewer where a shard would hold less than 32 blocks. Their number does not follow the
-/// cores, as it does by default, so that the same reads have the same hits on every machine. How
-/// many cores contend for them was not measured.
+/// The cache has about one shard for this many bytes of the budget. The number of shards is a power
+/// of two within these bounds, and smaller if a shard would hold less than 32 blocks. It does not
+/// depend on the number of cores, as it does by default, so that the same reads have the same hits
+/// on every machine. How many cores contend for the shards was not measured.
 const SHARD_BYTES: u64 = 4 << 20;
 const LEAST_SHARDS: u64 = 8;
 const MOST_SHARDS: u64 = 256;
 /// A separated value is cached if it takes at most this fraction of its shard.
 const VALUE_FRACTION: u64 = 16;
-/// The doorkeeper remembers as many reads as fill this fraction of the budget with values. If all
-/// values are read equally often, few then replace each other.
+/// The doorkeeper remembers as many reads as would fill this fraction of the budget with values. So
+/// if all values are read equally often, few replace each other.
 const LATELY_FRACTION: u64 = 4;
 /// The doorkeeper has one word for this many bytes of the budget: at most 0.4% of it, which does
 /// not count against it.
 const MARK_BYTES: u64 = 2048;
 /// Blocks that were just written enter the cache while it takes less than this part of the budget.
-/// The rest is for memtables: memory that blocks took and freed is scattered, and an allocator
-/// cannot use it for them.
+/// The rest is for memtables: the memory of freed blocks is scattered, and an allocator cannot use
+/// it for memtables.
 const ROOM_NUMERATOR: u64 = 5;
 const ROOM_DENOMINATOR: u64 = 8;
 /// Once memtables and log take this fraction of the budget, writers check their growth.
 const WATCHED_FRACTION: u64 = 4;
-/// The cache hears of an object's use again once this fraction of its capacity was added. Measured
-/// with zipfian gets (theta 0.99) of 5 million keys, three fifths of the data in memory: if the
-/// cache hears of every use, 9.7% of the gets read a block; with a quarter 9.9%, with the whole
-/// capacity 12.3%.
+/// An object's use is reported to the cache again once this fraction of the cache's capacity was
+/// added. Measured with zipfian gets (theta 0.99) of 5 million keys, three fifths of the data in
+/// memory: if every use is reported, 9.7% of the gets read a block; with a quarter 9.9%, with the
+/// whole capacity 12.3%.
 const TURN_FRACTION: u64 = 4;
-/// Capacity changes below this are not worth taking every shard's lock.
+/// Smaller changes of the capacity are not worth taking every shard's lock.
 const ADJUST_STEP_BYTES: u64 = 1 << 20;
 
 /// Identifies an object by the file's uid and the place in the file.
@@ -76,7 +77,7 @@ pub struct CacheKey {
 }
 
 impl CacheKey {
-    /// What its bytes in a slab are known by.
+    /// The tag of its bytes in a slab.
     fn tag(self) -> Tag {
         [self.uid, self.offset]
     }
@@ -87,7 +88,7 @@ impl CacheKey {
 pub enum Cached {
     /// A data block.
     Block(Arc<Block>),
-    /// Index and filter of a stretch of blocks.
+    /// Index and filter of some neighbouring blocks.
     Partition(Arc<Partition>),
     /// The places of the records in a collected segment of a value file.
     Footer(Arc<Footer>),
@@ -129,22 +130,23 @@ impl Hasher for KeyHasher {
 
 type Map = quick_cache::sync::Cache<CacheKey, Cached, Weight, BuildHasherDefault<KeyHasher>>;
 
-/// A store's way to the cache under a budget. Shared by all keyspaces of the store.
+/// A store's access to the cache under a budget. All keyspaces of the store share it.
 #[derive(Debug)]
 pub struct Cache {
     budget: Arc<Budget>,
-    /// Tells the objects of this store from those of others under the same budget. Uids do not: a
-    /// copy of a store has the same, and another file of the same number.
+    /// Distinguishes the objects of this store from those of other stores under the same budget.
+    /// Uids cannot do that: a copy of a store has the same uids, although its files with the same
+    /// file numbers may differ.
     salt: u64,
 }
 
 impl Cache {
-    /// A cache under a budget of its own.
+    /// A cache with its own budget.
     pub fn new(budget_bytes: u64) -> Cache {
         Cache { budget: Budget::new(budget_bytes), salt: 0 }
     }
 
-    /// A cache under a budget that others may use too. `number` is no other's.
+    /// A cache under a budget that other caches may share. `number` is unique among them.
     pub fn sharing(budget: &Arc<Budget>, number: u64) -> Cache {
         let salt = xxhash_rust::xxh3::xxh3_64(&number.to_le_bytes());
         Cache { budget: Arc::clone(budget), salt }
@@ -161,28 +163,28 @@ impl Cache {
         self.budget.map.get(&self.own(key))
     }
 
-    /// Adds an object; others leave to make room.
+    /// Adds an object. Other objects are evicted to make room.
     pub fn insert(&self, key: CacheKey, value: Cached) {
         self.budget.insert(self.own(key), value);
     }
 
-    /// Memory for an object that the cache will hold under this key. It holds whatever was there
-    /// before.
+    /// Memory for an object that the cache will hold under this key. Its content is undefined, but
+    /// initialised.
     pub fn take(&self, len: usize, key: CacheKey) -> Option<Buffer> {
         self.budget.slabs.take(len, self.own(key).tag())
     }
 
-    /// Adds a record of a value file, if it was read recently before. A record that would push out
-    /// many others stays out.
+    /// Adds a record of a value file if it was read recently. A record that would evict many others
+    /// is not added.
     pub fn admit_value(&self, key: CacheKey, record: &[u8]) {
         self.budget.admit_value(self.own(key), record);
     }
 
     /// Adds a block that was just written, if there is unused room. Readers of fresh data then find
-    /// it in memory, and no block that was read leaves for one that may never be. Room that
-    /// memtables free for a moment does not count: the blocks there would leave again when
-    /// memtables grow, and be scattered over pages that stay (measured: 286 MiB resident of a
-    /// budget of 202, without it 235).
+    /// it in memory, and it evicts no block that was read. Room that memtables briefly free does
+    /// not count: blocks there would be evicted when memtables grow again, and until then would be
+    /// scattered over pages that stay resident (measured: 286 MiB resident of a budget of 202,
+    /// without it 235).
     pub fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
         self.budget.insert_if_room(self.own(key), raw);
     }
@@ -202,7 +204,7 @@ impl Cache {
         self.budget.try_pin(bytes)
     }
 
-    /// Reserves memory that stays for as long as what it belongs to; the cache shrinks by it.
+    /// Reserves memory for as long as its owner lives; the cache shrinks by it.
     pub fn pin(&self, bytes: u64) -> Reservation {
         self.budget.pin(bytes)
     }
@@ -217,7 +219,7 @@ impl Deref for Cache {
     }
 }
 
-/// The budget, and what is cached under it.
+/// The budget, and the cached objects under it.
 #[derive(Debug)]
 pub struct Budget {
     budget_bytes: u64,
@@ -232,23 +234,24 @@ pub struct Budget {
     /// The largest value of `memtable_bytes` since writers last paused.
     memtable_peak_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
-    /// Memory of flushed memtables that readers hold. It does not count against the budget: the
-    /// cache would shrink for what users keep.
+    /// Memory of flushed memtables that readers hold. It does not count against the budget, because
+    /// then the cache would shrink for values that users keep.
     held_bytes: AtomicU64,
-    /// Set when a memtable takes memory while memtables take much of the budget.
+    /// Set when a memtable takes memory while memtables take a large part of the budget.
     memtables_grew: AtomicBool,
     /// Capacity last given to the map.
     capacity_bytes: Mutex<rank::CacheCapacity, u64>,
-    /// What memtables and partitions leave of the budget; slabs may take it.
+    /// The part of the budget that memtables and partitions leave. Slabs may take it.
     share_bytes: AtomicU64,
-    /// Memory of the map without what it holds, as of the begin of the turn.
+    /// Memory of the map without its objects, at the beginning of the turn.
     map_bytes: AtomicU64,
-    /// The free bytes of slabs when all that can be emptied were; 0 if some can.
+    /// The free bytes of slabs when every slab that could be emptied was empty; 0 if some slab can
+    /// be emptied.
     tried_at_bytes: AtomicU64,
 }
 
 impl Budget {
-    /// A budget of which nothing is used.
+    /// A budget that is unused so far.
     pub fn new(budget_bytes: u64) -> Arc<Budget> {
         let capacity_bytes = budget_bytes - budget_bytes / FREE_FRACTION;
         let options = quick_cache::OptionsBuilder::new()
@@ -279,8 +282,8 @@ impl Budget {
         })
     }
 
-    /// The size at which a memtable is full. A second one fills while it is flushed, so both
-    /// together have room in the budget, however large the keyspace wants them.
+    /// The size at which a memtable is full. A second one fills while the first is flushed, so the
+    /// size is limited such that both fit in the budget, whatever size the keyspace asks for.
     pub fn memtable_bytes(&self, write_buffer_bytes: u64) -> u64 {
         write_buffer_bytes.min(self.budget_bytes / 2)
     }
@@ -300,13 +303,14 @@ impl Budget {
         }
     }
 
-    /// Empties sparse slabs while slabs take more than the cache's share: what is cached changed
-    /// its sizes, and the slots of the former ones are of no use.
+    /// Empties sparse slabs while slabs take more than the cache's share. This happens when the
+    /// sizes of cached objects have changed, and slots of the earlier sizes are of no use.
     fn empty_sparse(&self) {
         for _ in 0..MOST_EMPTIED {
             let mapped = self.slabs.mapped_bytes();
             let share = self.share_bytes.load(Relaxed);
-            // Readers may hold what is mapped above the share: then there is nothing to empty.
+            // Readers may hold the memory that is mapped above the share. Then there is nothing to
+            // empty.
             let free = self.slabs.free_bytes();
             let tried_at = self.tried_at_bytes.load(Relaxed);
             if free < tried_at {
@@ -324,17 +328,18 @@ impl Budget {
         }
     }
 
-    /// Whether the cache should hear of an object's use through [`Cache::get`], so that others
-    /// leave before it. `told` is the turn in which it last heard, or 0 for never.
+    /// Whether an object's use should be reported to the cache through [`Cache::get`], so that
+    /// other objects are evicted before it. `told` is the turn in which a use was last reported, or
+    /// 0 for never.
     ///
     /// Once in a turn is enough: the cache remembers little more than whether an object was used
-    /// since it last looked at it, and it looks at few twice in a turn.
+    /// since the cache last looked at it, and it looks at few objects twice in a turn.
     #[inline]
     pub fn is_due(&self, told: &AtomicU32) -> bool {
         told.load(Relaxed) != self.turn.load(Relaxed)
     }
 
-    /// Notes that the cache heard of a use in this turn.
+    /// Notes that a use was reported in this turn.
     pub fn note_told(&self, told: &AtomicU32) {
         told.store(self.turn.load(Relaxed), Relaxed);
     }
@@ -375,15 +380,15 @@ impl Budget {
         Reservation { budget: Arc::clone(self), bytes, pinned: false }
     }
 
-    /// Notes that a memtable took memory, reserved now or before.
+    /// Notes that a memtable took memory, whether it is reserved now or was before.
     pub fn note_memtables_grew(&self) {
         if self.memtable_bytes.load(Relaxed) > self.budget_bytes / WATCHED_FRACTION {
             self.memtables_grew.store(true, Relaxed);
         }
     }
 
-    /// Whether memtables took memory since the last call, while they take much of the budget. Then
-    /// it is time to look at them.
+    /// Whether memtables took memory since the last call while they take a large part of the
+    /// budget. If so, it is time to check them.
     #[inline]
     pub fn take_memtables_grew(&self) -> bool {
         self.memtables_grew.load(Relaxed) && self.memtables_grew.swap(false, Relaxed)
@@ -413,7 +418,7 @@ impl Budget {
         self.adjust();
     }
 
-    /// Counts what the last reader left as reserved again.
+    /// Counts memory that its last reader released as reserved again.
     pub fn take_back(&self, bytes: u64) {
         if bytes > 0 {
             self.memtable_bytes.fetch_add(bytes, Relaxed);
@@ -439,20 +444,21 @@ impl Budget {
         left - left / FREE_FRACTION
     }
 
-    /// What `others` bytes of memtables and partitions leave of the budget, without what the map
-    /// itself takes.
+    /// The part of the budget that `others` bytes of memtables and partitions leave, without the
+    /// memory of the map itself.
     fn share_beside(&self, others: u64) -> u64 {
         let floor = self.budget_bytes / CACHE_FLOOR_FRACTION;
         let others = others + self.map_bytes.load(Relaxed);
         self.budget_bytes.saturating_sub(others).max(floor)
     }
 
-    /// Removes all objects, because nobody is there to read them.
+    /// Removes all objects, because no reader is left.
     pub fn clear(&self) {
         self.map.clear();
     }
 
-    /// Writers pause: the peak tells nothing about the next memtables, and empty slabs go.
+    /// Called when writers pause: the peak tells nothing about the next memtables, and empty slabs
+    /// are unmapped.
     pub fn rest(&self) {
         self.slabs.trim();
         self.memtable_peak_bytes.store(self.memtable_bytes.load(Relaxed), Relaxed);
@@ -472,7 +478,7 @@ impl Budget {
     }
 }
 
-/// Memory taken from the budget until dropped.
+/// Memory that is taken from the budget until this value is dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
@@ -518,9 +524,8 @@ mod tests {
         Cached::Block(Arc::new(Block::parse(raw).expect("own block")))
     }
 
-    /// A block that is used all the time outlives additions of a hundred times the capacity,
-    /// although the cache hears of it once in a turn. A block that the cache never hears of does
-    /// not.
+    /// A block that is used all the time stays cached while a hundred times the capacity is added,
+    /// although its use is reported once in a turn. A block whose use is never reported does not.
     #[test]
     fn what_is_used_stays_though_the_cache_hears_of_it_once_in_a_turn() {
         let cache = Cache::new(8 << 20);
@@ -529,7 +534,7 @@ mod tests {
         cache.insert(used, block(4000));
         cache.insert(unused, block(4000));
         for offset in 0..200_000 {
-            // Each is used once, so that none is scanned past.
+            // Each is used once, so that none is evicted as part of a scan.
             cache.insert(CacheKey { uid: 2, offset }, block(4000));
             let _ = cache.get(CacheKey { uid: 2, offset });
             if cache.is_due(&told) {
@@ -542,7 +547,8 @@ mod tests {
         assert!((300..600).contains(&heard), "{heard} times, of 200,000 uses");
     }
 
-    /// Memtables freed room for a moment, blocks filled it, and they left when the memtables grew.
+    /// Guards against a bug: memtables briefly freed room, blocks filled it, and the blocks were
+    /// evicted when the memtables grew.
     #[test]
     fn what_was_just_written_leaves_the_room_that_memtables_take_again() {
         let Cached::Block(block) = block(4000) else { unreachable!("a block") };
@@ -590,8 +596,8 @@ mod tests {
         assert_eq!(other.usage().memtable_bytes, 0);
     }
 
-    /// Chunks of a memtable that nobody holds go back to the pool, where they stay reserved. The
-    /// cache kept the room that it was given when the memtable was left to its readers.
+    /// Chunks of a released memtable go back to the pool, where they stay reserved. The bug: the
+    /// cache kept the room that it was given when only readers held the memtable.
     #[test]
     fn what_readers_gave_back_is_no_room_for_the_cache() {
         let cache = Cache::new(64 << 20);

@@ -61,9 +61,9 @@ pub trait MergeOperator: Debug + Send + Sync {
     /// name.
     fn name(&self) -> &str;
 
-    /// The value that `operands`, oldest first, make of `base`. An error is returned to the reader,
-    /// and the operands stay. One call gets all operands of a read or a compaction, so that not
-    /// every operand costs the length of the value.
+    /// Applies `operands`, oldest first, to `base`, and returns the value. An error is returned to
+    /// the reader, and the operands stay. One call gets all operands of a read or a compaction, so
+    /// that not every operand costs the length of the value.
     fn full_merge(
         &self,
         key: &[u8],
@@ -278,7 +278,7 @@ pub(crate) fn check_built_in(name: &str) -> Result<()> {
     ))
 }
 
-/// The built-in operator with this name.
+/// The built-in operator with this name, if there is one.
 fn built_in(name: &str) -> Option<Arc<dyn MergeOperator>> {
     let separator = name.strip_prefix("append(").and_then(|rest| rest.strip_suffix(')'));
     Some(match name {
@@ -298,7 +298,7 @@ pub(crate) struct Merging {
     name: String,
     /// `None` if no operator of this name is registered.
     operator: Option<Arc<dyn MergeOperator>>,
-    /// The opening of the store that calls it.
+    /// Identifies the open store that calls the operator.
     opening: u64,
 }
 

@@ -5,21 +5,21 @@
 //!
 //! Up to 64 ranges are known per keyspace, in memory only. Each is safe on its own:
 //!
-//! 1. *Watch.* Whoever changes a dead range holds the commit lock. From number `since` on, each
-//!    write that falls into `from..to` narrows the range and the watch before it becomes visible. A
-//!    write inside the range leaves a dead range and a watch on both sides. Only a delete does not
-//!    narrow anything, because it shows nothing.
-//! 2. *Prove.* A walk sees the store as it was after its number. Say that it passed `low..high` and
-//!    saw nothing, and that its number is not below `since`. Then it proves the part of that
-//!    stretch dead which is still watched: it would have seen earlier writes, and later ones have
-//!    narrowed the watch.
-//! 3. *Use.* A walk jumps over the range if its number is not below those of the proofs. It looks
-//!    at the range after it has its number. So a write that it could see and the proofs could not
-//!    has narrowed the range.
+//! 1. *Watch.* A dead range changes only under the commit lock. From sequence number `since` on,
+//!    each write that falls into `from..to` narrows the range and the watch before it becomes
+//!    visible. A write inside the range splits it, and leaves a dead range and a watch on both
+//!    sides. Only a delete does not narrow anything, because it shows nothing.
+//! 2. *Prove.* A walk sees the store as of its sequence number. Say that it passed `low..high` and
+//!    saw nothing, and that its sequence number is not below `since`. Then it proves that the part
+//!    of `low..high` which is still watched is dead: it would have seen earlier writes, and later
+//!    ones have narrowed the watch.
+//! 3. *Use.* A walk jumps over the range if its sequence number is not below those of the proofs.
+//!    It looks at the range after it has its sequence number. So a write that it can see and the
+//!    proofs could not has already narrowed the range.
 //! 4. If a walk could not prove all that it passed, the watch begins again, over all keys. The
 //!    proved part stays proved, since it was watched all the time. The next walk proves the rest.
-//! 5. *Expiry.* A range knows when the last of the expired entries inside has expired. A walk whose
-//!    clock stands before that does not jump, because the entry is there for it.
+//! 5. *Expiry.* A range knows when the last of its expired entries expired. A walk whose clock
+//!    shows an earlier time does not jump, because it can still see that entry.
 //!
 //! A dead range reaches from the first hidden key to the last, not to the next visible one. So a
 //! key that a queue takes in at its end lies outside. A put into a keyspace without ranges costs
@@ -35,9 +35,9 @@ use crate::keys::KeyspaceId;
 use crate::keys::{SeqNo, is_delete};
 use crate::wal::batch::Batch;
 
-/// The ranges that a keyspace knows at most. Each costs a put one or two comparisons: all of them
-/// about as much as the put itself, while a walk without its range costs up to a hundred times
-/// that.
+/// The ranges that a keyspace knows at most. Each costs a put one or two comparisons. All of them
+/// together cost about as much as the put itself, while a walk without its range costs up to a
+/// hundred times that.
 const MOST_RANGES: usize = 64;
 
 // `used` has a bit for each.
@@ -149,7 +149,7 @@ fn put(into: &mut Vec<u8>, key: &[u8]) {
     into.extend_from_slice(key);
 }
 
-/// The least key above this one.
+/// The smallest key greater than this one.
 fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
@@ -159,9 +159,9 @@ fn behind(key: &[u8]) -> Vec<u8> {
 pub(crate) struct DeadRange {
     /// The first key. If it equals `high`, nothing is proved yet.
     pub low: Vec<u8>,
-    /// The least key above the range.
+    /// The smallest key greater than all keys of the range.
     pub high: Vec<u8>,
-    /// The largest number of its proofs.
+    /// The largest sequence number of its proofs.
     seq: SeqNo,
     /// When the last expired entry inside expired, in milliseconds since 1970; 0 without one.
     expired_ms: u64,
@@ -187,8 +187,7 @@ impl DeadRange {
         self.low >= self.high
     }
 
-    /// Whether a walk that is at the key may jump. Its clock is asked only if something inside
-    /// expired.
+    /// Whether a walk at this key may jump. The clock is read only if something inside has expired.
     fn covers(&self, key: &[u8], seq: SeqNo, now_ms: &impl Fn() -> u64) -> bool {
         let is_late = seq >= self.seq || seeded!(DeadRangesForAllSnapshots);
         is_late
@@ -234,7 +233,7 @@ impl DeadRange {
     }
 
     /// The range after a walk over keys that touch it, or over the first keys of an empty range.
-    /// `None` if the walk changes nothing. `now` is the last number given out.
+    /// `None` if the walk changes nothing. `now` is the last sequence number given out.
     fn after_walk(&self, walk: &Walk, seq: SeqNo, now: SeqNo) -> Option<DeadRange> {
         if seq < self.since && !seeded!(DeadRangesProvedUnwatched) {
             return None;
@@ -268,7 +267,7 @@ const NO_RANGES: Ranges = [const { None }; MOST_RANGES];
 /// The dead ranges of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct DeadRanges {
-    /// Whether there are any ranges; if not, nothing else is looked at.
+    /// Whether there are any ranges. If there are none, nothing else is read.
     are_there: AtomicBool,
     ranges: ArcSwapOption<Ranges>,
     /// A bit for each range that a walk used or changed since a memtable was replaced.
@@ -309,7 +308,8 @@ impl DeadRanges {
         0
     }
 
-    /// Forgets all ranges, because puts of any keys come. Called under the commit lock.
+    /// Forgets all ranges, because the keys of the coming puts are not known. Called under the
+    /// commit lock.
     pub fn forget_all(&self) {
         if self.are_there.load(Relaxed) {
             self.set(NO_RANGES);
@@ -343,7 +343,7 @@ impl DeadRanges {
     }
 
     /// Adds the entries that a walk passed to the ranges. Called under the commit lock; `now` is
-    /// the last number given out.
+    /// the last sequence number given out.
     pub fn note_walk(&self, walk: &Walk, seq: SeqNo, now: SeqNo) {
         if walk.low >= walk.high {
             return;

@@ -66,7 +66,7 @@ impl Copier {
         block.summarize(layout.restart_interval, &mut self.summary).map_err(|e| table.bad_block(e))
     }
 
-    /// The smallest and largest key of the block found, and its smallest number.
+    /// The smallest and largest key of the block found, and its smallest sequence number.
     pub(crate) fn bounds(&self) -> (&[u8], &[u8], SeqNo) {
         (&self.summary.first_key, &self.summary.last_key, self.summary.min_seq)
     }

@@ -1,5 +1,5 @@
-//! Finds tables that a range delete covers: nobody sees any of their entries, so they leave the
-//! tree unread. Pure.
+//! Finds tables that a range delete covers. Nobody sees any of their entries, so they leave the
+//! tree without being read. Pure.
 
 use runstone_policy::plan::{Busy, Plan};
 use runstone_policy::shape::Table;
@@ -8,8 +8,8 @@ use crate::keys::SeqNo;
 use crate::ranges::RangeDeletes;
 use crate::tree::version::Version;
 
-/// A plan that drops all covered tables which no job uses. `points` are the numbers that readers
-/// look from, ascending. O(tables).
+/// A plan that drops all covered tables that no job uses. `points` are the sequence numbers that
+/// readers look from, ascending. O(tables).
 pub(super) fn covered_tables(version: &Version, points: &[SeqNo], busy: &Busy) -> Option<Plan> {
     let ranges = version.range_deletes.as_ref()?;
     let tables = version.shape.tables().map(|(_, table)| table);
@@ -24,8 +24,8 @@ pub(super) fn covered_tables(version: &Version, points: &[SeqNo], busy: &Busy) -
     (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
 }
 
-/// Whether the first reader that sees any of a table, and so every later one, sees all of it
-/// deleted.
+/// Whether the first reader that sees any of a table sees all of it deleted. Then every later
+/// reader does too.
 fn is_covered(table: &Table, ranges: &RangeDeletes, points: &[SeqNo]) -> bool {
     let first = match seeded!(CoveredTablesDroppedUnderSnapshots) {
         true => points.last(),

@@ -11,7 +11,7 @@ use runstone_policy::prefix::Prefixer;
 #[derive(Clone, Debug)]
 pub(crate) struct Cutter {
     rule: Rule,
-    /// The number of cells that lie behind.
+    /// The number of cells that the walk has left.
     cell: usize,
 }
 
@@ -51,8 +51,9 @@ impl Cutter {
         Cutter { rule: Rule::Cells(cuts), cell }
     }
 
-    /// Whether a table may take all keys up to `bound` at once, unseen, because no cut lies in
-    /// between. By prefix a cut may lie anywhere. By size the table ends at the next key.
+    /// Whether a table may take all keys up to `bound` at once without comparing them, because no
+    /// cut lies in between. If tables are cut by prefix, a cut may lie anywhere. If by size, the
+    /// table ends at the next key.
     pub(crate) fn allows_up_to(&self, bound: &[u8]) -> bool {
         match &self.rule {
             Rule::Size(_) => true,
@@ -61,7 +62,7 @@ impl Cutter {
         }
     }
 
-    /// The number of the cell that the last key is in.
+    /// The index of the cell that the last key is in.
     pub(crate) fn cell(&self) -> usize {
         self.cell
     }

@@ -36,7 +36,7 @@ impl Runner {
         }
         let held = Held::compactions(&self.schedule, keyspace.id);
         let options = keyspace.options.load();
-        // A filter is to see everything.
+        // A filter must see every entry.
         let settled_from = match keyspace.filtering.load().is_used() {
             true => u64::MAX,
             false => keyspace.values.load().settled_from(),
@@ -87,7 +87,7 @@ impl Runner {
                 self.schedule.wait_for_change(&mut claims, self.env.is_manual());
             }
         };
-        // Loaded only now: a change of placement may have come before, and the file may be gone.
+        // Loaded only now: an earlier change of placement may have removed the file.
         self.supervisor.run_claimed(claim, || match &keyspace.values.load_full().current {
             Some(store) => collect(store),
             None => Ok(Collected::Nothing),
@@ -102,7 +102,7 @@ impl Runner {
     ) -> Result<()> {
         let (claim, version, plan) = {
             let mut claims = self.schedule.lock();
-            // Closing waits for the claims that it finds, so none may begin after it looked.
+            // A close waits for the claims that it finds, so no claim may begin after that.
             if self.schedule.is_closing() {
                 return Err(Error::Closed);
             }
@@ -114,9 +114,9 @@ impl Runner {
         self.supervisor.run_claimed(claim, || self.compactor.run(keyspace, version, &plan))
     }
 
-    /// Compacts keyspaces each into a single run, and collects the garbage in their value files.
-    /// Some collections write pointers. The tree holds those and the old ones then, so it is
-    /// compacted again.
+    /// Compacts each of the keyspaces into a single run, and collects the garbage in their value
+    /// files. Some collections write pointers. The tree then holds the new and the old pointers, so
+    /// it is compacted again.
     pub(crate) fn compact_whole(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<()> {
         keyspaces.iter().try_for_each(|keyspace| self.compact(keyspace, None))?;
         let collected = keyspaces.iter().try_for_each(|one| self.collect_all_values(one));
@@ -129,7 +129,7 @@ impl Runner {
             self.flush_all()?;
         }
         written.into_iter().try_for_each(|keyspace| self.compact(keyspace, None))?;
-        // Whoever compacts wants the space.
+        // A caller that compacts wants the space.
         self.committer.trim_log();
         Ok(())
     }

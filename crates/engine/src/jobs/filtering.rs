@@ -22,7 +22,7 @@ pub(crate) struct Filter {
     filtering: Arc<Filtering>,
     values: Arc<ValueFiles>,
     level: u32,
-    /// Says which entries no operand lies on; `None` if the keyspace has no operands.
+    /// Finds entries with no operand above them; `None` if the keyspace has no operands.
     newest: Option<Newest>,
     /// Whether it panicked before: that is reported once.
     has_failed: bool,
@@ -31,8 +31,8 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// `None` if the keyspace has none. `level` is the one that the compaction of `inputs` writes
-    /// to.
+    /// `None` if the keyspace has no filter. `level` is the level that the compaction of `inputs`
+    /// writes to.
     pub(super) fn of(
         keyspace: &KeyspaceCore,
         inputs: &BTreeSet<TableId>,
@@ -48,13 +48,13 @@ impl Filter {
         Some(Filter { filtering, values, level, newest, has_failed, removed, changed })
     }
 
-    /// Whether an entry may be shown: what lies below an operand is a part of a value only.
+    /// Whether the filter may see an entry. An entry below an operand is only a part of a value.
     pub(super) fn may_see(&mut self, key: &[u8], seq: SeqNo) -> bool {
         self.newest.as_mut().is_none_or(|newest| newest.is(key, seq))
     }
 
-    /// What becomes of an entry with a value. One whose record is gone stays: a newer version
-    /// hides it.
+    /// Decides what happens to an entry with a value. If its record is gone the entry stays,
+    /// because a newer version hides it.
     pub(super) fn decide(
         &mut self,
         env: &Env,

@@ -6,9 +6,9 @@
 //!    order, so the memtable's last one tells.
 //! 2. Write and sync the tables. They leave out versions that no reader can see, and keep
 //!    tombstones.
-//! 3. If other memtables have writes up to the last number, sync the log up to there. Otherwise a
-//!    power loss could take an earlier write, of another keyspace as a rule, and leave what this
-//!    flush made durable (P2).
+//! 3. If other memtables have writes up to the last sequence number, sync the log up to there.
+//!    Otherwise a power loss could take an earlier write, usually of another keyspace, and leave
+//!    what this flush made durable (P2).
 //! 4. Append one manifest edit: the tables, the flushed sequence numbers, the new log floor.
 //! 5. Replace the views; recycle log segments below the floor.
 
@@ -80,15 +80,16 @@ pub(crate) fn write_memtable(
     let past = Past::now(&catalog.env, visibility);
     let live = Liveness::new(visibility.points(), None).with_past(past);
     let live = live.with_range_deletes(memtable.range_deletes(), None);
-    // With values apart, only compactions drop what a range delete hides: they note dead records.
+    // If values are separated, only compactions drop what a range delete hides, because they note
+    // dead records.
     let live = if keyspace.values.load().is_empty() { live } else { live.keep_hidden() };
     let sources = vec![Source::memtable(memtable)];
     write_streams(sources, KeyRange::default(), output, live, now_and_then)
 }
 
 impl Flusher {
-    /// Flushes the oldest waiting memtable of each keyspace, with one edit for all; `false` if none
-    /// waits. If one cannot be written, those written before it are installed.
+    /// Flushes the oldest waiting memtable of each keyspace, with one edit for all. Returns `false`
+    /// if none waits. If one cannot be written, those written before it are installed.
     pub(crate) fn flush_oldest(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
         let oldest = |keyspace: &KeyspaceCore| keyspace.view.load().immutable.last().cloned();
         let waiting: Vec<_> =
@@ -104,8 +105,8 @@ impl Flusher {
     }
 
     /// Flushes the oldest waiting memtable of a keyspace in which no job runs, if it is older than
-    /// `seq`; `false` if it is not, or none waits. It makes no room for values, which could take
-    /// numbers; their file grows instead.
+    /// `seq`. Returns `false` if it is not older, or none waits. It makes no room for values,
+    /// because that could take sequence numbers; their file grows instead.
     pub(crate) fn flush_frozen(&self, keyspace: &Arc<KeyspaceCore>, seq: SeqNo) -> Result<bool> {
         let oldest = keyspace.view.load().immutable.last().cloned();
         let oldest = oldest.filter(|memtable| memtable.first_seq() < seq);

@@ -11,12 +11,12 @@ use crate::jobs::cutter::Cutter;
 use crate::memtable::{Memtable, MemtableIter};
 use crate::values::separation::Separation;
 
-/// Neighbouring entries are planned as one up to this fraction of a table.
+/// The largest group of neighbouring entries that is planned as one, as a fraction of a table.
 const GRAINS_PER_TABLE: u64 = 64;
 
-/// Cuts a memtable as the partitioner cuts the outputs of a compaction, but not by prefix: the rule
-/// that tells prefixes is chosen by a compaction. Values that go to a value file count as their
-/// pointers. O(entries), and the memory of 64 keys for each table, where cells are planned.
+/// Cuts a memtable as the partitioner cuts the outputs of a compaction. It does not cut by prefix,
+/// because a compaction chooses the rule for prefixes. A value that goes to a value file counts as
+/// its pointer. O(entries), and the memory of 64 keys for each table, where cells are planned.
 pub(super) fn cutter(
     memtable: &Arc<Memtable>,
     cut: Cut,

@@ -1,9 +1,10 @@
 //! Folds operands of a merge operator in flushes and compactions. The operands of a stripe, the
 //! versions between which no reader looks, become
 //!
-//! 1. a value, if their base is among the inputs, or if there is none anywhere;
-//! 2. one operand, if the base lies elsewhere and the operator can say that in one operand;
-//! 3. themselves otherwise, and whenever the operator fails or is not registered: nothing is lost.
+//! 1. a value, if their base is among the inputs, or if there is no base anywhere;
+//! 2. one operand, if the base lies elsewhere and the operator can express them as one operand;
+//! 3. the same operands otherwise, and whenever the operator fails or is not registered: nothing is
+//!    lost.
 //!
 //! The operator gets all operands at once, so they are held until their base is met. What is held
 //! has a limit. Operands beyond it become one operand before their base is met, if that makes them
@@ -19,7 +20,7 @@ use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::separation::ValueFiles;
 
-/// The operator of the keyspace, and the files with the values that operands lie on.
+/// The operator of the keyspace, and the value files with the bases of operands.
 #[derive(Clone, Debug)]
 pub(crate) struct Folding {
     pub(crate) keyspace: Arc<str>,
@@ -29,8 +30,8 @@ pub(crate) struct Folding {
     pub(crate) limit_bytes: u64,
 }
 
-/// The most that is held of one chain, and the part of the memory budget that it may take. A job
-/// holds one chain in each of its threads.
+/// The largest memory that one chain may hold, and the part of the memory budget that it may take.
+/// A job holds one chain in each of its threads.
 const MOST_HELD_BYTES: u64 = 64 << 20;
 const HELD_FRACTION: u64 = 8;
 
@@ -42,7 +43,8 @@ pub(super) type Version = (u64, Vec<u8>);
 pub(super) struct Chain {
     pub(super) key: Vec<u8>,
     pub(super) operands: Vec<Version>,
-    /// Whether there were too many to hold. Then none is held, and more of them pass as they come.
+    /// Whether there were too many operands to hold. Then none is held, and later ones pass as they
+    /// come.
     pub(super) passes: bool,
     /// The memory that `operands` take.
     bytes: u64,
@@ -72,18 +74,18 @@ pub(super) enum Below {
     Base(Version),
     /// A delete of the same stripe.
     Delete(Version),
-    /// Nothing that anybody sees.
+    /// Nothing that any reader sees.
     Nothing,
-    /// Something in another stripe or in another table, perhaps.
+    /// Possibly something in another stripe or in another table.
     Unknown,
 }
 
-/// What becomes of a chain: versions, newest first, and a pointer that nothing shows any more.
+/// The result of a chain: versions, newest first, and a pointer that no version shows any more.
 #[derive(Debug, Default)]
 pub(super) struct Folded {
     pub(super) versions: Vec<Version>,
     pub(super) dead: Option<Vec<u8>>,
-    /// Why the operator made no value of the operands, which stay.
+    /// Why the operator could not fold the operands, which stay.
     pub(super) failed: Option<Error>,
 }
 
@@ -99,9 +101,10 @@ impl Folding {
         })
     }
 
-    /// Makes room in a chain that holds more than it may, and returns what has to pass unfolded.
-    /// One operand takes the place of all, if it takes at most half of the room: so the operator
-    /// gets each byte of the operands twice at most. Afterwards the chain is within its limit.
+    /// Makes room in a chain that exceeds its limit, and returns the operands that must pass
+    /// unfolded. One operand replaces all of them, if it takes at most half of the room. So the
+    /// operator gets each byte of the operands at most twice. Afterwards the chain is within its
+    /// limit.
     pub(super) fn relieve(&self, chain: &mut Chain) -> Vec<Version> {
         if chain.bytes <= self.limit_bytes {
             return Vec::new();
@@ -132,7 +135,7 @@ impl Folding {
             let merged = self.merging.full(&key, base, &oldest_first);
             merged.map_err(|error| failed = Some(error)).ok()
         };
-        // Folded onto it, the operands would go with the base when it expires.
+        // If the operands were folded onto the base, they would be lost when it expires.
         let on_expiring = matches!(&below, Below::Base((trailer, _)) if expires(*trailer));
         let folded = match &below {
             _ if on_expiring => self.partial(&key, &oldest_first),
@@ -163,7 +166,7 @@ impl Folding {
         })
     }
 
-    /// One operand for several.
+    /// One operand that replaces several.
     fn partial(&self, key: &[u8], oldest_first: &[&[u8]]) -> Option<(Kind, Vec<u8>)> {
         if oldest_first.len() < 2 {
             return None;

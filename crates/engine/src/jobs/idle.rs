@@ -1,6 +1,6 @@
-//! What workers do in a store to which nobody writes: they flush memtables full of deletes and of
-//! what has expired, compact what these and overwrites left behind, and collect the garbage of
-//! value files.
+//! The work of a store to which nobody writes: it flushes memtables full of deletes and expired
+//! entries, compacts the garbage that these and overwrites left, and collects the garbage of value
+//! files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -31,7 +31,7 @@ impl Idleness {
         Idleness { seq: 0, since: Instant::now() }
     }
 
-    /// Whether nobody has written for so long, if `seq` is the last write.
+    /// Whether nobody has written for this long, if `seq` is the last write.
     pub(super) fn lasts(&mut self, seq: SeqNo, after: Option<Duration>) -> bool {
         if std::mem::replace(&mut self.seq, seq) != seq {
             self.since = Instant::now();
@@ -54,7 +54,7 @@ impl Runner {
             }
         });
         if !uncounted.is_empty() {
-            // Writers must not wait for it.
+            // Writers must not wait for this count.
             MutexGuard::unlocked(claims, || uncounted.iter().for_each(Memtable::count_expiries));
             return None;
         }
@@ -84,7 +84,7 @@ impl Runner {
             if let Some(plan) = self.unread_drops(keyspace, &version, &Busy::default(), past) {
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
-            // Entries that expire while the store is idle make another litter of the same tables.
+            // Entries that expire while the store is idle add garbage to the same tables.
             let shape = version.shape.at(|seq| past.end_ms(seq));
             let sum = |of: fn(&Table) -> u64| shape.tables().map(|(_, t)| of(t)).sum();
             let (entries, tombstones) = (sum(|t| t.entries), sum(|t| t.tombstones));
@@ -102,7 +102,7 @@ impl Runner {
                 drop(shape);
                 return Some(Job::Compaction(Arc::clone(keyspace), version, plan));
             }
-            // Compactions come first: they tell which values are dead.
+            // Compactions come first, because they find which values are dead.
             if self.is_worth_collecting(claims, keyspace) {
                 return Some(Job::Collect(Arc::clone(keyspace)));
             }

@@ -32,14 +32,15 @@ pub(crate) struct Installer {
     pub(crate) visibility: Arc<Visibility>,
 }
 
-/// A memtable whose tables were written, if any reader can see anything of it, and its values.
+/// A memtable whose tables were written, if any reader can see any of it, with the values that it
+/// separated.
 #[derive(Debug)]
 pub(crate) struct FlushedMemtable {
     pub(crate) keyspace: Arc<KeyspaceCore>,
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) tables: Vec<Arc<Table>>,
     pub(crate) values: ValueChanges,
-    /// The numbers of the range deletes that the tables lack.
+    /// The sequence numbers of the range deletes that the tables lack.
     pub(crate) range_deletes_left: Vec<SeqNo>,
     /// The time that writing took.
     pub(crate) took: Duration,
@@ -63,7 +64,7 @@ pub(crate) fn flush_edit(flushes: &[Vec<Arc<Table>>]) -> Edit {
 }
 
 impl Installer {
-    /// Fails if nobody wants a job's result for the keyspace any more. The drop of a keyspace waits
+    /// Fails if a job's result for the keyspace is no longer wanted. The drop of a keyspace waits
     /// for its jobs.
     pub(crate) fn check_wanted(&self, keyspace: &KeyspaceCore) -> Result<()> {
         self.schedule.check_open()?;
@@ -86,8 +87,9 @@ impl Installer {
         ValueChanges::of_compactions(separated, &dead, filtered, &keyspace.values.load())
     }
 
-    /// Installs the edit that `make` builds from the tree of the moment, and returns it.
-    /// `range_deletes_left` are the numbers of the range deletes that are not written again.
+    /// Installs the edit that `make` builds from the current tree, and returns it.
+    /// `range_deletes_left` are the sequence numbers of the range deletes that are not written
+    /// again.
     pub(crate) fn install(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -131,7 +133,8 @@ impl Installer {
         reached!(ValuesPublished);
         self.swap_version(keyspace, version, 0);
         if holds {
-            // Later readers come from this version or a newer one, and so to none of those records.
+            // Later readers start from this version or a newer one, so they reach none of those
+            // records.
             self.visibility.end_epoch();
             let readers = self.visibility.readers();
             files.all().for_each(|store| store.state.lock().release_held(&readers));
@@ -142,7 +145,7 @@ impl Installer {
     }
 
     /// Installs the tables of flushed memtables by one edit. `log_start` returns where the log
-    /// begins without those memtables; it is called once no other edit can come between.
+    /// begins without those memtables. It is called once no other edit can come in between.
     pub(crate) fn install_flushes(
         &self,
         flushed: &mut [FlushedMemtable],
@@ -200,8 +203,8 @@ impl Installer {
     ) -> Result<()> {
         let mut manifest = self.catalog.manifest.lock();
         self.check_wanted(keyspace)?;
-        // Keys that flushes appended behind the closed segments count too; no edit comes between
-        // now.
+        // Keys that flushes appended after the closed segments count too. No edit can come in
+        // between now.
         if let Some((closed, fresh)) = &store.state.lock().fresh {
             let own = edit.groups.iter_mut().filter(|group| group.group == *closed);
             own.for_each(|group| group.keys.merge(fresh));
@@ -216,9 +219,9 @@ impl Installer {
         Ok(())
     }
 
-    /// Takes back what cursors hold of the trees before. Without the manifest's lock, because they
-    /// may be the last to hold a file. A store that closes leaves them what they have: afterwards
-    /// they could not come to anything else.
+    /// Releases what cursors hold of earlier trees. Runs without the manifest's lock, because
+    /// cursors may be the last to hold a file. When a store closes, cursors keep what they hold,
+    /// because afterwards they could not load anything else.
     fn park_cursors(&self) {
         if self.schedule.check_open().is_ok() {
             self.visibility.cursors.park();

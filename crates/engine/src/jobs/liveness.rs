@@ -25,42 +25,44 @@ pub(crate) struct Liveness {
     range_deletes: Option<Arc<RangeDeletes>>,
     /// Says whether two versions are neighbours; `None` if nothing outside lies between any.
     neighbours: Option<Neighbours>,
-    /// What has expired.
+    /// Decides which expired entries nobody sees.
     past: Past,
-    /// Whether what they hide goes. Otherwise they only end chains of operands.
+    /// Whether versions that range deletes hide are dropped. Otherwise they only end chains of
+    /// operands.
     drops_hidden: bool,
     key: Vec<u8>,
     /// The stripe of the last version of `key` that was kept or dropped as a spent tombstone;
     /// `None` before the first version.
     stripe: Option<usize>,
-    /// Whether that version is an operand, and its base was not met yet.
+    /// Whether that version is an operand whose base was not found yet.
     is_open: bool,
-    /// The number of the last version of `key`.
+    /// The sequence number of the last version of `key`.
     last_seq: SeqNo,
-    /// The numbers of the range deletes that were dropped.
+    /// The sequence numbers of the range deletes that were dropped.
     range_deletes_left: Vec<SeqNo>,
 }
 
-/// The entries that expire and that nobody sees any more: those whose time is over and that no
-/// snapshot sees, or whose time was over before any snapshot was taken. Reads at a snapshot hide an
-/// entry that is past, but a cursor there may have begun before that, and it keeps what it saw.
-/// Cursors come and go all the time; what had expired before them must go though they see its
+/// Decides which expired entries nobody sees any more: those that have expired and that no snapshot
+/// sees, and those that expired before any snapshot was taken. Reads at a snapshot hide an expired
+/// entry, but a cursor there may have begun before the entry expired, and it keeps what it saw.
+/// Cursors come and go all the time. So an entry that expired before all of them began must be
+/// dropped although they see its sequence number.
 /// number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Past {
     /// Milliseconds since 1970.
     pub(crate) now_ms: u64,
-    /// The number of the newest snapshot, those of cursors included; 0 if there is none.
+    /// The sequence number of the newest snapshot, including those of cursors; 0 if there is none.
     pub(crate) newest_snapshot: SeqNo,
-    /// That of the newest one that the program holds.
+    /// The sequence number of the newest snapshot that the program holds.
     pub(crate) newest_held: SeqNo,
     /// No snapshot was taken before this, in milliseconds since 1970.
     pub(crate) snapshots_since_ms: u64,
 }
 
 impl Past {
-    /// The time is taken first. So a cursor at a snapshot that is taken later begins later, too,
-    /// and sees nothing that is past here.
+    /// The time is taken first. So a cursor at a snapshot that is taken later also begins later,
+    /// and sees nothing that has expired here.
     pub(crate) fn now(env: &Env, visibility: &Visibility) -> Past {
         let now_ms = env.watch.now_ms();
         if seeded!(ExpiryIgnoresSnapshots) {
@@ -71,7 +73,7 @@ impl Past {
         Past { now_ms, newest_snapshot, newest_held, snapshots_since_ms }
     }
 
-    /// Until when entries of this number and later ones are past.
+    /// The time up to which entries with this sequence number and later ones count as expired.
     pub(crate) fn end_ms(&self, seq: SeqNo) -> u64 {
         if seq > self.newest_snapshot { self.now_ms } else { self.snapshots_since_ms }
     }
@@ -81,13 +83,13 @@ impl Past {
     }
 }
 
-/// What becomes of a version.
+/// The decision on a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fate {
     pub(crate) stays: bool,
-    /// Whether it has expired, and no snapshot sees it. If it stays, then as a tombstone.
+    /// Whether it has expired, and no snapshot sees it. If it stays, it stays as a tombstone.
     pub(crate) has_expired: bool,
-    /// What it means for the operands of its stripe above it, if there are any without a base, and
+    /// What it means for operands above it in its stripe, if there are any without a base, and if
     /// it is known to be the next version below them (I7).
     pub(crate) link: Option<Link>,
     /// Whether operands of its stripe lie above it.
@@ -101,7 +103,8 @@ pub(crate) enum Link {
     Operand,
     /// The value that they apply to.
     Base,
-    /// The key was deleted below them; by a range delete, unless the version is a delete.
+    /// The key was deleted below them: by this version if it is a delete, otherwise by a range
+    /// delete.
     Deleted,
 }
 
@@ -124,8 +127,8 @@ impl Liveness {
         }
     }
 
-    /// Drops what these range deletes hide, and with a guard the range tombstones that hide nothing
-    /// any more.
+    /// Drops what these range deletes hide. With a guard, also drops range tombstones that no
+    /// longer hide anything.
     pub(crate) fn with_range_deletes(
         self,
         range_deletes: Option<Arc<RangeDeletes>>,
@@ -134,12 +137,12 @@ impl Liveness {
         Liveness { range_deletes, range_guard, ..self }
     }
 
-    /// Makes tombstones of what has expired.
+    /// Turns expired entries into tombstones.
     pub(crate) fn with_past(self, past: Past) -> Liveness {
         Liveness { past, ..self }
     }
 
-    /// Takes a version for the next below operands only where this shows that it is (I7).
+    /// Takes a version for the next one below operands only if `neighbours` shows that it is (I7).
     pub(crate) fn with_neighbours(self, neighbours: Option<Neighbours>) -> Liveness {
         Liveness { neighbours, ..self }
     }
@@ -149,7 +152,7 @@ impl Liveness {
         Liveness { drops_hidden: false, ..self }
     }
 
-    /// The numbers of the range deletes that were dropped.
+    /// The sequence numbers of the range deletes that were dropped.
     pub(crate) fn range_deletes_left(self) -> Vec<SeqNo> {
         self.range_deletes_left
     }
@@ -166,7 +169,8 @@ impl Liveness {
         true
     }
 
-    /// Moves to the state after many versions that all stay, each of its own key. This is the last.
+    /// Moves to the state after many versions that all stay, each of a different key. The arguments
+    /// are those of the last version.
     pub(crate) fn pass(&mut self, key: &[u8], trailer: u64) {
         self.enter(key);
         let fate = self.judge(trailer, &[]);
@@ -178,8 +182,8 @@ impl Liveness {
         self.guard.as_mut().is_some_and(|guard| guard.allows(key, seq))
     }
 
-    /// What becomes of a version of the entered key. `value` is looked at if it is a range
-    /// tombstone, or expires.
+    /// Decides on a version of the entered key. `value` is read only if the version is a range
+    /// tombstone or expires.
     pub(crate) fn judge(&mut self, trailer: u64, value: &[u8]) -> Fate {
         let seq = seq_of(trailer);
         let has_expired = self.has_expired(trailer, value);
@@ -190,7 +194,7 @@ impl Liveness {
         let has_stripe = stripe < self.points.len();
         let is_below = self.is_open && (is_same || seeded!(OperandsFoldedAcrossSnapshots));
         let is_next = is_below && self.is_next(seq);
-        // What lies below operands and may not be the next version is their base's base, perhaps.
+        // A version below operands that may not be the next version may be the base of their base.
         let is_shadowed = is_same && has_stripe && (!is_below || is_next);
         self.stripe = Some(stripe);
         self.last_seq = seq;
@@ -218,8 +222,8 @@ impl Liveness {
         neighbours.as_mut().is_none_or(|neighbours| neighbours.are(key, *last_seq, seq))
     }
 
-    /// Whether readers of now see a version with this number, or would if its key had no newer one,
-    /// and no snapshot that the program held does.
+    /// Whether current readers see a version with this sequence number, or would if its key had no
+    /// newer one, and no snapshot that the program holds sees it.
     pub(crate) fn is_of_now(&self, seq: SeqNo) -> bool {
         let is_visible = self.points.last().is_some_and(|now| seq <= *now);
         if seeded!(FilterIgnoresSnapshots) {
@@ -228,7 +232,7 @@ impl Liveness {
         is_visible && seq > self.past.newest_held
     }
 
-    /// Whether a deletion in the place of a version of the entered key hides nothing.
+    /// Whether a delete that replaces a version of the entered key would hide nothing.
     pub(crate) fn may_go(&mut self, seq: SeqNo) -> bool {
         self.stripe == Some(0)
             && self.guard.as_mut().is_some_and(|guard| guard.allows(&self.key, seq))
@@ -244,7 +248,8 @@ impl Liveness {
         let seq = seq_of(trailer);
         let stripe = self.stripe.unwrap_or(usize::MAX);
         if is_range_delete(trailer) {
-            // It is more than a version of its key, so a newer version of that does not replace it.
+            // A range tombstone is more than a version of its key, so a newer version of the key
+            // does not replace it.
             let is_shadowed = shadowed && seeded!(RangeTombstonesShadowed);
             let stays = !is_shadowed && self.keeps_range(seq, stripe, value);
             if !stays {
@@ -286,8 +291,8 @@ impl Liveness {
         stripe != 0 || !self.range_guard.as_ref().is_some_and(may_go)
     }
 
-    /// Whether a range delete hides an entry with a key between the two, of this number or newer.
-    /// Only a block of which this is not true may be copied unread.
+    /// Whether a range delete hides an entry whose key lies between the two and whose sequence
+    /// number is at least this one. A block may be copied unread only if this is false.
     pub(crate) fn covers_any(&self, min_key: &[u8], max_key: &[u8], min_seq: SeqNo) -> bool {
         let ranges = self.range_deletes.as_ref().filter(|_| !seeded!(CoveredBlocksCopied));
         ranges.is_some_and(|ranges| ranges.over_any(min_key, max_key) > min_seq)

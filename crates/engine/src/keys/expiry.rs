@@ -1,6 +1,6 @@
-//! Entries that expire. Such an entry has a kind of its own. Its last eight bytes are the instant
-//! from which on nobody sees it: milliseconds since 1970, little-endian. After that instant it acts
-//! as a tombstone: older versions of its key stay hidden.
+//! Entries that expire. Such an entry has its own kind. Its last eight bytes are the instant at
+//! which it expires: milliseconds since 1970, little-endian. From that instant on it acts as a
+//! tombstone: nobody sees it, and older versions of its key stay hidden.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,8 +10,8 @@ use crate::keys::expires;
 /// Bytes of the instant.
 pub(crate) const EXPIRY_BYTES: usize = 8;
 
-/// The bytes of an entry that expires, without the instant; and the instant. An entry that is too
-/// short to hold an instant has expired. No store writes such an entry.
+/// The bytes of an expiring entry without its instant, and the instant. An entry that is too short
+/// to hold an instant counts as expired. No store writes such an entry.
 #[inline]
 pub(crate) fn split(entry: &[u8]) -> (&[u8], u64) {
     match entry.split_last_chunk::<EXPIRY_BYTES>() {

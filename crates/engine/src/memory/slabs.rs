@@ -1,20 +1,21 @@
 //! Slabs: mapped memory of one size, each divided into slots of one size, for what the cache holds.
 //!
-//! A general allocator keeps memory apart by thread. A block that one thread made and another's
-//! eviction freed is then no memory for the next block of a third, and a cache that never exceeds
-//! its budget takes twice as much (measured under glibc: 1,452 MiB of a budget of 576). Here all
-//! threads share the slots of a size, an empty slab serves every size or goes back to the system,
-//! and what is mapped is counted.
+//! A general allocator separates memory by thread. If one thread allocated a block and another
+//! freed it by an eviction, a third cannot use that memory for its next block. So a cache that
+//! never exceeds its budget takes twice as much (measured under glibc: 1,452 MiB of a budget of
+//! 576). Here all threads share the slots of a size, an empty slab serves every size or goes back
+//! to the system, and mapped memory is counted.
 //!
 //! Rejected: `malloc_trim` and fewer arenas, which are settings of the program that embeds the
-//! store; pages of their own for each block, of which a half would be empty.
+//! store; whole pages for each block, half of which would be empty.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. A region is dropped when no buffer lies in it: a slab is taken out of its class only once all
 //!    its slots are free, and each buffer holds the [`Slabs`], so that those are dropped last.
-//! 2. Two buffers never overlap: a slot is in the list of free ones, or it is one buffer's.
+//! 2. Two buffers never overlap: a slot is either in the list of free slots or belongs to one
+//!    buffer.
 //! 3. The memory of a region is initialised from the start, see [`Region`].
-//! 4. A heap buffer is a boxed slice taken apart, and is put together again once.
+//! 4. A heap buffer is a boxed slice in parts, which are put together again exactly once.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
@@ -28,20 +29,21 @@ use runstone_storage::fork::Process;
 
 use crate::memory::region::{PAGE_BYTES, Region};
 
-/// The budget has about so many slabs; they are a power of two within these bounds.
+/// The budget is divided into about this many slabs. Their size is a power of two within these
+/// bounds.
 const SLABS_PER_BUDGET: u64 = 256;
 const LEAST_SLAB_BYTES: u64 = 64 << 10;
 const MOST_SLAB_BYTES: u64 = 2 << 20;
 /// A buffer above this fraction of a slab is mapped by itself.
 const LARGE_PART: usize = 8;
-/// Slots of this size are the smallest. Above, eight sizes for each doubling waste a ninth of a
-/// slot at most, and half of that on average.
+/// The size of the smallest slots. Above it there are eight sizes for each doubling. They waste at
+/// most a ninth of a slot, and half of that on average.
 const LEAST_SLOT_BYTES: usize = 64;
 const SIZES_PER_DOUBLING: usize = 8;
 /// Empty slabs up to this fraction of the budget stay mapped for the next buffers.
 const SPARE_FRACTION: u64 = 64;
 
-/// What a slot holds, in the words of whoever took it: see [`Slabs::sparse`].
+/// Identifies the content of a slot to the caller that took it: see [`Slabs::sparse`].
 pub type Tag = [u64; 2];
 
 /// A region of slots of one size.
@@ -50,9 +52,9 @@ struct Slab {
     region: Region,
     /// Slots that are free; the last is given out first.
     free: Vec<u16>,
-    /// What each slot holds, while it is not free.
+    /// The tag of each slot that is in use.
     tags: Box<[Tag]>,
-    /// Whether its tags were told as those of a sparse slab, since a slot was last taken.
+    /// Whether [`Slabs::sparse`] has returned its tags since a slot was last taken.
     is_told: bool,
 }
 
@@ -62,12 +64,12 @@ struct Class {
     slabs: Vec<Option<Slab>>,
     /// Slabs with a free slot. The lowest is used first, so that the highest become empty.
     partial: BTreeSet<u32>,
-    /// Places in `slabs` without one.
+    /// Indices in `slabs` that hold no slab.
     vacant: Vec<u32>,
 }
 
 impl Class {
-    /// The slab with most free slots of those that were not told.
+    /// The slab with the most free slots among those whose tags were not returned yet.
     fn emptiest(&mut self) -> Option<&mut Slab> {
         let untold = self.slabs.iter_mut().flatten().filter(|slab| !slab.is_told);
         untold.max_by_key(|slab| slab.free.len())
@@ -99,12 +101,12 @@ enum Home {
     Mapped { slabs: Arc<Slabs>, region: Region },
 }
 
-// SAFETY: a buffer is the only one of its bytes (obligations 2 and 4), like a boxed slice.
+// SAFETY: a buffer alone refers to its bytes (obligations 2 and 4), like a boxed slice.
 unsafe impl Send for Buffer {}
-// SAFETY: as above; shared, it is only read.
+// SAFETY: as above; a shared buffer is only read.
 unsafe impl Sync for Buffer {}
 
-/// Number and size of the class of slots for `len` bytes.
+/// The index and slot size of the class for `len` bytes.
 fn class_of(len: usize) -> (usize, usize) {
     let len = len.max(LEAST_SLOT_BYTES);
     let power = len.next_power_of_two().max(2 * LEAST_SLOT_BYTES);
@@ -123,7 +125,7 @@ fn rounded(len: usize, slab_bytes: usize) -> usize {
 }
 
 impl Slabs {
-    /// Without memory yet.
+    /// Slabs that have mapped no memory yet.
     pub fn new(budget_bytes: u64) -> Arc<Slabs> {
         let slab_bytes = (budget_bytes / SLABS_PER_BUDGET).clamp(LEAST_SLAB_BYTES, MOST_SLAB_BYTES);
         let slab_bytes = slab_bytes.next_power_of_two() as usize;
@@ -144,7 +146,7 @@ impl Slabs {
         self.mapped_bytes.load(Relaxed)
     }
 
-    /// Of these, bytes of slots that are free, in slabs of which others are not.
+    /// The part of these that is free slots in slabs with other slots in use.
     pub fn free_bytes(&self) -> u64 {
         self.free_bytes.load(Relaxed)
     }
@@ -159,8 +161,8 @@ impl Slabs {
         rounded(len, self.slab_bytes)
     }
 
-    /// A buffer of `len` bytes, with whatever was there before. `None` if the system has no memory.
-    /// O(log slabs).
+    /// A buffer of `len` bytes with undefined but initialised content. `None` if the system has no
+    /// memory. O(log slabs).
     pub fn take(self: &Arc<Slabs>, len: usize, tag: Tag) -> Option<Buffer> {
         if len > self.slab_bytes / LARGE_PART {
             let region = Region::map(len.next_multiple_of(PAGE_BYTES))?;
@@ -225,10 +227,10 @@ impl Slabs {
         Some(at)
     }
 
-    /// Takes back a slot, and the slab if it was the last.
+    /// Takes back a slot, and the slab if that was its last used slot.
     fn give(&self, number: u32, at: u32, slot: u16) {
-        // A process that was forked off has no right to locks that another thread held then. What
-        // it drops stays mapped there.
+        // A forked process must not use locks that another thread held at the fork. There, memory
+        // that is dropped stays mapped.
         if !self.process.is_current() {
             return;
         }
@@ -264,9 +266,10 @@ impl Slabs {
         self.mapped_bytes.fetch_sub(region.bytes() as u64, Relaxed);
     }
 
-    /// The tags of what lies in the slab with most free memory: once all of it is dropped, the slab
-    /// serves others. Each slab is told once, until it takes something new: what a reader holds
-    /// cannot be dropped. Empty if all were told. O(slabs).
+    /// The tags of the slots in use in the slab with the most free memory. Once all of them are
+    /// dropped, the slab can serve other sizes. Each slab is returned once until it gives out
+    /// another slot, because objects that a reader holds cannot be dropped. Empty if every slab was
+    /// returned. O(slabs).
     pub fn sparse(&self) -> Vec<Tag> {
         let free_bytes = |number: &usize| {
             let mut class = self.classes[*number].lock();
@@ -301,10 +304,10 @@ fn slot_bytes_of(number: usize) -> usize {
 }
 
 impl Buffer {
-    /// The bytes of memory that it takes.
+    /// The bytes of memory that the buffer takes.
     pub fn taken_bytes(&self) -> usize {
         match &self.home {
-            // Usual allocators have sizes like these.
+            // Common allocators have similar sizes.
             Home::Heap => class_of(self.len).1,
             Home::Slot { class, .. } => slot_bytes_of(*class as usize),
             Home::Mapped { region, .. } => region.bytes(),
@@ -313,7 +316,7 @@ impl Buffer {
 }
 
 impl From<Vec<u8>> for Buffer {
-    /// On the heap, for what does not outlive its reader.
+    /// On the heap, for content that does not outlive its reader.
     fn from(bytes: Vec<u8>) -> Buffer {
         let bytes = Box::leak(bytes.into_boxed_slice());
         let len = bytes.len();
@@ -325,8 +328,8 @@ impl Deref for Buffer {
     type Target = [u8];
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: `len` initialised bytes (obligation 3) that are this buffer's (2, 4), and stay
-        // for as long as its home (1).
+        // SAFETY: `len` initialised bytes (obligation 3) that belong to this buffer (2, 4), and
+        // that last as long as its home (1).
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.len) }
     }
 }
@@ -360,7 +363,7 @@ impl Drop for Buffer {
                 drop(unsafe { Box::from_raw(bytes) });
             }
             Home::Slot { slabs, class, slab, slot } => slabs.give(*class, *slab, *slot),
-            // The region is dropped behind this.
+            // The region is dropped after this.
             Home::Mapped { slabs, region } => {
                 slabs.mapped_bytes.fetch_sub(region.bytes() as u64, Relaxed);
             }
@@ -389,7 +392,7 @@ mod tests {
         );
     }
 
-    /// Each buffer keeps its own bytes, whoever drops the others, and nothing is mapped in the end.
+    /// Each buffer keeps its own bytes while others are dropped, and in the end nothing is mapped.
     #[test]
     fn buffers_of_many_threads_do_not_overlap() {
         let slabs = Slabs::new(1 << 20);
@@ -419,13 +422,13 @@ mod tests {
         assert_eq!((slabs.mapped_bytes(), slabs.free_bytes()), (0, 0));
     }
 
-    /// Memory of one size becomes memory of another once what is sparse is dropped.
+    /// Memory of one size becomes memory of another once the content of sparse slabs is dropped.
     #[test]
     fn what_is_sparse_is_told_and_its_slab_serves_others() {
         let slabs = Slabs::new(1 << 20);
         let mut all: Vec<Option<Buffer>> = (0..64).map(|tag| slabs.take(4_000, [tag, 7])).collect();
         let mapped = slabs.mapped_bytes();
-        // One in four stays.
+        // One in four stays in use.
         (0..64).filter(|at| at % 4 > 0).for_each(|at| all[at] = None);
         assert_eq!(slabs.mapped_bytes(), mapped, "no slab is empty");
         assert!(slabs.free_bytes() > mapped / 2);

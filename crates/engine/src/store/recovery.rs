@@ -8,8 +8,8 @@
 //!
 //! That is not true of an operand, which would count twice. Nor is it true of a pointer that a
 //! collection wrote: two versions would share a record, and the compaction that drops one of them
-//! would call the record dead. A log with one of these goes to tables. The old segments cannot
-//! stay: after a sync that failed, the kernel takes bytes for written that are not, and no later
+//! would call the record dead. A log that holds either of these goes to tables. The old segments
+//! cannot stay: after a failed sync, the kernel treats unwritten bytes as written, and no later
 //! sync writes them.
 
 use std::cmp::Reverse;
@@ -45,7 +45,7 @@ const SMALL_LOG_BYTES: u64 = 64 << 10;
 /// The tables that recovery wrote, by keyspace.
 type NewTables = BTreeMap<KeyspaceId, Spilled>;
 
-/// What was written of the memtables of a keyspace, oldest first.
+/// The tables written from the memtables of a keyspace, oldest first.
 #[derive(Default)]
 struct Spilled {
     flushes: Vec<Vec<Arc<Table>>>,
@@ -77,8 +77,8 @@ struct Replay {
     lost: LostLog,
 }
 
-/// Compares what the manifest and the log say of each other. Each shows damage to the end of the
-/// other, which nothing behind the damage can show.
+/// Compares what the manifest and the log say of each other. Each can show that the end of the
+/// other was lost, which nothing after the damage can show.
 fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
     let (found, logged) = (inner.catalog.manifest.lock().found, recovered.manifest);
     if logged > found {
@@ -173,7 +173,7 @@ fn log_again(inner: &Engine, small: &Batch) -> Result<bool> {
     }
 }
 
-/// Keeps value files that no new value goes to. The memtables may hold pointers into them, which a
+/// Keeps value files that receive no new values. The memtables may hold pointers into them, which a
 /// flush would have followed.
 fn keep_retired_files(inner: &Engine) {
     let last_seq = inner.visibility.publisher.visible();
@@ -194,8 +194,9 @@ fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()>
     Ok(())
 }
 
-/// Makes the log durable, and keeps it so, because later writes are numbered behind it. Segments
-/// behind a torn end are removed first, because their sequence numbers are given out again.
+/// Makes the log durable, and keeps it, because the sequence numbers of later writes continue those
+/// in it. Segments after a torn end are removed first, because their sequence numbers are given out
+/// again.
 fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     let storage = &*inner.env.storage;
     if let Some(last) = replay.torn_behind {
@@ -224,13 +225,13 @@ fn keep_segments(
     Ok(())
 }
 
-/// Makes the manifest that was read durable, as a manifest of its own. Recovery writes values to
-/// slots that this manifest calls free. But its last edit may not be durable, and a sync that
-/// failed may have lost that edit for good. The slots that the edit frees would then be overwritten
-/// although the older manifest uses them.
+/// Makes the manifest that was read durable, as a new manifest. Recovery writes values to slots
+/// that this manifest calls free. But its last edit may not be durable, and a failed sync may have
+/// lost that edit for good. The slots that the edit frees would then be overwritten although the
+/// older manifest uses them.
 ///
-/// The log may say that the manifest has lost its end. A new manifest would hide that, so the log
-/// is asked first.
+/// The log may show that the manifest has lost its end. A new manifest would hide that, so the log
+/// is checked first.
 fn make_base_durable(inner: &Engine, mut random: Random) -> Result<()> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
     let storage = &inner.env.storage;
@@ -419,8 +420,8 @@ fn make_first_manifest(
 }
 
 /// Removes the files that nothing names (P10), but only files whose names have one of our forms. An
-/// orphan that stays takes space and does no other harm, because file numbers are never reused. A
-/// segment of the log whose end was lost is kept under another name.
+/// orphan that stays takes space and does no other harm, because file numbers are never reused. If
+/// the end of the log was lost, its segment is kept under another name.
 fn remove_orphans(inner: &Engine, lost: &LostLog) -> Result<()> {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.log.as_ref().map(Manifest::number);

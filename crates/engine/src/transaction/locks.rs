@@ -52,7 +52,7 @@ struct Shard {
     released: Condvar,
 }
 
-/// A keyspace's id and a key.
+/// The id of a keyspace, followed by a key.
 type Name = Vec<u8>;
 
 #[derive(Debug)]
@@ -68,7 +68,8 @@ struct Note {
     what: String,
 }
 
-/// Keys that a commit deletes: from the first on and below the second, if there is one.
+/// Keys that a commit deletes: from the first key up to the second, exclusive, if there is a
+/// second.
 #[derive(Clone, Debug)]
 struct Range {
     holder: u64,
@@ -96,8 +97,8 @@ pub(crate) struct Locks {
     timeout: Duration,
     is_user: bool,
     has_ranges: bool,
-    /// The process that took them. A fork of it holds no locks, and its table still contains the
-    /// locks as they were.
+    /// The process that took them. A fork of it holds no locks, but its copy of the table still
+    /// contains them.
     process: Process,
 }
 
@@ -149,7 +150,7 @@ impl Locks {
         }
     }
 
-    /// The number of the transaction, which errors name.
+    /// The id of the transaction, which errors name.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

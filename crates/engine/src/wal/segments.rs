@@ -59,7 +59,7 @@ pub fn lost_name(number: u64) -> String {
     format!("lost-{}", segment_name(number))
 }
 
-/// The number in such a name.
+/// The file number in such a name.
 pub fn lost_number(name: &str) -> Option<u64> {
     number_in(name.strip_prefix("lost-")?, "wal")
 }
@@ -71,7 +71,7 @@ pub struct WalFiles {
     pub storage: Arc<dyn Storage>,
     mode: WalMode,
     segment_bytes: u64,
-    /// How many segments are prepared at most.
+    /// The largest number of segments that are prepared.
     most_ready: usize,
     /// The store's file number counter.
     next_file: Arc<AtomicU64>,
@@ -230,7 +230,7 @@ impl WalFiles {
         })
     }
 
-    /// Removes a file that nobody knows of. On a full disk it would keep the space that it did get.
+    /// Removes a file that nothing uses. On a full disk it would keep the space that it did get.
     fn leave(&self, name: &str) {
         let _ = self.storage.remove(name);
     }
@@ -308,8 +308,8 @@ impl WalFiles {
     }
 }
 
-/// How far the number of a large segment is ahead of the store's file numbers. This many files may
-/// be made while the segment is written, and their numbers stay below its own.
+/// How far the file number of a large segment is ahead of the store's file numbers. This many files
+/// may be made while the segment is written, and their file numbers stay below its own.
 const AHEAD: u64 = 1 << 20;
 /// A smaller record is written under the commit lock, however small segments are. The value is
 /// smaller in builds with `seeded-bugs`, so that small stores have large batches.
@@ -579,7 +579,7 @@ impl Wal {
         self.files.remove_spares();
     }
 
-    // A call would be 40 of the 4,700 instructions of a put.
+    // If this were a call, it would cost 40 of the 4,700 instructions of a put.
     #[inline(always)]
     fn make_room(&mut self, wanted: u64, first_seq: SeqNo) -> Result<()> {
         if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back())

@@ -2,8 +2,9 @@
 //! of the load are written elsewhere (`jobs/load.rs`).
 //!
 //! The log has no entry for a load, but every sequence number has a place in it: recovery takes a
-//! missing sequence number for a lost record. So a load's number is that of a record with one
-//! operation on no keyspace. Replays pass over it, as they pass over writes to a dropped keyspace.
+//! missing sequence number for a lost record. So the sequence number of a load belongs to a record
+//! with one operation, whose keyspace does not exist. Replays skip it, as they skip writes to a
+//! dropped keyspace.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,8 +17,8 @@ use crate::keys::{Kind, NO_KEYSPACE, SeqNo};
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
 
-/// The sequence number of a load. Dropping this value publishes the number, so that later writes
-/// become visible, whether the load is in the tree or has failed.
+/// The sequence number of a load. Dropping this value publishes it, so that later writes become
+/// visible, whether the load is in the tree or has failed.
 pub(crate) struct LoadNumber<'a> {
     committer: &'a Committer,
     keyspace: Arc<KeyspaceCore>,

@@ -34,8 +34,8 @@ use crate::values::layout::{Group, GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::{Survivors, cold_survivors, emptiest, survivors};
 use crate::visibility::snapshot::Readers;
 
-/// An idle store collects groups while this fraction of what the file holds is garbage. So it
-/// copies about three bytes at most for each that it frees.
+/// An idle store collects groups while this fraction of the file's content is garbage. So it copies
+/// at most about three bytes for each byte that it frees.
 const IDLE_GARBAGE_FRACTION: u64 = 4;
 
 /// A group whose present segments get no more appends.
@@ -44,7 +44,7 @@ pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
     pub(crate) dead: BTreeMap<u64, u32>,
-    /// The stream offsets of records that stay for readers, whatever the group says of them.
+    /// The stream offsets of records that readers still need, whatever the group says of them.
     held: BTreeSet<u64>,
     /// The segment that was open for appends, if there was one.
     open: Option<Segment>,
@@ -62,8 +62,8 @@ impl ValueFile {
             && self.choose(&state, readers).is_some()
     }
 
-    /// The garbage of hash groups, if it is worth a collection in a store to which nobody writes:
-    /// a quarter of what the file holds, in a group that can free a slot.
+    /// The garbage of hash groups, if a collection is worth it in a store to which nobody writes.
+    /// It is if a quarter of the file's content is garbage, and a group can free a slot.
     pub(crate) fn idle_garbage(&self, readers: &Readers) -> Option<u64> {
         if self.retired_at() != 0 || self.placement == ValuePlacement::Vlog || self.writes_back {
             return None;
@@ -117,8 +117,8 @@ impl ValueFile {
     }
 
     /// The part of the cold stream that is worth rewriting, at most as large as a mean group: more
-    /// than an eighth of it is dead or unused. Only collections append to the stream, and only to
-    /// its open segment, which is left out. The search runs once per change of the stream.
+    /// than an eighth of the part is dead or unused. Only collections append to the stream, and
+    /// only to its open segment, which is left out. The search runs once per change of the stream.
     fn cold_window(&self, state: &FileState, cold: &Group) -> Option<(Range<usize>, u64)> {
         if state.cold_settled.get() == cold.fingerprint() {
             return None;

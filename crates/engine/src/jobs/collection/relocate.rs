@@ -49,8 +49,8 @@ pub(crate) struct Emptied<'a> {
 }
 
 impl FileState {
-    /// Whether the condemned segments may go; `None` if there are none. While they wait for
-    /// snapshots nothing else is emptied: it would wait for the same snapshots.
+    /// Whether the condemned segments may be removed; `None` if there are none. While they wait for
+    /// snapshots nothing else is emptied, because it would wait for the same snapshots.
     pub(crate) fn condemned_may_go(&self, points: &[SeqNo]) -> Option<bool> {
         let last = self.condemned.front()?.seq;
         Some(points.first().is_some_and(|oldest| *oldest >= last))
@@ -195,7 +195,7 @@ impl Collector {
             return Ok(());
         }
         let count = remove.len();
-        // After a whole pass, only the keys written since it began are left.
+        // After a whole pass, only the keys written since it began remain.
         let collected = ended.then_some((0, 0));
         let group =
             GroupEdit { group: group_number, remove, forgotten, collected, ..GroupEdit::default() };

@@ -71,7 +71,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Waits a little if `when_full = "stall"`. Returns `false` when the time to wait is over.
+    /// Waits a little if `when_full = "stall"`. Returns `false` once the longest wait has passed.
     fn wait_for_snapshots(
         &self,
         options: &ValueOptions,
@@ -114,7 +114,7 @@ impl Collector {
     }
 }
 
-/// The bytes of records that a flush of the memtable adds to each group, at most.
+/// The largest number of record bytes that a flush of the memtable adds to each group.
 fn planned_bytes(
     store: &ValueFile,
     options: &ValueOptions,

@@ -8,7 +8,8 @@
 //! 3. Scan it. The newest record of each key is live, unless a marker or a compaction says that the
 //!    key has a newer version. Deletions and inline values leave such markers; without them their
 //!    keys would come back (`Appender::mark`).
-//!    A record that a range delete hides is not live: the tree tells, as long as it holds either.
+//!    A record that a range delete hides is not live. The tree knows that as long as it holds the
+//!    range delete or the pointer.
 //! 4. Relocate the live records (`relocate`). A pointer is not written if a user wrote its key
 //!    meanwhile: then the key is in a memtable or among those noted. Flushes need not wait, because
 //!    a flush notes its keys before its memtable leaves the view, and this step loads the view
@@ -16,8 +17,8 @@
 //!
 //! The newest record of a group is the newest flushed version of its key for two reasons. Every
 //! version that a flush writes has a record or a marker in its group, with its sequence number. And
-//! a collection drops only whole groups. Sequence numbers decide, not places: a copy of an older
-//! version may lie behind a newer one.
+//! a collection drops only whole groups. Sequence numbers decide, not positions: a copy of an older
+//! version may lie after a newer one.
 //!
 //! This fails while the tree has tables that are older than the value file. A compaction brings
 //! their values into the groups one level at a time, so an old version may arrive before the
@@ -80,8 +81,8 @@ impl Collector {
         let _one_at_a_time = store.flushing.lock();
         // In a stopped store no pointer to the copies could be written, so they would be garbage.
         self.env.check_not_stopped()?;
-        // Asked before the group is closed: what a compaction that settles the tree says of the
-        // group must be in the closed segments.
+        // Checked before the group is closed: the markers of a compaction that settles the tree
+        // must be in the closed segments.
         let is_settled = is_settled(keyspace, store) || seeded!(GroupTrustedTooEarly);
         let begun = match store.begin(&self.visibility.readers()) {
             Ok(begun) => begun,

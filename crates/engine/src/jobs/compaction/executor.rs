@@ -206,8 +206,8 @@ impl Execution<'_> {
         self.keyspace.check_exists()
     }
 
-    /// Pauses, if synced writes come and [`crate::pace`] says so. Not while writers are slowed down
-    /// or a flush waits for compactions: then all wait for this one.
+    /// Pauses if synced writes come and [`crate::pace`] asks for it. It does not pause while writers
+    /// are slowed down or a flush waits for compactions, because then they all wait for this one.
     fn let_synced_writes_pass(&self, worker: &Worker<'_>) {
         let Compactor { env, schedule, .. } = self.compactor;
         if env.is_manual() || env.throttle.permille() > 0 || schedule.is_flush_held_up() {
@@ -230,9 +230,9 @@ pub(super) fn input_size(version: &Version, compaction: &Compaction) -> (u64, u6
     })
 }
 
-/// How a compaction places values. `None` leaves them as they are: where the keyspace keeps values
-/// has not changed since its inputs were written. Those of a bulk load, which have one number, hold
-/// large values in any case.
+/// How a compaction places values. `None` leaves them where they are, because the placement of the
+/// keyspace has not changed since its inputs were written. The inputs of a bulk load, which share
+/// one sequence number, hold large values in any case.
 pub(super) fn separation_of(
     keyspace: &KeyspaceCore,
     version: &Version,
@@ -246,7 +246,7 @@ pub(super) fn separation_of(
     let mut inputs = compaction.input_ids().filter_map(|id| version.handle(id));
     let is_changing = keyspace.merging.load().is_used() || keyspace.filtering.load().is_used();
     if is_changing || inputs.any(is_loaded) {
-        // What operands are folded to, or entries changed to, may be large.
+        // Values that are folded from operands, or changed by a filter, may be large.
         return Separation::new(&values, &options.values);
     }
     Separation::of_compaction(&values, &options.values, least_id)
@@ -274,7 +274,7 @@ impl Execution<'_> {
         let has_operands = self.keyspace.merging.load().is_used();
         let neighbours = has_operands.then(|| Neighbours::of(version, &ids)).flatten();
         let live = live.with_neighbours(neighbours);
-        // A group whose pointers are written back trusts the tree to hold every range delete.
+        // A group with written-back pointers relies on the tree to hold every range delete.
         let writes_back = self.keyspace.values.load().all().any(|store| store.writes_back);
         let range_guard = (version.range_deletes.is_some() && !writes_back).then(|| {
             let rewritten = ids.difference(moves).copied().collect();

@@ -217,7 +217,7 @@ impl Compactor {
         let inputs = slice_inputs(version, compaction)?;
         let bytes: u64 = inputs.iter().map(|input| input.table.bytes).sum();
         let mut rule = CellRule::of(compaction, layout.prefixer.as_ref());
-        // A filter is shown, and what range deletes hide goes, only if it is rewritten.
+        // A filter sees an entry, and hidden entries are dropped, only if the table is rewritten.
         rule.may_move &= !keyspace.filtering.load().is_used()
             && !inputs.iter().any(|input| version.hides_some_of(&input.table));
         let usual_bytes = rule.usual_bytes();
