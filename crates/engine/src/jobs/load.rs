@@ -1,25 +1,27 @@
 //! Bulk loads: sorted entries become tables of the tree without a memtable and without the log.
 //!
-//! 1. The caller's thread writes the tables while writers, flushes and compactions go on. Nobody
-//!    knows the number of the entries yet: the tables hold 0 in its place, and the manifest will
-//!    give them theirs. So a load of an hour keeps no writer waiting.
+//! 1. The caller's thread writes the tables while writers, flushes and compactions go on. The
+//!    sequence number of the entries is not known yet: the tables hold 0 in its place, and the
+//!    manifest will give them the real one. So even a load of an hour keeps no writer waiting.
 //! 2. Compactions of the keyspace are held back. Its memtables are flushed, and then its flushes
-//!    and collections are held back as well. What was written meanwhile is flushed and synced here,
-//!    again and again until it is little.
-//! 3. The load takes one number, and a new memtable takes the writes behind it (`write/load.rs`).
-//!    Until it is published, no later write is visible, so what follows must be short. What the
-//!    memtable before holds, written since step 2, is flushed: older data must not lie above the
-//!    load (I1). The log is synced up to the number, because no earlier write may be lost when the
-//!    load is durable (P2), and because recovery goes on behind the largest number of the log.
-//! 4. One manifest edit: the tables, as deep as nothing overlaps them ([`load_edit`]).
-//! 5. The number is published: readers see all of the load or nothing.
+//!    and collections are held back as well. Writes that came meanwhile are flushed and synced
+//!    here, again and again until few are left.
+//! 3. The load takes one sequence number, and a new memtable takes later writes (`write/load.rs`).
+//!    Until that number is published, no later write is visible, so the following steps must be
+//!    short. The earlier memtable, with the writes since step 2, is flushed: older data must not
+//!    lie above the load (I1). The log is synced up to the load's sequence number, because no
+//!    earlier write may be lost when the load is durable (P2), and because recovery continues after
+//!    the largest sequence number of the log.
+//! 4. One manifest edit adds the tables at the deepest level above which nothing overlaps them
+//!    ([`load_edit`]).
+//! 5. The sequence number is published: readers see all of the load or nothing.
 //!
-//! A crash before the edit leaves tables that no manifest names, which open removes. After an error
-//! the number is published too, and shows nothing.
+//! A crash before the edit leaves tables that no manifest names. The next open removes them. After
+//! an error the sequence number is published too, and shows nothing.
 //!
-//! Rejected: a number taken first, which would hold all writers up for the whole load; entries that
-//! are written again once the number is known; a number far ahead, which would leave a gap in the
-//! log that recovery could not tell from a lost record.
+//! Rejected: a sequence number that is taken first, which would hold up all writers for the whole
+//! load; entries that are written again once the sequence number is known; a sequence number far
+//! ahead, which would leave a gap in the log that recovery could not tell from a lost record.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -46,13 +48,13 @@ use crate::tree::record::Change;
 use crate::tree::version::RangeChange;
 use crate::wal::batch::check_sizes;
 
-/// Entries between two looks at what writers want.
+/// Entries between two checks of what writers want.
 const PREPARE_INTERVAL: u64 = 4096;
 
 /// How often a load flushes what was written during the flush before.
 const MOST_ROUNDS: u32 = 16;
 
-/// What a flush with the load's number may find.
+/// The entries that may be left to the flush under the load's sequence number.
 const FEW_ENTRIES: u64 = 1_000;
 
 /// The tables of a load that is not installed. Dropping it removes them.
@@ -73,8 +75,8 @@ pub(crate) struct Load<'a> {
     _claim: LoadClaim<'a>,
 }
 
-/// The claim of a load. A load runs code of the caller, whose panic leaves nothing half done, so
-/// unlike a job's it does not stop the store.
+/// The claim of a load. A load runs code of the caller. A panic there leaves nothing half done, so
+/// unlike a job's panic it does not stop the store.
 struct LoadClaim<'a> {
     schedule: &'a Schedule,
     claim: u64,
@@ -105,7 +107,8 @@ impl Runner {
         let options = keyspace.options.load();
         let policy = options.compaction_policy()?;
         let shape = keyspace.view.load().version.shape.clone();
-        // Where the load will lie is known at the end. It is laid out for the deepest level.
+        // The level of the load is known only at the end. Its tables are laid out for the deepest
+        // level.
         let level = shape.deepest().unwrap_or(0).max(1);
         let mut layout = TableLayout::of_level(&options, &shape, level);
         layout.is_numbered_later = true;
@@ -127,7 +130,7 @@ impl Runner {
         })
     }
 
-    /// Steps 2 to 5. `checkpoint` is held by a checkpoint while it waits for flushes.
+    /// Runs steps 2 to 5. A checkpoint holds `checkpoint` while it waits for flushes.
     fn install_load(
         &self,
         load: &Load<'_>,
@@ -140,7 +143,8 @@ impl Runner {
         // Nobody flushes a keyspace that is being dropped, and the drop waits for this load.
         let is_settled = || keyspace.is_flushed(last_seq) || keyspace.check_exists().is_err();
         self.wait_until(is_settled)?;
-        // A checkpoint limits flushes to those of its moment, and the next ones would pass it.
+        // A checkpoint limits flushes to those of its own moment, and the next flushes would exceed
+        // it.
         let _no_checkpoint = (!seeded!(LoadsBesideCheckpoints)).then(|| checkpoint.lock());
         held.freeze();
         reached!(LoadSettled);
@@ -151,8 +155,9 @@ impl Runner {
             drop(number);
         }
         reached!(LoadNumbered);
-        // Newer memtables may wait already: somebody else flushes, or commits a large batch. Their
-        // writes become visible only after the load, so a flush would wait for itself.
+        // Newer memtables may wait already, because somebody else flushes or commits a large batch.
+        // Their writes become visible only after the load, so a flush of them would wait for
+        // itself.
         while !seeded!(LoadsAboveOlderWrites) && self.flusher.flush_frozen(keyspace, seq)? {}
         if !seeded!(LoadsOutrunTheLog) {
             self.committer.sync_through(seq)?;
@@ -160,7 +165,8 @@ impl Runner {
         match self.installer.install_load(keyspace, &load.tables, seq) {
             Err(refused @ Error::InvalidArgument { .. }) => Err(refused),
             installed => {
-                // Before the number is published, and so before any write that sees the load.
+                // This comes before the sequence number is published, and so before any write that
+                // sees the load.
                 self.committer.log_manifest(&self.catalog.manifest.lock());
                 self.note_outcome(installed)
             }
@@ -169,9 +175,8 @@ impl Runner {
 }
 
 impl Runner {
-    /// Flushes and syncs what was written to a keyspace in which no job runs, while nobody waits
-    /// for the load's number. What is written during one round is left to the next, until it is
-    /// little.
+    /// Flushes and syncs the writes to a keyspace in which no job runs, before the load takes its
+    /// sequence number. Writes that come during one round are left to the next, until few are left.
     fn settle_writes(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         if seeded!(LoadsOutrunTheLog) {
             return Ok(());
@@ -190,8 +195,8 @@ impl Runner {
 }
 
 impl Load<'_> {
-    /// Adds a put or a delete of a key above all before. The bytes of a put that expires end with
-    /// its instant; another expires by the keyspace's options.
+    /// Adds a put or a delete of a key above all earlier ones. The bytes of a put that expires end
+    /// with its instant. Other puts expire by the keyspace's options.
     pub(crate) fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         let expiry_ms = self.expiry_ms().filter(|_| kind == Kind::Put);
         check_sizes(key.len(), value.len() + expiry_ms.map_or(0, |_| EXPIRY_BYTES))?;
@@ -233,8 +238,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// When an entry of now expires by the keyspace's options. Entries may come slowly, so each
-    /// looks at the clock.
+    /// When an entry that is added now expires by the keyspace's options. Entries may come slowly,
+    /// so the clock is read for each.
     fn expiry_ms(&self) -> Option<u64> {
         match self.keyspace.ttl_ms.load(Relaxed) {
             0 => None,
@@ -242,7 +247,7 @@ impl Load<'_> {
         }
     }
 
-    /// Makes all that was added part of the keyspace, and returns the number of entries.
+    /// Makes all added entries part of the keyspace, and returns their count.
     pub(crate) fn finish(mut self, checkpoint: &Mutex<rank::Checkpoint, ()>) -> Result<u64> {
         self.close_table()?;
         if self.tables.is_empty() {
@@ -276,7 +281,7 @@ impl Load<'_> {
     }
 
     fn remove(&self, id: u64) {
-        // The next open removes what stays as an orphan.
+        // If a file stays, the next open removes it as an orphan.
         let _ = self.runner.env.storage.remove(&table_name(id));
     }
 
@@ -303,7 +308,8 @@ impl Drop for Load<'_> {
 }
 
 impl Installer {
-    /// Step 4. The memtables that wait are flushed, and those to come have larger numbers.
+    /// Runs step 4. The memtables that wait are flushed, and later ones have larger sequence
+    /// numbers.
     fn install_load(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -324,7 +330,8 @@ impl Installer {
         let edit = load_edit(shape, options.compaction_policy()?, &options.shape, &tables);
         let writes_back = keyspace.values.load().all().any(|store| store.writes_back);
         if writes_back && meets_any(&tables, &view.version.shape) {
-            // Its groups know of every version of their keys, and collect without the tree.
+            // The groups of such a value file must know every version of their keys, because
+            // collections do not ask the tree.
             return Err(Error::invalid(
                 "the keyspace holds keys in the range of the load, and its value file writes \
                  pointers back",
@@ -348,8 +355,8 @@ fn meets_any(tables: &[Arc<Table>], shape: &runstone_policy::shape::Shape) -> bo
     shape.tables().any(|(_, table)| table.overlaps(&first.min_key, &last.max_key))
 }
 
-/// Cuts as an output of all of the tree is cut. How much comes is not known, so a prefix is cut as
-/// if there were no end.
+/// Cuts tables like an output of the whole tree. The size of the load is not known, so cuts by
+/// prefix assume that it has no end.
 fn cutter(cut: Cut) -> Cutter {
     Cutter::new(cut, u64::MAX, u64::MAX)
 }

@@ -3,18 +3,18 @@
 //!
 //! - [`runner`]: which job of a store runs next; [`workers`]: the threads that run jobs, of one
 //!   store or of many; [`exclusive`]: jobs that a caller runs.
-//! - [`supervisor`]: runs what has a claim, and stops the store if it panics.
+//! - [`supervisor`]: runs jobs that have a claim, and stops the store if one panics.
 //! - [`flush`]: writes a memtable to a level-0 run; [`flush_cuts`]: where that run is cut.
 //! - [`compaction`]: executes the plan of a policy.
 //! - [`collection`]: collects garbage in value files.
-//! - [`covered`]: tables that a range delete hides, which are dropped unread.
+//! - [`covered`]: tables that a range delete hides, which are dropped without being read.
 //! - [`idle`]: what to do while nobody writes.
 //! - [`load`]: bulk loads, which a caller's thread writes to tables.
 //! - [`prepare`]: prepares what writers will want soon.
 //! - [`output`]: the tables that a flush or a compaction writes; [`liveness`]: which versions stay;
-//!   [`neighbours`]: what lies beside them outside the compaction; [`filtering`]: what compaction
-//!   filters make of them; [`folding`]: operands of merge operators; [`cutter`]: where a table
-//!   ends; [`copier`]: which blocks are copied whole.
+//!   [`neighbours`]: which versions outside the compaction lie next to them; [`filtering`]: how
+//!   compaction filters change them; [`folding`]: operands of merge operators; [`cutter`]: where a
+//!   table ends; [`copier`]: which blocks are copied whole.
 //! - [`install`]: makes a finished job part of the tree, by one manifest edit.
 
 pub(crate) mod collection;

@@ -1,5 +1,6 @@
-//! What lies outside a compaction beside the versions that it sees: `drop_guard.rs` of the policies
-//! decides by the shape, and the filters of the tables decide where the shape leaves it open.
+//! Finds which versions outside a compaction lie next to the versions inside it. `drop_guard.rs` of
+//! the policies decides by the shape. Where the shape does not decide, the filters of the tables
+//! do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Of the compaction of `inputs`; `None` if all its inputs' versions are neighbours.
+    /// The neighbours in the compaction of `inputs`. `None` if all its inputs' versions are
+    /// neighbours.
     pub(crate) fn of(version: &Version, inputs: &BTreeSet<TableId>) -> Option<Neighbours> {
         let guard = LinkGuard::new(&version.shape, inputs);
         let outside = opened(version, guard.suspects());
@@ -43,12 +45,12 @@ impl Neighbours {
 pub(crate) struct Newest {
     guard: NewerGuard,
     outside: Outside,
-    /// Those of the beginning. Each is newer than every table of then.
+    /// The memtables at the beginning. Each is newer than every table at that time.
     memtables: Vec<Arc<Memtable>>,
 }
 
 impl Newest {
-    /// In the view with which a compaction of `inputs` begins. Holds the view's memtables.
+    /// Judges by the view with which a compaction of `inputs` begins. Holds the view's memtables.
     pub(crate) fn of(view: &View, inputs: &BTreeSet<TableId>) -> Newest {
         let guard = NewerGuard::new(&view.version.shape, inputs);
         let outside = opened(&view.version, guard.suspects());
@@ -70,7 +72,7 @@ fn opened(version: &Version, tables: &[Arc<Table>]) -> Outside {
     tables.iter().filter_map(handle).collect()
 }
 
-/// Whether a table may hold a key that lies within its bounds. One that cannot be read may.
+/// Whether a table may hold a key that lies within its bounds. A table that cannot be read may.
 fn may_hold(outside: &Outside, table: &Table, key: &[u8]) -> bool {
     let reader = outside.get(&table.id).and_then(|handle| handle.reader().ok());
     reader.is_none_or(|reader| reader.may_contain(key, filter::hash(key)).unwrap_or(true))

@@ -83,19 +83,19 @@ pub(crate) struct KeyRange<'a> {
 pub(crate) struct Written {
     pub(crate) tables: Vec<Arc<Table>>,
     pub(crate) dropped: u64,
-    /// Records of value files that no version points to any more, with their bytes, if no newer
-    /// record of the key shows it.
+    /// Records of value files that no version points to any more, with their bytes, unless a newer
+    /// record of the key shows that they are dead.
     pub(crate) dead: Vec<(Pointer, u32)>,
     /// Records that a compaction filter dropped, with their bytes.
     pub(crate) filtered: Vec<(Pointer, u32)>,
-    /// The numbers of range deletes that were dropped.
+    /// The sequence numbers of range deletes that were dropped.
     pub(crate) range_deletes_left: Vec<SeqNo>,
     /// Separated values, durable but not visible yet.
     pub(crate) separated: Option<Separated>,
 }
 
 impl Written {
-    /// The results of slices as one.
+    /// Joins the results of slices into one.
     pub(crate) fn in_key_order(slices: impl Iterator<Item = Written>) -> Written {
         let mut all = Written::default();
         for one in slices {
@@ -109,7 +109,7 @@ impl Written {
         all
     }
 
-    /// Notes a dropped pointer whose group has no newer record of the key behind this one.
+    /// Notes a dropped pointer if its group has no newer record of the key after it.
     fn note_dead(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.dead.push(record_of(key, value)?);
         Ok(())
@@ -179,9 +179,9 @@ pub(crate) fn write_streams(
 /// The operands that passed unfolded.
 #[derive(Debug, Default)]
 struct Passed {
-    /// Of how many chains they are.
+    /// The number of chains that they belong to.
     times: u64,
-    /// The key of the first of those.
+    /// The key of the first of those chains.
     key: Vec<u8>,
     operands: u64,
     bytes: u64,
@@ -196,17 +196,17 @@ struct Writing<'a> {
     written: Written,
     /// Entries read so far.
     seen: u64,
-    /// Versions that had expired: dropped, or tombstones now.
+    /// Versions that had expired. They were dropped, or turned into tombstones.
     expired: u64,
     /// Operands that became part of a value or of another operand.
     folded: u64,
-    /// How often the merge operator failed, and why for the first time.
+    /// How often the merge operator failed, and its first error.
     failed: Option<(u64, Error)>,
     /// The operands that were too many to hold.
     passed: Passed,
     /// The place of the value of the key's previous version, if that version is a pointer.
     last_place: Option<(u64, u64)>,
-    /// The operands of the key that have met no base yet.
+    /// The operands of the key whose base was not found yet.
     chain: Option<Chain>,
 }
 
@@ -284,7 +284,7 @@ impl Writing<'_> {
         self.settle(key, trailer, streams.value(), fate)
     }
 
-    /// Writes a version that has expired as the tombstone that it is now.
+    /// Writes an expired version as a tombstone.
     #[inline(never)]
     fn expire(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<()> {
         self.expired += 1;
@@ -296,7 +296,7 @@ impl Writing<'_> {
         self.settle(key, pack(seq_of(trailer), Kind::Delete), &[], fate)
     }
 
-    /// Writes or drops a version, as was decided.
+    /// Writes or drops a version, as `fate` says.
     fn settle(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<()> {
         let is_apart = is_pointer(trailer);
         let place = if is_apart { Pointer::place_of_entry(value) } else { None };
@@ -326,7 +326,7 @@ impl Writing<'_> {
         self.add(key, trailer, value).map(drop)
     }
 
-    /// Writes what the compaction filter makes of a version that only readers of now see.
+    /// Writes the compaction filter's result for a version that only current readers see.
     #[inline(never)]
     fn filter(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
         let has_value = Kind::from_u8(kind_of(trailer))
@@ -366,8 +366,8 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Adds a version to the open table, its value where the options want it. Returns the place of
-    /// the value, if it is separated.
+    /// Adds a version to the open table, and puts its value where the options want it. Returns the
+    /// place of the value if it is separated.
     fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<Option<(u64, u64)>> {
         let builder = opened(&self.output, &mut self.open)?;
         let (trailer, value) = match &mut self.output.separation {
@@ -382,8 +382,8 @@ impl Writing<'_> {
         self.output.folding.is_some() && is_operand(trailer)
     }
 
-    /// Takes a version of the chain's key that comes below the chain. Returns whether that settles
-    /// the version too.
+    /// Handles a version of the chain's key that lies below the chain. Returns whether the version
+    /// needs nothing more.
     fn link(&mut self, key: &[u8], trailer: u64, value: &[u8], fate: Fate) -> Result<bool> {
         let version = || (trailer, value.to_vec());
         match fate.link {
@@ -400,7 +400,7 @@ impl Writing<'_> {
             Some(Link::Deleted) if kind_of(trailer) == Kind::Delete as u8 => {
                 self.end_chain(Below::Delete(version()))?;
             }
-            // The range delete hides this version, too, or is it.
+            // The range delete hides this version too, or this version is the delete.
             Some(Link::Deleted) => {
                 self.end_chain(Below::Nothing)?;
                 return Ok(false);
@@ -418,7 +418,7 @@ impl Writing<'_> {
         Ok(true)
     }
 
-    /// Adds an operand to the chain, which keeps its limit.
+    /// Adds an operand to the chain, and keeps the chain within its limit.
     fn hold(&mut self, trailer: u64, operand: &[u8]) -> Result<()> {
         let Some((mut chain, folding)) = self.chain.take().zip(self.output.folding.as_ref()) else {
             return Ok(());
@@ -474,7 +474,7 @@ impl Writing<'_> {
         self.end_chain(below)
     }
 
-    /// Writes what becomes of the chain.
+    /// Writes the result of the chain.
     fn end_chain(&mut self, below: Below) -> Result<()> {
         let Some((chain, folding)) = self.chain.take().zip(self.output.folding.clone()) else {
             return Ok(());
@@ -538,10 +538,11 @@ fn record_of(key: &[u8], entry: &[u8]) -> Result<(Pointer, u32)> {
     Ok((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)))
 }
 
-/// Whether the newer version has its record in the same file behind the record that is dropped:
-/// then the group itself shows that this one is dead. In all other cases nothing does: the newer
-/// version has no record, or one in another file, or one in front, whose segment may be rewritten
-/// without this one's. The dropped version is never the newest of its key.
+/// Whether the newer version has its record in the same file after the record that is dropped. Then
+/// the group itself shows that the dropped record is dead. In all other cases nothing shows it: the
+/// newer version has no record, or one in another file, or one before it, whose segment may be
+/// rewritten without the segment of the dropped record. The dropped version is never the newest of
+/// its key.
 fn is_behind(newer: Option<(u64, u64)>, dropped: Option<(u64, u64)>) -> bool {
     newer.zip(dropped).is_some_and(|(newer, own)| newer.0 == own.0 && newer.1 > own.1)
 }

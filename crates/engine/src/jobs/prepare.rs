@@ -1,6 +1,6 @@
 //! Prepares what writers will want soon: log segments, and memory for memtables. Running jobs do it
-//! at intervals, because on a machine without a core for a third busy thread no other thread comes
-//! to it in time.
+//! at intervals, because on a machine without a core for a third busy thread no other thread would
+//! do it in time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::schedule::{CORES, Claim, Claims, Schedule};
 use crate::sync::MutexGuard;
 use crate::write::commit::Committer;
 
-/// Whoever waits for the rate looks this often whether the store closes.
+/// A thread that waits for the rate checks this often whether the store closes.
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// A thing to prepare.
@@ -35,7 +35,7 @@ impl Preparation {
     }
 }
 
-/// Prepares what writers want, and lets flushes pass.
+/// Prepares what writers want, and makes other jobs wait for flushes.
 #[derive(Debug)]
 pub(crate) struct Preparer {
     pub(crate) env: Arc<Env>,
@@ -47,10 +47,10 @@ pub(crate) struct Preparer {
 
 impl Preparer {
     /// The next thing to prepare, which a writer would otherwise make in the middle of a write. If
-    /// `urgent`, only a thing of which there is none.
+    /// `urgent`, only a thing of which none is left.
     pub(crate) fn next(&self, claims: &Claims, urgent: bool) -> Option<Preparation> {
-        // A thing whose preparation failed stays wanted, and callers ask until nothing is. Without
-        // this check they would never stop.
+        // If a preparation failed, its thing is still wanted, and callers ask until nothing is
+        // wanted. Without this check they would never stop.
         if !self.may_start(claims) {
             return None;
         }
@@ -122,9 +122,10 @@ impl Preparer {
         }
     }
 
-    /// Compactions call this at intervals, and collections when they begin: it waits while more was
-    /// written than the rate allows. Not while writers are slowed down or a flush waits for
-    /// compactions: then all wait for this one. Nor if the work is not `wanted` any more.
+    /// Compactions call this at intervals, and collections when they begin. It waits while more was
+    /// written than the rate allows. It does not wait while writers are slowed down or a flush
+    /// waits for compactions, because then they all wait for this one. Nor does it wait if the work
+    /// is not `wanted` any more.
     pub(crate) fn keep_rate(&self, wanted: impl Fn() -> bool) {
         while wanted() {
             let wait = self.env.io_rate.wait();
@@ -138,8 +139,8 @@ impl Preparer {
         }
     }
 
-    /// Frees files that only writers need, because nobody has written for a while. A store beside
-    /// many others leaves no file behind that must stay open for a sync.
+    /// Frees files that only writers need, because nobody has written for a while. When a process
+    /// has many stores, an idle one holds no file that must stay open for a sync.
     pub(crate) fn trim_files(&self) {
         self.committer.trim_log();
         if self.env.is_sharing && !self.env.is_stopped() {

@@ -42,7 +42,7 @@ pub(super) enum Job {
     Purge,
 }
 
-/// A job and the number that releases its claim.
+/// A job and the id that releases its claim.
 pub(super) type ClaimedJob = (u64, Job);
 
 impl Job {
@@ -109,7 +109,7 @@ impl Runner {
         let purge_is_due =
             !self.catalog.tables.purge.lock().is_empty() && !claims.is_single_running("purge");
         if purge_is_due && self.env.is_out_of_space() {
-            // Before the flushes, which fail until there is space.
+            // This goes before the flushes, which fail until there is space.
             return Some(Job::Purge);
         }
         let flushes = self.due_flushes(claims);
@@ -117,7 +117,7 @@ impl Runner {
             return Some(Job::Flush(flushes));
         }
         // On a machine without a core for a third busy thread, flushes and compactions prepare what
-        // is wanted themselves. This thread does it only if they have not come to it in time.
+        // is wanted themselves. This thread does it only if they have not done it in time.
         if let Some(preparation) = self.preparer.next(claims, *CORES <= 2 && claims.is_any_busy()) {
             return Some(Job::Prepare(preparation));
         }
@@ -164,8 +164,8 @@ impl Runner {
     }
 
     /// Writes all memtables to tables, and returns when those are durable. Nobody flushes a
-    /// keyspace that is being dropped, and the drop may wait long for a load. So what that keyspace
-    /// holds is made durable in the log, in case the drop fails.
+    /// keyspace that is being dropped, and the drop may wait long for a load. So the writes to that
+    /// keyspace are made durable in the log, in case the drop fails.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.env.check_writable()?;
         let keyspaces = self.catalog.unflushed.all();
@@ -204,7 +204,7 @@ impl Runner {
             if let Some(job) = self.compaction_of(claims, keyspace) {
                 return Some(job);
             }
-            // When one that runs ends, others may become possible.
+            // When one of the running compactions ends, others may become possible.
             let own = |claim: &Claim| matches!(claim, Claim::Compaction(of, _) if *of == id);
             if !claims.running.iter().any(|(_, claim)| own(claim)) {
                 claims.unsettled.remove(&id);
@@ -249,8 +249,8 @@ impl Runner {
         Some(Job::Compaction(Arc::clone(keyspace), version, plan))
     }
 
-    /// The tables that leave the tree unread, because nobody sees any of their entries. Values
-    /// apart from their keys die with their pointers, so those must be read.
+    /// The tables that leave the tree without being read, because nobody sees any of their entries.
+    /// Separated values die with their pointers, so tables with such pointers must be read.
     pub(super) fn unread_drops(
         &self,
         keyspace: &KeyspaceCore,
@@ -266,7 +266,7 @@ impl Runner {
             .or_else(|| expired_plan(&version.shape, busy, |seq| past.end_ms(seq)))
     }
 
-    /// Looks again at trees of which much has expired since.
+    /// Checks again the trees in which many entries have expired since the last check.
     fn stir_expired(&self, claims: &mut Claims) {
         if claims.expiries.is_empty() {
             return;
@@ -324,7 +324,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// Waits until `done` holds. It runs jobs here if no other thread does, and otherwise waits for
+    /// Waits until `done` holds. If no other thread runs jobs, runs them here; otherwise waits for
     /// the jobs of other threads.
     pub(crate) fn wait_until(&self, done: impl Fn() -> bool) -> Result<()> {
         loop {
@@ -343,8 +343,8 @@ impl Runner {
         }
     }
 
-    /// The same until `is_done` has held for each keyspace at some time. O(keyspaces) in all, and
-    /// not after each job.
+    /// The same until `is_done` has held for each keyspace at some time. It takes O(keyspaces) in
+    /// all, not after each job.
     pub(crate) fn wait_until_all(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],

@@ -1,5 +1,5 @@
-//! Runs claimed jobs. Whatever becomes of a job, its claim is released and its error is noted; a
-//! job that panics stops the store.
+//! Runs claimed jobs. However a job ends, its claim is released and its error is noted. A job that
+//! panics stops the store.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     /// Runs a job and releases its claim, even if the job panics: the thread may be a user's, which
-    /// goes on, and others wait for the job.
+    /// continues, and others wait for the job.
     pub(crate) fn run_claimed<T>(&self, claim: u64, job: impl FnOnce() -> T) -> T {
         let outcome = catch_unwind(AssertUnwindSafe(job));
         if outcome.is_err() {
@@ -40,8 +40,8 @@ impl Supervisor {
         self.catalog.break_manifest();
     }
 
-    /// Notes how a job ended; `true` if well. `shows_space` means that the job fails on a full
-    /// disk, so its success shows that there is space.
+    /// Notes how a job ended, and returns `true` if it succeeded. `shows_space` means that the job
+    /// fails on a full disk, so its success shows that there is space.
     pub(crate) fn note(&self, outcome: Result<()>, shows_space: bool) -> bool {
         match &outcome {
             Ok(()) if shows_space => self.env.note_success(),

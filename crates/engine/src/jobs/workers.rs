@@ -24,8 +24,8 @@ use crate::sync::threads;
 /// writers wait for flushes first.
 const COMPACTION_NICENESS: i32 = 2;
 
-/// Stores that are looked at in one tick, though nobody noted them. More have their turn in the
-/// next ones.
+/// The number of stores that one tick checks although nobody noted them. If there are more, the
+/// next ticks check the rest.
 const LOOKS_PER_TICK: usize = 128;
 
 /// A store whose jobs these threads run.
@@ -48,19 +48,19 @@ struct Members {
     pool: Arc<ChunkPool>,
     budget: Arc<Budget>,
     by_number: RwLock<rank::Members, BTreeMap<u64, Arc<Member>>>,
-    /// Of the threads that only flush, and of the others.
+    /// The rounds of the threads that only flush, and of the others.
     rounds: [Mutex<rank::Round, Round>; 2],
 }
 
 #[derive(Debug, Default)]
 struct Round {
-    /// The least number of a store that has not had its turn. The first store of a process is 0.
+    /// The smallest number of a store that has not had its turn. The first store of a process is 0.
     next: u64,
     /// Whether somebody wrote to a store since the round began.
     has_writes: bool,
 }
 
-/// Threads, which end when this is dropped.
+/// Threads, which end when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Workers {
     ready: Arc<Ready>,
@@ -70,7 +70,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// No thread yet. The stores take their memory from the pool and the budget.
+    /// Starts no thread yet. The stores take their memory from the pool and the budget.
     pub(crate) fn new(pool: &Arc<ChunkPool>, budget: &Arc<Budget>) -> Workers {
         let (pool, budget) = (Arc::clone(pool), Arc::clone(budget));
         let (by_number, rounds) = (RwLock::default(), Default::default());
@@ -82,8 +82,8 @@ impl Workers {
         }
     }
 
-    /// Starts so many threads. With two or more, the first leaves compactions to the others. If one
-    /// cannot be started, the others end with this.
+    /// Starts this many threads. With two or more, the first leaves compactions to the others. If
+    /// one cannot be started, those that were started end.
     pub(crate) fn start(&self, count: usize) -> std::io::Result<()> {
         for at in 0..count {
             let serves = if count == 1 || at > 0 { Serves::Everything } else { Serves::Flushes };
@@ -110,7 +110,7 @@ impl Workers {
         &self.ready
     }
 
-    /// Begins to run the jobs of a store.
+    /// Starts to run the jobs of a store.
     pub(crate) fn add(&self, number: u64, runner: &Arc<Runner>) {
         let rest = Mutex::new(Rest { last_seq: 0, idleness: Idleness::new() });
         let member = Arc::new(Member { runner: Arc::clone(runner), rest });
@@ -118,10 +118,10 @@ impl Workers {
         self.ready.note(number);
     }
 
-    /// Begins no more of its jobs. One may still run.
+    /// Starts no more jobs of the store. One may still run.
     pub(crate) fn remove(&self, number: u64) {
         let removed = self.members.by_number.write().remove(&number);
-        // It may be the last reference to a store, whose end takes locks.
+        // This may be the last reference to a store, whose end takes locks.
         drop(removed);
     }
 
@@ -134,11 +134,12 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Waits for the jobs that run, unless the caller is one of them: others may wait for it.
+    /// Waits for the jobs that run, unless the caller is one of them, because others may wait for
+    /// that one.
     fn drop(&mut self) {
         let threads = mem::take(self.threads.get_mut());
         if !self.process.is_current() {
-            // The threads are not here.
+            // In a forked process the threads do not exist.
             return threads.into_iter().for_each(mem::forget);
         }
         self.ready.end();
@@ -173,13 +174,13 @@ impl Members {
         let member = Arc::clone(self.by_number.read().get(&number)?);
         let claim = || member.runner.claim_next(serves == Serves::Everything);
         let job = member.guard(claim).flatten()?;
-        // Others may find more to do there.
+        // Other threads may find more to do there.
         ready.note(number);
         Some((member, job))
     }
 
-    /// Looks at stores that nobody noted: some wait for a time, and some rest. Returns a job of one
-    /// that rests, if the thread runs such jobs.
+    /// Checks stores that nobody noted: some wait for a time, and some are idle. Returns a job of
+    /// an idle store, if the thread runs such jobs.
     fn tick(&self, ready: &Ready, serves: Serves) -> Option<(Arc<Member>, ClaimedJob)> {
         let mut round = self.rounds[serves as usize].try_lock()?;
         let some: Vec<(u64, Arc<Member>)> = {
@@ -190,7 +191,7 @@ impl Members {
         let mut found = None;
         for (number, member) in &some {
             round.next = *number + 1;
-            // What waits for a time, and what nobody told.
+            // For work that waits for a time, and for work that nobody reported.
             ready.note(*number);
             let is_written = member.guard(|| member.look()).unwrap_or(false);
             round.has_writes |= is_written;
@@ -211,7 +212,7 @@ impl Members {
         found
     }
 
-    /// Frees memory that only writers need; all that is kept, if there is no store.
+    /// Frees memory that only writers need. If there is no store, frees all memory that is kept.
     fn trim_memory(&self) {
         if self.by_number.read().is_empty() {
             self.pool.empty();
@@ -223,19 +224,19 @@ impl Members {
 }
 
 impl Member {
-    /// Does something for the store that may call its user's code: a listener or a clock. If that
-    /// panics, the store stops, and the thread goes on for the others.
+    /// Does something for a store that may call its user's code: a listener or a clock. If that
+    /// code panics, the store stops, and the thread continues with the other stores.
     fn guard<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let done = catch_unwind(AssertUnwindSafe(work));
         if done.is_err() {
-            // What stops it may panic as well, and so may the end of what it threw.
+            // Stopping the store may panic as well, and so may dropping the panic's payload.
             let stop = || self.runner.supervisor.stop_after_panic();
             let _ = catch_unwind(AssertUnwindSafe(stop));
         }
         done.ok()
     }
 
-    /// Whether somebody wrote since the last look. If not, frees what only writers need.
+    /// Whether somebody wrote since the last check. If not, frees what only writers need.
     fn look(&self) -> bool {
         let seq = self.runner.visibility.now();
         let is_written = mem::replace(&mut self.rest.lock().last_seq, seq) != seq;

@@ -4,9 +4,9 @@
 //!    written.
 //! 2. `finish` writes the rest and syncs the file once. The edit that it returns goes into the same
 //!    manifest record as the tables that point to the records.
-//! 3. `commit` opens the segments with room to the next appender, after the edit was published. An
-//!    appender that is dropped before leaves nothing behind: its slots are free again, and what it
-//!    wrote behind the end of a known segment is not part of that segment.
+//! 3. After the edit was published, `commit` leaves the segments that have room to the next
+//!    appender. An appender that is dropped earlier leaves nothing: its slots are free again, and
+//!    bytes that it wrote after the end of a known segment are not part of that segment.
 //!
 //! Appenders may run side by side, because a segment with room belongs to only one of them.
 
@@ -33,8 +33,8 @@ const FIRST_BYTES: usize = 16 << 10;
 pub(crate) struct Appender {
     store: Arc<ValueFile>,
     groups: BTreeMap<u32, GroupWriter>,
-    /// The group that a collection is collecting, which must learn of keys that are written to it.
-    /// No other group is closed while an appender lives.
+    /// The group that a collection is collecting, which must learn which keys are written to it. No
+    /// other group is closed while an appender lives.
     watched: Option<u32>,
     written_keys: Vec<(Vec<u8>, SeqNo)>,
     committed: bool,
@@ -67,7 +67,7 @@ impl Appender {
         Appender { store, groups, watched, written_keys, committed: false, bytes: 0 }
     }
 
-    /// An appender for the copies of a collection, which need not learn of them.
+    /// An appender for the copies of a collection. The collection need not learn of their keys.
     pub(crate) fn of_copies(store: &Arc<ValueFile>) -> Appender {
         let mut appender = Appender::new(store);
         appender.watched = None;
@@ -132,7 +132,7 @@ impl Appender {
         let bytes = record_bytes(key.len(), value.map_or(0, <[u8]>::len));
         self.bytes += bytes;
         if value.is_some() {
-            // A marker holds nothing that stays, so its key does not make the group grow.
+            // A marker keeps nothing alive, so its key does not make the group grow.
             writer.keys.add(ValueFile::sketch_hash(key));
         }
         let segment = writer.segment_for(&self.store, group, bytes)?;
@@ -179,7 +179,7 @@ impl Appender {
         Ok(ValueEdit { store: self.store.number, groups: groups.collect() })
     }
 
-    /// Opens the segments with room to the next appender, after the edit was published.
+    /// Leaves the segments that have room to the next appender, after the edit was published.
     pub(crate) fn commit(mut self) {
         let mut state = self.store.state.lock();
         for (group, writer) in &self.groups {

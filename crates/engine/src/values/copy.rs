@@ -24,14 +24,14 @@ pub(crate) struct Copied {
     pub(crate) outputs: Vec<Segment>,
     /// The records for the cold stream.
     pub(crate) cold: Option<(Appender, ValueEdit)>,
-    /// Bytes that went from the group to the cold stream.
+    /// Bytes that moved from the group to the cold stream.
     pub(crate) cooled_bytes: u64,
     /// Bytes of the tags that the group keeps of them.
     pub(crate) tag_bytes: u64,
 }
 
 impl ValueFile {
-    /// Copies the survivors of the segments that are worth it.
+    /// Copies the survivors of the segments that are worth copying.
     pub(crate) fn copy(
         self: &Arc<Self>,
         segments: &[Segment],
@@ -71,8 +71,9 @@ impl ValueFile {
         }
     }
 
-    /// Copies records of one segment, as many at a time as the output has room for. While a file is
-    /// shown, its viewer must not write to it, so a record that cools goes alone.
+    /// Copies records of one segment, as many at a time as the output has room for. While a
+    /// callback views the bytes of a file, it must not write to that file, so a record that cools
+    /// is copied alone.
     fn copy_run(
         &self,
         segment: &Segment,
@@ -135,7 +136,7 @@ struct OutputWriter<'a> {
 struct OpenOutput {
     segment: Segment,
     bytes: Vec<u8>,
-    /// The offset of each record by its stream offset, which counts from that of the segment.
+    /// The offset of each record, by its stream offset relative to that of the segment.
     places: Vec<(u32, u32)>,
     tags: Vec<(u32, u64)>,
 }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is one file, because the sync per flush dominates the cost: 64 appends of 4 KiB and one sync
-//! take 1.5-10 ms on ext4, and with a file and a sync per group 78-237 ms.
+//! take 1.5-10 ms on ext4. With one file and one sync per group, they take 78-237 ms.
 //!
 //! - A reader loads the segments of a group, finds the record and reads it (`read`): one device
 //!   read, no lock. The loaded segments keep their slots from being reused until the reader
@@ -99,22 +99,22 @@ pub(crate) struct FileState {
     /// the pass began.
     pub(crate) fresh: Option<(u32, Sketch)>,
     /// Earlier segments of groups, oldest first. Each comes with the extents that no later one
-    /// names. A reader may hold any of them, and whatever they name.
+    /// names. A reader may hold any of them, and with it everything that they name.
     leaving: VecDeque<(Arc<Vec<Segment>>, Vec<Segment>)>,
     /// For each group, the bytes that the last collection kept only for these snapshots.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
-    /// Records that a compaction filter dropped and that earlier readers may still come to.
+    /// Records that a compaction filter dropped and that readers from before may still reach.
     pub(crate) held: Vec<Held>,
     /// Segments whose live values have moved, if pointers are written back. They go when no
     /// snapshot is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
     /// If pointers are written back without a look-up: the group that is being collected, and the
-    /// keys that flushes and compactions wrote to it since it was closed, with their largest
-    /// numbers.
+    /// keys that flushes and compactions wrote to it since it was closed, each with its largest
+    /// sequence number.
     pub(crate) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
     /// For a log, the pass of collection over everything that was there when it began.
     pub(crate) pass: Option<Pass>,
-    /// For a log, its end when a whole pass found nothing.
+    /// For a log, its end when a whole pass found nothing to free.
     pub(crate) quiet_at: u64,
     /// The fingerprint of the cold stream when none of it was worth rewriting.
     pub(crate) cold_settled: Cell<(u64, u64)>,
@@ -123,7 +123,7 @@ pub(crate) struct FileState {
     pub(crate) quarantined: BTreeSet<u32>,
 }
 
-/// A record that no version points to any more, but did for readers of this epoch and before.
+/// A record that no version points to any more, except for readers of this epoch and earlier ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) epoch: u64,
@@ -132,19 +132,19 @@ pub(crate) struct Held {
     pub(crate) bytes: u32,
 }
 
-/// A segment that waits for snapshots to go.
+/// A segment that waits for the release of snapshots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Condemned {
     pub(crate) group: u32,
     pub(crate) generation: u64,
-    /// The last number given to the pointers that replaced those into it.
+    /// The last sequence number of the pointers that replaced the pointers into it.
     pub(crate) seq: SeqNo,
 }
 
 /// A pass of collection over a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
-    /// The end of the log when the pass began. The pass ends when the tail gets there.
+    /// The end of the log when the pass began. The pass ends when the tail reaches it.
     pub(crate) stream_end: u64,
     /// Bytes that were found dead.
     pub(crate) dead_bytes: u64,
@@ -230,18 +230,19 @@ impl ValueFile {
         })
     }
 
-    /// Zero while values go here. Otherwise tables below this number may still point here.
+    /// Zero while values go here. Otherwise tables whose file number is below this may still point
+    /// here.
     pub(crate) fn retired_at(&self) -> u64 {
         self.retired_at.load(Acquire)
     }
 
-    /// Memtables with a write up to this number may point here too.
+    /// Memtables with a write up to this sequence number may point here too.
     pub(crate) fn retired_seq(&self) -> SeqNo {
         self.retired_seq.load(Acquire)
     }
 
-    /// Notes that memtables with a write up to this number may point here, because the log that was
-    /// found at open is kept.
+    /// Notes that memtables with a write up to this sequence number may point here, because the log
+    /// that was found at open is kept.
     pub(crate) fn keep_for(&self, last_seq: SeqNo) {
         self.retired_seq.fetch_max(last_seq, AcqRel);
     }
@@ -263,7 +264,7 @@ impl ValueFile {
         self.settle(|file| file.sync())
     }
 
-    /// Writes, and has what a writer wrote before written back in pieces.
+    /// Writes, and asks the kernel to write back earlier writes piece by piece.
     pub(crate) fn write_at(
         &self,
         offset: u64,
@@ -351,8 +352,9 @@ impl ValueFile {
     }
 
     /// The segment and offset of a record, in the group or where its tag leads. If needed, it loads
-    /// the segments of the cold stream into `cold`, never before those of the group: otherwise a
-    /// tag could lead to a record that came after them. O(log segments + log records of one).
+    /// the segments of the cold stream into `cold`, but only after those of the group: otherwise a
+    /// tag could lead to a record that was added after they were loaded. O(log segments + log
+    /// records of one).
     pub(crate) fn find(
         &self,
         segments: &[Segment],
@@ -485,8 +487,8 @@ impl ValueFile {
         (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, readers)).sum()
     }
 
-    /// The number of slots up to which no collection is needed: those of the capacity, or of the
-    /// live data, and the reserve.
+    /// The number of slots up to which no collection is needed: the slots of the capacity, or of
+    /// the live data and the reserve.
     pub(crate) fn limit_slots(&self, state: &FileState, options: &ValueOptions) -> u64 {
         let groups = &state.layout.groups;
         let follows = options.capacity_bytes == 0;
@@ -509,8 +511,9 @@ impl ValueFile {
         self.file.disk_bytes().unwrap_or_else(|_| whole())
     }
 
-    /// Cuts free slots off the end of the file, and punches the others if asked. Space that will be
-    /// needed again soon is better kept, because overwriting is faster than fresh blocks.
+    /// Cuts free slots off the end of the file, and punches the others if asked. It is better to
+    /// keep space that will be needed again soon, because overwriting is faster than allocating
+    /// blocks.
     pub(crate) fn shrink(&self, punch: bool) -> Result<()> {
         let mut state = self.state.lock();
         state.reclaim();
@@ -586,7 +589,7 @@ impl FileState {
 
     /// Frees the slots whose last reader has gone.
     pub(crate) fn reclaim(&mut self) {
-        // In order, because what one of them names, those before it may name too.
+        // In order, because slots that one of them names may be named by earlier ones too.
         let unheld = |(old, _): &(Arc<_>, _)| Arc::strong_count(old) == 1;
         while self.leaving.front().is_some_and(|one| unheld(one) || seeded!(SlotsFreedEarly)) {
             for segment in self.leaving.pop_front().into_iter().flat_map(|(_, gone)| gone) {
@@ -608,7 +611,7 @@ impl FileState {
         }
     }
 
-    /// Forgets what no reader comes to any more.
+    /// Forgets records that no reader can reach any more.
     pub(crate) fn release_held(&mut self, readers: &Readers) {
         self.held.retain(|one| one.epoch >= readers.oldest_epoch);
         self.held.shrink_to_fit();

@@ -1,8 +1,8 @@
 //! The layout of a value file, as metadata: groups of segments, each an extent of slots. It changes
 //! only by edits, which the manifest logs. Nothing here does I/O.
 //!
-//! Behind the hash groups comes one more group, the cold stream: records that were not updated
-//! between two collections. Their own group keeps a tag of each, which leads to the record.
+//! After the hash groups comes one more group, the cold stream: records that were not updated
+//! between two collections. Their hash group keeps a tag of each, which leads to the record.
 //!
 //! ```text
 //! layout     := number | placement | slot bytes | retired at | group count | group*
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
-//! back: those hold markers, and have no cold stream behind them.
+//! back. The last have markers, and no cold stream after them.
 //!
 //! Numbers are varints. Counts are checked against the bytes that are left.
 
@@ -42,8 +42,9 @@ pub struct Segment {
     pub slot: u32,
     /// The number of consecutive slots: one, unless the segment holds a record larger than a slot.
     pub slots: u32,
-    /// Written by a collection: a footer behind the records gives the offset of each stream offset.
-    /// In other segments the offset of a record is its stream offset less that of the segment.
+    /// Whether a collection wrote it: then a footer after the records gives the offset of each
+    /// stream offset. In other segments the offset of a record is its stream offset less that of
+    /// the segment.
     pub collected: bool,
     /// Tells apart the uses of the same slots. It is never reused in the file.
     pub generation: u64,
@@ -76,9 +77,9 @@ pub struct Group {
     /// Records that look live in the group but that no version of the tree points to, because their
     /// values were deleted or replaced by inline ones. By stream offset, with their bytes.
     pub dead: BTreeMap<u64, u32>,
-    /// Bytes that the last collection left.
+    /// Bytes that the last collection kept.
     pub live_bytes: u64,
-    /// Distinct keys that it left, by the sketch.
+    /// Distinct keys that it kept, by the sketch.
     pub live_keys: u64,
     /// The keys of all records.
     pub keys: Sketch,
@@ -86,7 +87,7 @@ pub struct Group {
     totals: Totals,
 }
 
-/// Sums over a group. They are taken when it changes, because every look for work needs them.
+/// Sums over a group. They are computed when it changes, because every search for work needs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     bytes: u64,
@@ -137,14 +138,15 @@ impl Group {
         self.totals.cold_bytes
     }
 
-    /// Bytes of records that compactions found dead, or in the cold stream, that collections did.
+    /// Bytes of records that are known to be dead: compactions found them, or in the cold stream,
+    /// collections did.
     pub fn dead_bytes(&self) -> u64 {
         self.totals.dead_bytes
     }
 
     /// Bytes that a collection would probably free: those written since the last one, less those of
     /// keys that are new since then, plus those known to be dead. For updates of known keys this is
-    /// exact (HashKV §3.3 chooses the group with the most writes). For new keys it is as good as
+    /// exact (HashKV §3.3 chooses the group with the most writes). For new keys it is as exact as
     /// the sketch, whose two estimates share their error.
     pub fn garbage_bytes(&self) -> u64 {
         self.totals.garbage_bytes
@@ -193,7 +195,7 @@ impl Group {
             return Err(format!("removes unknown segment {generation}"));
         }
         for segment in &edit.place {
-            // Most segments that an edit places are near the end.
+            // Most segments in an edit are near the end.
             let known = segments.iter_mut().rev().find(|one| one.generation == segment.generation);
             match known {
                 Some(known) => *known = *segment,
@@ -231,7 +233,7 @@ fn check_segments(segments: &[Segment], stream_end: u64, slot_bytes: u64) -> Res
             && segment.slot.checked_add(segment.slots).is_some()
             && segment.bytes.checked_add(footer).is_some()
             && room.is_some_and(|room| segment.stored_bytes() <= room);
-        // A collected segment keeps stream offsets from anywhere in those that it replaced.
+        // A collected segment may keep any of the stream offsets of the segments that it replaced.
         let extent = if segment.collected { 1 } else { segment.bytes };
         let end = segment.stream_offset.checked_add(extent).filter(|end| *end <= stream_end);
         match end {
@@ -298,9 +300,10 @@ pub struct Layout {
     pub writes_back: bool,
     /// Bytes of a slot.
     pub slot_bytes: u32,
-    /// Zero while values go here. Otherwise tables below this number may still point here.
+    /// Zero while values go here. Otherwise tables whose file number is below this may still point
+    /// here.
     pub retired_at: u64,
-    /// The groups; behind hash groups with stable pointers, the cold stream.
+    /// The groups. After hash groups with stable pointers comes the cold stream.
     pub groups: Vec<Group>,
 }
 
@@ -330,7 +333,7 @@ impl Layout {
         (self.groups.len() as u32).saturating_sub(self.cold().is_some().into())
     }
 
-    /// The group of a number.
+    /// The group with this index.
     pub fn group(&self, group: u32) -> Result<&Group, String> {
         self.groups.get(group as usize).ok_or_else(|| format!("names unknown group {group}"))
     }

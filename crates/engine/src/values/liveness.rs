@@ -61,10 +61,10 @@ impl RecordEntry {
 pub(crate) struct Scanned {
     pub(crate) keys: Vec<u8>,
     pub(crate) entries: Vec<RecordEntry>,
-    /// The bytes of each segment, as far as they are held.
+    /// The bytes of each segment that is held.
     pub(crate) held: Vec<Option<Vec<u8>>>,
-    /// Spreads the hashes of keys. Nobody outside knows it, so nobody can choose keys whose hashes
-    /// collide.
+    /// Spreads the hashes of keys. Nobody outside knows this value, so nobody can choose keys whose
+    /// hashes collide.
     pub(crate) mix: u64,
 }
 
@@ -82,9 +82,9 @@ impl Scanned {
         sorted.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// By key; of one key the newest version first, and of two records of one version the later. A
-    /// record goes before a marker of its version: that version once lay inline, and was separated
-    /// since.
+    /// By key. Of one key the newest version comes first, and of two records of one version the
+    /// later one. A record comes before a marker of its version: that version once lay inline, and
+    /// was separated later.
     fn order(&self, one: u32, other: u32) -> Ordering {
         let order = |at: u32| {
             let entry = &self.entries[at as usize];
@@ -172,9 +172,9 @@ impl Survivors {
 ///
 /// 1. Segments at the front that lost nothing stay: copying them would free nothing.
 /// 2. Segments at the end stay if the rest frees as many slots without them. They are the newest,
-///    and least in them has died. A later collection finds their garbage. The open segment is
+///    so the least of them is dead. A later collection finds their garbage. The open segment is
 ///    usually one of them, so that a group does not leave a partly filled segment behind each time.
-/// 3. If no slot comes free, all are rewritten: then no garbage is left, and no collection tries
+/// 3. If no slot becomes free, all are rewritten. Then no garbage is left, and no collection tries
 ///    again.
 pub(crate) fn rewritten(
     segments: &[Segment],
@@ -186,7 +186,7 @@ pub(crate) fn rewritten(
     survivors.iter().for_each(|entry| left[entry.segment as usize].push(entry));
     let mut outputs = Packing { slot_bytes, ..Packing::default() };
     let mut inputs = 0;
-    // The slots that come free if the rewriting ends behind each segment.
+    // The slots that become free if the rewriting ends after each segment.
     let mut freed = vec![0];
     for (segment, left) in segments.iter().zip(left).skip(from) {
         inputs += i64::from(segment.slots);
@@ -223,8 +223,8 @@ impl Packing {
         self.cold_bytes += entry.cooling_bytes();
     }
 
-    /// The slots that the records take. The cold stream continues where it ended, so its records
-    /// take a share of slots.
+    /// The slots that the records take. The cold stream continues in a partly filled slot, so its
+    /// records take fractions of slots.
     fn slots(&self) -> i64 {
         self.slots + self.cold_bytes.div_ceil(self.slot_bytes) as i64
     }
@@ -284,8 +284,8 @@ impl Judge<'_> {
     }
 
     /// Judges all versions of a key, the newest first. A version has two records if a compaction
-    /// filter changed its value. The first of them was dropped, so it says nothing of the other,
-    /// which may lie in front of it.
+    /// filter changed its value. The first of them was dropped, so it says nothing about the other,
+    /// which may lie before it.
     fn see(&mut self, versions: &[u32], hash: u64) {
         let before = self.kept.len();
         let mut last = None;
@@ -313,7 +313,7 @@ impl Judge<'_> {
                 self.out.dropped_tags.extend(entry.tag.map(|_| *entry));
                 continue;
             }
-            // What is held is garbage. If the group lists it as dead, it counts as such there.
+            // A held record is garbage. If the group lists it as dead, it is counted there.
             if is_dead || newest && !is_held {
                 self.out.live_bytes += u64::from(entry.bytes);
             } else if !is_held {
@@ -376,9 +376,9 @@ pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Su
     out
 }
 
-/// Neighbouring segments of the cold stream in which most is dead or unused, with the bytes of
-/// that. They take about `most_slots` slots, and lie among the first `count` segments. Unused room
-/// in an extent of several slots does not count, because no other record can use it.
+/// Neighbouring segments of the cold stream of which most is dead or unused, with the count of
+/// those bytes. They take about `most_slots` slots, and lie among the first `count` segments.
+/// Unused room in an extent of several slots does not count, because no other record can use it.
 pub(crate) fn emptiest(
     segments: &[Segment],
     count: usize,
@@ -436,7 +436,8 @@ mod tests {
         (0..count).map(segment).collect()
     }
 
-    /// Segments of four records of 1,000 bytes each, of which `counts` says how many are left.
+    /// Segments of four records of 1,000 bytes each. `counts` says how many records of each are
+    /// left.
     fn left(counts: &[u32]) -> Vec<RecordEntry> {
         let entry = |segment: usize, i: u32| RecordEntry {
             key_at: 0,
@@ -499,15 +500,15 @@ mod tests {
         scanned
     }
 
-    /// Judges records (key, number, stream offset, whether it is a tag).
+    /// Judges records (key, sequence number, stream offset, whether it is a tag).
     fn judged(records: &[(&str, SeqNo, u64, bool)], points: &[SeqNo], dead: &[u64]) -> Survivors {
         let scanned = scanned(records);
         let dead = dead.iter().map(|at| (*at, 100)).collect();
         survivors(&scanned, points, (&dead, &BTreeSet::new()), true)
     }
 
-    /// The stream offsets that would be relocated among records (key, number, stream offset,
-    /// whether it is a marker).
+    /// The stream offsets that would be relocated among records (key, sequence number, stream
+    /// offset, whether it is a marker).
     fn relocated(records: &[(&str, SeqNo, u64, bool)], dead: &[u64]) -> Vec<u64> {
         let mut scanned = scanned(records);
         for entry in &mut scanned.entries {

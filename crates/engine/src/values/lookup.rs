@@ -2,13 +2,12 @@
 //!
 //! 1. Find each record.
 //! 2. Sort the records by place, and join those with a small gap into one read, because a gap costs
-//!    less than another read.
-//! 3. Start all reads at once, if the storage can. Otherwise announce them all, and read joined
-//!    records at once. A lone record is read when the walk gets there: then nothing is read in
-//!    vain, and its bytes are still in the processor's cache when they are used.
+//!    3. Start all reads at once, if the storage can. Otherwise announce them all, and read joined
+//!       records at once. A lone record is read when the walk reaches it. So no read is wasted, and
+//!       the bytes are still in the processor's cache when they are used.
 //! 4. Check each record and give its value to its request.
 //!
-//! If the file is memory, there is nothing to read ahead but cache lines: `look_ahead`.
+//! If the file is in memory, only cache lines can be read ahead: `look_ahead`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,13 +40,13 @@ pub(crate) struct ValueLookup<'a> {
     pub(crate) trailer: u64,
 }
 
-/// The result of a request for a value.
+/// The answer to a request for a value.
 #[derive(Clone, Debug)]
 pub(crate) enum FoundValue {
     Value(Value),
     /// The record is gone.
     Gone,
-    /// The walk reads it when it gets there. Holds the record's place, if that is known.
+    /// The walk reads it when it reaches it. Holds the record's place, if that is known.
     Later(Option<RecordLocation>),
 }
 
@@ -76,7 +75,7 @@ struct Span {
 pub(crate) type Give<'a> = dyn FnMut(usize, Result<FoundValue>) + 'a;
 
 impl ValueFile {
-    /// Gives the requests that `which` lists their values, read from the file, or their places.
+    /// Gives each request that `which` lists its value, read from the file, or its place.
     pub(crate) fn read_many(
         &self,
         wanted: &[ValueLookup<'_>],
@@ -116,9 +115,9 @@ impl ValueFile {
         }
     }
 
-    /// For a file in memory: finds the records in two steps. Each step prefetches the lines of the
-    /// next, so that many cache misses overlap. A record that is not found at once is left until
-    /// the walk gets there. So are the checks, because nothing holds the slots until then.
+    /// For a file in memory: finds the records in two steps. Each step prefetches the cache lines
+    /// of the next, so that many cache misses overlap. A record that is not found at once is left
+    /// until the walk reaches it. So are the checks, because nothing holds the slots until then.
     fn look_ahead(&self, wanted: &[ValueLookup<'_>], which: &[usize], give: &mut Give<'_>) {
         let mut near: Vec<(usize, Segment, Option<Arc<Footer>>)> = Vec::with_capacity(which.len());
         for index in which {

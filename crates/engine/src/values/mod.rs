@@ -1,4 +1,4 @@
-//! Stores values: inline in the tables, or apart in a value file, with pointers in the tree
+//! Stores values: inline in the tables, or separated in a value file, with pointers in the tree
 //! (HashKV, ATC'18; WiscKey, FAST'16).
 //!
 //! - `layout`: which records lie where, as metadata. Only edits of the manifest change it.

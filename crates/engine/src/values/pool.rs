@@ -30,8 +30,8 @@ impl Pool {
         Some(pool)
     }
 
-    /// Takes `count` neighbouring slots: the lowest free ones, or else those at the end. `None` if
-    /// the file would pass 2^32 slots. O(free slots) for more than one.
+    /// Takes `count` neighbouring slots: the lowest free ones, or else slots at the end. `None` if
+    /// the file would exceed 2^32 slots. O(free slots) for more than one.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let mut run = 0;
         let mut found = None;
@@ -69,7 +69,7 @@ impl Pool {
         self.free.extend(first..first + count);
     }
 
-    /// Forgets free slots at the end, and returns how many slots are left.
+    /// Forgets free slots at the end, and returns the number of slots that remain.
     pub(crate) fn cut_end(&mut self) -> u32 {
         while self.end > 0 && self.free.remove(&(self.end - 1)) {
             self.end -= 1;
@@ -82,7 +82,7 @@ impl Pool {
         self.end
     }
 
-    /// Slots that are taken.
+    /// The number of slots that are taken.
     pub(crate) fn used(&self) -> u64 {
         u64::from(self.end) - self.free.len() as u64
     }

@@ -1,8 +1,8 @@
 //! Reads separated values from the cache or from the file, and verifies the checksums of the file.
 //!
-//! A value is cached as its whole record, under the place in the group's stream that its pointer
-//! names. Such a place is never given out again, so no other record can be found under it: a
-//! collection that moves a record keeps the place or gives a new one. The place in the file would
+//! A value is cached as its whole record. The key is the place in the group's stream that its
+//! pointer names. Such a place is never given out again, so no other record can be found under it:
+//! a collection that moves a record keeps the place or gives a new one. The place in the file would
 //! not do, because slots are reused. Readers share the cached bytes.
 
 use std::cell::Cell;
@@ -52,7 +52,7 @@ impl ValueFile {
         Some(Value::of_cached(bytes, HEADER_BYTES + wanted.key.len()))
     }
 
-    /// Like `read`, but without a look at the cache. `spare` lends its memory.
+    /// Like `read`, but does not look in the cache. `spare` lends its memory.
     pub(crate) fn read_from_file(
         &self,
         wanted: &ValueLookup<'_>,
@@ -84,7 +84,7 @@ impl ValueFile {
         Value::of_record(bytes, HEADER_BYTES + wanted.key.len())
     }
 
-    /// The cache key for the record of a pointer.
+    /// The cache key of the record that a pointer leads to.
     fn name(&self, pointer: &Pointer) -> CacheKey {
         if seeded!(ValuesCachedByPlace) {
             let found = self
@@ -116,8 +116,8 @@ impl ValueFile {
     }
 }
 
-/// Whether the record holds the version, with the length that its pointer says. A record that was
-/// moved keeps its own number.
+/// Whether the record holds the version, with the length that its pointer says. A moved record
+/// keeps its original sequence number.
 fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     let trailer = wanted.trailer;
     let moved = is_relocation(trailer) && record.seq < seq_of(trailer);
@@ -126,8 +126,8 @@ fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     is_it && is_value && record.value_bytes == wanted.pointer.value_bytes
 }
 
-/// Lends a buffer; the thread's own if its usual size is enough. It is taken, not borrowed: a
-/// storage may lie on another store, and read that meanwhile.
+/// Lends a buffer: the thread's own if its usual size is enough. The buffer is taken, not borrowed,
+/// because a storage may itself use another store, and read from that meanwhile.
 pub(crate) fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     if len > SCRATCH_BYTES {
         return work(&mut vec![0; len]);

@@ -9,8 +9,8 @@ use crate::values::layout::Segment;
 use crate::values::liveness::{RecordEntry, Scanned, Tag};
 
 /// Up to this size, segments of a group are held in memory between scan and copy; beyond it
-/// survivors are read again. If the file is memory, nothing is held: both steps look at the file in
-/// place, because a closed segment does not change while it is held.
+/// survivors are read again. If the file is in memory, nothing is held: both steps read the file in
+/// place, because a closed segment does not change while readers hold it.
 const HELD_BYTES: u64 = 64 << 20;
 
 impl ValueFile {
@@ -40,7 +40,7 @@ impl ValueFile {
         segment: &Segment,
         scanned: &mut Scanned,
     ) -> Result<Option<Vec<u8>>> {
-        // Done first: while a file is shown, its viewer must not read it.
+        // Done first: while a callback views the bytes of a file, it must not read that file.
         let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
         let stream_offsets =
             || StreamOffsets { segment, footer: footer.clone(), values: 0, tags: 0 };

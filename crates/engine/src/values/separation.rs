@@ -21,16 +21,16 @@ use crate::values::file::{Held, ValueFile};
 use crate::values::layout::{GroupEdit, ValueEdit};
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
 
-/// About what a table stores in the place of a separated value.
+/// About how many bytes a table stores in place of a separated value.
 const POINTER_BYTES: usize = 16;
 
-/// How many entries a walk reads ahead at first and at most. A longer walk reads more at once.
+/// How many entries a walk reads ahead, at first and at most. A longer walk reads more at once.
 const LEAST_AHEAD: usize = 2;
 const MOST_AHEAD: usize = 256;
 /// The limit for files in memory: large enough that cache misses overlap, and small enough that a
-/// short walk looks up few entries in vain.
+/// short walk looks up few entries that it does not need.
 const MOST_IN_MEMORY: usize = 8;
-/// The time for larger values goes into copying, not into waiting for their first cache lines.
+/// Larger values take their time in copying, not in waiting for their first cache lines.
 const BYTES_IN_MEMORY: u64 = 16 << 10;
 
 /// How far a walk looks ahead.
@@ -47,8 +47,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// The number of entries to gather after a batch of `count`. In memory a look-up in vain costs
-    /// about as much as one that helps gains, so a short walk looks ahead little.
+    /// The number of entries to gather after a batch of `count`. In memory an unneeded look-up
+    /// costs about as much as a needed one saves, so a short walk looks ahead little.
     pub(crate) fn after(&self, count: usize) -> usize {
         let more = if self.doubles { count * 2 } else { count + 1 };
         more.min(self.most)
@@ -58,7 +58,7 @@ impl Pace {
 /// The value files of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct ValueFiles {
-    /// The file that values go to; `None` if they stay inline.
+    /// The file that new values go to; `None` if they stay inline.
     pub(crate) current: Option<Arc<ValueFile>>,
     /// Earlier files, kept as long as a table may point there.
     pub(crate) retired: Vec<Arc<ValueFile>>,
@@ -80,7 +80,7 @@ impl ValueFiles {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
 
-    /// The file of a number.
+    /// The file with this file number.
     pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueFile>> {
         self.all().find(|store| store.number == number)
     }
@@ -103,7 +103,7 @@ impl ValueFiles {
         Pace { least: 1, most, doubles: false, bytes }
     }
 
-    /// Tables below this number were written under another placement.
+    /// Tables whose file number is below this were written under another placement.
     pub(crate) fn settled_from(&self) -> u64 {
         let retired = self.retired.iter().map(|store| store.retired_at()).max().unwrap_or(0);
         retired.max(self.current.as_ref().map_or(0, |store| store.number))
@@ -153,8 +153,8 @@ pub(crate) struct Separation {
     values: Arc<ValueFiles>,
     appender: Option<Appender>,
     separate_at: usize,
-    /// Whether it separates values that expire too. Collections that write pointers into the tree
-    /// know no expiry, so where those run such values stay with their keys.
+    /// Whether it also separates values that expire. Collections that write pointers into the tree
+    /// do not know about expiry, so in their files such values stay inline.
     separates_expiring: bool,
     /// The bytes of the entry to store.
     entry: Vec<u8>,
@@ -321,14 +321,14 @@ impl ValueChanges {
         ValueChanges { separated, dead: files.into_iter().map(edit).collect(), filtered }
     }
 
-    /// Drops what was found dead in files that are gone, because the manifest no longer names
-    /// those. Called with the manifest lock held.
+    /// Drops records that were found dead in files that no longer exist, because the manifest no
+    /// longer names those files. Called with the manifest lock held.
     pub(crate) fn forget_dead_in_others(&mut self, values: &ValueFiles) {
         self.dead.retain(|edit| values.file(edit.store).is_some());
     }
 
-    /// Keeps what a compaction filter dropped for readers of this epoch and before, and tells
-    /// whether that is anything. Called before the changes are visible.
+    /// Keeps records that a compaction filter dropped, for readers of this epoch and earlier ones.
+    /// Returns whether there are any. Called before the changes are visible.
     pub(crate) fn hold_filtered(&mut self, values: &ValueFiles, epoch: u64) -> bool {
         let filtered = std::mem::take(&mut self.filtered);
         for (pointer, bytes) in &filtered {

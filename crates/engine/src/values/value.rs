@@ -12,15 +12,15 @@ use crate::memory::slabs::Buffer;
 use crate::memtable::btree::Record;
 use crate::memtable::{Memtable, PinnedRecord};
 
-/// Values up to this size are copied: a value that is kept must not keep a whole memtable or many
-/// times its own size in blocks. A copy of this size costs a tenth of the get that finds it.
+/// Values up to this size are copied: a value that a user keeps must not keep a whole memtable or
+/// many times its own size in blocks. A copy of this size costs a tenth of the get that finds it.
 pub(crate) const COPIED_BYTES: usize = 4 << 10;
 
 /// A value: bytes that it owns, or that it borrows from a cached block, a cached record or a
 /// memtable. Dereferences to `[u8]`.
 ///
 /// Only values above 4 KiB borrow. A borrowed value keeps its block, or its pages of a memtable, in
-/// memory, beside the memory budget. Take `to_vec()` to keep a large value for long.
+/// memory, in addition to the memory budget. Call `to_vec()` to keep a large value for long.
 #[derive(Clone)]
 pub struct Value(Repr);
 
@@ -39,7 +39,7 @@ enum Repr {
         bytes: Arc<Vec<u8>>,
         at: u32,
     },
-    /// The same, of a record that the cache holds. It keeps the record's slot, not its slab.
+    /// The same, for a record in the cache. It keeps the record's slot, not its slab.
     Cached {
         bytes: Arc<Buffer>,
         at: u32,
@@ -60,7 +60,7 @@ impl Value {
         }
     }
 
-    /// The value without its last `count` bytes.
+    /// Removes the last `count` bytes.
     pub(crate) fn without_end(self, count: usize) -> Value {
         match self.0 {
             _ if count == 0 => self,
@@ -74,7 +74,7 @@ impl Value {
         Value(Repr::Record { bytes, at: at as u32 })
     }
 
-    /// The same of a cached record.
+    /// The same for a cached record.
     pub(crate) fn of_cached(bytes: Arc<Buffer>, at: usize) -> Value {
         match bytes.len() - at {
             0..=COPIED_BYTES => Value::owned(&bytes[at..]),
@@ -132,7 +132,7 @@ impl From<Value> for Vec<u8> {
 
 #[cfg(feature = "bytes")]
 impl From<Value> for bytes::Bytes {
-    /// Without a copy: it holds what the value holds.
+    /// Copies nothing: the result holds what the value holds.
     fn from(value: Value) -> bytes::Bytes {
         bytes::Bytes::from_owner(value)
     }
@@ -158,14 +158,14 @@ impl PartialOrd for Value {
     }
 }
 
-/// In the order of the bytes, wherever they lie.
+/// Ordered by the bytes, wherever they lie.
 impl Ord for Value {
     fn cmp(&self, other: &Value) -> Ordering {
         (**self).cmp(&**other)
     }
 }
 
-/// As the bytes do, so that a map with values as keys can be asked with slices.
+/// Hashed like the bytes, so that a map with values as keys can be asked with slices.
 impl Hash for Value {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (**self).hash(state);

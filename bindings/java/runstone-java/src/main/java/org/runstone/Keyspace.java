@@ -163,7 +163,8 @@ public final class Keyspace extends Handle {
     }
 
     /**
-     * Removes the keys from {@code from} on and before {@code to} with one record. Null: no end.
+     * Removes the keys from {@code from} (inclusive) to {@code to} (exclusive) with one record. A
+     * null key leaves that end open.
      */
     public void deleteRange(byte[] from, byte[] to) {
         deleteRange(from, to, false);
@@ -178,7 +179,8 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** About how many entries a range holds, with replaced and deleted ones. Null: no bound. */
+    /** About how many entries a range holds, including replaced and deleted ones. Null: no bound.
+     * */
     public long estimateEntries(byte[] from, byte[] to) {
         return estimate(from, to)[0];
     }
@@ -201,7 +203,8 @@ public final class Keyspace extends Handle {
         return cursor(null, null, null);
     }
 
-    /** A cursor over the keys from {@code from} on and before {@code to}. Null: no bound. */
+    /** A cursor over the keys from {@code from} up to, not including, {@code to}. Null: no bound.
+     * */
     public Cursor cursor(byte[] from, byte[] to) {
         return cursor(from, to, null);
     }
@@ -235,7 +238,7 @@ public final class Keyspace extends Handle {
         }
     }
 
-    /** The least key behind all keys with a prefix, or null if there is none. */
+    /** The smallest key greater than all keys with a prefix, or null if there is none. */
     static byte[] behindPrefix(byte[] prefix) {
         int count = prefix.length;
         while (count > 0 && prefix[count - 1] == (byte) 0xff) {

@@ -37,7 +37,7 @@ public class RunstoneException extends RuntimeException {
         INVALID_ARGUMENT(1),
         /** The path holds no store. */
         NOT_A_STORE(2),
-        /** The directory holds files that are not a store's. */
+        /** The directory holds files that do not belong to a store. */
         FOREIGN_FILES(3),
         /** A newer release wrote the store. */
         NEWER_FORMAT(4),
@@ -121,7 +121,7 @@ public class RunstoneException extends RuntimeException {
         }
     }
 
-    /** A transaction has lost against another one. Begin it again. */
+    /** A transaction lost a conflict with another one. Begin it again. */
     public static final class Conflict extends RunstoneException {
         private static final long serialVersionUID = 1L;
 

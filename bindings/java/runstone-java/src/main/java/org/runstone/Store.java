@@ -20,10 +20,10 @@ import java.util.function.Consumer;
  * }
  * }</pre>
  *
- * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. Whoever
- * uses one of them afterwards gets {@link RunstoneException.Closed}. If nobody can reach a store or
- * any part of it, a thread of the JVM closes it some time later, with a warning. A program that
- * waits for that cannot tell when its files are free.
+ * <p>Closing a store closes its keyspaces, cursors, snapshots and transactions as well. A later use
+ * of one of them throws {@link RunstoneException.Closed}. If nobody can reach a store or any part
+ * of it, a thread of the JVM closes it some time later, with a warning. A program that waits for
+ * that cannot tell when its files are free.
  */
 public final class Store extends Handle {
     private final Keyspace defaultKeyspace;
@@ -67,8 +67,8 @@ public final class Store extends Handle {
             Path path, String options, Resources resources, Consumer<StoreEvent> onEvent) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
-        // Not done when the class of native methods is loaded: a failure there would be an error of
-        // the JVM that names neither file nor version.
+        // Not done when the class of native methods is loaded, because a failure there would be an
+        // error of the JVM that names neither the file nor the version.
         Library.load();
         try {
             long shared = resources == null ? 0 : resources.handle();

@@ -68,7 +68,8 @@ public final class WriteBatch {
         return add(MERGE, keyspace, key, Objects.requireNonNull(operand, "operand"));
     }
 
-    /** Adds a delete of the keys from {@code from} on and before {@code to}. Null: no bound. */
+    /** Adds a delete of the keys from {@code from} up to, not including, {@code to}. Null: no
+     * bound. */
     public WriteBatch deleteRange(Keyspace keyspace, byte[] from, byte[] to) {
         if (to != null && to.length == 0) {
             return this;

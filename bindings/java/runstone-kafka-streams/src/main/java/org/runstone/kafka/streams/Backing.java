@@ -255,9 +255,10 @@ final class Backing {
     /**
      * The offset of the changelog up to which the store goes, or null if it is not known.
      *
-     * <p>Exactly once, Kafka distrusts a store that tells none, since it may hold what was not
-     * committed, and removes all stores of the task. An empty store holds nothing, so it tells the
-     * offset by which Kafka means the beginning. Global stores are not asked in this way.
+     * <p>With exactly-once processing, Kafka distrusts a store that returns no offset, since it may
+     * hold uncommitted records, and removes all stores of the task. An empty store holds nothing,
+     * so it returns the offset that means the beginning to Kafka. Global stores are not asked in
+     * this way.
      */
     Long committedOffset(TopicPartition partition) {
         checkOpen();

@@ -136,7 +136,7 @@ abstract class BytesStore implements StateStore {
         return isBelowCache;
     }
 
-    /** Whether a range of keys is turned round; that is logged, and has no entries. */
+    /** Whether a range of keys ends before it begins. That is logged, and the range is empty. */
     static boolean isTurnedRound(Bytes from, Bytes to) {
         boolean isTurned = from != null && to != null && from.compareTo(to) > 0;
         if (isTurned) {

@@ -38,7 +38,7 @@ import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 import org.apache.kafka.streams.state.internals.WrappedStateStore;
 
 final class Internals {
-    /** What a store that is restored from the beginning tells as its offset. */
+    /** The offset that a store reports when it must be restored from the beginning. */
     static final Long FROM_THE_BEGINNING = OffsetCheckpoint.OFFSET_UNKNOWN;
 
     private Internals() {

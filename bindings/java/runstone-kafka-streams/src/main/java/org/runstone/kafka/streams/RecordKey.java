@@ -11,7 +11,7 @@ import org.apache.kafka.common.utils.Bytes;
 
 /**
  * <pre>
- * window  := key | start of the window i64 | number i32, which tells duplicates
+ * window  := key | start of the window i64 | number i32, which distinguishes duplicates
  * session := key | end of the session i64 | its start i64
  * version := key | time of the record i64
  * </pre>
@@ -91,9 +91,9 @@ final class RecordKey {
     }
 
     /**
-     * The least bytes behind all records whose key is at most {@code to} and whose first time is at
-     * most {@code latest}. The time of a shorter key is compared with the rest of {@code to}. So
-     * each prefix of {@code to} is tried, and the greatest result wins.
+     * The smallest bytes greater than all records whose key is at most {@code to} and whose first
+     * time is at most {@code latest}. The time of a shorter key is compared with the rest of {@code
+     * to}. So each prefix of {@code to} is tried, and the greatest result wins.
      */
     static byte[] behind(byte[] to, long latest, int times) {
         byte[] greatest = null;
@@ -108,7 +108,7 @@ final class RecordKey {
         return greatest;
     }
 
-    /** The least bytes behind one record. */
+    /** The smallest bytes greater than one record. */
     static byte[] after(byte[] record) {
         return Arrays.copyOf(record, record.length + 1);
     }

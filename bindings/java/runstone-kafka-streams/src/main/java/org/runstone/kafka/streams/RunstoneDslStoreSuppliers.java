@@ -23,15 +23,15 @@ import org.apache.kafka.streams.state.WindowBytesStoreSupplier;
  * such as {@code durability = "sync"}. {@code runstone.max.uncommitted.bytes} is how much may wait
  * in memory for a commit of Kafka's transaction.
  *
- * <p>Results are those of RocksDB's stores, with one exception: on window close
- * ({@link EmitStrategy#onWindowClose}) there may be more. Kafka asks a store for closed windows
- * after a later event, and at most once a second. Time may have gone on by then. A window store
- * hides windows whose start is older than the retention by then, and their results never come.
- * Runstone's does so too, except below a cache, which tumbling and hopping windows have by default:
- * there it gives Kafka all that it has. A session store of RocksDB has dropped whole segments by
- * then; Runstone's gives Kafka all, and drops segments at the next commit. Stores in memory hide
- * what just closes: they emit no session, and no window where the grace period is none or a
- * multiple of the window.
+ * <p>Results are those of RocksDB's stores, with one exception: on window close ({@link
+ * EmitStrategy#onWindowClose}) there may be more. Kafka asks a store for closed windows after a
+ * later event, and at most once a second. Time may have moved on by then. RocksDB's window store
+ * hides windows whose start is then older than the retention, so their results are never emitted.
+ * Runstone's does the same, except below a cache, which tumbling and hopping windows have by
+ * default: there it gives Kafka every window that it holds. RocksDB's session store has dropped
+ * whole segments by then. Runstone's gives Kafka every session, and drops segments at the next
+ * commit. Stores in memory hide windows and sessions that are just closing. They emit no session,
+ * and no window if the grace period is zero or a multiple of the window.
  */
 public final class RunstoneDslStoreSuppliers implements DslStoreSuppliers {
     /** For Kafka Streams, which creates an instance by the name of the class. */

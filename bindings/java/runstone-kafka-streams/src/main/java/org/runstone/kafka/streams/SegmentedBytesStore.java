@@ -8,9 +8,9 @@ import org.apache.kafka.streams.processor.StateStoreContext;
 import org.runstone.WriteBatch;
 
 /**
- * A store whose records have a time, and go when they are older than the retention period. As in
- * Kafka's stores they go with their segment: until then an old record is taken and kept, but shown
- * only to whom emits the results of windows or sessions that have closed.
+ * A store whose records have a time, and are removed when they are older than the retention period.
+ * As in Kafka's stores they are removed with their segment. Until then an old record is accepted
+ * and kept, but only the code that emits the results of closed windows or sessions sees it.
  */
 abstract class SegmentedBytesStore extends BytesStore {
     private final long segmentIntervalMs;

@@ -83,7 +83,7 @@ final class Segments {
     /**
      * Walks over tables one after another, and shows the records that {@code shows} accepts.
      *
-     * @param from the first record; {@code to} is the least key behind; null means no bound
+     * @param from the first record; {@code to} is the smallest key after the range; null: no bound
      */
     static Entries walk(List<Table> tables, byte[] from, byte[] to, boolean forward,
             Predicate<byte[]> shows) {

@@ -84,7 +84,7 @@ final class Table {
         }
     }
 
-    /** Approximate memory of the waiting writes; rather too much than too little. */
+    /** Approximate memory of the waiting writes. The estimate is high rather than low. */
     long pendingBytes() {
         return pendingBytes;
     }
@@ -113,7 +113,7 @@ final class Table {
         }
     }
 
-    /** Entries from {@code from} on and before {@code to}; null means no bound. */
+    /** Entries from {@code from} (inclusive) to {@code to} (exclusive); null means no bound. */
     Entries entries(byte[] from, byte[] to, boolean forward) {
         if (from != null && to != null && Arrays.compareUnsigned(from, to) >= 0) {
             return Entries.NONE;

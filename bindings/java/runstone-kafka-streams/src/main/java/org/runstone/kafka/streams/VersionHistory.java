@@ -7,9 +7,9 @@ import java.util.Comparator;
 import java.util.List;
 
 /**
- * Versions that others have replaced, in tables by the time up to which they were valid. When that
- * time is older than the retention, nobody can ask for them. The versions of one key follow each
- * other in time, so a version that ended later also began later.
+ * Versions that were replaced, in tables by the time up to which they were valid. When that time is
+ * older than the retention, nobody can ask for them. The versions of one key follow each other in
+ * time, so a version that ended later also began later.
  */
 final class VersionHistory {
     private static final int TIMES = RecordKey.VERSION_BYTES;

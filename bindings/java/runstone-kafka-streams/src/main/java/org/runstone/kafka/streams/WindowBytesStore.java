@@ -106,11 +106,12 @@ class WindowBytesStore extends SegmentedBytesStore implements WindowStore<Bytes,
     }
 
     /**
-     * Windows of all keys that began in a stretch of time. Results that are emitted once are read
-     * by it when their windows have closed. Where time has jumped, some of those are beyond the
-     * retention by then, and are hidden as RocksDB's store hides them. Below a cache they are
-     * shown: which of them RocksDB's store still shows depends on what its cache has let go of,
-     * and ours is below another one. To hide them would lose results that RocksDB's gives.
+     * Windows of all keys that began in a period of time. Results that are emitted once are read
+     * with this method when their windows have closed. If time has jumped, some of those windows
+     * are already beyond the retention, and are hidden as RocksDB's store hides them. Below a cache
+     * they are shown: which of them RocksDB's store still shows depends on which ones its cache has
+     * evicted, and our cache is a different one. Hiding them would lose results that RocksDB's
+     * store gives.
      */
     @Override
     public KeyValueIterator<Windowed<Bytes>, byte[]> fetchAll(long from, long to) {
