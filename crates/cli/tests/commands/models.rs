@@ -1,4 +1,4 @@
-//! What costs without a store: the commands simulate and paper.
+//! The commands that tell costs without a store: simulate and paper.
 
 use crate::Place;
 

@@ -11,7 +11,7 @@ use runstone_policy::prefix::Prefixer;
 #[derive(Clone, Debug)]
 pub(crate) struct Cutter {
     rule: Rule,
-    /// The number of cells that the walk has left.
+    /// The number of cells that the walk has passed.
     cell: usize,
 }
 
