@@ -32,7 +32,7 @@ pub struct Setup {
     pub range_deletes: Option<RangeDeletes>,
     /// `None` if nothing is loaded.
     pub loads: Option<Loads>,
-    /// Values apart, if any; then the tree is one of pointers.
+    /// Separated values, if any; then the tree is one of pointers.
     pub values: Option<Values>,
     /// The flash below, if any.
     pub flash: Vec<OnFlash>,

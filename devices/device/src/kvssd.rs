@@ -10,7 +10,7 @@ use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone_kv::{Error, Result};
 
 /// Entries that a scan takes at a time, first and at most: twice as many each time. Other callers
-/// get their turn between two such stretches. A value that lies apart costs a page, so a scan that
+/// get their turn between two such stretches. A separated value costs a page, so a scan that
 /// ends soon must not have read many ahead.
 const FIRST_SCAN_ENTRIES: usize = 16;
 const SCAN_ENTRIES: usize = 256;

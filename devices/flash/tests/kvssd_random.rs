@@ -165,7 +165,7 @@ impl Run {
         let is_possible = options.check(&self.case.geometry).is_ok();
         let options = (is_possible && random.one_in(3)).then_some(options);
         let mut opened = KvSsd::open(flash, side, None, Timing::PAPER, options);
-        // Values that are apart stay as they are.
+        // Separated values stay as they are.
         if matches!(&opened, Err(Error::BadOption { name: "values", .. })) {
             let ([flash, side], again) = failing(&self.flash, &self.side);
             (opened, left) = (KvSsd::open(flash, side, None, Timing::PAPER, None), again);

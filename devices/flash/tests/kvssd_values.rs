@@ -1,4 +1,4 @@
-//! Values apart from the tree of a KVSSD: what is written for them, when their room comes back,
+//! Separated values of a KVSSD: what is written for them, when their room comes back,
 //! which options go together, large ones, damage. That such a device is a map under power cuts is
 //! in `kvssd_device/` and `kvssd_random.rs`.
 
@@ -201,7 +201,7 @@ fn a_snapshot_keeps_its_values_through_collections() {
     }
 }
 
-/// Values from the threshold on lie apart, larger ones than a page too, and others do not.
+/// Values from the threshold on are separated, larger ones than a page too, and others do not.
 #[test]
 fn the_threshold_decides_and_large_values_have_pages_of_their_own() {
     let mut device = Images::default().create(&options(ValuePlacement::Groups));

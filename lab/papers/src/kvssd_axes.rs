@@ -1,11 +1,11 @@
-//! Two more axes of the engine on a KVSSD: values apart from keys, which its firmware has, and
-//! levels of several runs, which it has as strata and under tiering.
+//! Two more axes of the engine on a KVSSD: separated values, which its firmware has, and levels of
+//! several runs, which it has as strata and under tiering.
 //!
-//! 1. What values apart would save was reckoned before they were built, from two parts. The device
-//!    with pointers of 16 bytes in place of the values gives what the tree writes. A log that takes
-//!    each value once is a page-mapped device whose pages are records, with the blocks that the
-//!    pointers leave; about one record in eight, in blocks of an eighth. It gives what collection
-//!    copies. The sum stays beside what is measured.
+//! 1. What separated values would save was estimated before they were built, from two parts. The
+//!    device with pointers of 16 bytes in place of the values gives the writes of the tree. A log
+//!    that takes each value once is a page-mapped device whose pages are records, with the blocks
+//!    that the pointers leave; about one record in eight, in blocks of an eighth. It gives the
+//!    copies of collections. The sum stays next to the measured figure.
 //! 2. The device with its values inside, in a log and in groups: writes, pages per get and per
 //!    entry of a scan, and once more under updates alone, which age the stream of values.
 //! 3. All axes at once: Garnering, Global-Range, filters, values in groups.
@@ -57,7 +57,7 @@ rows! {
 const SAMPLE: u32 = 8;
 /// Blocks of the device that the tree of pointers takes, its room to work included.
 const POINTER_BLOCKS: u32 = 40;
-/// Bytes from which values lie apart: all of them, at either scale.
+/// Bytes from which values are separated: all of them, at either scale.
 const VALUES_FROM: u32 = 64;
 /// Scans that are measured, and their entries.
 const SCANS: u64 = 200;

@@ -7,7 +7,7 @@
 //!    all records.
 //! 3. The device with tables cut by size, by Global-Range and by grouped Global-Range.
 //! 4. The device with filters in its metadata pages.
-//! 5. Values apart from keys (`kvssd_axes.rs`).
+//! 5. Separated values (`kvssd_axes.rs`).
 //! 6. Levels of several runs (the same file).
 //!
 //! Counters and simulated time only.

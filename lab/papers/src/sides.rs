@@ -218,7 +218,7 @@ mod tests {
         store.keyspace.as_mut().expect("given")
     }
 
-    /// A side without values apart has no reserve; the others still have the same.
+    /// A side without separated values has no reserve; the others still have the same.
     #[test]
     fn what_does_not_apply_to_a_side_is_compared_among_the_others() {
         let with = |reserve: &str| side("x", 0.0).with("reserve", reserve);

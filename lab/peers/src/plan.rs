@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 pub const KEY_BYTES: usize = 16;
 
-/// Stores that keep values apart do so from this size on.
+/// Stores that separate values do so from this size on.
 pub const SEPARATE_AT_BYTES: u32 = 512;
 
 /// The terms, equal for all stores.

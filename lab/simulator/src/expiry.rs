@@ -1,11 +1,11 @@
-//! Entries that expire. The clock of the model is the number of flushes; an entry expires when so
-//! many bytes were written after it.
+//! Entries that expire. The clock of the model is the number of flushes. An entry expires when a
+//! given number of bytes was written after it.
 //!
-//! As in the engine, a policy sees past entries as tombstones, and a table of nothing else leaves
-//! unread. A compaction drops what is past, and tombstones, where no table
-//! outside of it and none below its output covers its keys; elsewhere a past entry becomes a
-//! tombstone, which counts as large as an entry here. What is left is taken to be spread evenly
-//! over the keys, and each output to have its share of every instant.
+//! As in the engine, a policy sees expired entries as tombstones, and a table with nothing else is
+//! dropped without being read. A compaction drops expired entries and tombstones if no table
+//! outside it and none below its output covers their keys. Otherwise an expired entry becomes a
+//! tombstone, which has the size of an entry here. The remaining entries are taken to be spread
+//! evenly over the keys, and each output to have its share of every instant.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Simulator<'_> {
         })
     }
 
-    /// The tables of which every entry is past, to be dropped.
+    /// The tables whose entries have all expired, which are dropped without being read.
     pub(super) fn unread_drops(&self) -> Option<Plan> {
         self.ttl_flushes?;
         expired_plan(&self.shape, &Busy::default(), |_| self.flush_count)

@@ -1,4 +1,4 @@
-//! Values apart from the tree, without data: what flushes and collections write to a value file,
+//! Separated values, without data: what flushes and collections write to a value file,
 //! counted in records. Tells what a log and hash groups cost at sizes that no test can load. Not a
 //! model of the tree, to which only pointers go ([`ValueCosts::pointers`], and the tree's simulator
 //! takes it from there), nor of snapshots, deletions or a cold stream.

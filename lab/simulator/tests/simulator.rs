@@ -175,7 +175,7 @@ fn gets_make_adaptive_tiering_read_like_leveling() {
     assert_eq!((gets.plan_count, gets.compacted_bytes), (0, 0));
 }
 
-/// Time series: ascending keys that expire. Each table leaves unread once it is past.
+/// Time series: ascending keys that expire. Each expired table is dropped without being read.
 #[test]
 fn what_ascends_and_expires_leaves_unread() {
     for policy in POLICIES {

@@ -50,7 +50,7 @@ pub fn walk(
         let from = last.map(|last| behind(&last)).or(left.start.take());
         left.limit = left.limit.map(|limit| limit - visited);
         let search = Search { keyspace, snapshot, end: left.end.as_deref() };
-        // A walk reads ahead where values lie apart, and fails before it comes to the damage.
+        // A walk reads separated values ahead, and fails before it comes to the damage.
         if visited > 0
             && let Found::Key(next) = search.read(from.as_deref().unwrap_or_default())?
         {

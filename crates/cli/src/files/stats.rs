@@ -24,7 +24,7 @@ struct KeyspaceStats {
     tombstones: u64,
     range_deletes: u64,
     expiring: u64,
-    /// About how many of these are past.
+    /// About how many of these have expired.
     past: u64,
     /// About how many keys the range holds, memtables and all.
     about: u64,

@@ -66,8 +66,8 @@ impl Target for StoreTarget {
         Ok(())
     }
 
-    /// One that is past is written too, and hides an older value of its key: at its source, the key
-    /// has no value any more either.
+    /// An expired record is written too, and hides an older value of its key: at its source, the
+    /// key has no value any more either.
     fn put(&mut self, record: Record) -> runstone_kv::Result<()> {
         let Record { key, value, expires_ms } = record;
         if let Some(Err(what)) = self.counter().map(|counter| counter.check(&value)) {
@@ -82,8 +82,8 @@ impl Target for StoreTarget {
         Counter::of(&self.keyspace.options().merge_operator)
     }
 
-    /// A load keeps values with their keys until compactions rewrite them. Where values lie apart,
-    /// it would write them twice.
+    /// A load keeps values inline until compactions rewrite them. If values are separated, it would
+    /// write them twice.
     fn can_load(&self) -> bool {
         self.keyspace.options().values.placement == ValuePlacement::Inline
     }

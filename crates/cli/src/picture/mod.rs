@@ -38,7 +38,7 @@ pub struct Picture {
     pub slices: Vec<Slices>,
     /// Whether it was begun, and parts of it are installed.
     pub is_begun: bool,
-    /// Value files, if values lie apart.
+    /// Value files, if values are separated.
     pub values: Vec<ValueUsage>,
 }
 

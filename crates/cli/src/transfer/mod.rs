@@ -46,7 +46,7 @@ pub const EXPIRES: &str = "expires_ms";
 pub struct Record {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
-    /// When it expires, in milliseconds since 1970; it may be past.
+    /// When it expires, in milliseconds since 1970. It may have expired already.
     pub expires_ms: Option<u64>,
 }
 

@@ -120,7 +120,7 @@ fn other_ways_to_export_pass_damage_too() {
     assert!(!place.path("w.tsv.partial").exists());
 }
 
-/// The same where a table is gone as a whole, and where a value lies apart from its key.
+/// The same where a table is gone as a whole, and where a value is separated.
 #[test]
 fn a_lost_table_or_value_is_passed() {
     let place = Place::new();
@@ -158,8 +158,8 @@ fn a_lost_table_or_value_is_passed() {
     assert_eq!(text, right.collect::<String>(), "{}", ran.stderr);
 }
 
-/// Where values lie apart, a walk reads ahead, and fails before it comes to the damage. Each such
-/// failure was told as a gap, in which no key was missing.
+/// If values are separated, a walk reads ahead, and fails before it reaches the damage. Each such
+/// failure was reported as a gap, in which no key was missing.
 #[test]
 fn damage_among_values_apart_is_one_gap() {
     let place = Place::new();

@@ -26,7 +26,7 @@ fn make(place: &Place, has_empty_key: bool) {
     }
 }
 
-/// Values apart, of which that of k042 is damaged.
+/// Separated values, of which that of k042 is damaged.
 fn make_apart(place: &Place) {
     place.write("o.toml", "[values]\nplacement = \"vlog\"\nseparate_at = 100\n");
     let lines = (0..100).map(|i| format!("k{i:03}\t{}\n", format!("{i:03}").repeat(200)));

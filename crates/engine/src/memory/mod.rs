@@ -1,7 +1,7 @@
 //! Memory that counts against a store's budget to the byte, and what the processor is told of it.
 //!
 //! * [`slabs`]: what the cache holds, in mapped slabs of one slot size each.
-//! * [`region`]: memory from the system, past the allocator.
+//! * [`region`]: memory from the system, not the allocator.
 //! * [`prefetch`]: asks the processor for memory that is needed soon.
 //! * [`limit`]: what the system allows at most.
 

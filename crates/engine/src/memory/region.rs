@@ -1,4 +1,4 @@
-//! Memory mapped from the system, past the allocator of the program. It goes back as a whole when
+//! Memory mapped from the system, not through the program's allocator. It goes back as a whole when
 //! it is dropped. Allocators keep what is freed to them by thread and by size, and a budget knows
 //! nothing of it.
 //!

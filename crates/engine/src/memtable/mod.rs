@@ -229,7 +229,7 @@ impl Memtable {
         self.announced.deletes.load(Relaxed)
     }
 
-    /// How many of its entries are past for sure; `None` if those that expire are not counted.
+    /// How many of its entries have certainly expired; `None` if expiring entries are not counted.
     pub fn past(&self, now_ms: u64) -> Option<u64> {
         let counted = self.expiries.lock();
         (counted.seq >= self.max_seq()).then(|| counted.expiries.surely_past(now_ms))

@@ -246,7 +246,7 @@ impl Reader {
         (moment, now)
     }
 
-    /// Without `FETCH` a value that lies apart is empty, and not read.
+    /// Without `FETCH` a separated value is empty, and not read.
     fn get_in<const FETCH: bool>(
         &self,
         keyspace: &KeyspaceCore,
@@ -376,13 +376,13 @@ impl Reader {
         Ok(value.map_or(Got::Collected, |value| Got::Value(Some(value))))
     }
 
-    /// The value of an entry that expires, if it is not past.
+    /// The value of an expiring entry, if it has not expired.
     pub(super) fn unexpired<'a>(&self, entry: &'a [u8]) -> Option<&'a [u8]> {
         let (value, at_ms) = expiry::split(entry);
         (at_ms > self.env.watch.now_ms()).then_some(value)
     }
 
-    /// Whether the entry expires, and is past.
+    /// Whether the entry has expired.
     pub(super) fn has_expired(&self, trailer: u64, entry: &[u8]) -> bool {
         let at_ms = expiry::expiry_of(trailer, entry);
         at_ms.is_some_and(|at_ms| at_ms <= self.env.watch.now_ms())
@@ -393,7 +393,7 @@ impl Reader {
 pub(super) enum Got {
     /// The value, or `None` if the key has none.
     Value(Option<Value>),
-    /// A value that was made of many operands. Apart, so that other gets do not pay for it.
+    /// A value that was made of many operands. It is boxed, so that other gets do not pay for it.
     Folded(Box<Many>),
     /// A version whose value was collected, because a newer one exists.
     Collected,

@@ -26,7 +26,7 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Values stay in the tables even if the keyspace keeps large ones apart; the first compaction
+    /// Values stay in the tables even if the keyspace separates large ones; the first compaction
     /// that rewrites them moves those.
     ///
     /// While the iterator runs, a close of the store, a drop of the keyspace, a change of its

@@ -472,9 +472,9 @@ impl Batch {
         self.push_expiring(keyspace.id(), key.as_ref(), value.as_ref(), at_ms)
     }
 
-    /// Adds a put with an expiry such as [`Keyspace::expiry`] tells. With [`Expiry::Never`] this is
-    /// a put, which expires by the keyspace's `ttl_seconds`, if it has any. An instant that is past
-    /// hides what the keyspace holds, as a delete does.
+    /// Adds a put with an expiry such as [`Keyspace::expiry`] returns. With [`Expiry::Never`] this
+    /// is a put, which expires by the keyspace's `ttl_seconds`, if it has any. An instant that has
+    /// passed hides the earlier value of the key, as a delete does.
     ///
     /// # Errors
     /// If the instant lies beyond the clock.

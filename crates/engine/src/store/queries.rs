@@ -26,8 +26,8 @@ pub struct RangeEstimate {
 }
 
 impl Keyspace {
-    /// Whether the key has a value. Filters answer for most absent keys, and a value that lies
-    /// apart is not read.
+    /// Whether the key has a value. Filters answer for most absent keys, and a separated value is
+    /// not read.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {

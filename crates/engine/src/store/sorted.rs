@@ -130,10 +130,10 @@ impl SortedWriter {
         self.add_expiring(key.as_ref(), value.as_ref(), at_ms)
     }
 
-    /// Adds a value with an expiry such as [`crate::Keyspace::expiry`] tells. With
+    /// Adds a value with an expiry such as [`crate::Keyspace::expiry`] returns. With
     /// [`Expiry::Never`] this is a put, which expires by the keyspace's `ttl_seconds`, if it has
-    /// any. An instant that is past when the file is ingested hides
-    /// what the keyspace holds, as a delete does.
+    /// any. If the instant has passed when the file is ingested, the entry hides the earlier value
+    /// of the key, as a delete does.
     ///
     /// # Errors
     /// Those of [`SortedWriter::put`], or if the instant lies beyond the clock.

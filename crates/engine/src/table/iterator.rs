@@ -26,7 +26,7 @@ pub enum Access {
         /// Whether blocks that were read enter the cache.
         fill: bool,
     },
-    /// Large sequential reads past the cache.
+    /// Large sequential reads that bypass the cache.
     Sequential,
 }
 

@@ -121,7 +121,7 @@ fn incremental(mut options: Options) -> Options {
     options
 }
 
-/// The same options, with compacts that fall apart by whole tables.
+/// The same options, with compactions that are divided by whole tables.
 fn by_components(mut options: Options) -> Options {
     if let Some(keyspace) = &mut options.keyspace {
         keyspace.sub_compactions = SubCompactions::Components;

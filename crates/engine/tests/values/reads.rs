@@ -315,8 +315,8 @@ fn groups_are_written_in_batches() {
     }
 }
 
-/// Whether a key is there was asked of a cursor where values lie apart, which seeks in every run.
-/// It is asked like a get now: filters answer for absent keys, and no value is read.
+/// A check whether a key exists used a cursor if values are separated, and the cursor seeks in
+/// every run. Now the check works like a get: filters answer for absent keys, and no value is read.
 #[test]
 fn contains_key_asks_filters_and_reads_no_value() {
     let store = open(|_| ());

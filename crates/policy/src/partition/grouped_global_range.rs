@@ -1,5 +1,5 @@
 //! Global-Range with larger cells: recurse to 8 theta, then cut each cell evenly by size.
-//! Compactions still fall apart at the bounds of the large cells, and there are hardly more tables
+//! Compactions still divide at the bounds of the large cells, and there are hardly more tables
 //! than by size (the paper's §VI: "small partitions can be grouped together"). Not laminar inside a
 //! cell.
 

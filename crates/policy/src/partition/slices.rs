@@ -1,4 +1,4 @@
-//! How one compaction falls apart into parts that run side by side. Plans only: a policy chooses
+//! How one compaction is divided into parts that run side by side. Plans only: a policy chooses
 //! the input tables, and the engine reads and writes them.
 //!
 //! *Paper mode*, [`components`] and [`slice_by_components`]: the connected components of the
@@ -40,7 +40,7 @@ pub const MOVE_DIVISOR: u64 = 4;
 /// A slice is worth a thread if it writes this many tables.
 pub const TABLES_PER_SLICE: u64 = 4;
 
-/// How a compaction falls apart.
+/// How a compaction is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubCompactions {

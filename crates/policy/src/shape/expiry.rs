@@ -1,9 +1,9 @@
-//! Which entries of a table expire, as metadata of the table. A policy sees no clock: it is shown a
-//! tree in which entries that are past count as tombstones ([`Shape::at`]), since that is what a
-//! compaction makes of them.
+//! Which entries of a table expire, as metadata of the table. A policy sees no clock. It sees a
+//! tree in which expired entries count as tombstones ([`Shape::at`]), because a compaction turns
+//! them into tombstones.
 //!
-//! A table tells of at most [`MOST_STEPS`] instants, and how many of its entries are past at each.
-//! So a few entries that live long do not hide that the others are gone.
+//! A table names at most [`MOST_STEPS`] instants, and how many of its entries have expired at each.
+//! So a few entries that live long do not hide that the others have expired.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct Expiries {
     steps: Box<[ExpiryStep]>,
 }
 
-/// Entries of which all are past at an instant.
+/// Entries that have all expired at an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryStep {
     /// Milliseconds since 1970.
@@ -68,13 +68,13 @@ impl Expiries {
         &self.steps
     }
 
-    /// How many are past at `now_ms` for sure.
+    /// How many have certainly expired at `now_ms`.
     pub fn surely_past(&self, now_ms: u64) -> u64 {
         self.steps.iter().take_while(|step| step.at_ms <= now_ms).map(|step| step.entries).sum()
     }
 
-    /// About how many are past at `now_ms`, as if those of a step were spread evenly since the step
-    /// before: none before the first, all from the last on.
+    /// About how many have expired at `now_ms`, as if those of a step were spread evenly since the
+    /// step before: none before the first, all from the last on.
     pub fn past(&self, now_ms: u64) -> u64 {
         if now_ms < self.first_ms {
             return 0;
@@ -94,7 +94,7 @@ impl Expiries {
         past
     }
 
-    /// The earliest instant at which so many are past for sure.
+    /// The earliest instant at which this many have certainly expired.
     fn when_past(&self, entries: u64) -> Option<u64> {
         let mut past = 0;
         let is_enough = |step: &&ExpiryStep| {
@@ -176,13 +176,13 @@ impl ExpiryCounts {
 }
 
 impl Table {
-    /// Whether every entry is past at `now_ms`.
+    /// Whether every entry has expired at `now_ms`.
     pub fn is_past(&self, now_ms: u64) -> bool {
         self.expiries.entries == self.entries && self.expiries.last_ms <= now_ms
     }
 
     /// The next instant after `now_ms` at which a quarter or a half of the entries is dead, or the
-    /// last one that expires is past: then a policy may find something to do.
+    /// last expiring entry has expired: then a policy may find something to do.
     fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
         let dead = |share: u64| {
             let missing = self.entries.div_ceil(share).saturating_sub(self.tombstones);
@@ -194,11 +194,11 @@ impl Table {
 }
 
 impl Shape {
-    /// The tree as a policy sees it: entries that are past for sure count as tombstones.
-    /// `past_ms` tells until when entries of a number and later ones are past. That is earlier for
-    /// those that a snapshot may see: a compaction would keep them. With an estimate instead, a
-    /// compaction could leave all that it was begun for. O(tables), and a copy of the tree if any
-    /// is past.
+    /// The tree as a policy sees it: entries that have certainly expired count as tombstones.
+    /// `past_ms` returns the time up to which entries with a sequence number and later ones count
+    /// as expired. That time is earlier for entries that a snapshot may see, because a compaction
+    /// would keep them. With an estimate instead, a compaction could find nothing to drop.
+    /// O(tables), and a copy of the tree if any entry has expired.
     pub fn at(&self, past_ms: impl Fn(SeqNo) -> u64) -> Cow<'_, Shape> {
         let past = |table: &Table| {
             let puts = table.entries - table.tombstones.min(table.entries);
@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(past, [0, 0, 5, 10, 11, 11]);
     }
 
-    /// Whatever the order, an eighth of all entries is the most by which the steps are wrong, and
-    /// they never count an entry that is not past.
+    /// Whatever the order, the steps are wrong by at most an eighth of all entries, and they never
+    /// count an entry that has not expired.
     #[test]
     fn few_steps_tell_how_many_are_past() {
         const COUNT: u64 = 100_000;

@@ -35,7 +35,7 @@ pub enum PageType {
     Log,
     /// Host blocks of an ordinary block SSD.
     Host,
-    /// Values that lie apart from the tree.
+    /// Separated values.
     Value,
 }
 

@@ -106,7 +106,7 @@ impl Bench {
         let is_possible = options.check(&self.device.nand().geometry()).is_ok();
         let options = (is_possible && random.one_in(3)).then_some(options);
         let opened = match open(options) {
-            // Values that are apart stay as they are.
+            // Separated values stay as they are.
             Err(Error::BadOption { name: "values", .. }) => open(None),
             opened => opened,
         };

@@ -99,7 +99,7 @@ pub fn geometry(options: &KvSsdOptions) -> Geometry {
     Geometry { block_count, ..TINY }
 }
 
-/// Values apart, the larger half of them. The tree is small, and so are its levels.
+/// Separated values, the larger half of all. The tree is small, and so are its levels.
 pub fn apart(values: ValuePlacement) -> KvSsdOptions {
     KvSsdOptions { values, values_from: 60, level1_pages: 6, threshold: 4, ..tiny() }
 }

@@ -31,7 +31,7 @@ pub(super) const SLOT_BYTES: u32 = 128 << 10;
 pub(super) const POINTER_TABLES: u32 = 16;
 /// The same where all values are in the tree, as in LevelDB.
 pub(super) const TABLES: u32 = 4;
-/// Settings of values apart that rows may be about.
+/// Settings of separated values that rows may be about.
 const RESERVE: &str = "reserve permille";
 pub(super) const SEPARATED: &str = "separated from bytes";
 pub(super) const COLD: &str = "cold streams";

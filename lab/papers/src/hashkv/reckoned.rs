@@ -199,7 +199,7 @@ impl Trees<'_> {
         Bytes { tree: self.bytes(memtable_bytes, flushed, PAIR_BYTES), ..Bytes::default() }
     }
 
-    /// Values apart, with their tree of pointers.
+    /// Separated values, with their tree of pointers.
     fn of_pointers(&self, phases: &[ValueCosts]) -> Bytes {
         Bytes {
             flushed: sum(phases, |costs| costs.flushed_bytes) as f64,

@@ -1,5 +1,5 @@
-//! Experiments 4 and 7: pairs of several sizes, and pairs of two sizes in one store. Beside the
-//! paper's figures: from which size on values are better apart.
+//! Experiments 4 and 7: pairs of several sizes, and pairs of two sizes in one store. In addition to
+//! the paper's figures: from which size on it is better to separate values.
 
 use runstone_kv::Result;
 

@@ -50,7 +50,7 @@ pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &options)
 }
 
-/// Values apart, collected by compactions, at its defaults.
+/// Separated values, collected by compactions, at its defaults.
 pub fn open_blobdb(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, &blob_options(setup))
 }

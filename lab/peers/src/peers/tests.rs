@@ -244,7 +244,7 @@ fn operands_are_put_behind_one_another() {
     }
 }
 
-/// With an instant that is past and one that never comes: no sleep.
+/// With an instant that has passed and one that never comes: no sleep.
 #[test]
 fn what_has_expired_is_passed() {
     for peer in PEERS {

@@ -221,7 +221,7 @@ fn entries_expire_at_the_instants_of_their_file() {
     assert_eq!(unstable::shape(&keyspace).tables().map(|(_, table)| table.entries).sum::<u64>(), 2);
 }
 
-/// A table whose entries came from a file leaves unread when all of them are past.
+/// A table whose entries came from a file is dropped without being read when all have expired.
 #[test]
 fn a_loaded_table_that_is_past_leaves_unread() {
     WorkloadClock::restart();
@@ -247,7 +247,7 @@ fn a_loaded_table_that_is_past_leaves_unread() {
 }
 
 /// A value that is too short for its instant is damage, whatever its checksum says; readers of a
-/// store would take it for past.
+/// store would take it for expired.
 #[test]
 fn an_entry_without_its_instant_is_refused() {
     const EXPIRING_PUT: u64 = 6;

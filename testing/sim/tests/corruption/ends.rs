@@ -39,7 +39,7 @@ pub(super) fn open(disk: &SimStorage) -> Result<Store, Error> {
     Store::open_on(Arc::new(disk.clone()), options())
 }
 
-/// The same with values apart, if the store is new: then a recovery begins with a new manifest.
+/// The same with separated values, if the store is new: then a recovery begins with a new manifest.
 pub(super) fn open_apart(disk: &SimStorage) -> Result<Store, Error> {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(1 << 20);
     keyspace.values.placement = ValuePlacement::HashGrouped;

@@ -53,7 +53,7 @@ fn large_batches() {
     }
 }
 
-/// Values apart from their keys, whatever the seed would have drawn.
+/// Separated values, whatever the seed would have drawn.
 fn with_values_placed(placement: ValuePlacement) {
     for seed in [11, 12, 13] {
         crash_everywhere(&placed(options(seed, Background::Manual), placement));

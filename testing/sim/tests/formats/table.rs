@@ -301,7 +301,7 @@ fn check_properties(
     tags.contains(&12)
 }
 
-/// Steps tell how many entries are past, and of none before it is.
+/// Checks that steps say how many entries have expired, and count none before it has.
 fn check_expiries(expiries: &Expiries, table: &Table, entries: &[Entry]) {
     let of_entry = |entry: &Entry| at(&entry.value, entry.value.len() as u64 - 8).u64();
     let all = entries.iter().filter(|entry| matches!(entry.kind, 6 | 7)).map(of_entry);

@@ -75,8 +75,8 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Decisions hold, for entries that expire too, and for values that lie apart, or still do because
-/// the keyspace had another placement.
+/// Decisions hold, also for entries that expire, and for values that are separated, or still are
+/// because the keyspace had another placement.
 #[test]
 fn decisions_hold() {
     holds_and_finds(Bug::FilterForgetsExpiry, || {

@@ -71,7 +71,7 @@ fn estimates_are_near_the_truth() {
     }
 }
 
-/// Estimates left out what lies apart: a keyspace of large values seemed to hold little but keys.
+/// Estimates left out separated values: a keyspace of large values seemed to hold little but keys.
 #[test]
 fn values_apart_are_reckoned() {
     let values = ValueOptions::default().placement(ValuePlacement::HashGrouped).separate_at(32);

@@ -278,7 +278,7 @@ fn a_settled_tree_is_looked_at_again_when_a_table_is_past() {
     assert_eq!(world.store().metrics().counters.compaction_bytes_read, 0);
 }
 
-/// Of the readers of an open store none sees what an earlier one found past.
+/// No reader of an open store sees an entry that an earlier reader found expired.
 #[test]
 fn a_clock_that_is_set_back_shows_nothing_again() {
     holds_and_finds(Bug::ClockGoesBack, || {
@@ -498,8 +498,9 @@ fn a_merged_value_does_not_change_under_a_cursor() {
     assert_eq!(world.get("k").as_deref(), Some("operand"), "a get has the time of now");
 }
 
-/// `expiry` said that a value which operands had made of one that expires never would, and it
-/// changed when its base was past. The instant of that change is told, wherever the operands lie.
+/// Guards against a bug: operands had made a value of an expiring one. `expiry` said that it would
+/// never expire, yet it changed when its base had expired. Now `expiry` returns the instant of that
+/// change, wherever the operands lie.
 #[test]
 fn a_merged_value_tells_when_its_base_expires() {
     let world = World::new(|keyspace| keyspace.merge_operator = "append(,)".into());

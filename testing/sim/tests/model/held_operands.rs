@@ -144,7 +144,7 @@ fn counts_are_folded_in_pieces() {
 }
 
 /// A store that folds and one that may not show the same, now and at every snapshot, whatever else
-/// happened to the keys, with values inside and apart.
+/// happened to the keys, with inline and separated values.
 #[test]
 fn what_passes_unfolded_reads_the_same() {
     let mut passed_in_all = 0;

@@ -175,7 +175,7 @@ fn what_cannot_work_is_refused() {
     }
 }
 
-/// Operands on a value that lies apart are folded with it, and its record dies.
+/// Operands on a separated value are folded with it, and its record dies.
 #[test]
 fn operands_on_separated_values() {
     let options = options("append()", |keyspace| {

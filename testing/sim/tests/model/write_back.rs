@@ -69,7 +69,7 @@ fn cursors_do_not_hold_it_up() {
 }
 
 /// The second get of a key with a thousand operands applies none, under policies of every kind,
-/// with values inside and apart; a snapshot between the operands sees what it saw.
+/// with inline and separated values; a snapshot between the operands sees what it saw.
 #[test]
 fn many_operands_are_applied_once() {
     let shapes = [

@@ -192,7 +192,7 @@ fn a_large_transaction_conflicts() {
     }
 }
 
-/// A store whose values lie apart, with one live value for a collection to move.
+/// A store whose values are separated, with one live value for a collection to move.
 fn collected(move_it: impl FnOnce(&Store, &Keyspace)) -> runstone::Result<()> {
     let mut options = options();
     let own = options.keyspace.get_or_insert_default();
