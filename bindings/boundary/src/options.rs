@@ -61,7 +61,7 @@ struct ResourcesText {
     background_bytes_per_second: Option<Bytes>,
 }
 
-/// What the parser calls by the names of Rust's types.
+/// Replaces the names of Rust's types in the parser's messages.
 const NUMBER: &str = "expected a whole number from 0 up";
 
 fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
@@ -104,7 +104,7 @@ pub fn of_resources(text: &str) -> Result<Resources> {
     Ok(builder.build()?)
 }
 
-/// Refuses options of a store that its resources have in their place.
+/// Refuses options of a store that its resources set instead.
 ///
 /// # Errors
 /// If the text names one.

@@ -6,7 +6,7 @@ use runstone::Store;
 use runstone::unstable;
 use runstone_policy::shape::Shape;
 
-/// The value of a property; `None` if there is no such one.
+/// The value of a property; `None` if the property does not exist.
 pub fn property(store: &Store, name: &str) -> Option<String> {
     if name == "runstone.metrics" {
         return Some(store.metrics().to_prometheus());
@@ -29,12 +29,12 @@ pub fn property(store: &Store, name: &str) -> Option<String> {
     }
 }
 
-/// A line a level: tables and megabytes.
+/// One line per level: tables and megabytes.
 fn stats(shape: &Shape) -> String {
     let mut text = String::from("Level  Files Size(MB)\n---------------------\n");
     for (number, level) in shape.levels.iter().enumerate().filter(|(_, level)| !level.is_empty()) {
         let megabytes = level.bytes() as f64 / f64::from(1 << 20);
-        // A text takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{number:5} {:6} {megabytes:8.0}", level.table_count());
     }
     text

@@ -7,10 +7,10 @@
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
 //! * [`callbacks`]: merge operators, compaction filters and listeners of the caller's.
 //!
-//! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: nothing is
-//! behind it in memory. So what was closed is refused, and so is what never was one.
+//! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: it points to no
+//! memory. So a closed object is refused, and so is a pointer that never was one.
 
-// The promises of a function to C stand in the header, and each argument's in `bytes`.
+// The header states what a function promises to C; `bytes` states the promises for arguments.
 #![allow(clippy::missing_safety_doc)]
 
 pub mod batch;

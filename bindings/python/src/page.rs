@@ -6,7 +6,7 @@
 /// first page. With pages that double it is up to all of that.
 pub const FIRST_ENTRIES: usize = 8;
 const MOST_ENTRIES: usize = 512;
-/// So many bytes end a page.
+/// A page ends after this many bytes.
 pub const MOST_BYTES: usize = 256 << 10;
 
 /// How many entries the page behind one of `entries` has.

@@ -43,7 +43,7 @@ fn check(store: &Store, round: u32) {
     }
 }
 
-/// Ends after `rounds` by a killed process or by a power cut.
+/// Ends with a killed process or a power cut after `rounds`.
 fn write_and_crash(rounds: u32, loses_power: bool) {
     let storage = SimStorage::new(7);
     let store = open(Arc::new(storage.clone()), Background::Manual);
@@ -55,7 +55,7 @@ fn write_and_crash(rounds: u32, loses_power: bool) {
         check(&store, round);
         let gone = store.default_keyspace().get_at("gone3", &before).expect("reads");
         assert_eq!(gone.as_deref(), Some(&b"there"[..]));
-        // What is written behind it is newer.
+        // Later writes are newer.
         store.put("key3", "newer").expect("puts");
         assert_eq!(store.get("key3").expect("reads").as_deref(), Some(&b"newer"[..]));
         store.put("key3", format!("{round}.3993.")).expect("puts");
@@ -80,7 +80,7 @@ fn a_large_batch_shows_its_last_versions_and_survives() {
     }
 }
 
-/// Readers see all of a batch or nothing, whatever they look at while it is numbered.
+/// Readers see all of a batch or nothing, whatever they read while it gets its sequence numbers.
 #[test]
 fn readers_beside_large_batches_see_whole_ones() {
     let store = Arc::new(open(Arc::new(MemoryStorage::new()), Background::Threads(2)));

@@ -70,7 +70,7 @@ fn keyspaces(store: &Store) -> Vec<Keyspace> {
     (0..8).map(|n| store.open_keyspace(&n.to_string(), None).expect("a keyspace")).collect()
 }
 
-/// Writes so many bytes, evenly to all.
+/// Writes this many bytes, evenly to all.
 fn write(to: &[Keyspace], bytes: u64) -> runstone::Result<()> {
     for n in 0..bytes / 1_000 {
         to[n as usize % to.len()].put(n.to_be_bytes(), [7; 1_000])?;

@@ -7,7 +7,7 @@ use crate::bytes::Input;
 use crate::error::Fault;
 use crate::keys::Dialect;
 
-/// At most so many bytes come out of one, by the formats of the codecs: a copy of snappy takes
+/// At most this many bytes come out of one, by the formats of the codecs: a copy of snappy takes
 /// three bytes for 64, a match of lz4 and of deflate grows by 255 and 1032, a block of zstd that
 /// repeats a byte takes four for 128 KiB.
 const MOST_SNAPPY: u64 = 22;

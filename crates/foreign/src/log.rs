@@ -1,5 +1,5 @@
-//! Records of logs and manifests, which share a form. It is read as both stores read it, and what
-//! they would pass over in silence is an error here, but for the end that a crash leaves.
+//! Records of logs and manifests, which share a form. They are read as both stores read them. What
+//! those would skip silently is an error here, except for the end that a crash leaves.
 //!
 //! A file is blocks of 32 KiB. A record lies in one block, or in pieces in several:
 //!
@@ -7,9 +7,9 @@
 //! crc (4, masked)  length (2)  type (1)  [log number (4)]  bytes
 //! ```
 //!
-//! The crc covers what is behind it from the type on. RocksDB has types with the number of the log,
-//! for files that are written again: behind the last record there are those of an older log. Fewer
-//! than seven bytes at the end of a block are not used.
+//! The crc covers everything after it from the type on. RocksDB has types with the file number of
+//! the log, for files that are overwritten: after the last record there are records of an older
+//! log. Fewer than seven bytes at the end of a block are not used.
 
 use crate::bytes::Input;
 use crate::checksum::masked;
@@ -225,7 +225,7 @@ impl LogReader {
             return self.cut_short(offset, crc, length);
         };
         let is_whole = masked(crc32c::crc32c(&rest[6..header + length])) == crc;
-        // The first record of a log that holds none of its own yet is a whole one of an older log.
+        // If a log holds no own record yet, its first record is a whole one of an older log.
         let may_end = match self.is_numbered {
             Some(before) => before && is_of_another,
             None => is_whole && is_of_another,
@@ -252,8 +252,8 @@ impl LogReader {
         Ok(Found::Piece(piece, offset, found))
     }
 
-    /// A record that runs over the end of its block. At the end of the file a crash leaves one,
-    /// unless all of it is there and its length is wrong: then the crc fits a shorter one.
+    /// A record that exceeds the end of its block. At the end of the file a crash leaves one,
+    /// unless all of it is there and its length is wrong: then the crc fits a shorter record.
     fn cut_short(&mut self, offset: u64, crc: u32, length: usize) -> Result<Found> {
         let rest = &self.block[self.at..];
         if !self.is_last_block() {
@@ -334,7 +334,7 @@ fn piece_of(number: u8, dialect: Dialect) -> Option<Piece> {
         (8, _) => Piece::Last,
         (9, _) => Piece::Compression,
         (10 | 11, _) => Piece::Timestamps,
-        // RocksDB passes over every type from 128 on that it does not know.
+        // RocksDB skips every type from 128 on that it does not know.
         (128.., _) => Piece::Note,
         _ => return None,
     })

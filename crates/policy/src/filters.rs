@@ -1,10 +1,10 @@
 //! How large the filter of a new table is: the same for all, or where it saves most reads per bit.
 //! Not a policy, and not a filter: this divides a budget among levels, in bits per key.
 //!
-//! A get of an absent key reads in vain where a filter errs, with probability p = e^(-b ln^2 2) at
-//! b bits per key. Few keys buy a small p for little memory, so the optimum gives small runs more.
-//! Minimise the sum of p over runs of n keys so that the sum of n b stays within M (Monkey; Autumn
-//! §3.1):
+//! A get of an absent key reads a block for nothing where a filter errs, with probability p = e^(-b
+//! ln^2 2) at b bits per key. Few keys buy a small p for little memory, so the optimum gives small
+//! runs more. Minimise the sum of p over runs of n keys so that the sum of n b stays within M
+//! (Monkey; Autumn §3.1):
 //!
 //! 1. By Lagrange p = lambda n. With A all runs, ln lambda = -(M ln^2 2 + sum n ln n) / sum n.
 //! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at

@@ -164,7 +164,7 @@ impl fmt::Debug for Prefixer {
 /// shorter than n is its own prefix, which the same test gives.
 #[derive(Clone, Debug)]
 pub struct PrefixHistogram {
-    /// Neighbours that share exactly so many bytes; the last counts all longer ones.
+    /// Neighbours that share exactly this many bytes; the last counts all longer ones.
     shared: Vec<u64>,
     last_key: Option<Vec<u8>>,
 }

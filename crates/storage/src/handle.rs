@@ -30,14 +30,14 @@ impl Handle {
         result.map_err(|source| Error::new(operation, self.path.clone(), source))
     }
 
-    /// The result of a read of so many bytes, counted.
+    /// The result of a read of this many bytes, counted.
     pub fn read<T>(&self, len_bytes: usize, result: io::Result<T>) -> Result<T> {
         let read = self.result(Operation::Read, result)?;
         self.counters.read(self.category, len_bytes);
         Ok(read)
     }
 
-    /// The result of a write of so many bytes, counted.
+    /// The result of a write of this many bytes, counted.
     pub fn wrote(&self, len_bytes: usize, result: io::Result<()>) -> Result<()> {
         self.result(Operation::Write, result)?;
         self.counters.wrote(self.category, len_bytes);

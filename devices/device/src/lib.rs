@@ -1,4 +1,5 @@
-//! Emulated flash devices by URL, for whoever opens stores by name: the command line, benchmarks.
+//! Emulated flash devices by URL, for programs that open stores by name: the command line,
+//! benchmarks.
 //!
 //! * `kvssd:PATH?blocks=384&policy=rlsm&th=2`: a device that is a [`runstone_kv::KvStore`].
 //! * `blockssd:PATH?blocks=384`: a storage, on which the unchanged file engine runs.

@@ -24,7 +24,7 @@ pub const MAX_PAGE_REFERENCES: u8 = 7;
 /// Most tables of a block that a remapping may touch.
 pub const MAX_BLOCK_TABLES: usize = 5;
 
-/// What a table says of a page, or of a group of pages, that it refers to.
+/// A reference of a table to a page or to a group of pages.
 pub trait PageEntry: Clone {
     /// A key as the clips have it.
     type Key: Ord + Clone;
@@ -39,7 +39,8 @@ pub trait PageEntry: Clone {
     fn is_charged(&self) -> bool;
     /// First key of the clip.
     fn first_key(&self) -> &Self::Key;
-    /// The entry cut to the keys from `from` on and before `to`; `None` if it has none there.
+    /// The entry cut to the keys from `from` up to but not including `to`; `None` if it has none
+    /// there.
     fn clipped(&self, from: Option<&Self::Key>, to: Option<&Self::Key>) -> Option<Self>;
     /// The same with another stratum, charged or not.
     fn placed(self, stratum: u8, is_charged: bool) -> Self;
@@ -59,7 +60,7 @@ pub struct TableEntries<'a, E> {
 pub struct Stacked<'a, E> {
     /// The entry as its table has it.
     pub entry: &'a E,
-    /// Where it stands among all.
+    /// Its position among all entries.
     pub stratum: u16,
     is_lower: bool,
 }
@@ -83,7 +84,7 @@ pub enum Planned<E: PageEntry> {
     },
 }
 
-/// What the planning must know of the device.
+/// The facts about the device that the planning needs.
 pub struct Device<'a, E> {
     /// TH: most strata; 0 rewrites everything (nLSM).
     pub threshold: u8,
@@ -91,11 +92,12 @@ pub struct Device<'a, E> {
     pub table_pages: u32,
     /// Whether the metadata of a table of these entries has room.
     pub has_room: &'a dyn Fn(&[E]) -> bool,
-    /// References of a page, those of the inputs included: a count falls only after the commit.
+    /// The count of references to a page, including those of the inputs, because a count falls only
+    /// after the commit.
     pub references: &'a dyn Fn(u32) -> usize,
     /// Block of a page.
     pub block: &'a dyn Fn(u32) -> u32,
-    /// Tables with pages in a block, without the inputs, which leave it.
+    /// The count of tables with pages in a block, without the inputs, because those leave it.
     pub other_tables: &'a dyn Fn(u32) -> usize,
 }
 
@@ -195,7 +197,7 @@ fn rewrite<E: PageEntry>(
     })
 }
 
-/// What the outputs planned so far add to counts and lists.
+/// The counts and lists of the outputs planned so far.
 struct Account<'a, E> {
     device: &'a Device<'a, E>,
     page_counts: BTreeMap<u32, usize>,

@@ -87,7 +87,7 @@ pub fn compare() {
     let mut rates: [Vec<Rate>; 2] = Default::default();
     let mut passes = Vec::new();
     for round in 0..WARM_UPS + 2 * ROUNDS {
-        // One, two, two, one: what drifts meets both alike.
+        // One, two, two, one: a drift affects both alike.
         let writers = 1 + (round + round / 2) % 2;
         let rate = burst(&store, &keys_from(round as u64, PUTS), writers);
         store.flush().and_then(|()| store.wait_idle()).expect("the disk has room");

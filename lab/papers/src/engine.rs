@@ -302,7 +302,7 @@ pub fn cpu_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// A number as the head of a key of so many bytes.
+/// A number as the head of a key of this many bytes.
 pub fn padded(number: u64, key_bytes: usize) -> Vec<u8> {
     let mut key = number.to_be_bytes().to_vec();
     key.resize(key_bytes.max(8), 0);

@@ -178,7 +178,7 @@ fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Out
     judge_writes(report, WRITES_RLSM, rlsm, [split, shared]);
 }
 
-/// All writes of a device against the engine's over each block SSD; the better one counts.
+/// All writes of a device divided by the engine's over each block SSD; the better one counts.
 fn judge_writes(report: &mut PaperReport, row: Row, device: Outcome, lsm: [Outcome; 2]) {
     let [split, shared] = lsm.map(|lsm| ratio(device.total(), lsm.total(), 2, ""));
     report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
@@ -235,7 +235,7 @@ fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Under every percentage lLSM gets the flash that leaves it the same volume.
+/// For every percentage, lLSM gets as much flash as leaves it the same volume.
 fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.compare(&all_sides(lab), &["blocks"])?;
     let first = lab.runs([Run::Split, Run::Rlsm, Run::Dlsm, Run::Llsm])?;
@@ -317,8 +317,8 @@ fn baseline_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     volume_rows(lab, report)
 }
 
-/// The paper's lLSM is full where its tables have reserved all; the firmware then merges tables to
-/// three quarters of their room, and only then refuses.
+/// The paper's lLSM is full when its tables have reserved everything. Here the firmware then merges
+/// tables until they are three quarters full, and only then refuses.
 fn volume_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     let load = lab.load(Draw::Uniform);
     let (mut enough, mut texts) = (f64::NAN, Vec::new());

@@ -154,7 +154,7 @@ fn judge_writes(report: &mut PaperReport, row: Row, device: Layers, lsm: [Layers
     report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
 }
 
-/// What the separation of hot and cold is worth where there is less room.
+/// What it gains to separate hot and cold where there is less room.
 fn fuller(lab: &Lab<'_>, load: &Load, report: &mut PaperReport) -> Result<()> {
     let mut texts = Vec::new();
     for blocks in [3576.0, 3500.0] {

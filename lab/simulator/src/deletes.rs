@@ -1,10 +1,11 @@
-//! Range deletes. One comes after every so many bytes. It removes a share of the keys, behind the
-//! share of the one before, and begins anew at the end.
+//! Range deletes. One comes after a fixed number of bytes. It removes a share of the keys, behind
+//! the share of the one before, and begins anew at the end.
 //!
 //! As in the engine, what a range delete hides goes when a compaction passes it, and a table that
-//! is hidden whole leaves unread; the policy sees that tables get smaller and fewer. Range
-//! tombstones take no room here, and gets are counted as if nothing were deleted. What was in the
-//! tree before a range delete is older than it, so the order of table numbers tells what it hides.
+//! is hidden whole is dropped without being read; the policy sees that tables get smaller and
+//! fewer. Range tombstones take no room here, and gets are counted as if nothing were deleted. What
+//! was in the tree before a range delete is older than it, so the order of table numbers tells what
+//! it hides.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the simulator tells, and how a shape is measured for reads. Decides nothing.
+//! The reports of the simulator, and how a shape is measured for reads. Decides nothing.
 
 use std::sync::Arc;
 
@@ -61,7 +61,8 @@ pub struct SimReport {
     /// Bytes that the largest compaction of each plan read: compactions of one plan share no key,
     /// and can run side by side.
     pub critical_read_bytes: u64,
-    /// Bytes of tables that left unread, because all of their entries had expired.
+    /// Bytes of tables that were dropped without being read, because all of their entries had
+    /// expired.
     pub dropped_bytes: u64,
     /// (flushed + loaded + compacted) / user, in thousandths.
     pub write_amplification_permille: u64,
@@ -74,7 +75,7 @@ pub struct SimReport {
     /// not end before its first key. An overlapping level counts as many runs as its tables can be
     /// arranged in.
     pub runs_sought_per_scan_permille: u64,
-    /// Most level-0 runs at any time.
+    /// The largest number of level-0 runs at any time.
     pub max_l0_run_count: u64,
     /// Bytes that the largest job read: while it runs, everything above it waits.
     pub largest_job_bytes: u64,

@@ -6,7 +6,7 @@ const MAX_COLUMNS: usize = 100;
 const MAX_FUNCTION_LINES: usize = 70;
 const MAX_FILE_LINES: usize = 800;
 
-/// Documents that a reader may count on.
+/// Documents that must exist.
 pub const DOCUMENTS: [&str; 8] = [
     "README.md",
     "ARCHITECTURE.md",

@@ -8,7 +8,7 @@
 //!   nothing waits: the collector may be stopped.
 //! * O3 A direct buffer is alive while Java's call runs, because the call holds a reference to it.
 //! * O4 Nobody writes to the bytes of a call's buffers while the call runs. Java's side says so in
-//!   its documentation; who does it all the same stores other bytes than he meant.
+//!   its documentation. A caller that does it all the same stores bytes that it did not intend.
 
 use std::cell::Cell;
 use std::slice;
@@ -77,8 +77,8 @@ pub fn fill(env: &Env<'_>, array: &JByteArray<'_>, bytes: &[u8]) -> Result<()> {
     array.set_region(env, 0, signed(bytes)).map_err(refused("an array for entries"))
 }
 
-/// Lets `take` look at the first `count` bytes of an array where they are. It must not wait and
-/// knows no environment (O2).
+/// Lets `take` look at the first `count` bytes of an array in place. It must not wait, and gets no
+/// environment (O2).
 pub fn in_place<T>(
     env: &Env<'_>,
     array: &JByteArray<'_>,
@@ -99,7 +99,7 @@ pub fn in_place<T>(
     Ok(take(bytes))
 }
 
-/// A stretch of a direct buffer.
+/// A part of a direct buffer.
 pub fn direct<'b>(
     env: &Env<'_>,
     buffer: &'b JByteBuffer<'_>,
@@ -112,7 +112,7 @@ pub fn direct<'b>(
     Ok(unsafe { slice::from_raw_parts(address, count) })
 }
 
-/// Copies as many bytes as fit to a stretch of a direct buffer.
+/// Copies as many bytes as fit to a part of a direct buffer.
 pub fn fill_direct(
     env: &Env<'_>,
     buffer: &JByteBuffer<'_>,
@@ -158,7 +158,7 @@ fn signed(bytes: &[u8]) -> &[i8] {
 }
 
 fn signed_mut(bytes: &mut [u8]) -> &mut [i8] {
-    // SAFETY: O1; same length and lifetime, and the exclusive borrow goes over.
+    // SAFETY: O1; same length and lifetime, and the result has the exclusive borrow.
     unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast::<i8>(), bytes.len()) }
 }
 

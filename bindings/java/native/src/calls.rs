@@ -44,7 +44,7 @@ fn throw(env: &mut Env<'_>, failure: &Failure) -> std::result::Result<(), Error>
     Ok(())
 }
 
-/// What the JVM refused: an index, or memory.
+/// Errors that the JVM reports: an index out of range, or no memory.
 pub fn refused(what: &str) -> impl FnOnce(Error) -> Failure + '_ {
     move |error| Failure::new(Code::InvalidArgument, format!("{what}: {error}"))
 }
@@ -56,7 +56,7 @@ pub fn text(env: &Env<'_>, string: &JString<'_>, what: &str) -> Result<String> {
     }
     let chars = string.mutf8_chars(env).map_err(refused(what))?;
     let text = chars.to_string();
-    // Half a pair of surrogates is replaced on the way, and so two names would become one.
+    // Half of a surrogate pair would be replaced, so that two names would become one.
     if *JNIString::from(&text) != *chars {
         return Err(Failure::invalid(format!("the {what} {text:?} is no Unicode text")));
     }

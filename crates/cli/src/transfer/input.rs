@@ -66,7 +66,7 @@ impl Input {
         matches!(self, Input::File(_))
     }
 
-    /// Appends the next line to `buffer`, but no more than so many bytes. Returns how many.
+    /// Appends the next line to `buffer`, but no more than this many bytes. Returns how many.
     pub fn read_line(&mut self, most: u64, buffer: &mut Vec<u8>) -> io::Result<u64> {
         match self {
             Input::File(file) => Ok(file.take(most).read_until(b'\n', buffer)? as u64),

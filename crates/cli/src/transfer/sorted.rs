@@ -46,7 +46,7 @@ pub struct Sorted {
 }
 
 impl Sorted {
-    /// Of a source, with runs of so many bytes. The bar moves while the source is read.
+    /// Of a source, with runs of this many bytes. The bar moves while the source is read.
     pub fn new(source: Box<dyn Source>, run_bytes: usize, bar: ProgressBar) -> Sorted {
         Sorted {
             source,

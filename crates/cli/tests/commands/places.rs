@@ -53,7 +53,7 @@ fn directories_above_a_store_are_not_made() {
     place.ok(&["put", "no/dir/s", "k", "v"]);
 }
 
-/// A store removes files that are not its own, and a checkpoint of it has not what lies in it.
+/// A store removes files that do not belong to it, and a checkpoint of it does not contain them.
 #[test]
 fn nothing_is_made_inside_of_a_store() {
     let place = Place::new();
@@ -95,7 +95,7 @@ fn manual_pages_make_their_directory() {
     assert!(place.path("share/man1/runstone-set.1").exists());
 }
 
-/// A hard link was called a copy, and nothing said what it does not protect from.
+/// A hard link was called a copy, and nothing said which losses it does not protect from.
 #[test]
 fn a_checkpoint_says_what_it_shares() {
     let place = Place::new();

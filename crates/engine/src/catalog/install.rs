@@ -85,7 +85,7 @@ impl Catalog {
 
     /// Syncs what of the manifest no sync has covered, so that its file can be closed.
     pub(crate) fn rest_manifest(&self) -> Result<()> {
-        // Whoever holds it is about to sync it.
+        // The thread that holds it is about to sync it.
         let Some(mut manifest) = self.manifest.try_lock() else { return Ok(()) };
         manifest.log.as_mut().map_or(Ok(()), Manifest::rest)
     }

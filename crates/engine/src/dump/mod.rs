@@ -61,7 +61,7 @@ fn entry(expires: bool, bytes: &[u8]) -> String {
     format!("{} expires {at_ms} ms after 1970", text(value))
 }
 
-/// What lies in a table besides puts and deletes; nothing in most.
+/// What a table holds besides puts and deletes. Most tables hold nothing else.
 fn features(properties: &Properties, ranges: usize) -> String {
     let mut out = String::new();
     let expiries = &properties.expiries;

@@ -134,7 +134,7 @@ pub fn open(stored: &[u8], file_uid: u64, offset: u64) -> Result<Vec<u8>, &'stat
     open_in(stored, file_uid, offset, zeroed)
 }
 
-/// The same in memory that the caller brings, of the length that it is asked for.
+/// The same, into the caller's memory, which has the requested length.
 pub fn open_in<B: DerefMut<Target = [u8]>>(
     stored: &[u8],
     file_uid: u64,
@@ -218,8 +218,8 @@ mod tests {
         }
     }
 
-    /// Contexts of zstd are used again, also behind a block that does not decode, behind a large
-    /// one, and while a thread ends.
+    /// Contexts of zstd are used again, also after a block that does not decode, after a large
+    /// block, and while a thread ends.
     #[test]
     fn a_block_of_zstd_knows_nothing_of_the_one_before() {
         let sealed = |raw: &[u8]| {
@@ -251,7 +251,7 @@ mod tests {
             static LAST: Cell<Option<AtTheEnd>> = const { Cell::new(None) };
         }
         let ends = std::thread::spawn(move || {
-            // Made before the contexts, so it goes after them.
+            // Made before the contexts, so it is dropped after them.
             LAST.set(Some(AtTheEnd(Box::new(check.clone()))));
             check();
         });

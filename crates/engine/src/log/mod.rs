@@ -10,10 +10,10 @@
 //! kind      1 full, 2 first, 3 middle, 4 last
 //! ```
 //!
-//! The checksum covers kind and bytes, seeded with the file's random id and the fragment's offset:
-//! what an earlier life of a recycled file left behind never verifies, nor does a swapped piece.
-//! Since every frame begins with a fragment, a reader that met a bad fragment can look for valid
-//! ones behind it; whether those make it corruption or a torn tail is for the caller to judge.
+//! The checksum covers kind and bytes, seeded with the file's random id and the fragment's offset.
+//! So fragments from an earlier use of a recycled file never verify, and neither does a swapped
+//! fragment. Since every frame begins with a fragment, a reader that found a bad fragment can look
+//! for valid ones after it. The caller judges whether those make it corruption or a torn tail.
 
 mod reader;
 mod writer;
@@ -63,7 +63,7 @@ impl LogKind {
 pub struct LogHeader {
     /// Number of the file; its name says the same.
     pub number: u64,
-    /// Random id of this life of the file.
+    /// Random id of this use of the file.
     pub id: u64,
 }
 
@@ -143,7 +143,8 @@ pub fn newer_format(file: &str, found: u32) -> Error {
     Error::NewerFormat { file: file.to_string(), found, supported: LOG_FORMAT }
 }
 
-/// The number in a file name like `000012.wal`; `None` if no store counts so far.
+/// The number in a file name like `000012.wal`; `None` if it is larger than any file number of a
+/// store.
 pub fn number_in(name: &str, extension: &str) -> Option<u64> {
     let digits = name.strip_suffix(extension)?.strip_suffix('.')?;
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -151,5 +152,5 @@ pub fn number_in(name: &str, extension: &str) -> Option<u64> {
     if plain { number } else { None }
 }
 
-/// Result alias kept local so that reader and writer read alike.
+/// Result alias that reader and writer share.
 type LogResult<T> = Result<T>;

@@ -72,8 +72,8 @@ impl LogWriter {
         })
     }
 
-    /// Leaves room for a record of so many bytes, which is written later or never. What is appended
-    /// next lies behind it.
+    /// Leaves room for a record of this many bytes, which is written later or never. What is
+    /// appended next lies behind it.
     pub fn reserve(&mut self, bytes: usize) -> Place {
         let (file, id, offset) = (Arc::clone(&self.file), self.id, self.position);
         self.position = end_of(offset, bytes);
@@ -191,7 +191,7 @@ fn seal_fragment(id: u64, offset: u64, kind: u8, fragment: &mut [u8]) {
     header[6] = kind;
 }
 
-/// A record that fills a file by itself, and of which all is written but the beginning: the header
+/// A record that fills a file by itself, and of which all but the beginning is written: the header
 /// of the file, and the first fragment with the first bytes of the record. Until they are there,
 /// the file is one that was never begun.
 #[derive(Debug)]

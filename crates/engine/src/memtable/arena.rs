@@ -8,7 +8,7 @@
 //!    before. Behind it, `retire` leaves the memory under the pins, and only that.
 //! 2. Two allocations never overlap: `used` of a chunk only grows, by `fetch_add`; a slab is such
 //!    an allocation, and is divided under its lock.
-//! 3. Chunk memory is uninitialised; whoever allocates writes before anyone reads.
+//! 3. Chunk memory is uninitialised; the allocating caller writes before anyone reads.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};

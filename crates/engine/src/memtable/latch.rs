@@ -1,6 +1,6 @@
 //! The version word of a tree node: a lock for writers that readers only look at.
 //!
-//! 1. The lowest bit is the lock. Whoever unlocks leaves a version that was never there before.
+//! 1. The lowest bit is the lock. Unlocking leaves a version that was never there before.
 //! 2. A reader notes a version that is not locked, reads, and checks that it is still there.
 //! 3. A writer locks at a version that it noted, so that what it read before still holds.
 //!

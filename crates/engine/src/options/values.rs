@@ -132,7 +132,7 @@ impl Default for ValueOptions {
             cold_stream: false,
             gc_pointers: GcPointers::Stable,
             vlog_chunk_bytes: 16 << 20,
-            // If it were larger, a scan that ends early would read more in vain.
+            // If it were larger, a scan that ends early would read more for nothing.
             scan_ahead_bytes: 256 << 10,
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct IoRate {
 }
 
 impl IoRate {
-    /// At most so many bytes in a second, if there is a limit.
+    /// At most this many bytes in a second, if there is a limit.
     pub(crate) fn new(bytes_per_second: Option<u64>) -> IoRate {
         IoRate { bytes_per_second, paid_until: Mutex::new(Instant::now()) }
     }
@@ -29,7 +29,7 @@ impl IoRate {
         self.charge_at(bytes, Instant::now());
     }
 
-    /// How long whoever can wait does so now.
+    /// How long callers that can wait do so now.
     pub(crate) fn wait(&self) -> Duration {
         match self.bytes_per_second {
             None => Duration::ZERO,

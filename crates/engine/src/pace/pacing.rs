@@ -303,8 +303,8 @@ mod tests {
         assert_eq!(most, 6 * MOST_TURN, "no pause is longer");
     }
 
-    /// Runs a compaction for so many milliseconds, which asks every millisecond. Beside it, writes
-    /// of 160 or 320 microseconds come, one after another. Returns how long it paused.
+    /// Runs a compaction for this many milliseconds, which asks every millisecond. Beside it,
+    /// writes of 160 or 320 microseconds come, one after another. Returns how long it paused.
     fn run(pace: &Pace, start: Instant, milliseconds: u32, writes: bool) -> Duration {
         let (mut now, mut paused, end) = (start, Duration::ZERO, start + MILLI * milliseconds);
         let worker = pace.work(now);

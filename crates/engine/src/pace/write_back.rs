@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The size of a piece. A call costs little for so many bytes, and a disk writes them in a
+/// The size of a piece. A call costs little for this many bytes, and a disk writes them in a
 /// millisecond or two. Builds that seek bugs have small files, so their pieces are smaller.
 pub(crate) const PIECE_BYTES: u64 = if cfg!(feature = "seeded-bugs") { 8 << 10 } else { 1 << 20 };
 /// Pieces that may be under way when another is begun.

@@ -1,5 +1,5 @@
-//! The range deletes that a walk sees: those of its memtables and of its tables, as of its number.
-//! Walks go from key to key, so the stretch around the last key answers most questions.
+//! The range deletes that a walk sees: those of its memtables and of its tables, as of its sequence
+//! number. Walks go from key to key, so the stretch around the last key answers most questions.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::ranges::{self, RangeDeletes, deletes};
 pub(crate) struct Stretch {
     /// The first key.
     pub(crate) start: Option<Vec<u8>>,
-    /// The least key behind.
+    /// The smallest key after it.
     pub(crate) end: Option<Vec<u8>>,
-    /// The number that deletes what is older; 0 if none does.
+    /// The sequence number of the range delete that hides older versions; 0 if there is none.
     pub(crate) seq: SeqNo,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Covers {
     /// The newest first: those of a memtable are newer than those of the next.
     sets: Vec<Arc<RangeDeletes>>,
     seq: SeqNo,
-    /// Around the last key asked about, in all of them.
+    /// The stretch around the last key asked about, in each of them.
     stretch: Stretch,
 }
 

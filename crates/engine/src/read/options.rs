@@ -64,7 +64,7 @@ impl ReadOptions {
     /// ```
     ///
     /// # Errors
-    /// Whoever reads with these options fails if the range ends before it starts.
+    /// A read with these options fails if the range ends before it starts.
     pub fn with_range(mut self, range: impl KeyRange) -> Self {
         (self.start, self.end) = ends_of(&range);
         self

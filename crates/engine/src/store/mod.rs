@@ -1,7 +1,7 @@
 //! The store as its users hold it, and how its parts are put together.
 //!
 //! - [`engine`]: the parts of an open store.
-//! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: what of it is not used.
+//! - [`open`]: opening; `recovery`: replaying the log; `lost_log`: records that are not used.
 //!   [`close`]: the orderly end.
 //! - [`builder`]: opening it step by step. [`resources`]: what a store shares with others of the
 //!   process.

@@ -159,7 +159,7 @@ impl OpenFiles {
     fn reopen(&self, file: &PooledFile) -> Result<Arc<Handle>> {
         let opened = self.attempt(|| self.storage.open(&file.name, file.category));
         let mut open = self.list.open.lock();
-        // This also holds if the name was removed meanwhile: whoever removed it opened the file
+        // This also holds if the name was removed meanwhile: the remover opened the file
         // first.
         if let Some(handle) = file.handle.load_full() {
             return Ok(handle);

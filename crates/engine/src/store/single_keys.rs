@@ -177,7 +177,7 @@ impl Keyspace {
             }
             taken.iter().try_for_each(|(key, _)| transaction.delete(self, key))?;
             match transaction.commit(WriteOptions::default()) {
-                // Whoever wants many meets others at each attempt, so it wants less.
+                // A caller that wants many entries meets others each time, so it asks for fewer.
                 Err(Error::Conflict { key, .. }) => {
                     most = (taken.len() / 2).max(1);
                     self.wait_for_lock(&key)?;

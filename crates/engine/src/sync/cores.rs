@@ -1,20 +1,20 @@
-//! What the concurrent cores synchronise with. They name it by `super::sync`, so that the modules
-//! `model` can compile the same files against primitives that a checker schedules. Re-exports and
-//! what the kinds of primitives spell differently.
+//! The synchronisation primitives of the concurrent cores. The cores name them by `super::sync`, so
+//! that the modules `model` can compile the same files against primitives that a checker schedules.
+//! Re-exports, and wrappers where the kinds of primitives differ.
 
 pub use std::sync::atomic;
 
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Lets another thread go on, in loops that wait for one. `is_long` means that the other thread may
+/// Lets another thread run, in loops that wait for one. `is_long` means that the other thread may
 /// not be running.
 #[inline]
 pub fn pause(is_long: bool) {
     if is_long { std::thread::yield_now() } else { std::hint::spin_loop() }
 }
 
-/// Sleeps for a moment, in loops that have waited long already: whoever they wait for needs the
-/// processor more.
+/// Sleeps for a moment, in loops that have waited long already: the thread that they wait for needs
+/// the processor more.
 pub fn rest() {
     std::thread::sleep(std::time::Duration::from_micros(50));
 }
@@ -32,8 +32,8 @@ pub fn wait<'a, T>(condvar: &Condvar, mut guard: MutexGuard<'a, T>) -> MutexGuar
     guard
 }
 
-/// The light side of a barrier between two threads: stores before it come before loads after it, as
-/// a thread sees them that passed the heavy side. Costs nothing where the heavy side works.
+/// The light side of a barrier between two threads. A thread that passed the heavy side sees the
+/// stores before it happen before the loads after it. Costs nothing where the heavy side works.
 #[inline(always)]
 pub fn light_barrier() {
     match cfg!(miri) {

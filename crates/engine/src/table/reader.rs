@@ -71,7 +71,7 @@ pub struct ProbeStats {
     pub blocks: u64,
     /// Blocks read from the file.
     pub block_reads: u64,
-    /// Blocks searched in vain after a filter passed the key.
+    /// Blocks searched for nothing after a filter passed the key.
     pub false_positives: u64,
     /// Whether a memtable held the key.
     pub in_memtable: bool,

@@ -153,7 +153,8 @@ impl Condition for Check<'_> {
         for part in self.parts.values() {
             part.core.check_exists()?;
         }
-        // Whoever begins to use locks after this check waits until the commit is visible.
+        // A transaction that begins to use locks after this check waits until the commit is
+        // visible.
         Ok(self.has_locks || !self.locks.table().is_used())
     }
 

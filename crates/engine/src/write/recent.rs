@@ -18,7 +18,7 @@ use crate::write::held::{MOST_BYTES, MOST_OF_A_KIND};
 const PART_ENTRIES: u64 = 1_000;
 const PART_BYTES: usize = 64 << 10;
 
-/// Older parts than this many are forgotten. Whoever needs them looks at the tree again.
+/// Older parts than this many are forgotten. A commit that needs them looks at the tree again.
 const MOST_PARTS: usize = 128;
 const MOST_PARTS_BYTES: usize = 1 << 20;
 

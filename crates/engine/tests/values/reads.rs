@@ -1,6 +1,7 @@
 //! The cost of reads of separated values, counted at the storage. A get is one device read wherever
-//! collections took the record, and none once the value was read twice. A scan without read-ahead
-//! reads one value at a time. A scan finds a value it reads later wherever the value is by then.
+//! collections moved the record, and none once the value was read twice. A scan without read-ahead
+//! reads one value at a time. A scan finds a value that it reads later wherever the value is by
+//! then.
 
 use std::sync::Arc;
 

@@ -56,7 +56,7 @@ fn other_orders_and_unknown_fields_are_refused() {
         let error = refused(place.path(), Dialect::RocksDb).to_string();
         assert!(error.contains(wanted) && error.contains("MANIFEST-000003"), "{error}");
     }
-    // A field that may be passed over.
+    // A field that a reader may skip.
     let place = tempfile::tempdir().expect("a directory");
     let edit = [&comparator(BYTEWISE)[..], &[0xe4, 0x40, 2, 9, 9]].concat();
     directory(place.path(), Dialect::RocksDb, &[edit], &[], &[]);
@@ -71,7 +71,7 @@ fn entries_of_other_kinds_are_refused_by_name() {
         sample(place.path(), &[Form::rocksdb(5, 1, 0)], &[(1, &entries)], &[]);
         let error = read(place.path(), Dialect::RocksDb, 0).expect_err("is refused");
         assert!(error.contains(wanted) && error.contains("key b"), "{error}");
-        // Below a newer value nothing depends on it.
+        // Nothing depends on a value below a newer one.
         let newer = batch(90, &[operation(PUT, None, "b", Some("w"))]);
         sample(place.path(), &[Form::rocksdb(5, 1, 0)], &[(1, &entries)], &[newer]);
         assert_eq!(read(place.path(), Dialect::RocksDb, 0).map(|found| found.len()), Ok(2));

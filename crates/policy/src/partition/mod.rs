@@ -97,7 +97,7 @@ pub struct Input<'a> {
     pub prefixer: Option<&'a Prefixer>,
 }
 
-/// What an index block says: so many bytes end at this user key.
+/// What an index block says: this many bytes end at this user key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
     /// Last user key of a data block.

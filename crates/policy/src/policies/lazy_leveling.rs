@@ -5,12 +5,12 @@
 //! 1. Level 0 at `l0_trigger` idle runs, and each level above the last at its T-th run, become one
 //!    new run of the next level, as in tiering.
 //! 2. If that next level is the last, they compact with its one run instead.
-//! 3. If they would find more there than T - 1 times their own bytes, the last level becomes the
-//!    next deeper level first. Metadata only: its run would be alone there.
+//! 3. If they would find more there than T - 1 times their own bytes, the last level first becomes
+//!    the next deeper level. This changes only metadata, because its run would be alone there.
 //!
-//! So levels grow by T whatever a flush is, and `base_bytes` is not used. The last level is the
-//! deepest that holds a table. The rules of moves, of foreign layouts and of jobs side by side are
-//! in `tiered.rs`.
+//! So levels grow by T, whatever the size of a flush, and `base_bytes` is not used. The last level
+//! is the deepest that holds a table. The rules for moves, for layouts of other policies and for
+//! concurrent jobs are in `tiered.rs`.
 
 use crate::policies::tiered::{Keep, Rules, Tiered};
 

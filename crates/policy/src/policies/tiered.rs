@@ -266,8 +266,8 @@ impl<'a> Tree<'a> {
         Some(plan)
     }
 
-    /// The run of the target that so many bytes from above compact with; `None` if they make a run
-    /// of their own. Runs that are on their way down do not count.
+    /// The run of the target that this many bytes from above compact with; `None` if they make a
+    /// run of their own. Runs that are on their way down do not count.
     fn joined(&self, to: u32, incoming_bytes: u64) -> Option<&'a Run> {
         let runs = self.job.shape.level(to).runs();
         let is_idle = |run: &Run| self.job.is_idle(&run.tables);

@@ -15,7 +15,7 @@ pub struct Plan {
     pub moves: Vec<Move>,
     /// Tables to be rewritten.
     pub compactions: Vec<Compaction>,
-    /// Tables that leave unread, because nobody can see any of their entries.
+    /// Tables that are dropped without being read, because nobody can see any of their entries.
     pub drops: Vec<TableId>,
     /// Round-robin cursors to store.
     pub cursors: Vec<(u32, Box<[u8]>)>,
@@ -179,8 +179,8 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
-/// How often gets met each table in vain since it was written, for policies that compact what is
-/// read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
+/// How often gets met each table for nothing since it was written, for policies that compact what
+/// is read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     /// Charged accesses; a table that is not listed has few.

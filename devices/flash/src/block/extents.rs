@@ -83,7 +83,7 @@ impl Extents {
 }
 
 /// Free device blocks, taken next-fit: each search goes on where the last one ended, so that files
-/// lie one behind the other without regard to flash pages.
+/// lie one after the other without regard to flash pages.
 #[derive(Clone, Debug)]
 pub(super) struct FreeSpace {
     runs: BTreeMap<u64, u64>,

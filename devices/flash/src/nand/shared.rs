@@ -78,7 +78,7 @@ impl Drop for Content {
 }
 
 impl SharedBytes {
-    /// An empty buffer for so many bytes.
+    /// An empty buffer for this many bytes.
     pub fn buffer(capacity: usize) -> Vec<u8> {
         let mut spare = SPARE_BUFFERS.lock();
         let found = spare.pop().filter(|buffer| buffer.capacity() == capacity);

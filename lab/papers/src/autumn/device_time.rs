@@ -72,7 +72,7 @@ impl Clock {
         self.note(backlog, limits);
     }
 
-    /// The background begins a compaction that moves so many bytes.
+    /// The background begins a compaction that moves this many bytes.
     pub(super) fn compact(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
         self.free_at_ns += bytes * 1000 / BYTES_PER_US;
         self.note(backlog, limits);
@@ -103,7 +103,7 @@ impl Clock {
         true
     }
 
-    /// Delays a write of so many bytes if writers are slowed down.
+    /// Delays a write of this many bytes if writers are slowed down.
     pub(super) fn delay(&mut self, bytes: u64, limits: &Limits) {
         if self.is_slowed(limits) {
             let delay_ns = bytes * 1000 / SLOWED_BYTES_PER_US;

@@ -1,5 +1,5 @@
-//! Why level 1 answers fewer gets of YCSB D here than in the paper: the trees of section 4.3 with
-//! all that does not shrink with the database divided like it.
+//! Why level 1 answers fewer gets of YCSB D here than in the paper: the trees of section 4.3. Sizes
+//! that do not shrink with the database are divided by the same factor.
 //!
 //! * *Inserts.* The paper's million operations insert 50,000 records, less than one of its
 //!   memtables (65,536): nothing is flushed while they run. Over 1024 that is 48 inserts; the gets
@@ -21,7 +21,7 @@ use crate::report::{bars_beside, rows};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
-/// What the database is divided by.
+/// The divisor of the database size.
 const DIVISOR: u64 = 1024;
 /// The paper's operations, a twentieth of them inserts.
 const OPERATIONS: u64 = 1_000_000;
@@ -68,7 +68,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
 fn shares(context: &Context<'_>, tree: &mut Loaded, is_divided: bool) -> Result<Shares> {
     let mut shares = Vec::new();
     for runs in 0..=MOST_RUNS {
-        // The memtable of the tree before ends as the next run.
+        // The memtable of the earlier tree becomes the next run.
         while tree.shape().level(0).runs().len() < runs {
             tree.insert()?;
         }
@@ -101,7 +101,7 @@ fn answered_by_level_1(context: &Context<'_>, tree: &mut Loaded, is_divided: boo
 /// Draws records, the newest most often.
 enum Ages {
     Own(Latest),
-    /// From a curve over so many times the records.
+    /// Draws from a curve over this many times the records.
     Divided(Zipfian),
 }
 

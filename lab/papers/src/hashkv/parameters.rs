@@ -81,7 +81,8 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// HashKV over vLog at each reserve, with both ends of what the paper says of all of them.
+/// HashKV divided by vLog at each reserve, with both ends of the range that the paper gives for
+/// all.
 pub(super) fn draw_reserves(
     report: &mut PaperReport,
     (figure, title): (&str, &str),
@@ -104,7 +105,7 @@ pub(super) const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
 pub(super) const LESS_THETA: f64 = 0.9;
 pub(super) const LESS_SKEW: &str = "judged at theta 0.99; this tells whether the skew decides";
 
-/// What a run with or without a cold stream took.
+/// The costs of a run with or without a cold stream.
 struct Hotness {
     update: Phase,
     peak_mib: f64,
@@ -190,7 +191,8 @@ fn show_less_skew(
     Ok(())
 }
 
-/// With a cold stream over without at each reserve; the paper has 20% and room for the stream.
+/// With a cold stream divided by without, at each reserve; the paper has 20% and room for the
+/// stream.
 pub(super) fn draw_hotness(
     report: &mut PaperReport,
     (figure, title): (&str, &str),

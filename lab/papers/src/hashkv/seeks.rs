@@ -5,7 +5,7 @@
 //! 1. A memtable makes a table of level 0. At four of these, all sink into level 1; above its
 //!    capacity a level gives up one table, the next in turn. The fullest level goes first.
 //! 2. A lookup asks the newest table of level 0, then the older ones, then one table of each level.
-//!    If the first of them does not hold the key, that is a seek in vain, and the first is charged,
+//!    If the first of them does not hold the key, that is a wasted seek, and the first is charged,
 //!    whether it has a filter or not (`Version::Get` of LevelDB 1.20).
 //! 3. A table that has been charged `max(100, bytes / 16 KiB)` times sinks, with all of level 0 if
 //!    it is there (`Version::UpdateStats`, `VersionSet::PickCompaction`).

@@ -108,7 +108,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Loads a tree whose compactions have so many threads.
+    /// Loads a tree whose compactions have this many threads.
     pub(super) fn of(
         context: &Context<'_>,
         options: KeyspaceOptions,

@@ -74,7 +74,7 @@ fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str, figure: &str)
     report.judge(GETS_THAT_HIT.of(&[&NAMES, &at]), strokes(&gets, 3), &[gets[3] / gets[1]]);
     let pair = [gets[4], gets[3]];
     report.judge(LEVELED_READS.of(&[&at]), strokes(pair, 3), &pair);
-    // In turns, so that what else the machine does meets both.
+    // In turns, so that other load on the machine affects both alike.
     let mut ratios = [vec![], vec![]];
     for _ in 0..5 {
         let [size, global] = [1, 3].map(|at: usize| read(&mut trees[at]));
@@ -86,7 +86,7 @@ fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str, figure: &str)
     let names = NAMES.split(" / ");
     let titles =
         [&format!("Reads, {at}")[..], "partitioner", "file reads per scan; blocks per get"];
-    // Of range queries the paper prints a bound: less than 10% slower than with Size.
+    // For range queries the paper prints a bound: less than 10% slower than with Size.
     let bound = [f64::NAN, f64::NAN, f64::NAN, scans[1] / 100.0 * 1.1];
     let scans = scans.iter().map(|reads| reads / 100.0);
     let all = vec![bars_beside("scan of 1,000 / 100", scans, bound), bars("get", gets)];

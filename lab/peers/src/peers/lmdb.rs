@@ -103,7 +103,7 @@ impl KvStore for Lmdb {
         Ok(value.map(Value::owned))
     }
 
-    /// It knows no empty keys, not even as a bound.
+    /// LMDB accepts no empty keys, not even as a bound.
     fn scan(&self, from: Option<&[u8]>, direction: Direction, visit: &mut Visit<'_>) -> Result<()> {
         let transaction = self.env.read_txn().map_err(error)?;
         let bound = match (from, direction) {
@@ -128,12 +128,12 @@ impl KvStore for Lmdb {
         self.env.force_sync().map_err(error)
     }
 
-    /// Nothing goes on in its background.
+    /// LMDB does nothing in the background.
     fn wait_idle(&self) -> Result<()> {
         Ok(())
     }
 
-    /// It gives no page back to the file system; what is free is used again.
+    /// LMDB gives no page back to the file system; free pages are used again.
     fn compact(&self) -> Result<()> {
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Puts over the same keys again and again beside a thread of gets: what the store takes on disk
-//! for what is alive.
+//! Puts over the same keys again and again while a thread gets: how much disk the store takes for
+//! its live data.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;

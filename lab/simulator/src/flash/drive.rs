@@ -81,7 +81,7 @@ impl Drive {
         }
     }
 
-    /// Writes a file of so many bytes.
+    /// Writes a file of this many bytes.
     pub(super) fn add_file(&mut self, id: u32, bytes: u64) -> Result<(), FlashError> {
         let mut left = bytes.div_ceil(BLOCK_BYTES);
         let mut runs = Vec::new();

@@ -1,4 +1,5 @@
-//! Tables over pages of keys, by level: what the model of flash keeps of a tree. Knows no block.
+//! Tables over pages of keys, by level: the tree as the model of flash keeps it. It knows no
+//! blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub(super) struct Entry {
     pub(super) hi: u32,
 }
 
-/// A table as its metadata page tells it.
+/// A table as its metadata page describes it.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) id: u32,
@@ -129,7 +130,7 @@ impl Pages {
 
 /// The tables of all levels.
 pub(super) struct Tree {
-    /// How many levels a level of the policy is.
+    /// How many levels of this tree a level of the policy takes.
     pub(super) bands: Bands,
     pub(super) pages: Pages,
     nodes: BTreeMap<u32, Node>,
@@ -176,7 +177,7 @@ impl Tree {
         Shape { levels, state: self.state.clone(), ..Shape::default() }
     }
 
-    /// Keeps what the policy wants remembered.
+    /// Keeps the facts that the policy wants remembered.
     pub(super) fn remember(&mut self, plan: &Plan) {
         self.state.cursors.extend(plan.cursors.iter().cloned());
         self.state.last_level = plan.last_level.unwrap_or(self.state.last_level);

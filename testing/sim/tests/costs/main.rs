@@ -18,7 +18,7 @@ use runstone::{Background, KeyspaceOptions, Options, Store};
 const COUNTS: [u64; 3] = [10, 1_000, 100_000];
 /// What costs the same whatever the number is tried so often.
 const READS: u64 = 128;
-/// A call of the allocator, and an entry or block that a read passes, count as so many bytes.
+/// A call of the allocator, and an entry or block that a read passes, count as this many bytes.
 const STEP_BYTES: u64 = 64;
 /// What writes do once, however many there are: chunks of memtables, buffers of a flush.
 const ONCE_BYTES: u64 = 6 << 20;

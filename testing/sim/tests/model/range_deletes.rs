@@ -221,7 +221,7 @@ fn blocks_with_hidden_entries_are_not_copied() {
     });
 }
 
-/// Tables that a range delete covers leave unread, but not before those who see them.
+/// Tables that a range delete covers are dropped without being read, once no reader sees them.
 #[test]
 fn covered_tables_leave_unread() {
     holds_and_finds(Bug::CoveredTablesDroppedUnderSnapshots, || {

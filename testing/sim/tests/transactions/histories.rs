@@ -180,8 +180,8 @@ fn end(actor: Actor, committed: &Committed) {
     }
 }
 
-/// Notes a version that another transaction wrote. If the key has own writes, the last one must be
-/// seen.
+/// Notes a version that another transaction wrote. If the transaction has written the key itself,
+/// it must see its last write.
 fn note_read(deeds: &mut Deeds, key: u64, version: Version) {
     match deeds.writes.get(&key).and_then(|writes| writes.last()) {
         Some(own) => assert_eq!(version, *own, "a transaction sees its own writes"),

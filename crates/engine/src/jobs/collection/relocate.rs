@@ -5,8 +5,8 @@
 //! 1. Append the live records to the end of their stream, with their sequence numbers, and add them
 //!    to the file.
 //! 2. Write their new pointers into the tree, each unless a user wrote its key since
-//!    (`commit_relocations`). A pointer gets a sequence number of its own, so a snapshot from
-//!    before still sees the old version.
+//!    (`commit_relocations`). A pointer gets its own sequence number, so an earlier snapshot still
+//!    sees the old version.
 //! 3. Sync the log of writes, and condemn the old segments. One edit removes them when no snapshot
 //!    is older than the new pointers; slots become free when no reader holds them.
 //!
