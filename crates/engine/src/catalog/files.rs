@@ -20,7 +20,8 @@ impl Catalog {
             if evicts {
                 table.evict(&self.tables);
             }
-            // The file goes while nobody holds it, or it would be opened to stay readable.
+            // The file is removed while nobody holds it. Otherwise it would be opened to stay
+            // readable.
             let meta = table.into_meta();
             match self.env.storage.remove(&table_name(meta.id)) {
                 Ok(()) => self.tables.disk.remove(meta.bytes),
@@ -40,14 +41,14 @@ impl Catalog {
     /// Removes tables that were written but not installed.
     pub(crate) fn discard(&self, tables: &[Arc<Table>]) {
         for table in tables {
-            // The next open removes what stays as an orphan.
+            // If a file stays, the next open removes it as an orphan.
             if self.env.storage.remove(&table_name(table.id)).is_ok() {
                 self.tables.disk.remove(table.bytes);
             }
         }
     }
 
-    /// Forgets value files that the manifest no longer names. A reader of such a file may go on,
+    /// Forgets value files that the manifest no longer names. A reader of such a file may continue,
     /// because the file lives as long as it is open.
     pub(crate) fn forget_value_files(&self, keyspace: &KeyspaceCore, gone: &[u64]) {
         if gone.is_empty() {

@@ -41,7 +41,7 @@ pub(crate) struct View {
     /// Memtables that wait for their flush, newest first.
     pub(crate) immutable: Vec<Arc<Memtable>>,
     pub(crate) version: Arc<Version>,
-    /// The number of the last bulk load that is in the version, or that failed.
+    /// The sequence number of the last bulk load that is in the version, or that failed.
     pub(crate) loaded: SeqNo,
 }
 
@@ -69,15 +69,15 @@ impl View {
         self.immutable.iter().find_map(|memtable| Some((memtable, memtable.get(key, seq)?)))
     }
 
-    /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
-    /// without range deletes that are newer, else O(log n) in each source that has some.
+    /// Whether a range delete that a reader at `seq` sees hides an entry with this sequence number.
+    /// O(1) without newer range deletes, else O(log n) in each source that has some.
     #[inline]
     pub(crate) fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.memtables_hide(key, entry, seq) || self.version.hides(key, entry, seq)
     }
 
-    /// The same of an entry of a memtable: the tables hold no range delete that is newer. A call
-    /// would be 20 of the 1,540 instructions of a get that hits a memtable.
+    /// The same for an entry of a memtable: the tables hold no newer range delete. If this were a
+    /// call, it would cost 20 of the 1,540 instructions of a get that hits a memtable.
     #[inline(always)]
     pub(crate) fn memtables_hide(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.active.hides(key, entry, seq)
@@ -97,18 +97,18 @@ pub(crate) struct KeyspaceCore {
     pub(crate) dropped: AtomicBool,
     /// Set when the store has closed: its files may belong to another process now.
     pub(crate) closed: AtomicBool,
-    /// The one that opened the store.
+    /// The process that opened the store.
     process: Process,
-    /// The last number that a bulk load took. Set under the commit lock.
+    /// The last sequence number that a bulk load took. Set under the commit lock.
     pub(crate) last_load: AtomicU64,
-    /// The last of them that has ended. Set before its number is published.
+    /// The sequence number of the last load that has ended. Set before it is published.
     ended_load: AtomicU64,
     pub(crate) dead_ranges: DeadRanges,
     /// The rule that cuts tables by key prefix, once it is chosen.
     pub(crate) prefixer: Mutex<rank::Prefixer, Option<Prefixer>>,
-    /// What operands of its keys are for.
+    /// The merge operator of its operands.
     pub(crate) merging: ArcSwap<Merging>,
-    /// What compactions show its entries to.
+    /// The compaction filter of its entries.
     pub(crate) filtering: ArcSwap<Filtering>,
     /// How long writes without a time to live of their own last, in milliseconds; 0 for ever.
     pub(crate) ttl_ms: AtomicU64,
@@ -116,7 +116,7 @@ pub(crate) struct KeyspaceCore {
     pub(crate) values: ArcSwap<ValueFiles>,
     /// Held by the plan that is installed part by part: the tree records one such plan at most.
     pub(crate) parting: Mutex<rank::Parting, ()>,
-    /// What flushes and compactions did to it.
+    /// Counts of what flushes and compactions did to it.
     pub(crate) work: Work,
 }
 
@@ -202,7 +202,7 @@ impl KeyspaceCore {
         }
     }
 
-    /// Whether this process opened the store, and is no fork of the one that did.
+    /// Whether this process opened the store, and is not a fork of that process.
     pub(crate) fn is_at_home(&self) -> bool {
         self.process.is_current()
     }
@@ -222,15 +222,15 @@ impl KeyspaceCore {
         }
     }
 
-    /// Refuses to read a keyspace as of now that is dropped or closed. A snapshot goes on seeing
-    /// what was dropped after it was taken (P5).
+    /// Refuses to read a dropped or closed keyspace as of now. A snapshot continues to see a
+    /// keyspace that was dropped after it was taken (P5).
     #[inline]
     pub(crate) fn check_readable(&self) -> Result<()> {
         self.check_open()?;
         self.check_exists()
     }
 
-    /// Whether no memtable with a number up to `last_seq` waits for its flush.
+    /// Whether no memtable with a sequence number up to `last_seq` waits for its flush.
     pub(crate) fn is_flushed(&self, last_seq: SeqNo) -> bool {
         self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
     }
@@ -266,8 +266,8 @@ impl KeyspaceCore {
     }
 
     /// Puts `fresh` in the place of the active memtable if that is `wanted`, and `filled`, which a
-    /// large batch wrote, between them. Called under the commit lock, so that every number in an
-    /// older memtable is below those in a newer one.
+    /// large batch wrote, between them. Called under the commit lock, so that every sequence number
+    /// in an older memtable is below those in a newer one.
     pub(crate) fn replace_active(
         &self,
         filled: Option<&Arc<Memtable>>,
@@ -287,7 +287,7 @@ impl KeyspaceCore {
         self.dead_ranges.forget_unused();
     }
 
-    /// Notes that the last load ended, before its number is visible.
+    /// Notes that the last load ended, before its sequence number is visible.
     pub(crate) fn end_load(&self) {
         let _view = self.view_lock.lock();
         let old = self.view.load_full();
@@ -297,15 +297,16 @@ impl KeyspaceCore {
         self.ended_load.store(loaded, Relaxed);
     }
 
-    /// Whether a bulk load may be missing from the view of a reader who got its number after it.
-    /// The reader could see writes behind the load in a memtable, and not the load itself. What it
-    /// needs is a view that was loaded after the number.
+    /// Whether a bulk load may be missing from the view of a reader that got its sequence number
+    /// after the load. The reader could see writes after the load in a memtable, but not the load
+    /// itself. It needs a view that was loaded after its sequence number.
     ///
-    /// The last load that ended decides, not the last that got a number: another may be under way
-    /// beside it. If the last one ended behind the reader's number, one before it may be missing.
+    /// The last load that ended decides, not the last that got a sequence number, because several
+    /// may run at the same time. If the last one ended after the reader's sequence number, an
+    /// earlier one may be missing.
     #[inline]
     pub(crate) fn lacks_load(&self, view: &View) -> bool {
-        // Relaxed: the number that the reader has was published after its loads ended.
+        // Relaxed: the reader's sequence number was published after its loads ended.
         self.ended_load.load(Relaxed) > view.loaded && !seeded!(LoadsMissedInViews)
     }
 

@@ -109,9 +109,9 @@ impl Unflushed {
         });
     }
 
-    /// Looks at those of a range of ids until `found` returns something. Writers add keyspaces
-    /// under the commit lock, so the list is not locked for all of them. One that is in it all the
-    /// time is met.
+    /// Looks at those in a range of ids until `found` returns something. Writers add keyspaces
+    /// under the commit lock, so the list is not locked for the whole search. A keyspace that stays
+    /// in the list is always found.
     fn find_within<T>(
         &self,
         (mut from, to): (Bound<KeyspaceId>, Bound<KeyspaceId>),

@@ -61,8 +61,8 @@ pub(crate) struct Catalog {
     pub(crate) keyspaces: RwLock<rank::Keyspaces, Keyspaces>,
     pub(crate) unflushed: Unflushed,
     pub(crate) manifest: Mutex<rank::Manifest, ManifestState>,
-    /// Largest sequence number known to survive a power loss. The committer moves it, and edits
-    /// tell it.
+    /// Largest sequence number that is known to survive a power loss. The committer advances it,
+    /// and edits record it.
     pub(crate) durable_seq: CachePadded<AtomicU64>,
 }
 
@@ -127,8 +127,9 @@ impl Catalog {
         self.unflushed.find_map(|keyspace| holds(keyspace).then_some(())).is_some()
     }
 
-    /// Whether each keyspace is gone, or has no memtable with a number up to `last_seq` that waits
-    /// for its flush. A keyspace that is being dropped is not gone yet, because the drop can fail.
+    /// Whether each keyspace is dropped, or has no memtable with a sequence number up to `last_seq`
+    /// that waits for its flush. A keyspace that is being dropped does not count as dropped yet,
+    /// because the drop can fail.
     pub(crate) fn are_flushed(&self, keyspaces: &[Arc<KeyspaceCore>], last_seq: SeqNo) -> bool {
         let is_gone = |keyspace: &KeyspaceCore| {
             keyspace.dropped.load(Acquire) && !self.keyspaces.read().contains_key(&keyspace.id)

@@ -20,14 +20,14 @@ use crate::visibility::standing::Owner;
 
 /// A position among the visible keys of a keyspace, at one moment.
 ///
-/// If the value of one entry cannot be made or read, the call that comes to it fails. The cursor
-/// tells its key and is not valid, and the next step goes on behind it. After any other error it is
-/// on no entry, and each step fails until the next seek: no error looks like the end.
+/// If the value of one entry cannot be made or read, the call that reaches it fails. The cursor
+/// shows its key but is not valid, and the next step continues after it. After any other error the
+/// cursor is on no entry, and each step fails until the next seek: no error looks like the end.
 ///
 /// A cursor sees the moment at which it was opened, or that of its snapshot, and compactions keep
-/// what it sees. When a memtable is flushed or tables are replaced, it lets go of them, even if
-/// nobody moves it: it keeps the block that holds its entry, and its next step costs a seek. Where
-/// it has let go, a step after the store's close fails.
+/// what it sees. When a memtable is flushed or tables are replaced, the cursor releases them, even
+/// if nobody moves it: it keeps the block that holds its entry, and its next step costs a seek. If
+/// it has released them, a step after the store was closed fails.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -50,10 +50,10 @@ use crate::visibility::standing::Owner;
 #[derive(Debug)]
 pub struct Cursor {
     lent: Lent,
-    /// Whether it is on an entry, and whether that has a value.
+    /// Whether it is on an entry, and whether that entry has a value.
     is_on_key: bool,
     is_valid: bool,
-    /// The one that opened the store. Here, because each step asks.
+    /// The process that opened the store. It is kept here because each step checks it.
     process: Process,
     walker: Owner<Walker>,
     visibility: Arc<Visibility>,
@@ -73,7 +73,7 @@ impl Cursor {
         let process = keyspace.process();
         let (lent, is_on_key, is_valid) = (Lent::NOTHING, false, false);
         let mut cursor = Cursor { lent, is_on_key, is_valid, process, walker, visibility, slot };
-        // Whoever replaced the view since it was loaded did not know of the cursor yet.
+        // A thread that replaced the view since it was loaded did not know of the cursor yet.
         cursor.walker.enter().catch_up()?;
         Ok(cursor)
     }
@@ -90,7 +90,7 @@ impl Cursor {
         self.is_on_key
     }
 
-    /// Whether this process opened the store, and is no fork of the one that did.
+    /// Whether this process opened the store, and is not a fork of that process.
     #[inline]
     pub(crate) fn is_at_home(&self) -> bool {
         self.process.is_current()
@@ -121,9 +121,9 @@ impl Cursor {
         }
     }
 
-    /// Until when the key of the current entry has its value. A value that operands made of one
-    /// that expires changes then: it is what they make of nothing from there on. O(1), and
-    /// O(operands) for such a value.
+    /// The time up to which the key of the current entry has its value. If operands made the value
+    /// from a base that expires, the value changes then: from that time on the operands apply to
+    /// nothing. O(1), and O(operands) for such a value.
     pub fn expiry(&self) -> Result<Expiry> {
         match self.is_at_home() {
             true => self.walker.look().expiry(self.key()),
@@ -174,8 +174,8 @@ impl Cursor {
         Ok(is_there)
     }
 
-    /// Moves the walker, and shows where it is. A fork has no step: it could wait for a lock that a
-    /// thread of the other process held.
+    /// Moves the walker, and shows where it is. A fork takes no step: it could wait for a lock that
+    /// a thread of the other process held.
     #[inline]
     fn go(&mut self, step: impl FnOnce(&mut Walker) -> Result<()>) -> Result<()> {
         if !self.is_at_home() {
@@ -198,8 +198,8 @@ impl Cursor {
 }
 
 impl Drop for Cursor {
-    /// In a fork it frees nothing of what it shares: that would wait for locks which threads of the
-    /// other process held.
+    /// A fork frees none of the shared memory: it would wait for locks that threads of the other
+    /// process held.
     fn drop(&mut self) {
         match self.is_at_home() {
             true => self.visibility.cursors.remove(self.slot),

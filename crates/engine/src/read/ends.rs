@@ -3,14 +3,14 @@
 use crate::error::Result;
 use crate::values::Value;
 
-/// What such an iterator asks of a cursor.
+/// The operations that such an iterator needs from a cursor.
 pub(crate) trait Walking {
     fn go_to_first(&mut self) -> Result<()>;
     fn go_to_last(&mut self) -> Result<()>;
     fn go_up(&mut self) -> Result<()>;
     fn go_down(&mut self) -> Result<()>;
-    /// Whether it is on an entry, neither behind the last nor before the first. After an error: the
-    /// entry has no value, and the walk may go on.
+    /// Whether it is on an entry, neither after the last nor before the first. After an error this
+    /// means that the entry has no value, and that the walk may continue.
     fn has_entry(&self) -> bool;
     fn key(&self) -> &[u8];
     fn value(&self) -> Value;

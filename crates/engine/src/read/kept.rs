@@ -1,5 +1,5 @@
-//! What a parked cursor keeps of its sources: the memory that holds the key and the value which it
-//! shows. Its user may have borrowed both.
+//! The memory that a parked cursor keeps of its sources: it holds the key and the value that the
+//! cursor shows. The user may have borrowed both.
 
 use crate::format::block::BlockCursor;
 use crate::memtable::PinnedRecord;
@@ -7,20 +7,20 @@ use crate::read::ahead::ReadAhead;
 use crate::read::source::Source;
 use crate::values::Value;
 
-/// What holds the entry.
+/// The memory that holds the entry.
 #[derive(Debug)]
 pub(super) enum Kept {
     Nothing,
-    /// A block, which is on the entry, and the bytes behind the value.
+    /// A block that is on the entry, and the count of bytes after the value.
     Block(BlockCursor, usize),
-    /// A record of a memtable, and the bytes behind the value.
+    /// A record of a memtable, and the count of bytes after the value.
     Record(PinnedRecord, usize),
-    /// Entries read ahead, of which the others have no values any more.
+    /// Entries that were read ahead. Only the current one still has its value.
     Ahead(ReadAhead),
 }
 
 impl Kept {
-    /// The current entry of a source, of which the last `tail` bytes are not the value.
+    /// The current entry of a source. Its last `tail` bytes do not belong to the value.
     pub(super) fn of(source: Source, tail: usize) -> Kept {
         match source {
             Source::Memtable(memtable, iter) => match iter.record() {

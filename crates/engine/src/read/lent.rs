@@ -2,9 +2,9 @@
 //! the walk to what is kept of it, and stays where it is.
 //!
 //! Obligations that keep the unsafe code here sound:
-//! 1. Whoever lends an entry leaves its bytes where they are until it lends another one, or until
-//!    the borrow of [`Lent`] has ended. `Cursor` has `Lent` and what it lends from in one object,
-//!    and changes the latter with `&mut self` only, or as `Park` allows.
+//! 1. The lender of an entry leaves its bytes where they are until it lends another one, or until
+//!    the borrow of [`Lent`] has ended. `Cursor` has `Lent` and the lending memory in one object,
+//!    and changes that memory only with `&mut self`, or as `Park` allows.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;

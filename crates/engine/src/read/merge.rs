@@ -18,7 +18,7 @@ use crate::values::Value;
 #[derive(Debug)]
 pub struct MergeIter {
     sources: Vec<Source>,
-    /// How heads are taken: behind the prefix that the keys of all runs share. Memtables do not
+    /// How heads are taken: after the prefix that the keys of all runs share. Memtables do not
     /// count.
     head_rule: HeadRule,
     /// The head of each stream's current key; meaningless for an exhausted stream.
@@ -90,12 +90,12 @@ impl MergeIter {
         Ok(())
     }
 
-    /// Skips versions of `key` that nobody asks for, with a seek in each stream that stands on one.
-    /// Forward, these are the versions before the internal key. Backward, they are those behind the
-    /// first one at or after the internal key, or all versions if those that are left come before.
-    /// The merge may stay where it is.
+    /// Skips versions of `key` that nobody needs, with a seek in each stream that stands on one.
+    /// Forward, these are the versions before the internal key. Backward, they are the versions
+    /// after the first one at or after the internal key, or all versions if the remaining ones come
+    /// before it. The merge may stay where it is.
     pub fn skip_versions(&mut self, key: &[u8], trailer: u64) -> Result<()> {
-        // The index of a table finds the block behind all versions only by the next key.
+        // The index of a table finds the block after all versions only by the next key.
         let behind = (trailer == AFTER_ALL_VERSIONS && !self.reverse).then(|| [key, &[0]].concat());
         for i in 0..self.sources.len() {
             let source = &mut self.sources[i];
@@ -130,10 +130,10 @@ impl MergeIter {
         Ok(())
     }
 
-    /// Skips what a range delete of number `seq` hides up to `bound`, or to the end: each stream
-    /// that stands on a hidden entry seeks to the bound, unless it may hold newer entries before.
-    /// Forward, the bound is the first key that is not hidden, backward the last hidden one.
-    /// Returns whether the current entry was among those skipped.
+    /// Skips entries that a range delete of sequence number `seq` hides up to `bound`, or to the
+    /// end: each stream that stands on a hidden entry seeks to the bound, unless it may hold newer
+    /// entries before it. Forward, the bound is the first key that is not hidden; backward, the
+    /// last hidden one. Returns whether the current entry was skipped.
     pub fn skip_covered(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         let winner = self.winner as usize;
         let mut skipped = false;

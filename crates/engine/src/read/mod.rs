@@ -1,8 +1,9 @@
 //! Reads: point look-ups, and ordered walks over merged sources.
 //!
 //! - [`get`]: point reads, by `tree/version.rs` and `table/reader.rs`.
-//! - [`cursor`]: what a user walks with; [`lent`]: what it shows; [`walker`]: filters the merged
-//!   entries to what a reader may see; [`kept`]: what a parked one keeps.
+//! - [`cursor`]: the cursor of a user; [`lent`]: the entry that it shows; [`walker`]: filters the
+//!   merged entries to those that a reader may see; [`kept`]: the memory that a parked cursor
+//!   keeps.
 //! - [`options`]: the moment and the bounds; [`ahead`]: separated values, read together.
 //! - [`scan`]: a standard iterator, by a cursor for each of its [`ends`].
 //! - [`covers`]: the range deletes that a walk sees; [`fold`]: the value under operands.

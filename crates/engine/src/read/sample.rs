@@ -1,5 +1,5 @@
-//! Looks at stretches of a keyspace to tell how many of its entries readers see. A walk of a cursor
-//! would not do: it jumps over what is hidden and does not count it.
+//! Estimates how many entries of a keyspace readers see, by looking at stretches of it. The walk of
+//! a cursor would not do: it jumps over hidden entries without counting them.
 
 use std::ops::AddAssign;
 
@@ -13,7 +13,7 @@ use crate::read::merge::MergeIter;
 use crate::read::source::sources;
 use crate::table::iterator::Access;
 
-/// What the entries of a stretch are.
+/// Counts of the entries of a stretch, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stretch {
     /// All of them.
@@ -42,7 +42,7 @@ impl AddAssign for Stretch {
     }
 }
 
-/// Counts entries of a view, as a reader of now sees them.
+/// Counts entries of a view, as a current reader sees them.
 pub(crate) struct Sampler {
     merge: MergeIter,
     covers: Covers,
@@ -55,8 +55,8 @@ impl Sampler {
         Sampler { merge, covers: Covers::of(view, MAX_SEQ), now_ms }
     }
 
-    /// Counts from one key on and before another, at most so many entries, and the other versions
-    /// of the last one's key up to as many again.
+    /// Counts the entries from one key up to another, exclusive, and at most this many. Then counts
+    /// up to as many other versions of the last key.
     pub(crate) fn count(&mut self, from: &[u8], to: Option<&[u8]>, most: u64) -> Result<Stretch> {
         let mut found = Stretch::default();
         let mut last: Option<Vec<u8>> = None;

@@ -10,8 +10,8 @@ use crate::read::get::Reader;
 use crate::read::options::ReadOptions;
 use crate::values::Value;
 
-/// A standard iterator over keys and values, from both ends. Where the value of one key cannot be
-/// made or read, it gives the error in the place of the entry and goes on. After any other error it
+/// A standard iterator over keys and values, from both ends. If the value of one key cannot be made
+/// or read, it returns the error in place of the entry and continues. After any other error it
 /// ends.
 #[derive(Debug)]
 pub struct Scan {

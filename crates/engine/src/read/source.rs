@@ -56,7 +56,7 @@ impl RunIter {
         if let Some(iter) = &mut self.iter {
             iter.finish_seek(key, trailer)?;
         }
-        // The versions of a key may go on in the next table.
+        // The versions of a key may continue in the next table.
         while self.iter.as_ref().is_some_and(|iter| !iter.valid()) {
             if let Some(iter) = self.open(self.table + 1)? {
                 iter.seek(key, trailer)?;
@@ -266,8 +266,9 @@ impl Source {
         Ok(())
     }
 
-    /// Seeks to the first entry at or after `bound`, or to the end, over entries of number `seq`
-    /// and older only: it stops before a table that may hold a newer one. Returns whether it moved.
+    /// Seeks to the first entry at or after `bound`, or to the end, over entries with sequence
+    /// number `seq` or smaller only: it stops before a table that may hold a newer one. Returns
+    /// whether it moved.
     pub fn skip_older(&mut self, bound: Option<&[u8]>, seq: SeqNo) -> Result<bool> {
         match self {
             Source::Run(iter) => iter.skip_older(bound, seq),

@@ -73,8 +73,8 @@ pub(crate) struct Claims {
     pub(crate) untidy: BTreeSet<KeyspaceId>,
     /// The garbage of value files, by keyspace, when an idle store last collected some.
     pub(crate) collected: BTreeMap<KeyspaceId, u64>,
-    /// When so much of a table of a settled keyspace expires that its policy looks again, in
-    /// milliseconds since 1970.
+    /// The time at which enough of a settled keyspace's table expires for its policy to look again,
+    /// in milliseconds since 1970.
     pub(crate) expiries: BTreeSet<(u64, KeyspaceId)>,
     /// What each keyspace held when the idle store last compacted some of it. If it still holds as
     /// much, snapshots keep it there.
@@ -87,7 +87,7 @@ pub(crate) struct Claims {
     pub(crate) turns: Turns,
 }
 
-/// What tells whether a compaction of an idle tree left it as it was.
+/// Shows whether a compaction of an idle tree left the tree as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Litter {
     pub(crate) entries: u64,
@@ -126,7 +126,8 @@ pub(crate) struct Schedule {
     claims: Mutex<rank::Claiming, Claims>,
     /// Signalled when work may be due.
     wake: Condvar,
-    /// Told the same, with the number of the store. `None` if callers run the jobs.
+    /// Also told when work may be due, with the number of the store. `None` if callers run the
+    /// jobs.
     ready: Option<(Arc<Ready>, u64)>,
     /// Signalled when a job ended.
     ended: Condvar,
@@ -193,8 +194,8 @@ impl Schedule {
         if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// No memtable that begins above this number is flushed: a checkpoint waits for all keyspaces
-    /// to reach the same moment.
+    /// No memtable that begins above this sequence number is flushed: a checkpoint waits for all
+    /// keyspaces to reach the same moment.
     pub(crate) fn flush_limit(&self) -> SeqNo {
         self.flush_limit.load(Acquire)
     }
@@ -215,7 +216,7 @@ impl Schedule {
         self.held_up.load(Relaxed) > 0
     }
 
-    /// Runs the wait of a flush for compactions. Compactions that made way for the flush go on
+    /// Runs the wait of a flush for compactions. Compactions that made way for the flush continue
     /// meanwhile.
     pub(crate) fn while_held_up<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.held_up.fetch_add(1, Relaxed);

@@ -19,15 +19,15 @@ pub(crate) enum Serves {
 /// What a thread does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It looks at the store of this number.
+    /// It checks the store with this number.
     Store(u64),
-    /// It looks at those that rest.
+    /// It checks the stores that are idle.
     Tick,
     /// It ends.
     End,
 }
 
-/// Stores that wait for a look, first come first served, each once.
+/// Stores that wait to be checked, first come first served, each once.
 #[derive(Debug, Default)]
 struct Queue {
     order: VecDeque<u64>,
@@ -53,8 +53,8 @@ struct State {
     /// Both kinds of threads look at each store that was noted.
     flushes: Queue,
     everything: Queue,
-    /// Each kind has ticks of its own, because they do different things in one. With ticks for all,
-    /// threads that only flush, which are not niced, had every one of them.
+    /// Each kind has its own ticks, because the two do different things in one. When they shared
+    /// ticks, threads that only flush, which are not niced, got every one of them.
     flush_tick_at: Instant,
     tick_at: Instant,
     is_ended: bool,

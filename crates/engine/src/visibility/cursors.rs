@@ -1,6 +1,6 @@
-//! The open cursors of a store, to take back what they hold when it is out of date. A cursor that
-//! its user left standing would keep memtables that were flushed long ago, and tables that
-//! compactions replaced.
+//! The open cursors of a store, so that memory which they hold can be taken back when it is out of
+//! date. A cursor that its user does not move would otherwise keep memtables that were flushed long
+//! ago, and tables that compactions replaced.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use crate::sync::{Mutex, rank};
 
 use crate::visibility::standing::{Standing, visit};
 
-/// How many cursors are held up at a time while they are looked at.
+/// How many cursors are held up at a time while they are visited.
 const VISITED_TOGETHER: usize = 64;
 
-/// What a cursor let go of, to be dropped when it is not held up any more.
+/// Memory that a cursor released, to be dropped when the cursor is not held up any more.
 pub(crate) type Left = Box<dyn Send>;
 
-/// A cursor, as those see it who need its memory.
+/// A cursor, as threads that need its memory see it.
 pub(crate) trait Park: Debug + Send {
-    /// Lets go of what is out of date. What the cursor shows stays where it is.
+    /// Releases memory that is out of date. The entry that the cursor shows stays where it is.
     fn park(&mut self) -> Option<Left>;
 }
 

@@ -1,7 +1,7 @@
-//! Checks the end of a commit with a model checker: numbers, inserts and publication beside
-//! readers, and syncs in groups; and the owners of cursors beside those who want their memory. It
-//! compiles the same files against primitives that shuttle schedules. Test code only. The log is
-//! not modelled; numbers stand in for it.
+//! Checks the end of a commit with a model checker: sequence numbers, inserts and publication while
+//! others read, and syncs in groups. Also checks the owners of cursors against threads that want
+//! their memory. It compiles the same files against primitives that shuttle schedules. Test code
+//! only. The log is not modelled; sequence numbers stand in for it.
 
 mod sync {
     pub use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
@@ -51,7 +51,7 @@ mod tests {
     use crate::memtable::model::btree::Tree;
 
     const WRITERS: u64 = 3;
-    /// Numbers that the store gave out before it was opened.
+    /// Sequence numbers that the store gave out before it was opened.
     const RECOVERED: u64 = 7;
 
     fn run(executions: usize, execution: impl Fn() + Send + Sync + 'static) {
@@ -127,7 +127,7 @@ mod tests {
         run(1_000, commit_and_look);
     }
 
-    /// Numbers alone, with so few marks that batches compete for them.
+    /// Sequence numbers alone, with so few marks that batches compete for them.
     struct Numbers {
         next_seq: Mutex<u64>,
         inserted: [AtomicBool; 16],
@@ -189,12 +189,12 @@ mod tests {
         run(5_000, publish_in_order);
     }
 
-    /// A log as numbers. Its second sync fails if `fails`.
+    /// A log of sequence numbers. Its second sync fails if `fails`.
     #[derive(Default)]
     struct Log {
         appended: AtomicU64,
         durable: AtomicU64,
-        /// The numbers that the device keeps.
+        /// The sequence numbers that the device keeps.
         kept: AtomicU64,
         syncs: AtomicU64,
         running: AtomicU64,

@@ -1,5 +1,5 @@
-//! Publishes batches in the order of their numbers, and lets one sync of the log serve all writers
-//! that came before it. What is written, and how it is synced, is decided elsewhere.
+//! Publishes batches in the order of their sequence numbers, and lets one sync of the log serve all
+//! writers that came before it. Other modules decide what is written, and how it is synced.
 
 use crossbeam_utils::CachePadded;
 
@@ -9,17 +9,17 @@ use crate::keys::SeqNo;
 
 /// No batch: a writer is changing the mark.
 const BUSY: SeqNo = SeqNo::MAX;
-/// A waiting writer looks `SPINS` times, then yields between looks, and after `YIELDS` looks, some
-/// 50 us, it sleeps between them.
+/// A waiting writer checks `SPINS` times without a pause. Then it yields between checks. After
+/// `YIELDS` checks, about 50 us, it sleeps between them.
 const SPINS: u32 = 128;
 const YIELDS: u32 = SPINS + 64;
 
-/// The writes that readers may see: all up to a number.
+/// The writes that readers may see: all up to a sequence number.
 ///
-/// A batch that is inserted before its turn leaves a mark, and the writer whose turn is before
-/// publishes that batch too. If each writer waited to publish its own batch, two writers that share
-/// a core would need a thread switch for every write: the running one waits for the other, which
-/// publishes, takes the next number but one, and waits in turn.
+/// A batch that is inserted before its turn leaves a mark, and the writer of the batch before it
+/// publishes both. If each writer waited to publish its own batch, two writers that share a core
+/// would need a thread switch for every write: the running writer waits for the other one, which
+/// publishes, takes the next sequence number but one, and waits in turn.
 ///
 /// Up to `MARKS` batches can be marked; if there are more, some wait until a mark is free.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Publisher<const MARKS: usize = 64> {
     marks: [Mark; MARKS],
 }
 
-/// A batch that is inserted. Its first number gives its place among the marks.
+/// A batch that is inserted. Its first sequence number gives its place among the marks.
 #[derive(Debug)]
 struct Mark {
     first_seq: AtomicU64,
@@ -46,7 +46,7 @@ impl<const MARKS: usize> Publisher<MARKS> {
         }
     }
 
-    /// The largest number that readers may see.
+    /// The largest sequence number that readers may see.
     #[inline]
     pub fn visible(&self) -> SeqNo {
         self.visible.load(Acquire)
@@ -57,9 +57,9 @@ impl<const MARKS: usize> Publisher<MARKS> {
         self.visible.store(seq, Release);
     }
 
-    /// Makes an inserted batch visible, after all with smaller numbers, and returns when it is.
-    /// Release: a reader that sees the number sees everything that its writer, and those before it,
-    /// inserted.
+    /// Makes an inserted batch visible, after all batches with smaller sequence numbers, and
+    /// returns when it is. Release: a reader that sees the sequence number sees everything that its
+    /// writer and earlier writers inserted.
     pub fn publish(&self, first_seq: SeqNo, last_seq: SeqNo) {
         let is_next = |visible| visible == first_seq - 1 || seeded!(PublishedOutOfOrder);
         let (mut is_marked, mut spins) = (false, 0u32);
@@ -111,10 +111,10 @@ impl<const MARKS: usize> Publisher<MARKS> {
         true
     }
 
-    /// Publishes the batches behind `last_seq`, which is visible, as far as they are marked.
+    /// Publishes the batches after `last_seq`, which is visible, as far as they are marked.
     ///
-    /// A mark stays until its batch is visible. So if the number read here already belongs to a
-    /// later batch, the exchange fails.
+    /// A mark stays until its batch is visible. So if the sequence number read here already belongs
+    /// to a later batch, the exchange fails.
     fn publish_marked(&self, mut last_seq: SeqNo) {
         loop {
             let mark = self.mark_of(last_seq + 1);
@@ -130,8 +130,9 @@ impl<const MARKS: usize> Publisher<MARKS> {
     }
 }
 
-/// Waits a little: the longer it took so far, the more it leaves the processor to others. The usual
-/// wait is for a writer that has only memory to write; behind a large batch it takes milliseconds.
+/// Waits a little. The longer the wait has lasted, the more it leaves the processor to others. The
+/// usual wait is for a writer that has only memory to write. After a large batch it takes
+/// milliseconds.
 fn wait_longer(spins: &mut u32) {
     *spins = spins.saturating_add(1);
     match *spins {

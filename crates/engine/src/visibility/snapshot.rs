@@ -17,8 +17,9 @@ pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
     live: Mutex<rank::Snapshots, Live>,
     pub(crate) cursors: Cursors,
-    /// The one that opened the store. A fork of it has copies of snapshots, and of the lock as it
-    /// was: nobody there may ever release it, and nothing there needs what snapshots keep.
+    /// The process that opened the store. A fork of it has copies of the snapshots and of the lock
+    /// in its state at the fork: nobody there may ever release it, and nothing there needs what
+    /// snapshots keep.
     process: Process,
 }
 
@@ -29,11 +30,11 @@ struct Live {
     handles: BTreeMap<Moment, usize>,
     /// The epoch that new snapshots get.
     epoch: u64,
-    /// The last time that a flush or compaction told.
+    /// The last time that a flush or compaction reported.
     told_ms: u64,
 }
 
-/// What is known of the moment that a snapshot holds.
+/// Facts about the moment that a snapshot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment {
     seq: SeqNo,
@@ -41,11 +42,11 @@ struct Moment {
     /// It was not earlier than this, in milliseconds since 1970. No clock is read for it: that
     /// would cost every cursor.
     since_ms: u64,
-    /// Whether a cursor holds it, and not the program. Cursors come and go all the time.
+    /// Whether a cursor holds it, not the program. Cursors come and go all the time.
     is_cursor: bool,
 }
 
-/// What the readers of a moment may still come to.
+/// What the readers of a moment may still reach.
 #[derive(Debug)]
 pub(crate) struct Readers {
     /// The sequence numbers that must stay visible, ascending: those of live snapshots, and the
@@ -114,22 +115,23 @@ impl Visibility {
         self.live.lock().epoch
     }
 
-    /// Tells snapshots that are taken from now on from all earlier ones, also where no write comes
-    /// between.
+    /// Distinguishes snapshots that are taken from now on from all earlier ones, even if no write
+    /// comes in between.
     pub(crate) fn end_epoch(&self) {
         self.live.lock().epoch += 1;
     }
 
-    /// The number of the newest snapshot that the program holds; 0 if there is none. What may
-    /// change under cursors asks for this one: with all of them it would never have its turn.
+    /// The sequence number of the newest snapshot that the program holds; 0 if there is none.
+    /// Changes that cursors tolerate use this one: with the snapshots of cursors they would never
+    /// get their turn.
     pub(crate) fn newest_held(&self) -> SeqNo {
         let live = self.live.lock();
         let held = live.handles.keys().rev().find(|moment| !moment.is_cursor);
         held.map_or(0, |moment| moment.seq)
     }
 
-    /// Takes the time, and returns the number of the newest snapshot, or 0, and a time before which
-    /// no live snapshot was taken. `now_ms` if there is none. O(snapshots).
+    /// Takes the time. Returns the sequence number of the newest snapshot, or 0, and a time before
+    /// which no live snapshot was taken; that time is `now_ms` if there is none. O(snapshots).
     pub(crate) fn tell_time(&self, now_ms: u64) -> (SeqNo, u64) {
         let mut live = self.live.lock();
         live.told_ms = live.told_ms.max(now_ms);
@@ -140,7 +142,7 @@ impl Visibility {
 }
 
 /// A view of all keyspaces that later writes do not change (P5). Dropping it lets compactions
-/// remove what only it could see.
+/// remove versions that only this snapshot could see.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {

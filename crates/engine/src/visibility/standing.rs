@@ -1,10 +1,10 @@
 //! State that one thread works with, call by call, and that another may change between two calls:
 //! a cursor's hold on memory, which a flush ends while the cursor stands.
 //!
-//! The owner must not pay for the visitor, who comes once in a flush. So its side of the handshake
-//! is two plain stores and a load for each call, and the visitor's side has the barrier for both:
-//! `membarrier` makes every thread of the process pass one. Where the system has none, nobody
-//! visits.
+//! The owner must not pay for the visitor, which comes once per flush. So the owner's side of the
+//! handshake is two plain stores and a load for each call, and the visitor's side has the barrier
+//! for both: `membarrier` makes every thread of the process pass one. If the system has none,
+//! nobody visits.
 //!
 //! 1. The owner makes `turns` odd, and looks whether it is called. If so it waits for the lock.
 //! 2. The visitor takes the lock, calls, and passes the barrier. If `turns` is even then, the owner
@@ -27,11 +27,11 @@ use std::sync::Arc;
 use super::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use super::sync::{Mutex, MutexGuard, heavy_barrier, light_barrier, lock};
 
-/// The state, as everybody but its owner has it.
+/// The state, as everybody except its owner has it.
 pub struct Standing<T: ?Sized> {
     /// Odd while the owner is inside. Only the owner writes it.
     turns: AtomicU64,
-    /// Whether somebody has come since the owner entered last.
+    /// Whether a visitor has come since the owner last entered.
     called: AtomicBool,
     lock: Mutex<()>,
     state: UnsafeCell<T>,
@@ -65,8 +65,8 @@ impl<T> Owner<T> {
         &self.0
     }
 
-    /// Enters, to work with the state. Waits for a visitor who is there. Not for a fork, in which
-    /// nobody may ever release the lock.
+    /// Enters, to work with the state. Waits for a visitor that is inside. Not for use in a fork,
+    /// where nobody may ever release the lock.
     #[inline]
     pub fn enter(&mut self) -> Inside<'_, T> {
         let shared = &*self.0;
@@ -79,7 +79,7 @@ impl<T> Owner<T> {
         Inside { shared, is_called }
     }
 
-    /// Reads the state, without a visitor meanwhile. Not for a fork.
+    /// Reads the state while no visitor is inside. Not for use in a fork.
     pub fn look(&self) -> Look<'_, T> {
         let _visitors = lock(&self.0.lock);
         // SAFETY: obligation 3.
@@ -97,7 +97,7 @@ fn answer(visitors: &Mutex<()>, called: &AtomicBool) {
 #[derive(Debug)]
 pub struct Inside<'a, T> {
     shared: &'a Standing<T>,
-    /// Whether somebody has come since the last time.
+    /// Whether a visitor has come since the last time.
     pub is_called: bool,
 }
 
@@ -121,7 +121,7 @@ impl<T> DerefMut for Inside<'_, T> {
 impl<T> Drop for Inside<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        // Release: whoever sees that the owner is outside sees what it did.
+        // Release: a thread that sees that the owner is outside sees what the owner did.
         self.shared.turns.store(self.shared.turns.load(Relaxed) + 1, Release);
     }
 }

@@ -9,8 +9,9 @@ use crate::error::Result;
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::keys::seek_trailer;
 
-/// Versions of one key that a cursor steps over before it seeks behind the others. A seek costs as
-/// much as some ten steps. The number is small in builds that seek bugs, so that few versions do.
+/// How many versions of one key a cursor steps over before it seeks past the others. A seek costs
+/// as much as about ten steps. The number is small in builds that seek bugs, so that few versions
+/// are enough.
 const PATIENCE: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 };
 
 /// Counts the versions of a key that a walk passes in a row.
@@ -21,7 +22,7 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Passes a version. Returns whether to seek behind the others.
+    /// Passes a version. Returns whether to seek past the others.
     pub(super) fn pass(&mut self, key: &[u8]) -> bool {
         if self.key != key {
             self.key.clear();
@@ -34,14 +35,14 @@ impl Versions {
 }
 
 impl Walker {
-    /// Skips what the range delete over `saved_key` hides behind that, except in sources that may
-    /// hold newer entries. Returns whether the merge has moved on.
+    /// Skips the entries after `saved_key` that the range delete over it hides, except in sources
+    /// that may hold newer entries. Returns whether the merge has moved on.
     #[inline(never)]
     pub(super) fn skip_covered_up(&mut self) -> Result<bool> {
         let stretch = self.covers.around(&self.saved_key);
         let moved = self.merge.skip_covered(stretch.end.as_deref(), stretch.seq)?;
         self.hidden_passed += u64::from(moved);
-        // What was skipped lies between the keys that the walk passes.
+        // The skipped entries lie between the keys that the walk passes.
         if moved {
             self.walk.pass_up(&self.saved_key, 0);
         }
@@ -111,8 +112,7 @@ impl Walker {
         Ok(())
     }
 
-    /// Ends a walk, upward or downward, that has come to an entry to show, to its bound or to the
-    /// end.
+    /// Ends a walk, upward or downward, that has reached an entry to show, its bound or the end.
     #[inline]
     pub(super) fn end_walk(&mut self, is_upward: bool) {
         if self.walk.is_long() {

@@ -5,8 +5,9 @@
 //! versions of a key come oldest first: the last visible one before the key changes decides, and
 //! the merge then already stands on the previous key.
 //!
-//! The walk goes on in the present view once its own is out of date: between two calls it may be
-//! parked, and then it keeps its number, its key and what it shows, and nothing else.
+//! When its view is out of date, the walk continues in the present view. Between two calls it may
+//! be parked. Then it keeps its sequence number, its key and the entry that it shows, and nothing
+//! else.
 
 mod hidden;
 
@@ -44,11 +45,11 @@ enum Position {
     Nowhere,
     /// On the merge's current entry.
     Forward,
-    /// On an entry of `ahead`. The merge is behind the last of them, whose key is saved.
+    /// On an entry of `ahead`. The merge is after the last of them, whose key is saved.
     ReadAhead,
     /// On the saved entry. The merge is before it.
     Backward,
-    /// On the entry whose key is saved, which was parked. The merge is anywhere.
+    /// On the entry whose key is saved, which was parked. The merge may be anywhere.
     Parked,
 }
 
@@ -67,7 +68,8 @@ pub(crate) struct Walker {
     failed: Option<Box<Error>>,
     /// The trailer of the saved entry, and when it expires.
     saved_expiry: (u64, Option<u64>),
-    /// The time by which entries have expired, from the first one that can on.
+    /// The time at which entries are judged to have expired, set when the walk meets the first one
+    /// that can.
     now_ms: OnceLock<u64>,
     reader: Arc<Reader>,
     keyspace: Arc<KeyspaceCore>,
@@ -80,7 +82,7 @@ pub(crate) struct Walker {
     covers: Covers,
     /// Keeps memtables and tables alive. `None` while parked.
     view: Option<Arc<View>>,
-    /// What a parked cursor shows.
+    /// The entry that a parked cursor shows.
     kept: Kept,
     /// Entries read ahead while the walk goes forward and values are separated.
     ahead: ReadAhead,
@@ -93,7 +95,7 @@ pub(crate) struct Walker {
     /// The files that hold separated values. None of them while parked.
     values: Arc<ValueFiles>,
     keys_only: bool,
-    /// Keeps all that the cursor sees in the store, in whatever view.
+    /// Keeps everything that the cursor sees in the store, whatever view it uses.
     held: Option<Snapshot>,
 }
 
@@ -172,7 +174,7 @@ impl Walker {
         }
     }
 
-    /// The same where the merge is not on it.
+    /// The same, if the merge is not on the entry.
     fn saved_entry(&self) -> (&[u8], &[u8]) {
         match self.place {
             Position::ReadAhead => {
@@ -212,7 +214,7 @@ impl Walker {
         }
     }
 
-    /// Until when the key of the current entry, which is `key`, has its value, see
+    /// The time up to which the key of the current entry, which is `key`, has its value, see
     /// [`Cursor::expiry`](crate::Cursor::expiry).
     pub(super) fn expiry(&self, key: &[u8]) -> Result<Expiry> {
         let (trailer, expiry_ms) = self.trailer_and_expiry();
@@ -226,7 +228,7 @@ impl Walker {
         reader.fold_expiry_ms(keyspace, view, key, self.seq, now_ms, access).map(Expiry::of)
     }
 
-    /// The view to read in: parked, the present one.
+    /// The view to read in. For a parked walk it is the present one.
     fn view(&self) -> Result<Arc<View>> {
         match &self.view {
             Some(view) => Ok(Arc::clone(view)),
@@ -311,7 +313,7 @@ impl Walker {
         }
     }
 
-    /// Goes on behind the saved key, as the keyspace's values ask for.
+    /// Continues after the saved key, as the keyspace's values require.
     #[inline]
     fn go_up(&mut self) -> Result<()> {
         if self.values.is_empty() || self.keys_only {
@@ -337,8 +339,8 @@ impl Walker {
         self.settle_backward()
     }
 
-    /// Goes on in the present view, if the own one is out of date. Called before a step or seek of
-    /// a cursor that was told so, and finds it parked then or parks it.
+    /// Continues in the present view, if the walk's view is out of date. Called before a step or
+    /// seek of a cursor that was told so. The walk may be parked then; if not, this parks it.
     #[cold]
     pub(super) fn catch_up(&mut self) -> Result<()> {
         drop(self.park());
@@ -369,7 +371,7 @@ impl Walker {
     }
 
     /// Gathers the next entries and their separated values. Entries of `saved_key` are skipped. An
-    /// error on the way is told behind the entries before it.
+    /// error on the way is reported after the entries before it.
     fn read_ahead(&mut self) -> Result<()> {
         self.saved_value = None;
         self.ahead.clear();
@@ -589,7 +591,8 @@ impl Walker {
         self.values.file(pointer.store).map_or(Ok(false), |store| store.holds(&pointer))
     }
 
-    /// The value of a visible version that does not hold it: it points there, or is an operand.
+    /// The value of a visible version that does not hold it: the version is a pointer or an
+    /// operand.
     fn fetch(&self, key: &[u8], trailer: u64, pointer: &[u8]) -> Result<Value> {
         if self.keys_only {
             return Ok(Value::owned([]));
@@ -597,7 +600,8 @@ impl Walker {
         if is_operand(trailer) {
             let now_ms = *self.now_ms.get_or_init(|| self.reader.env.watch.now_ms());
             let (keyspace, view) = (&self.keyspace, &self.view()?);
-            // A walk over many keys with many operands would write as many: only gets do.
+            // A walk over many keys with many operands would write as many values, so only gets
+            // write back.
             let (seq, access) = (self.seq, self.access);
             let value = match self.reader.fold(keyspace, view, key, seq, now_ms, access)? {
                 Got::Value(value) => value,
@@ -612,7 +616,7 @@ impl Walker {
         self.values.resolve(key, trailer, pointer, self.access)?.map_or_else(|| gone(key), Ok)
     }
 
-    /// Begins a step. The step sets the place again when it comes to an entry: after another error
+    /// Begins a step. The step sets the place again when it reaches an entry. After another error
     /// the merge may be anywhere, even on entries that should be skipped.
     #[inline]
     fn leave(&mut self) -> Result<Position> {
@@ -623,7 +627,7 @@ impl Walker {
         Ok(mem::replace(&mut self.place, Position::Nowhere))
     }
 
-    /// Leaves an entry without a value. Where there is no entry, the error holds.
+    /// Leaves an entry without a value. If there is no entry, the error stays.
     #[cold]
     fn leave_failed(&mut self) -> Result<()> {
         match self.failed.take() {
@@ -632,7 +636,7 @@ impl Walker {
         }
     }
 
-    /// Comes to an entry that has no value.
+    /// Reaches an entry that has no value.
     #[cold]
     fn fail_at(&mut self, place: Position, error: Error) -> Result<()> {
         self.place = place;
@@ -642,7 +646,7 @@ impl Walker {
         Err(error)
     }
 
-    /// Notes the error of a step or seek that came to no entry.
+    /// Notes the error of a step or seek that reached no entry.
     #[cold]
     pub(super) fn note(&mut self, error: &Error) {
         if self.place == Position::Nowhere {
@@ -655,7 +659,7 @@ impl Walker {
         self.place = Position::Nowhere;
         self.failed = None;
         if self.view.is_none() {
-            // It could not catch up when it was told to.
+            // The walk could not continue in the present view when it was told to.
             self.catch_up()?;
         }
         let runs = self.merge.run_count() as u64;
@@ -665,7 +669,8 @@ impl Walker {
 }
 
 impl Park for Walker {
-    /// Keeps the number, the key and what the cursor shows, if the view is out of date.
+    /// Keeps the sequence number, the key and the entry that the cursor shows, if the view is out
+    /// of date.
     fn park(&mut self) -> Option<Left> {
         let is_old = |view: &mut Arc<View>| !Arc::ptr_eq(view, &self.keyspace.view.load());
         if self.held.is_none() || self.keyspace.check_open().is_err() {
@@ -674,7 +679,7 @@ impl Park for Walker {
         let view = self.view.take_if(is_old)?;
         self.saved_expiry = self.trailer_and_expiry();
         let merge = mem::replace(&mut self.merge, MergeIter::new(Vec::new()));
-        // What an earlier walk forward read ahead goes, too.
+        // Entries that an earlier walk forward read ahead are dropped, too.
         let (mut ahead, values) = (mem::take(&mut self.ahead), mem::take(&mut self.values));
         let sources = match self.place {
             Position::Forward => {
@@ -710,7 +715,7 @@ impl Drop for Walker {
     }
 }
 
-/// Bytes behind the value in an entry.
+/// Bytes after the value in an entry.
 #[inline]
 fn tail_of(trailer: u64, value: &[u8]) -> usize {
     if expires(trailer) { EXPIRY_BYTES.min(value.len()) } else { 0 }
@@ -722,7 +727,7 @@ fn without_expiry(trailer: u64, value: &[u8]) -> &[u8] {
     &value[..value.len() - tail_of(trailer, value)]
 }
 
-/// Whether the current entry expires and has, by the time of the cursor.
+/// Whether the current entry has expired, by the time of the cursor.
 #[inline]
 fn is_past(now_ms: &OnceLock<u64>, reader: &Reader, trailer: u64, merge: &MergeIter) -> bool {
     expires(trailer) && split(merge.value()).1 <= *now_ms.get_or_init(|| reader.env.watch.now_ms())
