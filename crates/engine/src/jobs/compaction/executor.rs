@@ -206,8 +206,9 @@ impl Execution<'_> {
         self.keyspace.check_exists()
     }
 
-    /// Pauses if synced writes come and [`crate::pace`] asks for it. It does not pause while writers
-    /// are slowed down or a flush waits for compactions, because then they all wait for this one.
+    /// Pauses if synced writes come and [`crate::pace`] asks for it. It does not pause while
+    /// writers are slowed down or a flush waits for compactions, because then they all wait for
+    /// this one.
     fn let_synced_writes_pass(&self, worker: &Worker<'_>) {
         let Compactor { env, schedule, .. } = self.compactor;
         if env.is_manual() || env.throttle.permille() > 0 || schedule.is_flush_held_up() {
