@@ -17,8 +17,22 @@ pub fn holds_and_finds(bug: Bug, check: impl Fn()) {
     assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");
 }
 
+/// The same for a bug that an assertion of the engine stops before any answer is wrong: the panic
+/// says `what`.
+pub fn holds_and_trips(bug: Bug, what: &str, check: impl Fn()) {
+    check();
+    let said = panic_of(|| seeded::with(bug, &check));
+    let said = said.unwrap_or_else(|| panic!("{bug:?} is not found"));
+    assert!(said.contains(what), "{bug:?} is found by another check: {said}");
+}
+
 /// Whether `work` panics. What it would print is dropped, in this thread only.
 pub fn panics(work: impl FnOnce()) -> bool {
+    panic_of(work).is_some()
+}
+
+/// What the panic of `work` says.
+fn panic_of(work: impl FnOnce()) -> Option<String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -31,5 +45,7 @@ pub fn panics(work: impl FnOnce()) -> bool {
     QUIET.set(true);
     let outcome = catch_unwind(AssertUnwindSafe(work));
     QUIET.set(false);
-    outcome.is_err()
+    let panic = outcome.err()?;
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    Some(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default())
 }

@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, rank, subtract};
 use crossbeam_utils::CachePadded;
 use quick_cache::Weighter;
 
@@ -398,7 +398,7 @@ impl Budget {
         let limit = self.budget_bytes / 2;
         let taken = self.pinned_bytes.fetch_add(bytes, Relaxed) + bytes;
         if taken > limit {
-            self.pinned_bytes.fetch_sub(bytes, Relaxed);
+            subtract(&self.pinned_bytes, bytes);
             return None;
         }
         self.adjust();
@@ -414,7 +414,7 @@ impl Budget {
     /// Counts the reservations of a flushed memtable as held by readers from now on.
     pub fn hold(&self, bytes: u64) {
         self.held_bytes.fetch_add(bytes, Relaxed);
-        self.memtable_bytes.fetch_sub(bytes, Relaxed);
+        subtract(&self.memtable_bytes, bytes);
         self.adjust();
     }
 
@@ -422,7 +422,7 @@ impl Budget {
     pub fn take_back(&self, bytes: u64) {
         if bytes > 0 {
             self.memtable_bytes.fetch_add(bytes, Relaxed);
-            self.held_bytes.fetch_sub(bytes, Relaxed);
+            subtract(&self.held_bytes, bytes);
             self.adjust();
         }
     }
@@ -506,7 +506,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let counter =
             if self.pinned { &self.budget.pinned_bytes } else { &self.budget.memtable_bytes };
-        counter.fetch_sub(self.bytes, Relaxed);
+        subtract(counter, self.bytes);
         self.budget.adjust();
     }
 }

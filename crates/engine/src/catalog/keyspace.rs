@@ -254,6 +254,7 @@ impl KeyspaceCore {
         let version = Arc::new(version);
         let _view = self.view_lock.lock();
         let old = self.view.load_full();
+        assert!(flushed <= old.immutable.len(), "more memtables are flushed than wait");
         let keep = old.immutable.len() - flushed;
         self.view.store(Arc::new(View {
             active: Arc::clone(&old.active),
@@ -280,7 +281,13 @@ impl KeyspaceCore {
             return;
         }
         let used = Some(&old.active).filter(|active| !active.is_empty());
+        assert!(fresh.is_empty(), "an active memtable begins empty");
         let newest = filled.into_iter().chain(used).chain(&old.immutable);
+        let by_age = newest.clone().zip(newest.clone().skip(1));
+        assert!(
+            by_age.into_iter().all(|(newer, older)| newer.first_seq() > older.max_seq()),
+            "a memtable holds numbers of a newer one (I1)"
+        );
         let (immutable, version) = (newest.cloned().collect(), Arc::clone(&old.version));
         let loaded = old.loaded;
         self.view.store(Arc::new(View { active: fresh, immutable, version, loaded }));

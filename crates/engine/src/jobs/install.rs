@@ -2,6 +2,7 @@
 //! the pressure on writers.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
@@ -166,6 +167,10 @@ impl Installer {
         let (mut versions, mut values) = (Vec::new(), Vec::new());
         for one in &mut *flushed {
             let (id, edit) = (one.keyspace.id, one.edit());
+            let view = one.keyspace.view.load();
+            let is_oldest =
+                view.immutable.last().is_some_and(|old| Arc::ptr_eq(old, &one.memtable));
+            assert!(is_oldest, "a memtable is flushed before an older one of its keyspace (I1)");
             let flushed = one.memtable.range_deletes();
             let change = RangeChange { flushed: flushed.as_deref(), left: &one.range_deletes_left };
             versions.push(self.catalog.next_version(&one.keyspace, &edit, change)?);
@@ -177,6 +182,7 @@ impl Installer {
             of_values.extend(values.edits().map(|edit| Change::Values { id, edit: edit.clone() }));
         }
         let log_start = log_start();
+        self.check_log(flushed);
         if seeded!(PointersLoggedBeforeValues) {
             let edits = std::mem::take(&mut changes);
             self.catalog.append_edit(&mut manifest, edits, log_start)?;
@@ -192,6 +198,17 @@ impl Installer {
         }
         self.pressure.refresh(flushed.iter().map(|one| &one.keyspace));
         Ok(log_start.0)
+    }
+
+    /// What a flush makes durable must not survive what came before it in other keyspaces (P3).
+    fn check_log(&self, flushed: &[FlushedMemtable]) {
+        let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
+        let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
+        assert!(
+            self.catalog.durable_seq.load(Acquire) >= last_seq
+                || !self.catalog.others_unflushed(&memtables, last_seq),
+            "a flush is installed before the log is synced up to it"
+        );
     }
 
     /// Logs an edit of a value file and makes it visible.

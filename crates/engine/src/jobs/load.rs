@@ -24,7 +24,7 @@
 //! ahead, which would leave a gap in the log that recovery could not tell from a lost record.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 use crate::sync::{Mutex, rank};
@@ -323,6 +323,15 @@ impl Installer {
         let mut manifest = self.catalog.manifest.lock();
         keyspace.check_exists()?;
         let view = keyspace.view.load_full();
+        assert!(self.visibility.now() < seq, "a load is visible before it is in the tree");
+        assert!(
+            self.catalog.durable_seq.load(Acquire) >= seq,
+            "a load is installed before the log is synced up to it"
+        );
+        assert!(
+            view.immutable.iter().all(|memtable| memtable.first_seq() > seq),
+            "a load is placed below newer writes: older ones wait for their flush (I1)"
+        );
         let are_newer = view.immutable.iter().all(|memtable| memtable.first_seq() > seq);
         assert!(are_newer || seeded!(LoadsAboveOlderWrites), "older data would lie above the load");
         let options = keyspace.options.load();

@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, rank, subtract};
 use runstone_storage::fork::Process;
 
 use crate::memory::region::{PAGE_BYTES, Region};
@@ -186,7 +186,7 @@ impl Slabs {
             class.partial.remove(&at);
         }
         drop(class);
-        self.free_bytes.fetch_sub(slot_bytes as u64, Relaxed);
+        subtract(&self.free_bytes, slot_bytes as u64);
         let home = Home::Slot { slabs: Arc::clone(self), class: number as u32, slab: at, slot };
         Some(Buffer { at: place, len, home })
     }
@@ -251,7 +251,7 @@ impl Slabs {
         class.partial.remove(&at);
         class.vacant.push(at);
         drop(class);
-        self.free_bytes.fetch_sub((slots as u64 - 1) * slot_bytes, Relaxed);
+        subtract(&self.free_bytes, (slots as u64 - 1) * slot_bytes);
         if let Some(slab) = emptied {
             self.keep_or_unmap(slab.region);
         }
@@ -263,7 +263,7 @@ impl Slabs {
             return spare.push(region);
         }
         drop(spare);
-        self.mapped_bytes.fetch_sub(region.bytes() as u64, Relaxed);
+        subtract(&self.mapped_bytes, region.bytes() as u64);
     }
 
     /// The tags of the slots in use in the slab with the most free memory. Once all of them are
@@ -292,7 +292,7 @@ impl Slabs {
     pub fn trim(&self) {
         let spare = std::mem::take(&mut *self.spare.lock());
         let bytes: usize = spare.iter().map(|region| region.bytes()).sum();
-        self.mapped_bytes.fetch_sub(bytes as u64, Relaxed);
+        subtract(&self.mapped_bytes, bytes as u64);
     }
 }
 
@@ -365,7 +365,7 @@ impl Drop for Buffer {
             Home::Slot { slabs, class, slab, slot } => slabs.give(*class, *slab, *slot),
             // The region is dropped after this.
             Home::Mapped { slabs, region } => {
-                slabs.mapped_bytes.fetch_sub(region.bytes() as u64, Relaxed);
+                subtract(&slabs.mapped_bytes, region.bytes() as u64);
             }
         }
     }

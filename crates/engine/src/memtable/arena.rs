@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, rank, subtract};
 use crossbeam_utils::CachePadded;
 use runstone_storage::fork::Process;
 use rustix::mm::{Advice, madvise};
@@ -345,6 +345,9 @@ struct Beside {
     reservation: Option<Reservation>,
 }
 
+/// A slab on cache lines of its own.
+type SharedSlab = CachePadded<Mutex<rank::ArenaSlab, Slab>>;
+
 /// The allocator of one memtable.
 ///
 /// The first writer takes memory from the current chunk, with one `fetch_add` each. Other writers
@@ -370,7 +373,7 @@ pub struct Arena {
     /// Memory that lies elsewhere and belongs to the entries.
     beside: Mutex<rank::ChunksBeside, Beside>,
     /// Made for the second writer: an idle memtable has none.
-    slabs: OnceLock<Box<[CachePadded<Mutex<rank::ArenaSlab, Slab>>; SLABS]>>,
+    slabs: OnceLock<Box<[SharedSlab; SLABS]>>,
     /// The pages under pins, by their first address and the one behind the last, and how many pins
     /// each has.
     pins: Mutex<rank::Pins, BTreeMap<(usize, usize), usize>>,
@@ -537,7 +540,7 @@ impl Arena {
 
     /// Counts bytes as held by readers no longer, before their reservation goes.
     fn count_gone(&self, bytes: usize) {
-        self.pool.in_use_bytes.fetch_sub(bytes as u64, Relaxed);
+        subtract(&self.pool.in_use_bytes, bytes as u64);
         let held = self.held_bytes.load(Relaxed);
         let gone = held.min(bytes);
         self.held_bytes.store(held - gone, Relaxed);
@@ -661,9 +664,9 @@ impl Drop for Arena {
         if let Some(cache) = &self.pool.cache {
             cache.take_back(*self.held_bytes.get_mut() as u64);
         }
-        self.pool.in_use_bytes.fetch_sub(self.beside.get_mut().bytes as u64, Relaxed);
+        subtract(&self.pool.in_use_bytes, self.beside.get_mut().bytes as u64);
         for chunk in self.chunks.get_mut().drain(..) {
-            self.pool.in_use_bytes.fetch_sub(chunk.resident as u64, Relaxed);
+            subtract(&self.pool.in_use_bytes, chunk.resident as u64);
             self.pool.give(chunk);
         }
     }

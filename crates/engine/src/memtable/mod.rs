@@ -112,6 +112,8 @@ impl Memtable {
     pub fn announce(&self, first_seq: SeqNo, batch_len: u64, deletes: u64, segment: u64) -> bool {
         // Only this function writes these, one caller at a time: no read-modify-write is needed.
         let announced = &*self.announced;
+        let newest_seq = announced.max_seq.load(Relaxed);
+        assert!(newest_seq < first_seq, "a memtable is told of a batch after a later one");
         let is_first = self.is_empty();
         if is_first {
             announced.first_segment.store(segment, Relaxed);

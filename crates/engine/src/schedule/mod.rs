@@ -291,7 +291,9 @@ impl Schedule {
     /// Releases the claim of a job that ended.
     pub(crate) fn release(&self, claim: u64) {
         let mut claims = self.claims.lock();
+        let running = claims.running.len();
         claims.running.retain(|(id, _)| *id != claim);
+        assert_eq!(claims.running.len() + 1, running, "a claim is released once");
         self.ended.notify_all();
         self.signal();
     }

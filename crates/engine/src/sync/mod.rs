@@ -4,11 +4,14 @@
 //! - [`rank`]: the order of the locks.
 //! - [`ranked`]: locks that are checked against it.
 //! - [`threads`]: numbers and buffers of threads, and the bell that calls workers.
+//! - [`subtract`]: counters that never fall below zero.
 //! - [`cores`]: what the cores use, which the checker can replace.
 
 pub(crate) mod cores;
+mod counter;
 pub(crate) mod rank;
 mod ranked;
 pub(crate) mod threads;
 
+pub use counter::subtract;
 pub use ranked::{Condvar, Mutex, MutexGuard, RwLock};

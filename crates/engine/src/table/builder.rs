@@ -25,7 +25,7 @@ use crate::format::index::{KeyArray, PartitionBuilder};
 use crate::format::properties::Properties;
 use crate::keys::codec::put_varint;
 use crate::keys::expiry::expiry_of;
-use crate::keys::{Kind, is_delete, kind_of, range_delete, separator, seq_of};
+use crate::keys::{Kind, compare, is_delete, kind_of, range_delete, separator, seq_of};
 use crate::options::store::{Compression, KeyspaceOptions};
 use crate::pace::write_back::WriteBack;
 use crate::table::copy::{Summary, WholeBlock};
@@ -89,6 +89,8 @@ pub struct TableBuilder {
     root_ranges: Vec<(u64, u64)>,
     properties: Properties,
     expiries: ExpiryCounts,
+    /// The trailer of the last entry.
+    last_trailer: u64,
     raw: Vec<u8>,
     /// Sealed bytes not yet handed to the file; they start at `written_bytes`.
     out: Vec<u8>,
@@ -142,6 +144,7 @@ impl TableBuilder {
                 ..Properties::default()
             },
             expiries: ExpiryCounts::default(),
+            last_trailer: 0,
             layout,
             raw: Vec::new(),
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
@@ -152,6 +155,10 @@ impl TableBuilder {
 
     /// Adds an entry; internal keys must ascend.
     pub fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
+        // A test makes files out of order by this bug, to see that a store refuses them.
+        let is_ordered = self.ascends(key, trailer) || seeded!(SortedFilesUnsorted);
+        assert!(is_ordered, "a table was given entries out of order");
+        self.last_trailer = trailer;
         let grown = self.block.size_bytes() + key.len() + value.len() + 16;
         if !self.block.is_empty() && grown > self.layout.block_bytes {
             self.finish_block()?;
@@ -160,6 +167,25 @@ impl TableBuilder {
         self.count(key, trailer, value);
         self.block.add(key, trailer, value);
         Ok(())
+    }
+
+    /// Whether an entry comes after all that was added. Bulk loads number their entries later.
+    #[inline]
+    fn ascends(&self, key: &[u8], trailer: u64) -> bool {
+        match self.last_key() {
+            None => true,
+            Some(last) if self.layout.is_numbered_later => last < key,
+            Some(last) => compare(last, self.last_trailer, key, trailer).is_lt(),
+        }
+    }
+
+    /// The last key added.
+    fn last_key(&self) -> Option<&[u8]> {
+        match (&self.pending, self.block.is_empty()) {
+            (_, false) => Some(self.block.last_key()),
+            (Some(pending), true) => Some(&pending.last_key),
+            (None, true) => None,
+        }
     }
 
     /// Whether a copied block can follow without leaving a short one behind: the open block is
@@ -175,6 +201,12 @@ impl TableBuilder {
         if !self.block.is_empty() {
             self.finish_block()?;
         }
+        let last_key = self.last_key();
+        assert!(
+            last_key.is_none_or(|last| *last <= *summary.first_key),
+            "a block was copied behind a key above its first"
+        );
+        self.last_trailer = summary.last_trailer;
         self.settle_pending(&summary.first_key)?;
         let properties = &mut self.properties;
         if properties.entries == 0 {

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};
 
-use crate::sync::{Mutex, rank};
+use crate::sync::{Mutex, rank, subtract};
 use runstone_policy::options::Charge;
 use runstone_policy::shape::Table;
 use runstone_storage::Storage;
@@ -54,7 +54,7 @@ impl DiskUse {
 
     /// A file was removed.
     pub fn remove(&self, bytes: u64) {
-        self.now.fetch_sub(bytes, Relaxed);
+        subtract(&self.now, bytes);
     }
 
     /// Bytes now, and at the most.

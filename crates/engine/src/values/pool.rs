@@ -66,7 +66,10 @@ impl Pool {
 
     /// Frees slots.
     pub(crate) fn give(&mut self, first: u32, count: u32) {
-        self.free.extend(first..first + count);
+        assert!(u64::from(first) + u64::from(count) <= u64::from(self.end), "slots of the file");
+        for slot in first..first + count {
+            assert!(self.free.insert(slot), "slot {slot} is freed twice");
+        }
     }
 
     /// Forgets free slots at the end, and returns the number of slots that remain.

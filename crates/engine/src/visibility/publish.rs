@@ -61,6 +61,7 @@ impl<const MARKS: usize> Publisher<MARKS> {
     /// returns when it is. Release: a reader that sees the sequence number sees everything that its
     /// writer and earlier writers inserted.
     pub fn publish(&self, first_seq: SeqNo, last_seq: SeqNo) {
+        assert!(first_seq <= last_seq, "an empty batch has nothing to publish");
         let is_next = |visible| visible == first_seq - 1 || seeded!(PublishedOutOfOrder);
         let (mut is_marked, mut spins) = (false, 0u32);
         loop {
@@ -74,6 +75,7 @@ impl<const MARKS: usize> Publisher<MARKS> {
                     return self.publish_marked(visible);
                 }
                 // Without a mark no other writer can publish this batch.
+                assert_eq!(visible, first_seq - 1, "a batch is published before an earlier one");
                 self.visible.store(last_seq, Release);
                 return self.publish_marked(last_seq);
             }
@@ -103,6 +105,7 @@ impl<const MARKS: usize> Publisher<MARKS> {
         if is_used || mark.first_seq.compare_exchange(old, BUSY, Acquire, Relaxed).is_err() {
             return false;
         }
+        assert!(old <= self.visible.load(Relaxed), "the mark of a batch that waits is replaced");
         // Release: a thread that reads this knows, as this writer does, that the old batch is
         // visible.
         mark.last_seq.store(last_seq, Release);
@@ -178,12 +181,12 @@ impl<E: Clone> Syncer<E> {
                 return Err(error.clone());
             }
             if is_durable() {
-                return Ok(());
+                break;
             }
             if state.running {
                 state = wait(&self.done, state);
                 if seeded!(SyncNotChecked) {
-                    return Ok(());
+                    break;
                 }
                 continue;
             }
@@ -197,5 +200,7 @@ impl<E: Clone> Syncer<E> {
             }
             self.done.notify_all();
         }
+        assert!(is_durable(), "a write is acknowledged before a sync covered it");
+        Ok(())
     }
 }

@@ -233,7 +233,10 @@ impl Committer {
         let write = self.env.pace.begin_write(Instant::now());
         let synced = self.sync_through(seq);
         self.env.pace.end_write(write, Instant::now());
-        synced
+        synced?;
+        let durable_seq = self.catalog.durable_seq.load(Acquire);
+        assert!(durable_seq >= seq, "a write is acknowledged before the log is synced (P2)");
+        Ok(())
     }
 
     /// Numbers a batch, logs it, inserts it and makes it visible. Returns its last sequence number.
@@ -406,6 +409,10 @@ impl Committer {
             return self.log_long(state, batch, keyspaces);
         }
         let noted = self.check_and_note(&state, batch, keyspaces)?;
+        debug_assert!(
+            keyspaces.windows(2).all(|pair| pair[0].id < pair[1].id),
+            "a batch lists each keyspace once, in order of ids"
+        );
         let first_seq = state.next_seq;
         let segment = match self.append_to_log(&mut state, batch) {
             Ok(segment) => segment,

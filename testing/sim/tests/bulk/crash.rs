@@ -5,7 +5,7 @@ use runstone::{Background, Options, ValuePlacement};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::crash::judge;
-use runstone_sim::found::holds_and_finds;
+use runstone_sim::found::holds_and_trips;
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{Run, keyspaces, options, options_for, placed, written_back};
 
@@ -118,7 +118,7 @@ fn a_disk_that_stays_full() {
 /// A load is durable when it returns, and with it every earlier write, of other keyspaces too (P2).
 #[test]
 fn earlier_writes_are_durable_with_a_load() {
-    holds_and_finds(Bug::LoadsOutrunTheLog, || {
+    holds_and_trips(Bug::LoadsOutrunTheLog, "before the log is synced up to it", || {
         let options = options(1, Background::Manual);
         let storage = SimStorage::new(1);
         let store = open(&storage, &options).expect("fresh");

@@ -15,7 +15,7 @@ use runstone::{
     ReadOptions, Snapshot, Store, Transaction, TransactionOptions, WriteOptions,
 };
 use runstone_fault_storage::SimStorage;
-use runstone_sim::found::{holds_and_finds, panics};
+use runstone_sim::found::{holds_and_trips, panics};
 
 fn open(storage: &MemoryStorage) -> Store {
     let keyspace = KeyspaceOptions::default().merge_operator("append(,)");
@@ -130,7 +130,7 @@ fn a_covered_load_goes_at_once() {
 /// above the load.
 #[test]
 fn a_load_lies_above_what_came_before() {
-    holds_and_finds(Bug::LoadsAboveOlderWrites, || {
+    holds_and_trips(Bug::LoadsAboveOlderWrites, "older ones wait for their flush", || {
         let storage = MemoryStorage::new();
         let store = open(&storage);
         let keyspace = store.default_keyspace().clone();
@@ -174,7 +174,7 @@ fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
 /// (P5).
 #[test]
 fn a_snapshot_inside_a_load_does_not_change() {
-    holds_and_finds(Bug::LoadsPublishedFirst, || {
+    holds_and_trips(Bug::LoadsPublishedFirst, "visible before it is in the tree", || {
         let store = Arc::new(open(&MemoryStorage::new()));
         let keyspace = store.default_keyspace().clone();
         keyspace.put("k001", "older").expect("puts");

@@ -8,7 +8,7 @@ use runstone::seeded::Bug;
 use runstone::{Background, Error, Options, TransactionOptions, WalMode, WriteOptions};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::judge;
-use runstone_sim::found::holds_and_finds;
+use runstone_sim::found::{holds_and_finds, holds_and_trips};
 use runstone_sim::oracle::{Oracle, assert_same};
 use runstone_sim::workload::{Operation, Run, generate_large, options, read_all};
 
@@ -110,7 +110,7 @@ fn a_write_fails() {
 
 #[test]
 fn a_sync_fails() {
-    holds_and_finds(Bug::AcknowledgedBeforeSync, || {
+    holds_and_trips(Bug::AcknowledgedBeforeSync, "before the log is synced", || {
         fail(FaultKind::FailedSync, false, 1);
         fail(FaultKind::FailedDirSync, false, 1);
         fail(FaultKind::NoSpaceOnSync, false, 11);

@@ -357,6 +357,10 @@ impl Walker {
         if seeded!(ParkedCursorSeesThePresent) {
             self.seq = self.reader.visibility.now();
         }
+        assert!(
+            self.held.as_ref().is_none_or(|held| held.seq() == self.seq),
+            "a cursor goes on at another moment than its own (P5)"
+        );
         self.merge = MergeIter::new(sources(&view, self.access));
         self.covers = Covers::of(&view, self.seq);
         (self.view, self.values) = (Some(view), values);

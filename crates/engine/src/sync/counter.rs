@@ -1,0 +1,11 @@
+//! Counters of what is held now.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Takes an amount from a counter that had it added before.
+#[inline]
+#[track_caller]
+pub fn subtract(counter: &AtomicU64, amount: u64) {
+    let before = counter.fetch_sub(amount, Relaxed);
+    assert!(before >= amount, "a counter of {before} is to lose {amount}");
+}
