@@ -2,11 +2,11 @@
 //! its newest value, in order. Never writes into them, repairs nothing, and knows nothing of
 //! Runstone.
 //!
-//! 1. `CURRENT` names the manifest; its edits give the tables of each level, and which logs count
-//!    1. `CURRENT` names the manifest. Its edits list the tables of each level, and say which logs
-//!       are in use ([`Database::open`]).
+//! 1. `CURRENT` names the manifest. Its edits list the tables of each level, and say which logs are
+//!    in use ([`Database::open`]).
 //! 2. The logs are read into memory. Tables are read block by block, and each block's checksum is
 //!    checked.
+//! 3. All of them are merged by key, the newest version first. What a delete hides is left out
 //!    ([`Database::entries`]).
 
 #![forbid(unsafe_code)]

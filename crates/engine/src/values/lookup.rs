@@ -2,9 +2,10 @@
 //!
 //! 1. Find each record.
 //! 2. Sort the records by place, and join those with a small gap into one read, because a gap costs
-//!    3. Start all reads at once, if the storage can. Otherwise announce them all, and read joined
-//!       records at once. A lone record is read when the walk reaches it. So no read is wasted, and
-//!       the bytes are still in the processor's cache when they are used.
+//!    less than another read.
+//! 3. Start all reads at once, if the storage can. Otherwise announce them all, and read joined
+//!    records at once. A lone record is read when the walk reaches it. So no read is wasted, and
+//!    the bytes are still in the processor's cache when they are used.
 //! 4. Check each record and give its value to its request.
 //!
 //! If the file is in memory, only cache lines can be read ahead: `look_ahead`.
