@@ -76,6 +76,20 @@ macro_rules! seeded {
         false
     };
 }
+/// Asserts what must hold. A test of a seeded bug can switch that off, to see that its oracle finds
+/// the bug as well.
+#[cfg(feature = "seeded-bugs")]
+macro_rules! invariant {
+    ($holds:expr, $what:literal) => {
+        assert!($holds || $crate::seeded::are_assertions_off(), $what)
+    };
+}
+#[cfg(not(feature = "seeded-bugs"))]
+macro_rules! invariant {
+    ($holds:expr, $what:literal) => {
+        assert!($holds, $what)
+    };
+}
 /// Lets a test step in at a place of `seeded::Waypoint`.
 #[cfg(feature = "seeded-bugs")]
 macro_rules! reached {

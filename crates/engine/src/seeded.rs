@@ -269,6 +269,7 @@ type Step = Box<dyn FnOnce()>;
 
 thread_local! {
     static ON: Cell<Option<Bug>> = const { Cell::new(None) };
+    static ASSERTIONS_OFF: Cell<bool> = const { Cell::new(false) };
     static STEP: RefCell<Option<(Waypoint, Step)>> = const { RefCell::new(None) };
 }
 
@@ -283,6 +284,23 @@ pub fn with<T>(bug: Bug, work: impl FnOnce() -> T) -> T {
     ON.set(Some(bug));
     let _off = Off;
     work()
+}
+
+/// Runs `work` without the assertions that would stop a seeded bug.
+pub fn without_assertions<T>(work: impl FnOnce() -> T) -> T {
+    struct On;
+    impl Drop for On {
+        fn drop(&mut self) {
+            ASSERTIONS_OFF.set(false);
+        }
+    }
+    ASSERTIONS_OFF.set(true);
+    let _on = On;
+    work()
+}
+
+pub(crate) fn are_assertions_off() -> bool {
+    ASSERTIONS_OFF.get()
 }
 
 /// Runs `step` when this thread next comes to `place`, once.

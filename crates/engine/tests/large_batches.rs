@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use runstone::storage::{MemoryStorage, Storage};
-use runstone::{Background, Batch, KeyspaceOptions, Options, Store, WalMode, WriteOptions};
+use runstone::{
+    Background, Batch, KeyspaceOptions, Options, Store, TransactionMode, TransactionOptions,
+    WalMode, WriteOptions,
+};
 use runstone_fault_storage::SimStorage;
 
 fn open(storage: Arc<dyn Storage>, background: Background) -> Store {
@@ -149,4 +152,21 @@ fn a_large_batch_after_the_close_is_told_so() {
     store.close().expect("closes");
     let refused = keyspace.put("large", vec![7; 8 << 20]).expect_err("it is closed");
     assert!(matches!(refused, runstone::Error::Closed), "{refused:?}");
+}
+
+/// A large commit that deletes a range took the lock of the ranges behind that of large batches,
+/// and the order of locks had it before.
+#[test]
+fn a_large_transaction_deletes_a_range_beside_a_pessimistic_one() {
+    let store = open(Arc::new(MemoryStorage::new()), Background::Manual);
+    let keyspace = store.default_keyspace().clone();
+    let mode = TransactionOptions::default().mode(TransactionMode::Pessimistic);
+    let mut locking = store.begin(mode).expect("begins");
+    locking.put(&keyspace, "z", "1").expect("locks");
+    let mut large = store.begin(TransactionOptions::default()).expect("begins");
+    large.delete_range(&keyspace, "a".."b").expect("deletes");
+    large.put(&keyspace, "large", vec![7; 8 << 20]).expect("puts");
+    large.commit(WriteOptions::default()).expect("commits");
+    locking.commit(WriteOptions::default()).expect("commits");
+    assert_eq!(keyspace.get("large").expect("reads").map(|value| value.len()), Some(8 << 20));
 }

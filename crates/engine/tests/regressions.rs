@@ -643,3 +643,45 @@ fn a_removal_that_was_cut_short_is_completed() {
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").flatten().collect();
     assert_eq!(left.iter().map(|file| file.file_name()).collect::<Vec<_>>(), ["notes.txt"]);
 }
+
+/// Writes each event into another store.
+#[derive(Debug)]
+struct Notes(Store);
+
+impl EventListener for Notes {
+    fn on_event(&self, event: &Event) {
+        let event = format!("{event:?}");
+        let name = event.split([' ', '{']).next().unwrap_or_default();
+        self.0.put(name, &event).expect("puts");
+        self.0.flush().expect("flushes");
+    }
+}
+
+/// Some events come while a job holds locks. A listener may use other stores then, whose locks are
+/// of the same ranks, and debug builds must not take that for a wrong order.
+#[test]
+fn a_listener_may_write_to_another_store() {
+    let open = |options: Options| {
+        let storage = Arc::new(MemoryStorage::new());
+        Store::open_on(storage, options.background(Background::Manual)).expect("open")
+    };
+    let notes = open(options());
+    let store = open(options().listener(Arc::new(Notes(notes.clone()))));
+    let other = store.open_keyspace("other", None).expect("new");
+    for i in 0..20_000u32 {
+        store.put((i % 5_000).to_be_bytes(), [i as u8; 300]).expect("puts");
+        if i % 1_000 == 0 {
+            other.put(i.to_be_bytes(), "a").expect("puts");
+        }
+    }
+    store.flush().expect("flushes");
+    store.compact().expect("compacts");
+    store.drop_keyspace("other").expect("drops");
+    store.close().expect("closes");
+    let noted: Result<Vec<_>, Error> =
+        notes.default_keyspace().iter().expect("reads").keys().collect();
+    let noted = noted.expect("reads");
+    for name in ["Flushed", "Compacted"] {
+        assert!(noted.iter().any(|one| one == name.as_bytes()), "{name}: {noted:?}");
+    }
+}

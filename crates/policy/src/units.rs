@@ -127,6 +127,12 @@ impl<const PARTS: u32> From<f64> for Decimal<PARTS> {
     }
 }
 
+impl<const PARTS: u32> From<u32> for Decimal<PARTS> {
+    fn from(number: u32) -> Self {
+        Decimal(i64::from(number) * i64::from(PARTS))
+    }
+}
+
 impl<const PARTS: u32> fmt::Display for Decimal<PARTS> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&decimal(self.0, PARTS))

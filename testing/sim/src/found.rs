@@ -18,12 +18,14 @@ pub fn holds_and_finds(bug: Bug, check: impl Fn()) {
 }
 
 /// The same for a bug that an assertion of the engine stops before any answer is wrong: the panic
-/// says `what`.
+/// says `what`. Without the assertion the check finds the bug too.
 pub fn holds_and_trips(bug: Bug, what: &str, check: impl Fn()) {
     check();
     let said = panic_of(|| seeded::with(bug, &check));
     let said = said.unwrap_or_else(|| panic!("{bug:?} is not found"));
     assert!(said.contains(what), "{bug:?} is found by another check: {said}");
+    let finds = || seeded::without_assertions(|| seeded::with(bug, &check));
+    assert!(panics(finds), "{bug:?} is found by the assertion alone");
 }
 
 /// Whether `work` panics. What it would print is dropped, in this thread only.

@@ -8,6 +8,7 @@
 use std::cell::Cell;
 
 use crate::error::{Error, Result};
+use crate::sync::Aside;
 
 thread_local! {
     /// The opening of a store whose callback runs in this thread.
@@ -24,6 +25,7 @@ const SEVERAL: u64 = u64::MAX - 1;
 /// While this lives, a callback runs in the thread.
 pub(crate) struct Inside {
     before: u64,
+    _locks: Aside,
 }
 
 impl Inside {
@@ -31,7 +33,7 @@ impl Inside {
     pub(crate) fn of(opening: u64) -> Inside {
         let before = INSIDE.get();
         INSIDE.set(if before == NONE || before == opening { opening } else { SEVERAL });
-        Inside { before }
+        Inside { before, _locks: Aside::begin() }
     }
 }
 

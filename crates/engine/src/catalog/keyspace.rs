@@ -308,9 +308,9 @@ impl KeyspaceCore {
     /// after the load. The reader could see writes after the load in a memtable, but not the load
     /// itself. It needs a view that was loaded after its sequence number.
     ///
-    /// The last load that ended decides, not the last that got a sequence number, because several
-    /// may run at the same time. If the last one ended after the reader's sequence number, an
-    /// earlier one may be missing.
+    /// The last load that ended decides, not the last that got a sequence number, because a later
+    /// one may have a sequence number and not have ended. If the last one ended after the reader's
+    /// sequence number, an earlier one may be missing.
     #[inline]
     pub(crate) fn lacks_load(&self, view: &View) -> bool {
         // Relaxed: the reader's sequence number was published after its loads ended.

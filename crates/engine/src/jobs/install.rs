@@ -204,7 +204,7 @@ impl Installer {
     fn check_log(&self, flushed: &[FlushedMemtable]) {
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
         let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
-        assert!(
+        invariant!(
             self.catalog.durable_seq.load(Acquire) >= last_seq
                 || !self.catalog.others_unflushed(&memtables, last_seq),
             "a flush is installed before the log is synced up to it"

@@ -12,8 +12,8 @@
 //!    lie above the load (I1). The log is synced up to the load's sequence number, because no
 //!    earlier write may be lost when the load is durable (P2), and because recovery continues after
 //!    the largest sequence number of the log.
-//! 4. One manifest edit adds the tables at the deepest level above which nothing overlaps them
-//!    ([`load_edit`]).
+//! 4. One manifest edit adds the tables at the deepest level such that neither it nor a level above
+//!    it holds keys of their range ([`load_edit`]).
 //! 5. The sequence number is published: readers see all of the load or nothing.
 //!
 //! A crash before the edit leaves tables that no manifest names. The next open removes them. After
@@ -323,17 +323,11 @@ impl Installer {
         let mut manifest = self.catalog.manifest.lock();
         keyspace.check_exists()?;
         let view = keyspace.view.load_full();
-        assert!(self.visibility.now() < seq, "a load is visible before it is in the tree");
-        assert!(
-            self.catalog.durable_seq.load(Acquire) >= seq,
-            "a load is installed before the log is synced up to it"
-        );
-        assert!(
-            view.immutable.iter().all(|memtable| memtable.first_seq() > seq),
-            "a load is placed below newer writes: older ones wait for their flush (I1)"
-        );
+        invariant!(self.visibility.now() < seq, "a load is visible before it is in the tree");
+        let is_synced = self.catalog.durable_seq.load(Acquire) >= seq;
+        invariant!(is_synced, "a load is installed before the log is synced up to it");
         let are_newer = view.immutable.iter().all(|memtable| memtable.first_seq() > seq);
-        assert!(are_newer || seeded!(LoadsAboveOlderWrites), "older data would lie above the load");
+        invariant!(are_newer, "older writes wait for their flush, and would lie above a load (I1)");
         let options = keyspace.options.load();
         let shape = &view.version.shape;
         let edit = load_edit(shape, options.compaction_policy()?, &options.shape, &tables);

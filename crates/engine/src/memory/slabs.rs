@@ -185,8 +185,9 @@ impl Slabs {
         if slab.free.is_empty() {
             class.partial.remove(&at);
         }
-        drop(class);
+        // Counted under the lock: a slot that others can take is counted as free.
         subtract(&self.free_bytes, slot_bytes as u64);
+        drop(class);
         let home = Home::Slot { slabs: Arc::clone(self), class: number as u32, slab: at, slot };
         Some(Buffer { at: place, len, home })
     }
@@ -243,15 +244,14 @@ impl Slabs {
             if free == 1 {
                 class.partial.insert(at);
             }
-            drop(class);
             self.free_bytes.fetch_add(slot_bytes, Relaxed);
             return;
         }
         let emptied = class.slabs[at as usize].take();
         class.partial.remove(&at);
         class.vacant.push(at);
-        drop(class);
         subtract(&self.free_bytes, (slots as u64 - 1) * slot_bytes);
+        drop(class);
         if let Some(slab) = emptied {
             self.keep_or_unmap(slab.region);
         }

@@ -631,7 +631,7 @@ impl Arena {
         }
         // SAFETY: as in `alloc_in_chunk`.
         let closed = unsafe { full.as_ref() }.map_or(0, |full| full.capacity);
-        let taken = self.closed_bytes.fetch_add(closed, Relaxed) + closed;
+        let taken = self.closed_bytes.load(Relaxed) + closed;
         let is_grown = taken >= self.chunk_bytes / LARGE_PART;
         let doubled = taken.max(FIRST_CHUNK_BYTES).max(2 * len).next_power_of_two();
         let mut chunk = match if is_grown { self.chunk_bytes } else { doubled } {
@@ -640,6 +640,8 @@ impl Arena {
         };
         self.pool.count(chunk.capacity);
         self.current.store(&raw mut *chunk, Release);
+        // Afterwards: nobody may count the full chunk twice, as closed and as the current one.
+        self.closed_bytes.fetch_add(closed, Relaxed);
         chunks.push(chunk);
     }
 

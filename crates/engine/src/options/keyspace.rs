@@ -183,6 +183,7 @@ impl Default for KeyspaceOptions {
 
 impl KeyspaceOptions {
     /// The compaction policy, with the options of its own: [`Policy`] has a constructor for each.
+    /// All numbers that were set for a policy before, by a preset too, are replaced.
     #[must_use]
     pub fn policy(mut self, policy: impl Into<Policy>) -> KeyspaceOptions {
         let Policy { name, options, refused } = policy.into();
@@ -199,6 +200,7 @@ impl KeyspaceOptions {
 
     /// These options, with those that TOML names in place of the own ones.
     pub fn with_toml(&self, text: &str) -> Result<KeyspaceOptions> {
+        self.check_refused()?;
         // By itself first: errors then show the lines that the user wrote.
         parse(text)?;
         let table = |text: &str| text.parse::<toml::Table>().map_err(|error| unparsed(&error));
@@ -213,11 +215,15 @@ impl KeyspaceOptions {
         toml::to_string(self).unwrap_or_default()
     }
 
+    /// Fails if an option of the policy was given as text that does not parse.
+    fn check_refused(&self) -> Result<()> {
+        let hint = "`runstone help options` lists them under [shape]";
+        self.refused.as_ref().map_or(Ok(()), |what| Err(Error::invalid(what, hint)))
+    }
+
     /// Refuses values and combinations that cannot work.
     pub fn check(&self) -> Result<()> {
-        if let Some(what) = &self.refused {
-            return Err(Error::invalid(what, "`runstone help options` lists them under [shape]"));
-        }
+        self.check_refused()?;
         let policy = self.compaction_policy()?;
         policy.check(&self.shape)?;
         self.prefix_rule()?;

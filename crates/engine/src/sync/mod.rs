@@ -14,4 +14,4 @@ mod ranked;
 pub(crate) mod threads;
 
 pub use counter::subtract;
-pub use ranked::{Condvar, Mutex, MutexGuard, RwLock};
+pub use ranked::{Aside, Condvar, Mutex, MutexGuard, RwLock};

@@ -48,8 +48,6 @@ ranks! {
     Members,
     /// What a transaction has read.
     Reads,
-    /// The ranges that commits are deleting.
-    LockedRanges,
     /// A checkpoint, while flushes have a limit.
     Checkpoint,
     /// A bulk load, while its sequence number is not published.
@@ -99,6 +97,8 @@ ranks! {
     View,
     /// The keyspaces whose writes are only in the log.
     Unflushed,
+    /// The ranges that commits are deleting.
+    LockedRanges,
     /// Some of the keys that transactions have locked.
     LockShard,
     /// Which transaction waits for which.

@@ -200,7 +200,11 @@ impl<T> DerefMut for WriteGuard<'_, T> {
 }
 
 #[cfg(debug_assertions)]
+pub use checked::Aside;
+#[cfg(debug_assertions)]
 use checked::Held;
+#[cfg(not(debug_assertions))]
+pub use unchecked::Aside;
 #[cfg(not(debug_assertions))]
 use unchecked::Held;
 
@@ -259,6 +263,22 @@ mod checked {
             self.leave();
         }
     }
+
+    /// While this lives, the locks that the thread holds are set aside: code of a program runs, and
+    /// may use other stores, whose locks have an order of their own.
+    pub struct Aside(Vec<u8>);
+
+    impl Aside {
+        pub fn begin() -> Aside {
+            Aside(HELD.try_with(|held| held.take()).unwrap_or_default())
+        }
+    }
+
+    impl Drop for Aside {
+        fn drop(&mut self) {
+            let _ = HELD.try_with(|held| held.replace(std::mem::take(&mut self.0)));
+        }
+    }
 }
 
 /// Nothing is checked.
@@ -284,6 +304,16 @@ mod unchecked {
 
         #[inline(always)]
         pub(super) fn leave(&mut self) {}
+    }
+
+    /// There are no ranks to set aside.
+    pub struct Aside;
+
+    impl Aside {
+        #[inline(always)]
+        pub fn begin() -> Aside {
+            Aside
+        }
     }
 }
 
@@ -324,6 +354,17 @@ mod tests {
         drop(one.write());
         let (one, two) = (Mutex::<Flushing, _>::new(()), Mutex::<Flushing, _>::new(()));
         let _held = (one.lock(), two.lock());
+    }
+
+    #[test]
+    fn callbacks_have_an_order_of_their_own() {
+        let (manifest, commit) = (Mutex::<Manifest, _>::new(()), Mutex::<Commit, _>::new(()));
+        let _inner = commit.lock();
+        let aside = Aside::begin();
+        let other = manifest.lock();
+        drop(other);
+        drop(aside);
+        assert!(is_refused(|| manifest.lock()));
     }
 
     #[test]

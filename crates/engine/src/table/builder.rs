@@ -17,7 +17,7 @@ use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, StorageFile};
 
 use crate::cache::{Cache, CacheKey};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::block::BlockBuilder;
 use crate::format::filter::{self, Filter};
 use crate::format::frame;
@@ -156,8 +156,9 @@ impl TableBuilder {
     /// Adds an entry; internal keys must ascend.
     pub fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
         // A test makes files out of order by this bug, to see that a store refuses them.
-        let is_ordered = self.ascends(key, trailer) || seeded!(SortedFilesUnsorted);
-        assert!(is_ordered, "a table was given entries out of order");
+        if !self.ascends(key, trailer) && !seeded!(SortedFilesUnsorted) {
+            return Err(self.out_of_order());
+        }
         self.last_trailer = trailer;
         let grown = self.block.size_bytes() + key.len() + value.len() + 16;
         if !self.block.is_empty() && grown > self.layout.block_bytes {
@@ -177,6 +178,14 @@ impl TableBuilder {
             Some(last) if self.layout.is_numbered_later => last < key,
             Some(last) => compare(last, self.last_trailer, key, trailer).is_lt(),
         }
+    }
+
+    /// What is written comes from tables as well, and bytes from disk must not make a job panic.
+    #[cold]
+    fn out_of_order(&self) -> Error {
+        let (table, entry) = (table_name(self.id), self.properties.entries);
+        let what = format!("entry {entry} of the new {table} is not above the one before");
+        Error::corruption("a table or memtable that is rewritten", 0, what)
     }
 
     /// The last key added.
@@ -201,11 +210,9 @@ impl TableBuilder {
         if !self.block.is_empty() {
             self.finish_block()?;
         }
-        let last_key = self.last_key();
-        assert!(
-            last_key.is_none_or(|last| *last <= *summary.first_key),
-            "a block was copied behind a key above its first"
-        );
+        if self.last_key().is_some_and(|last| *last > *summary.first_key) {
+            return Err(self.out_of_order());
+        }
         self.last_trailer = summary.last_trailer;
         self.settle_pending(&summary.first_key)?;
         let properties = &mut self.properties;
@@ -427,5 +434,45 @@ impl TableBuilder {
         self.out.extend_from_slice(&sum.to_le_bytes());
         self.out.extend_from_slice(&TABLE_MAGIC.to_le_bytes());
         debug_assert_eq!(self.out.len() - start, FOOTER_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runstone_policy::shape::Shape;
+    use runstone_storage::MemoryStorage;
+
+    use super::*;
+    use crate::keys::pack;
+
+    /// Whether a table takes the second entry after the first.
+    fn takes(first: (&[u8], u64), second: (&[u8], u64)) -> Result<()> {
+        let context = TableContext {
+            storage: Arc::new(MemoryStorage::new()),
+            cache: Arc::new(Cache::new(1 << 20)),
+            store_uid: 7,
+            purge: Default::default(),
+            disk: Default::default(),
+        };
+        let layout = TableLayout::of_level(&KeyspaceOptions::default(), &Shape::default(), 0);
+        // A large entry ends its block, so that both places of the last key are met.
+        for (id, value) in [(1, &[7; 10][..]), (2, &[7; 100_000])] {
+            let mut builder = TableBuilder::create(&context, id, layout.clone())?;
+            builder.add(first.0, pack(first.1, Kind::Put), value)?;
+            builder.add(second.0, pack(second.1, Kind::Put), value)?;
+        }
+        Ok(())
+    }
+
+    /// A table with valid checksums may hold anything. Its entries came into the next table as they
+    /// were.
+    #[test]
+    fn entries_out_of_order_are_corruption() {
+        takes((b"a", 5), (b"b", 9)).expect("a larger key");
+        takes((b"a", 5), (b"a", 4)).expect("an older version");
+        for second in [(&b"a"[..], 5), (b"a", 6), (b"", 1)] {
+            let refused = takes((b"a", 5), second).expect_err("is refused");
+            assert!(refused.is_corruption(), "{refused}");
+        }
     }
 }

@@ -172,8 +172,9 @@ impl Survivors {
 ///
 /// 1. Segments at the front that lost nothing stay: copying them would free nothing.
 /// 2. Segments at the end stay if the rest frees as many slots without them. They are the newest,
-///    so the least of them is dead. A later collection finds their garbage. The open segment is
-///    usually one of them, so that a group does not leave a partly filled segment behind each time.
+///    so the smallest part of them is dead. A later collection finds their garbage. The open
+///    segment is usually one of them, so that a group does not leave a partly filled segment behind
+///    each time.
 /// 3. If no slot becomes free, all are rewritten. Then no garbage is left, and no collection tries
 ///    again.
 pub(crate) fn rewritten(

@@ -75,7 +75,8 @@ impl<const MARKS: usize> Publisher<MARKS> {
                     return self.publish_marked(visible);
                 }
                 // Without a mark no other writer can publish this batch.
-                assert_eq!(visible, first_seq - 1, "a batch is published before an earlier one");
+                let is_turn = visible == first_seq - 1;
+                invariant!(is_turn, "a batch is published before an earlier one");
                 self.visible.store(last_seq, Release);
                 return self.publish_marked(last_seq);
             }
@@ -105,7 +106,8 @@ impl<const MARKS: usize> Publisher<MARKS> {
         if is_used || mark.first_seq.compare_exchange(old, BUSY, Acquire, Relaxed).is_err() {
             return false;
         }
-        assert!(old <= self.visible.load(Relaxed), "the mark of a batch that waits is replaced");
+        let is_free = old <= self.visible.load(Relaxed);
+        invariant!(is_free, "the mark of a batch that waits is replaced");
         // Release: a thread that reads this knows, as this writer does, that the old batch is
         // visible.
         mark.last_seq.store(last_seq, Release);
@@ -200,7 +202,7 @@ impl<E: Clone> Syncer<E> {
             }
             self.done.notify_all();
         }
-        assert!(is_durable(), "a write is acknowledged before a sync covered it");
+        invariant!(is_durable(), "a write is acknowledged before a sync covered it");
         Ok(())
     }
 }

@@ -235,7 +235,7 @@ impl Committer {
         self.env.pace.end_write(write, Instant::now());
         synced?;
         let durable_seq = self.catalog.durable_seq.load(Acquire);
-        assert!(durable_seq >= seq, "a write is acknowledged before the log is synced (P2)");
+        invariant!(durable_seq >= seq, "a write is acknowledged before the log is synced (P2)");
         Ok(())
     }
 

@@ -121,8 +121,9 @@ impl Committer {
     }
 
     /// Commits a batch of one keyspace if the condition holds. It waits for nothing: not for
-    /// another writer's turn, not for pressure or space, and not for a new segment. Returns whether
-    /// it committed. Nobody asked for the write, so it is not counted as a user's.
+    /// another writer's turn, and not for pressure or space. It writes no segment of its own, as a
+    /// large batch does. Returns whether it committed. Nobody asked for the write, so it is not
+    /// counted as a user's.
     pub(crate) fn commit_at_once(
         &self,
         batch: &Batch,

@@ -120,6 +120,11 @@ impl CommitState {
         self.has_extra = !self.extra.is_empty();
     }
 
+    /// The same for entries in addition to those noted before.
+    pub(super) fn note_more_looks(&mut self, entries: u64) {
+        self.note_looks(self.extra.looked + entries);
+    }
+
     /// Called when no batch comes under the hold that has looked.
     pub(super) fn end_looks(&mut self) {
         let looked = self.extra.take_looked();

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::record::{Pointer, record_bytes};
 use crate::keys::{Kind, MAX_SEQ, SeqNo, is_relocation, seq_of};
 use crate::metrics::Counter;
+use crate::sync::cores::rest;
 use crate::values::file::ValueFile;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::{Batch, Operation};
@@ -35,23 +36,16 @@ pub(crate) struct Relocation {
     pub(crate) pointer: Vec<u8>,
 }
 
-/// What came of a move so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Stays,
-    /// A user wrote the key.
-    Replaced,
-    /// A user deleted a range around the key.
-    Deleted,
-}
-
 /// Finds the moves whose keys users have written since.
 struct Check<'a> {
     visibility: &'a Visibility,
     keyspace: &'a Arc<KeyspaceCore>,
     store: &'a ValueFile,
-    /// In order of keys.
-    moves: Vec<(&'a Relocation, Fate)>,
+    /// In order of keys, and whether a user wrote the key. Without those in `deleted`.
+    moves: Vec<(&'a Relocation, bool)>,
+    /// A user deleted a range around the key. Each move comes here once, so all looks together
+    /// take no longer than there are writes and moves.
+    deleted: Vec<&'a Relocation>,
     /// Every write up to this sequence number was looked at. No moved version has a larger one.
     seen_seq: SeqNo,
 }
@@ -60,7 +54,12 @@ impl Condition for Check<'_> {
     fn prepare(&mut self) -> Result<SeqNo> {
         self.seen_seq = self.visibility.now();
         let view = self.keyspace.view.load();
-        for (Relocation { key, seq, .. }, fate) in &mut self.moves {
+        let is_deleted = |Relocation { key, seq, .. }: &Relocation| {
+            view.hides(key, *seq, MAX_SEQ) && !seeded!(RelocationsIgnoreRangeDeletes)
+        };
+        let deleted = self.moves.extract_if(.., |(one, _)| is_deleted(one));
+        self.deleted.extend(deleted.map(|(one, _)| one));
+        for (Relocation { key, seq, .. }, is_replaced) in &mut self.moves {
             let newest = view.memtables().find_map(|memtable| memtable.get(key, MAX_SEQ));
             let newest = newest.filter(|_| !seeded!(RelocationOverwritesNewer));
             // An earlier relocation may have moved the same version. It does not count as a user's
@@ -71,31 +70,27 @@ impl Condition for Check<'_> {
             };
             // The memtables are read first: a flush notes its keys before its memtables leave the
             // view.
-            let is_replaced = newest.is_some_and(|record| replaces(record.trailer()))
+            *is_replaced |= newest.is_some_and(|record| replaces(record.trailer()))
                 || self.store.is_dirty(key, *seq);
-            if view.hides(key, *seq, MAX_SEQ) && !seeded!(RelocationsIgnoreRangeDeletes) {
-                *fate = Fate::Deleted;
-            } else if is_replaced && *fate == Fate::Stays {
-                *fate = Fate::Replaced;
-            }
         }
         Ok(self.seen_seq)
     }
 
-    /// O(log n + k) for each write that is noted; k is the number of keys that it writes to.
+    /// O(log n) for each write that is noted.
     fn look(&mut self, noted: &Noted) -> Result<()> {
         for Operation { kind, keyspace, key, value } in noted.after(self.seen_seq) {
             if keyspace != self.keyspace.id {
                 continue;
             }
             let from = self.moves.partition_point(|(one, _)| &*one.key < key);
-            let is_range = kind == Kind::RangeDelete;
-            let is_hit = |one: &Relocation| match is_range {
-                true => value.is_empty() || &*one.key < value,
-                false => one.key == key,
-            };
-            for (_, fate) in self.moves[from..].iter_mut().take_while(|(one, _)| is_hit(one)) {
-                *fate = if is_range { Fate::Deleted } else { Fate::Replaced };
+            if kind == Kind::RangeDelete {
+                let ends = |one: &Relocation| value.is_empty() || &*one.key < value;
+                let count = self.moves[from..].partition_point(|(one, _)| ends(one));
+                let deleted = self.moves.drain(from..from + count);
+                self.deleted.extend(deleted.map(|(one, _)| one));
+            } else {
+                let written = self.moves[from..].iter_mut().take_while(|(one, _)| one.key == key);
+                written.for_each(|(_, is_replaced)| *is_replaced = true);
             }
         }
         Ok(())
@@ -158,28 +153,28 @@ impl Committer {
         moves: &[Relocation],
         deleted: &mut Vec<(u64, u32)>,
     ) -> Result<SeqNo> {
-        let mut moves: Vec<_> = moves.iter().map(|one| (one, Fate::Stays)).collect();
+        let mut moves: Vec<_> = moves.iter().map(|one| (one, false)).collect();
         moves.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
-        let mut check = Check { visibility: &self.visibility, keyspace, store, moves, seen_seq: 0 };
+        let looked = moves.len() as u64;
+        let (visibility, gone) = (&*self.visibility, Vec::new());
+        let mut check = Check { visibility, keyspace, store, moves, deleted: gone, seen_seq: 0 };
         let mut state = loop {
             self.env.check_not_stopped()?;
             match self.lock_when(&mut check) {
                 // No user waits for the pointers, so it tries again until writers let it through.
-                Err(Error::Conflict { .. }) => std::thread::yield_now(),
+                Err(Error::Conflict { .. }) => rest(),
                 outcome => break outcome?,
             }
         };
+        state.note_more_looks(looked);
+        for Relocation { key, pointer, .. } in &check.deleted {
+            let Pointer { stream_offset, value_bytes, .. } = Pointer::of_entry(pointer)?;
+            let bytes = record_bytes(key.len(), value_bytes as usize);
+            deleted.push((stream_offset, u32::try_from(bytes).unwrap_or(u32::MAX)));
+        }
         let mut batch = Batch::new();
-        for (Relocation { key, pointer, .. }, fate) in &check.moves {
-            match fate {
-                Fate::Stays => batch.push(Kind::Relocate, keyspace.id, key, pointer)?,
-                Fate::Replaced => {}
-                Fate::Deleted => {
-                    let Pointer { stream_offset, value_bytes, .. } = Pointer::of_entry(pointer)?;
-                    let bytes = record_bytes(key.len(), value_bytes as usize);
-                    deleted.push((stream_offset, u32::try_from(bytes).unwrap_or(u32::MAX)));
-                }
-            }
+        for (Relocation { key, pointer, .. }, _) in check.moves.iter().filter(|(_, gone)| !gone) {
+            batch.push(Kind::Relocate, keyspace.id, key, pointer)?;
         }
         if batch.is_empty() {
             state.end_looks();

@@ -130,7 +130,7 @@ fn a_covered_load_goes_at_once() {
 /// above the load.
 #[test]
 fn a_load_lies_above_what_came_before() {
-    holds_and_trips(Bug::LoadsAboveOlderWrites, "older ones wait for their flush", || {
+    holds_and_trips(Bug::LoadsAboveOlderWrites, "would lie above a load", || {
         let storage = MemoryStorage::new();
         let store = open(&storage);
         let keyspace = store.default_keyspace().clone();

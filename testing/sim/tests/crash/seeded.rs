@@ -14,15 +14,12 @@ const OPERATIONS: usize = 200;
 fn crash_finds(bug: Bug) -> bool {
     SEEDS.into_iter().any(|seed| {
         let (options, operations) = (options(seed, Background::Manual), generate(seed, OPERATIONS));
-        let mut count = 0;
-        let counted = || count = seeded::with(bug, || count_operations(&options, &operations)).0;
-        if panics(counted) {
-            // An assertion stops the workload without any crash.
-            return true;
-        }
+        let with_bug = || seeded::with(bug, || count_operations(&options, &operations));
+        let (count, _) = seeded::without_assertions(with_bug);
         (0..count).any(|at| {
             let crashes = [Crash::Power(at), Crash::Power(at * 31 + 7)];
-            panics(|| drop(seeded::with(bug, || crash_at(&options, &operations, at, &crashes))))
+            let crash = || seeded::with(bug, || crash_at(&options, &operations, at, &crashes));
+            panics(|| drop(seeded::without_assertions(crash)))
         })
     })
 }

@@ -357,7 +357,7 @@ impl Walker {
         if seeded!(ParkedCursorSeesThePresent) {
             self.seq = self.reader.visibility.now();
         }
-        assert!(
+        invariant!(
             self.held.as_ref().is_none_or(|held| held.seq() == self.seq),
             "a cursor goes on at another moment than its own (P5)"
         );

@@ -30,14 +30,16 @@ fn crash_finds_in(options: fn(u64) -> Options, bug: Bug) -> bool {
     SEEDS.into_iter().any(|seed| {
         let (options, operations) = (options(seed), generate(seed, OPERATIONS));
         let mut count = 0;
-        let counted = || count = seeded::with(bug, || count_operations(&options, &operations)).0;
+        let with_bug = || seeded::with(bug, || count_operations(&options, &operations));
+        let counted = || count = seeded::without_assertions(with_bug).0;
         if panics(counted) {
             // The workload fails without any crash.
             return true;
         }
         (0..count).any(|at| {
             let crashes = [Crash::Process, Crash::Power(at), Crash::Power(at * 31 + 7)];
-            panics(|| drop(seeded::with(bug, || crash_at(&options, &operations, at, &crashes))))
+            let crash = || seeded::with(bug, || crash_at(&options, &operations, at, &crashes));
+            panics(|| drop(seeded::without_assertions(crash)))
         })
     })
 }
