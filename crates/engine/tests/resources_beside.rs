@@ -149,8 +149,11 @@ fn a_store_that_closes_without_a_flush_slows_no_other_down() {
     closer.join().expect("no panic").expect("closed");
     drop(flush.join().expect("no panic"));
     drop((store, own));
-    other.put("k", "v").expect("a put");
-    assert!(!is_slow(), "{:?}", other.metrics().pressure);
+    // The thread that ran the flush may hold the store for a moment after its job has ended.
+    settles("nobody is slowed down", || {
+        other.put("k", "v").expect("a put");
+        !is_slow()
+    });
 }
 
 /// A flush of one tells another, whose listener calls the first.
