@@ -58,18 +58,22 @@ pub(crate) trait Condition {
 
     /// Keeps others from writes that would break the condition, if they use locks. Called without
     /// the commit lock.
-    fn lock(&mut self) -> Result<()>;
+    fn lock(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether the batch may be written, as far as this depends on no write. `false` means that
     /// [`Condition::lock`] must be called. Called under the commit lock.
-    fn holds(&mut self) -> Result<bool>;
+    fn holds(&mut self) -> Result<bool> {
+        Ok(true)
+    }
 
     /// The error of a commit for which other writers are too fast.
     fn outrun(&self) -> Error;
 
     /// Tells the condition that the batch is written, up to this sequence number. Others may begin
     /// what the condition kept them from as soon as that is visible, before it is synced.
-    fn end(&mut self, last_seq: SeqNo);
+    fn end(&mut self, _last_seq: SeqNo) {}
 }
 
 /// While this value lives, writes are noted.

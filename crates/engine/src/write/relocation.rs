@@ -100,19 +100,9 @@ impl Condition for Check<'_> {
         self.seen_seq = last_seq;
     }
 
-    fn lock(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    fn holds(&mut self) -> Result<bool> {
-        Ok(true)
-    }
-
     fn outrun(&self) -> Error {
         Error::Conflict { keyspace: self.keyspace.name.clone(), key: Vec::new() }
     }
-
-    fn end(&mut self, _: SeqNo) {}
 }
 
 impl Committer {

@@ -14,10 +14,10 @@
 //!    tables of a guard are compacted and cut into at least as many tables as the next level has
 //!    guards there, and the next level is not read. A lone table that meets at most one guard
 //!    moves.
-//! 4. In the deepest level a guard of more than K tables is compacted in place instead. Its largest
-//!    table is left out if that holds more than the others together, so a byte is rewritten there
-//!    once per doubling, not for each arrival. (If K is 1 it is not left out, because there is no
-//!    room for two.)
+//! 4. In the deepest level a guard of more than K tables is compacted in place instead. The
+//!    compaction leaves out the largest table if it is larger than all the others together. So a
+//!    byte is rewritten there once per doubling, not for each arrival. (If K is 1, the table is not
+//!    left out, because there is no room for two.)
 //!
 //! Why it ends. Rule 4 leaves one table over each key of the guard, and the largest table if that
 //! was left out: no more than K. Everything else sinks.

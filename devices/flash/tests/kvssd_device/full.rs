@@ -81,7 +81,8 @@ fn tables_of_llsm_reserve_room() {
     assert!(llsm * 10 < nlsm * 9, "{llsm} keys fit, {nlsm} without reserved room");
 }
 
-/// Blocks that turn bad can push the limit below the data already stored. Deletes still go through.
+/// When blocks turn bad, the device may hold more data than its limit allows. It still accepts
+/// deletes.
 #[test]
 fn a_full_device_with_fewer_blocks_recovers_by_deletes() {
     let images = Images::new();
@@ -150,7 +151,8 @@ fn a_flush_larger_than_a_journal_page_is_one_commit() {
     }
 }
 
-/// Where room is short, runs sink up to a key at a time; what is beyond stays above.
+/// When there is little room, a run sinks in parts. Its keys up to some key sink, and the others
+/// stay above.
 #[test]
 fn runs_sink_in_parts_where_room_is_short() {
     let images = Images::new();

@@ -35,8 +35,8 @@ impl Versions {
 }
 
 impl Walker {
-    /// Skips the entries after `saved_key` that the range delete over it hides, except in sources
-    /// that may hold newer entries. Returns whether the merge has moved on.
+    /// Skips the entries after `saved_key` that the range delete over it hides. Sources that may
+    /// hold newer entries are not moved. Returns whether the merge has moved.
     #[inline(never)]
     pub(super) fn skip_covered_up(&mut self) -> Result<bool> {
         let stretch = self.covers.around(&self.saved_key);

@@ -318,7 +318,8 @@ fn slots(storage: &MemoryStorage, store: &Store, mut show: impl FnMut(u64, Vec<u
     }
 }
 
-/// Changes the bytes of a record one at a time. A get reports an error or returns the right value.
+/// The test changes each byte of a record in turn. After each change, a get returns an error or the
+/// right value.
 #[test]
 fn a_changed_record_is_told() {
     let changes = |keyspace: KeyspaceOptions| {
