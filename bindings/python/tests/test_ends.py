@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 OPEN = """
-import gc, os, runstone, select, signal, sys, threading, time
+import faulthandler, gc, os, runstone, select, signal, sys, threading, time
 def join(key, base, operands):
     return b"".join(([] if base is None else [base]) + operands)[-100:]
 def open_store(merge=join):
@@ -43,9 +43,11 @@ LAST = {
 
 
 def run(program: str, path: Path) -> None:
-    """A program that hangs is ended."""
+    """A program that hangs is ended. What a failed one said is the last that the test says."""
     command = [sys.executable, "-W", "ignore", "-c", OPEN + program, str(path)]
-    subprocess.run(command, check=True, timeout=120)
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120)
+    if ended.returncode:
+        pytest.fail(f"ended with {ended.returncode}: {ended.stderr[-3000:]}", pytrace=False)
 
 
 @pytest.mark.parametrize("last", LAST)
@@ -163,6 +165,8 @@ for number in range(40):
     heard, tells = os.pipe()
     forked = os.fork()
     if forked == 0:
+        # A child that hangs says where, and dies.
+        faulthandler.register(signal.SIGALRM, chain=True)
         signal.alarm(60)
         os.write(tells, b"x")
         child(number, objects)
@@ -174,13 +178,14 @@ for number in range(40):
         sys.exit(0)
     # Python's own fork hangs, rarely, if a thread of the store was about to enter Python then.
     if not select.select([heard], [], [], 20)[0]:
+        print("child", number, "did not begin", file=sys.stderr, flush=True)
         os.kill(forked, signal.SIGKILL)
         lost += 1
     died = os.waitpid(forked, 0)[1]
     os.close(heard)
     os.close(tells)
     if lost > 2 or died not in (0, signal.SIGKILL):
-        print("child", number, "ended with", died, file=sys.stderr, flush=True)
+        print("child", number, "ended with", died, "lost", lost, file=sys.stderr, flush=True)
         os._exit(1)
     objects[2].write()
     objects[3].commit()
