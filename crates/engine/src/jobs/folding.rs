@@ -1,7 +1,8 @@
 //! Folds operands of a merge operator in flushes and compactions. The operands of a stripe, the
 //! versions between which no reader looks, become
 //!
-//! 1. a value, if their base is among the inputs, or if there is no base anywhere;
+//! 1. a value, if their base is among the inputs, or if there is no base anywhere. A base that only
+//!    older readers see stays for them, and the value is made only if one operand cannot do;
 //! 2. one operand, if the base lies elsewhere and the operator can express them as one operand;
 //! 3. the same operands otherwise, and whenever the operator fails or is not registered: nothing is
 //!    lost.
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use crate::callbacks::merge_operator::Merging;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result};
-use crate::keys::{Kind, expires, is_pointer, pack, seq_of};
+use crate::keys::{Kind, expires, is_pointer, kind_of, pack, seq_of};
 use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::separation::ValueFiles;
@@ -74,6 +75,8 @@ pub(super) enum Below {
     Base(Version),
     /// A delete of the same stripe.
     Delete(Version),
+    /// A put, a pointer or a delete of an older stripe. It is written by itself.
+    Beneath(Version),
     /// Nothing that any reader sees.
     Nothing,
     /// Possibly something in another stripe or in another table.
@@ -135,15 +138,26 @@ impl Folding {
             let merged = self.merging.full(&key, base, &oldest_first);
             merged.map_err(|error| failed = Some(error)).ok()
         };
+        let put = |value: Option<Vec<u8>>| value.map(|value| (Kind::Put, value));
         // If the operands were folded onto the base, they would be lost when it expires.
         let on_expiring = matches!(&below, Below::Base((trailer, _)) if expires(*trailer));
         let folded = match &below {
             _ if on_expiring => self.partial(&key, &oldest_first),
             Below::Base((trailer, bytes)) => {
                 let base = self.base(&key, *trailer, bytes)?;
-                base.and_then(|base| full(Some(&base))).map(|value| (Kind::Put, value))
+                base.and_then(|base| put(full(Some(&base))))
             }
-            Below::Delete(_) | Below::Nothing => full(None).map(|value| (Kind::Put, value)),
+            // One operand does no harm, and its readers need no copy of the base.
+            Below::Beneath(_) if operands.len() < 2 => None,
+            Below::Beneath((trailer, bytes)) => match self.partial(&key, &oldest_first) {
+                Some(one) => Some(one),
+                None if kind_of(*trailer) == Kind::Delete as u8 => put(full(None)),
+                None => {
+                    let base = self.base(&key, *trailer, bytes)?;
+                    base.and_then(|base| put(full(Some(&base))))
+                }
+            },
+            Below::Delete(_) | Below::Nothing => put(full(None)),
             Below::Unknown => self.partial(&key, &oldest_first),
         };
         Ok(match (folded, below) {

@@ -92,11 +92,11 @@ pub(crate) struct Fate {
     /// What it means for operands above it in its stripe, if there are any without a base, and if
     /// it is known to be the next version below them (I7).
     pub(crate) link: Option<Link>,
-    /// Whether operands of its stripe lie above it.
+    /// Whether operands lie above it whose base was not found yet. They may be of a newer stripe.
     pub(crate) is_below_operands: bool,
 }
 
-/// A version below operands of the same stripe.
+/// A version below operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// Another operand.
@@ -106,6 +106,9 @@ pub(crate) enum Link {
     /// The key was deleted below them: by this version if it is a delete, otherwise by a range
     /// delete.
     Deleted,
+    /// The value that they apply to, or a delete, in an older stripe. It stays for the readers
+    /// there.
+    Beneath,
 }
 
 impl Liveness {
@@ -190,10 +193,12 @@ impl Liveness {
         // The stripe is the first point that sees this version. A version newer than every point,
         // written after the compaction began, is in no stripe and stays.
         let stripe = self.points.partition_point(|point| *point < seq);
+        let newer_stripe = self.stripe.unwrap_or(stripe);
         let is_same = self.stripe == Some(stripe);
         let has_stripe = stripe < self.points.len();
+        let is_below_operands = self.is_open;
         let is_below = self.is_open && (is_same || seeded!(OperandsFoldedAcrossSnapshots));
-        let is_next = is_below && self.is_next(seq);
+        let is_next = self.is_open && self.is_next(seq);
         // A version below operands that may not be the next version may be the base of their base.
         let is_shadowed = is_same && has_stripe && (!is_below || is_next);
         self.stripe = Some(stripe);
@@ -201,6 +206,10 @@ impl Liveness {
         let stays = self.keeps(trailer, value, has_expired, is_shadowed);
         let link = match Kind::from_u8(kind_of(trailer)) {
             _ if !is_next => None,
+            kind if !is_below => {
+                let is_hidden = self.is_covered(seq, newer_stripe);
+                beneath(kind, has_expired, is_hidden).filter(|_| stays)
+            }
             Some(Kind::Delete) if seeded!(OperandsFoldedOverDeletes) => Some(Link::Operand),
             Some(Kind::Delete | Kind::RangeDelete) => Some(Link::Deleted),
             _ if has_expired || self.is_covered(seq, stripe) => Some(Link::Deleted),
@@ -213,7 +222,7 @@ impl Liveness {
             Some(link) => link == Link::Operand,
             None => stays && is_operand && has_stripe,
         };
-        Fate { stays, has_expired, link, is_below_operands: is_below }
+        Fate { stays, has_expired, link, is_below_operands }
     }
 
     /// Whether a version of the entered key is known to be the next below the last one.
@@ -296,6 +305,21 @@ impl Liveness {
     pub(crate) fn covers_any(&self, min_key: &[u8], max_key: &[u8], min_seq: SeqNo) -> bool {
         let ranges = self.range_deletes.as_ref().filter(|_| !seeded!(CoveredBlocksCopied));
         ranges.is_some_and(|ranges| ranges.over_any(min_key, max_key) > min_seq)
+    }
+}
+
+/// What a version of an older stripe means for operands above it. `is_hidden`: whether a range
+/// delete hides it from the readers of the operands.
+fn beneath(kind: Option<Kind>, has_expired: bool, is_hidden: bool) -> Option<Link> {
+    match kind? {
+        _ if has_expired => None,
+        Kind::Delete => Some(Link::Beneath),
+        // The versions below an operand are not known to be hidden from its own readers.
+        Kind::Merge | Kind::RangeDelete | Kind::Relocate => None,
+        _ if is_hidden => Some(Link::Deleted),
+        Kind::Put | Kind::ValuePointer => Some(Link::Beneath),
+        // Operands that were folded onto it would be lost when it expires.
+        Kind::ExpiringPut | Kind::ExpiringPointer => None,
     }
 }
 

@@ -400,6 +400,10 @@ impl Writing<'_> {
             Some(Link::Deleted) if kind_of(trailer) == Kind::Delete as u8 => {
                 self.end_chain(Below::Delete(version()))?;
             }
+            Some(Link::Beneath) => {
+                self.end_chain(Below::Beneath(version()))?;
+                return Ok(false);
+            }
             // The range delete hides this version too, or this version is the delete.
             Some(Link::Deleted) => {
                 self.end_chain(Below::Nothing)?;
@@ -484,7 +488,7 @@ impl Writing<'_> {
                 Below::Base((trailer, value)) | Below::Delete((trailer, value)) => {
                     self.add(&chain.key, trailer, &value).map(drop)
                 }
-                Below::Nothing | Below::Unknown => Ok(()),
+                Below::Beneath(_) | Below::Nothing | Below::Unknown => Ok(()),
             };
         }
         let key = chain.key.clone();

@@ -11,6 +11,7 @@ mod handles;
 mod held_operands;
 mod merge_operators;
 mod operand_chains;
+mod operands_and_snapshots;
 mod operations;
 mod range_deletes;
 mod range_scenarios;

@@ -239,6 +239,91 @@ fn a_compaction_folds_a_chain_at_once() {
     }
 }
 
+/// A cursor or snapshot that stood between a base and its operands kept all later operands apart:
+/// every compaction wrote the whole chain again, and writers had to wait for it.
+#[test]
+fn a_standing_reader_leaves_no_chain_behind() {
+    for first in [0, 1, 300] {
+        let scene = Scene::new(Place::OneTable, first.max(1));
+        let (snapshot, mut last) = (scene.store.snapshot(), first.max(1));
+        let seen = last;
+        let mut cursor = scene.keyspace().cursor(ReadOptions::default()).expect("opens");
+        cursor.seek("m").expect("seeks");
+        for round in 0..6 {
+            for _ in 0..1_000 {
+                last += 1;
+                scene.keyspace().merge("m", Relay::operand(last)).expect("merges");
+            }
+            scene.store.compact().expect("compacts");
+            let then = scene.keyspace().get_at("m", &snapshot).expect("reads").expect("is there");
+            assert_eq!(Relay::number(&then), seen);
+            assert_eq!(Relay::number(cursor.value()), seen);
+            // A get would write the value back.
+            let newest = scene.store.snapshot();
+            let now = scene.keyspace().get_at("m", &newest).expect("reads").expect("is there");
+            assert_eq!(Relay::number(&now), last);
+            // The first one writes the base for the older readers, and later ones fold onto it.
+            let most = if round == 0 { 1_004 } else { 4 };
+            assert!(entries(&scene.store) <= most, "{first}, {round}: {}", entries(&scene.store));
+        }
+    }
+}
+
+/// What lies below the operands is a delete, a value that expires, a separated value, or one that a
+/// range delete hides from all readers or from newer ones. It stays for the reader who sees it.
+#[test]
+fn operands_are_folded_onto_what_older_readers_see() {
+    for below in ["delete", "range", "newer range", "expiring", "apart"] {
+        let relay = Arc::new(Relay::default());
+        let keyspace = KeyspaceOptions::from_toml(
+            "merge_operator = \"relay\"\n[values]\nplacement = \"hash-grouped\"\nseparate_at = 8",
+        );
+        let options = Options::default()
+            .background(Background::Manual)
+            .keyspace(keyspace.expect("options"))
+            .merge_operators(vec![Arc::clone(&relay) as Arc<dyn MergeOperator>]);
+        let store = Store::open_on(Arc::new(SimStorage::new(1)), options).expect("opens");
+        let keyspace = store.default_keyspace();
+        store.put("m", 7_u64.to_le_bytes()).expect("puts");
+        match below {
+            "delete" => store.delete("m").expect("deletes"),
+            "range" => keyspace.delete_range("a".."z").expect("deletes"),
+            "expiring" => {
+                let hour = std::time::Duration::from_secs(3600);
+                keyspace.put_with_ttl("m", 0_u64.to_le_bytes(), hour).expect("puts");
+            }
+            "apart" => store.put("m", 0_u64.to_le_bytes()).expect("puts"),
+            _ => {}
+        }
+        let snapshot = store.snapshot();
+        let then = store.get("m").expect("reads").map(|value| value.to_vec());
+        if below == "newer range" {
+            keyspace.delete_range("a".."z").expect("deletes");
+        }
+        let mut last = 0;
+        for round in 0..3 {
+            for _ in 0..100 {
+                last += 1;
+                keyspace.merge("m", Relay::operand(last)).expect("merges");
+            }
+            store.compact().expect("compacts");
+            let newest = store.snapshot();
+            let now = keyspace.get_at("m", &newest).expect("reads").expect("is there");
+            assert_eq!(Relay::number(&now), last, "{below}");
+            let seen = keyspace.get_at("m", &snapshot).expect("reads").map(|value| value.to_vec());
+            assert_eq!(seen, then, "{below}");
+            // Operands on a value that expires stay apart from it.
+            let most = if below == "expiring" { 100 * round + 101 } else { 3 };
+            assert!(round == 0 || entries(&store) <= most, "{below}: {}", entries(&store));
+        }
+        drop(snapshot);
+        store.compact().expect("compacts");
+        let now = keyspace.get("m").expect("reads").expect("is there");
+        assert_eq!(Relay::number(&now), last, "{below}");
+        assert!(store.verify().expect("verifies").is_clean());
+    }
+}
+
 fn entries(store: &Store) -> u64 {
     unstable::shape(store.default_keyspace()).tables().map(|(_, table)| table.entries).sum()
 }

@@ -11,7 +11,8 @@ use runstone::policy::custom;
 use runstone::seeded::Bug;
 use runstone::storage::{MemoryStorage, Storage};
 use runstone::{
-    Background, CompactionFilter, Error, FilterDecision, KeyspaceOptions, Options, Store,
+    Background, CompactionFilter, Error, FilterDecision, KeyspaceOptions, Options, ReadOptions,
+    Store,
 };
 use runstone_policy::options::IntraLevel;
 use runstone_policy::registry::POLICIES;
@@ -174,6 +175,26 @@ fn a_filter_is_shown_no_base_below_an_operand() {
             assert_eq!(shown.as_deref(), Some("closed,reopened"));
         });
     }
+}
+
+/// The same where a cursor began between the base and its operand.
+#[test]
+fn a_filter_is_shown_no_base_that_a_cursor_sees_below_an_operand() {
+    let filter = Arc::new(Closed::default());
+    let mut options = options("leveling", |keyspace| keyspace.compaction_filter = "closed".into());
+    options.compaction_filters = vec![Arc::clone(&filter) as Arc<dyn CompactionFilter>];
+    let store = fresh(&options);
+    store.put("k", "closed").expect("writes");
+    let mut cursor = store.default_keyspace().cursor(ReadOptions::default()).expect("opens");
+    cursor.seek("k").expect("seeks");
+    reopen(&store, &filter);
+    store.compact().expect("compacts");
+    assert_eq!(get(&store, "k").as_deref(), Some("closed,reopened"));
+    assert_eq!(cursor.value(), b"closed");
+    drop(cursor);
+    store.compact().expect("compacts");
+    store.compact().expect("compacts");
+    assert_eq!(get(&store, "k").as_deref(), Some("closed,reopened"));
 }
 
 fn reopen(store: &Store, filter: &Closed) {
