@@ -11,20 +11,16 @@ fn amount(value: Option<Value>) -> i64 {
     value.map_or(0, |value| i64::from_le_bytes(value[..].try_into().expect("eight bytes")))
 }
 
-/// Nobody waits. The commit fails if an account changed since it was read.
+/// Nobody waits. If an account changed since it was read, the transfer begins again.
 fn optimistic(store: &Store, accounts: &Keyspace, from: &str, to: &str) -> Result<u32> {
     let mut attempts = 0;
-    loop {
+    store.transact(TransactionOptions::default(), WriteOptions::default(), |transaction| {
         attempts += 1;
-        let mut transaction = store.begin(TransactionOptions::default())?;
         let [paid, got] = [from, to].map(|account| transaction.get(accounts, account));
         transaction.put(accounts, from, (amount(paid?) - 1).to_le_bytes())?;
-        transaction.put(accounts, to, (amount(got?) + 1).to_le_bytes())?;
-        match transaction.commit(WriteOptions::default()) {
-            Err(error) if error.is_retryable() => continue,
-            outcome => return outcome.map(|()| attempts),
-        }
-    }
+        transaction.put(accounts, to, (amount(got?) + 1).to_le_bytes())
+    })?;
+    Ok(attempts)
 }
 
 /// `get_for_update` takes the lock of the key or waits for it, so the commit finds no conflict.

@@ -32,6 +32,14 @@ impl<K: DeserializeOwned, V, F: ValueFormat<V>, S> TypedScan<K, V, F, S> {
     }
 }
 
+impl<K: DeserializeOwned, V, F> TypedScan<K, V, F> {
+    /// The keys alone. Values are neither decoded nor, if they are separated, read.
+    pub fn keys(self) -> impl DoubleEndedIterator<Item = Result<K>> {
+        let TypedScan { scan, keyspace, .. } = self;
+        scan.keys().map(move |bytes| key::decode_of(keyspace.name(), &bytes?))
+    }
+}
+
 impl<K, V, F, S> Iterator for TypedScan<K, V, F, S>
 where
     K: DeserializeOwned,

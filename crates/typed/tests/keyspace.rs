@@ -50,6 +50,8 @@ fn ranges_and_prefixes() {
     on_scores(|_, scores| {
         let at = |level: i32, name: &str| (level, name.to_string());
         assert_eq!(levels(scores.iter()?).len(), 20);
+        let keys = scores.range(at(0, "")..)?.keys().rev().take(2).collect::<Result<Vec<_>>>()?;
+        assert_eq!(keys, [at(300, "b"), at(300, "a\0")]);
         let middle = levels(scores.range(at(-1, "b")..at(1, "a"))?);
         assert_eq!(middle, [-1, 0, 0, 0, 0, 1]);
         let middle = levels(scores.range(at(-1, "b")..=at(1, "a"))?.rev());

@@ -2,6 +2,7 @@
 //! walked and checked is in `transaction/`.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use crate::sync::{Mutex, rank};
@@ -79,7 +80,58 @@ impl Store {
     pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
         Transaction::begin(&self.inner, options)
     }
+
+    /// Runs `work` in a transaction, commits it and returns what `work` made. Where others come
+    /// in the way, so that an error is [`Error::is_retryable`], all of it begins again in a new
+    /// transaction, up to a hundred times, with pauses that grow to 10 ms. So `work` should change
+    /// nothing but the transaction.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// use runstone::{Store, TransactionOptions, WriteOptions};
+    ///
+    /// let store = Store::builder(dir.path()).open()?;
+    /// let tickets = store.open_keyspace("tickets", None)?;
+    /// let number = store.transact(TransactionOptions::default(), WriteOptions::sync(), |work| {
+    ///     let last = work.get(&tickets, "last")?.map_or(0, |last| last[0]);
+    ///     work.put(&tickets, "last", [last + 1])?;
+    ///     Ok(last + 1)
+    /// })?;
+    /// assert_eq!(number, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Store::begin`] and of the commit, and those of `work`, which roll the transaction
+    /// back. The last conflict if none of the attempts got through.
+    pub fn transact<T>(
+        &self,
+        options: TransactionOptions,
+        write: WriteOptions,
+        mut work: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        let mut attempts = 1;
+        loop {
+            let mut transaction = self.begin(options)?;
+            let outcome =
+                work(&mut transaction).and_then(|made| transaction.commit(write).map(|()| made));
+            match outcome {
+                Err(error) if error.is_retryable() && attempts < MOST_ATTEMPTS => {}
+                outcome => return outcome,
+            }
+            thread::sleep((FIRST_PAUSE * attempts * attempts).min(LONGEST_PAUSE));
+            attempts += 1;
+        }
+    }
 }
+
+/// How often work is tried that others come in the way of, and the pauses between. The first is the
+/// time of a commit or two, and later ones grow by the square.
+const MOST_ATTEMPTS: u32 = 100;
+const FIRST_PAUSE: Duration = Duration::from_micros(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 impl Transaction {
     pub(crate) fn begin(store: &Arc<Engine>, options: TransactionOptions) -> Result<Transaction> {

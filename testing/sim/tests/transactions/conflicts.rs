@@ -247,3 +247,40 @@ fn a_write_below_a_moved_value_conflicts() {
         assert!(is_conflict_of(&outcome, "k"), "{outcome:?}");
     }
 }
+
+/// Work begins again as long as others come in the way, in a new transaction each time; its own
+/// errors end it, and what it wrote is gone.
+#[test]
+fn transact_begins_again() {
+    let store = store();
+    let keyspace = store.default_keyspace();
+    let (optimistic, write) = (TransactionOptions::default(), WriteOptions::default());
+    let mut attempts = 0;
+    let made = store.transact(optimistic, write, |work| {
+        attempts += 1;
+        let seen = work.get(keyspace, "k")?.map_or(0, |value| value[0]);
+        if attempts < 4 {
+            keyspace.put("k", [attempts])?;
+        }
+        work.put(keyspace, "k", [seen + 10])?;
+        Ok(seen)
+    });
+    assert_eq!((made.expect("commits"), attempts), (3, 4));
+    assert_eq!(store.get("k").expect("reads").as_deref(), Some(&[13][..]));
+
+    let mut attempts = 0;
+    let outcome = store.transact(optimistic, write, |work| {
+        attempts += 1;
+        keyspace.put("k", "faster")?;
+        work.put(keyspace, "k", "late")
+    });
+    assert!(is_conflict_of(&outcome, "k"));
+    assert_eq!(attempts, 100);
+
+    let outcome = store.transact(optimistic, write, |work| {
+        work.put(keyspace, "k", "gone")?;
+        work.put(keyspace, [0; 70_000], "the key is too long")
+    });
+    assert!(outcome.expect_err("refused").is_invalid());
+    assert_eq!(store.get("k").expect("reads").as_deref(), Some(&b"faster"[..]));
+}
