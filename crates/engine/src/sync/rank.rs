@@ -3,16 +3,19 @@
 //! commit holds while it works; what the store, its schedule and its pressure hold for a step; and
 //! leaves, which guard a few words.
 
-/// The place of a lock in the order.
+/// The place of a lock in the order, which only debug assertions look at.
 pub trait Rank {
     /// Locks with larger places are taken later.
+    #[cfg(debug_assertions)]
     const PLACE: u8;
     /// Whether a thread may hold several locks of this rank. Something else must order them.
+    #[cfg(debug_assertions)]
     const IS_SHARED: bool = false;
 }
 
 macro_rules! ranks {
     ($($(#[$doc:meta])* $name:ident $($shared:literal)?,)*) => {
+        #[cfg(debug_assertions)]
         #[repr(u8)]
         enum Place { $($name),* }
         $(
@@ -20,8 +23,9 @@ macro_rules! ranks {
             #[derive(Debug)]
             pub enum $name {}
             impl Rank for $name {
+                #[cfg(debug_assertions)]
                 const PLACE: u8 = Place::$name as u8;
-                $(const IS_SHARED: bool = $shared;)?
+                $(#[cfg(debug_assertions)] const IS_SHARED: bool = $shared;)?
             }
         )*
         /// The names of the ranks, in order.
