@@ -118,7 +118,9 @@ pub fn judge(
         Err(error) => panic!("{place}: P8: open failed: {error}"),
     };
     let found = read_all(&store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
-    let survived = oracle.judge(&found, power_lost);
+    let mut oracle = oracle.clone();
+    oracle.crash(power_lost);
+    let survived = oracle.judge(&found);
     let survived = survived.unwrap_or_else(|what| panic!("{place}: {what}"));
     store.put("after the crash", "life goes on").unwrap_or_else(|e| panic!("{place}: {e}"));
     store.compact().unwrap_or_else(|error| panic!("{place}: compact: {error}"));

@@ -17,7 +17,7 @@ use runstone_policy::filters::FilterAllocation;
 use runstone_policy::partition::Partitioner;
 
 use crate::clock::WorkloadClock;
-use crate::oracle::{Change, OPERATOR, Oracle, State, Write, assert_same};
+use crate::oracle::{Change, Content, Found, OPERATOR, Oracle, State, Write, assert_same};
 use crate::random::Random;
 
 /// Adds a change of a key to a batch or to a transaction, which have the same calls.
@@ -465,14 +465,13 @@ impl Run {
             change: value.clone().map_or(Change::Delete, Change::Put),
         };
         let handle = keyspaces(self.store())?.swap_remove(keyspace);
-        let before = self.oracle.clone();
         self.oracle.attempt(&entries.iter().map(write).collect::<Vec<_>>());
         match load(&handle) {
             Ok(count) => assert_eq!(count, entries.len() as u64),
             Err(refused @ Error::InvalidArgument { .. }) => {
                 let told = refused.to_string();
                 assert!(told.contains("writes pointers back"), "nothing else is refused: {told}");
-                self.oracle = before;
+                self.oracle.withdraw();
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -515,39 +514,51 @@ pub fn keyspaces(store: &Store) -> Result<Vec<Keyspace>, Error> {
         .collect()
 }
 
-/// Everything in the store, read forward and backward and by key.
+/// Everything in the store's keyspaces of the workload.
 pub fn read_all(store: &Store, snapshot: Option<&Snapshot>) -> Result<State, Error> {
     let mut state = BTreeMap::new();
     for (i, name) in KEYSPACES.iter().enumerate() {
         // A crash may come before a keyspace is made; it counts as empty.
         let Ok(keyspace) = store.keyspace(name) else { continue };
-        let options = || match snapshot {
-            Some(snapshot) => ReadOptions::default().at(snapshot),
-            None => ReadOptions::default(),
-        };
-        let mut forward = Vec::new();
-        let mut cursor = keyspace.cursor(options())?;
-        cursor.seek_to_first()?;
-        while cursor.valid() {
-            forward.push((cursor.key().to_vec(), cursor.value().to_vec()));
-            cursor.next()?;
-        }
-        let mut backward = Vec::new();
-        cursor.seek_to_last()?;
-        while cursor.valid() {
-            backward.push((cursor.key().to_vec(), cursor.value().to_vec()));
-            cursor.prev()?;
-        }
-        backward.reverse();
-        assert_eq!(forward, backward, "both directions show the same");
-        for (key, value) in forward {
-            let found = match snapshot {
-                Some(snapshot) => keyspace.get_at(&key, snapshot)?,
-                None => keyspace.get(&key)?,
-            };
-            assert_eq!(found.as_deref(), Some(&value[..]), "get and scan agree on {key:?}");
-            state.insert((i, key), value);
-        }
+        let content = read_keyspace(&keyspace, snapshot)?;
+        state.extend(content.into_iter().map(|(key, value)| ((i, key), value)));
     }
     Ok(state)
+}
+
+/// Everything in a store, whatever keyspaces it has.
+pub fn read_keyspaces(store: &Store) -> Result<Found, Error> {
+    let read = |name: String| Ok((name.clone(), read_keyspace(&store.keyspace(&name)?, None)?));
+    store.keyspaces().into_iter().map(read).collect()
+}
+
+/// Everything in a keyspace, read forward and backward and by key.
+pub fn read_keyspace(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Result<Content, Error> {
+    let options = match snapshot {
+        Some(snapshot) => ReadOptions::default().at(snapshot),
+        None => ReadOptions::default(),
+    };
+    let mut forward = Vec::new();
+    let mut cursor = keyspace.cursor(options)?;
+    cursor.seek_to_first()?;
+    while cursor.valid() {
+        forward.push((cursor.key().to_vec(), cursor.value().to_vec()));
+        cursor.next()?;
+    }
+    let mut backward = Vec::new();
+    cursor.seek_to_last()?;
+    while cursor.valid() {
+        backward.push((cursor.key().to_vec(), cursor.value().to_vec()));
+        cursor.prev()?;
+    }
+    backward.reverse();
+    assert_eq!(forward, backward, "both directions show the same");
+    for (key, value) in &forward {
+        let found = match snapshot {
+            Some(snapshot) => keyspace.get_at(key, snapshot)?,
+            None => keyspace.get(key)?,
+        };
+        assert_eq!(found.as_deref(), Some(&value[..]), "get and scan agree on {key:?}");
+    }
+    Ok(forward.into_iter().collect())
 }

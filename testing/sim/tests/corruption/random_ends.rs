@@ -5,7 +5,9 @@
 use runstone::Store;
 use runstone::storage::Storage;
 use runstone_fault_storage::SimStorage;
+use runstone_sim::oracle::{Change, Oracle, Write};
 use runstone_sim::random::{Random, for_seeds};
+use runstone_sim::workload::read_keyspaces;
 
 use super::ends::{EDITS, Edit, edit, open, open_apart, put};
 use super::synced::{last_of, used};
@@ -17,10 +19,10 @@ const SEAL_BYTES: usize = 10;
 struct Life {
     disk: SimStorage,
     store: Store,
-    /// The keyspace and key of each write, in their order. No key comes twice.
-    written: Vec<(&'static str, String)>,
-    /// How many of the writes were durable when this was last sure.
-    durable: usize,
+    /// The puts and the keyspaces, but no entries that were loaded.
+    oracle: Oracle,
+    /// How many puts there were. No key comes twice.
+    puts: usize,
 }
 
 impl Life {
@@ -29,18 +31,21 @@ impl Life {
         let store = if random.one_in(2) { open_apart(&disk) } else { open(&disk) };
         let store = store.expect("opens");
         store.open_keyspace("other", None).expect("makes");
-        let mut life = Life { disk, store, written: Vec::new(), durable: 0 };
+        let mut life = Life { disk, store, oracle: Oracle::default(), puts: 0 };
+        life.made("default");
+        life.made("other");
         for step in 0..random.below(60) {
             life.write(random);
             match random.below(20) {
                 0 => {
                     life.store.flush().expect("flushes");
-                    life.durable = life.written.len();
+                    life.oracle.synced();
                 }
                 1 => edit(&life.store, Edit::Load),
                 2 => {
                     let name = format!("made {step}");
                     life.store.open_keyspace(&name, None).expect("makes");
+                    life.made(&name);
                 }
                 _ => {}
             }
@@ -50,45 +55,60 @@ impl Life {
 
     fn write(&mut self, random: &mut Random) {
         let name = if random.one_in(3) { "other" } else { "default" };
-        self.put(name, random.one_in(4));
-    }
-
-    fn put(&mut self, name: &'static str, is_synced: bool) {
-        let key = format!("k{:03}", self.written.len());
-        put(&self.store, name, &key, is_synced);
-        self.written.push((name, key));
+        let is_synced = random.one_in(4);
+        self.put(name, is_synced);
         if is_synced {
-            self.durable = self.written.len();
+            self.oracle.synced();
         }
     }
 
-    /// Checks that a store shows an edit, and the first so many of the writes, at least `least`.
-    fn check(&self, store: &Store, kind: Edit, least: usize, place: &str) -> usize {
-        let default = store.default_keyspace();
-        let has_load = || default.get("loaded").expect("reads").as_deref() == Some(&b"1"[..]);
-        let other = store.keyspace("other");
+    /// A put whose sync the caller tells the oracle of, if no damage may take it back.
+    fn put(&mut self, name: &'static str, is_synced: bool) {
+        let key = format!("k{:03}", self.puts);
+        self.puts += 1;
+        put(&self.store, name, &key, is_synced);
+        let (keyspace, change) = (self.oracle.named()[name], Change::Put(vec![7; 100]));
+        self.oracle.attempt(&[Write { keyspace, key: key.into_bytes(), change }]);
+        self.oracle.acknowledge();
+    }
+
+    fn made(&mut self, name: &str) {
+        self.oracle.attempt_keyspace(name);
+        self.oracle.acknowledge_keyspaces();
+    }
+
+    fn edit(&mut self, kind: Edit) {
+        edit(&self.store, kind);
         match kind {
-            Edit::Load | Edit::Ingest => assert!(has_load(), "{place}"),
-            Edit::Make => assert!(store.keyspace("made").is_ok(), "{place}"),
-            Edit::Drop => assert!(other.is_err(), "{place}"),
-            Edit::Change => {
-                let ttl_seconds = other.as_ref().expect("is there").options().ttl_seconds;
-                assert_eq!(ttl_seconds, 1 << 30, "{place}");
+            Edit::Make => self.made("made"),
+            Edit::Drop => {
+                self.oracle.attempt_drop("other");
+                self.oracle.acknowledge_keyspaces();
             }
+            Edit::Load | Edit::Ingest | Edit::Change => {}
         }
-        let is_dropped = |name: &str| matches!(kind, Edit::Drop) && name == "other";
-        let is_shown = |(name, key): &(&str, String)| {
-            let keyspace = store.keyspace(name).expect("is there");
-            keyspace.get(key).expect("reads").as_deref() == Some(&[7; 100][..])
-        };
-        let told = self.written.iter().enumerate().filter(|(_, (name, _))| !is_dropped(name));
-        let told: Vec<_> = told.map(|(at, write)| (at, is_shown(write))).collect();
-        let count = told.iter().filter(|(_, is_shown)| *is_shown).count();
-        let is_prefix = told[..count].iter().all(|(_, is_shown)| *is_shown);
-        assert!(is_prefix, "{place}: a hole in {told:?}");
-        let lost = told.get(count).map(|(at, _)| *at);
-        assert!(lost.is_none_or(|at| at >= least), "{place}: lost {lost:?}, {least} were durable");
-        count
+    }
+
+    /// Checks that a store shows an edit, and the first so many of the writes: all of them, or if
+    /// their end may be lost, at least those that are durable. Returns how many.
+    fn check(&self, store: &Store, kind: Edit, loses_end: bool, place: &str) -> usize {
+        match kind {
+            Edit::Load | Edit::Ingest => {
+                let loaded = store.default_keyspace().get("loaded").expect("reads");
+                assert_eq!(loaded.as_deref(), Some(&b"1"[..]), "{place}");
+            }
+            Edit::Change => {
+                let other = store.keyspace("other").expect("is there");
+                assert_eq!(other.options().ttl_seconds, 1 << 30, "{place}");
+            }
+            Edit::Make | Edit::Drop => {}
+        }
+        let mut found = read_keyspaces(store).expect("reads");
+        found.get_mut("default").expect("is there").remove(&b"loaded"[..]);
+        let mut oracle = self.oracle.clone();
+        oracle.crash(loses_end);
+        let survived = oracle.judge_keyspaces(&found);
+        survived.unwrap_or_else(|what| panic!("{place}: {what}")).batches
     }
 }
 
@@ -128,7 +148,7 @@ fn the_log_tells_of_any_lost_edit() {
         let manifest = last_of(&life.disk, ".manifest");
         let before = used(&life.disk, &manifest);
         let kind = EDITS[random.below(5) as usize];
-        edit(&life.store, kind);
+        life.edit(kind);
         let after = used(&life.disk, &manifest);
         (0..=random.below(5)).for_each(|_| life.put("default", true));
         let (sound, left) = (life.disk.process_crash(), life.disk.process_crash());
@@ -145,11 +165,11 @@ fn the_log_tells_of_any_lost_edit() {
                 Err(refused) => assert!(refused.is_corruption(), "{place}, {attempt}: {refused}"),
                 Ok(store) => {
                     assert!(!is_damaged, "{place}, {attempt}: the edit is missing");
-                    life.check(&store, kind, life.durable, &place);
+                    life.check(&store, kind, false, &place);
                 }
             }
         }
-        life.check(&open(&sound).expect("opens"), kind, life.durable, "without the damage");
+        life.check(&open(&sound).expect("opens"), kind, false, "without the damage");
     });
 }
 
@@ -162,8 +182,7 @@ fn an_edit_tells_of_any_lost_end_of_the_log() {
         let mut random = Random::new(seed);
         let mut life = Life::begin(&mut random, seed);
         let kind = EDITS[random.below(5) as usize];
-        let least = life.durable;
-        edit(&life.store, kind);
+        life.edit(kind);
         (0..random.below(8)).for_each(|_| {
             life.put("default", random.one_in(4));
         });
@@ -182,13 +201,13 @@ fn an_edit_tells_of_any_lost_end_of_the_log() {
         match open(&left) {
             Err(refused) => assert!(refused.is_corruption(), "{place}: {refused}"),
             Ok(store) => {
-                let count = life.check(&store, kind, least, &place);
+                let count = life.check(&store, kind, true, &place);
                 store.close().expect("closes");
                 let store = open(&left).expect("opens again");
-                assert_eq!(life.check(&store, kind, least, &place), count, "{place}");
+                assert_eq!(life.check(&store, kind, true, &place), count, "{place}");
             }
         }
         let store = open(&sound).expect("opens");
-        life.check(&store, kind, life.written.len(), "without the damage");
+        life.check(&store, kind, false, "without the damage");
     });
 }

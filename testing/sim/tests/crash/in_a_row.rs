@@ -4,115 +4,23 @@
 //! keyspace. Log segments are small, so that batches get segments of their own and most segments
 //! are used again.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use runstone::storage::Storage;
 use runstone::{
-    Background, Batch, Durability, Error, Keyspace, KeyspaceOptions, Options, ReadOptions,
-    Snapshot, Store, TransactionOptions, WalMode, WriteOptions,
+    Background, Batch, Durability, Error, Keyspace, KeyspaceOptions, Options, Snapshot, Store,
+    TransactionOptions, WalMode, WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::clock::WorkloadClock;
-use runstone_sim::oracle::Change;
+use runstone_sim::oracle::{Change, Content, Found, Oracle, Write};
 use runstone_sim::random::{Random, for_seeds};
+use runstone_sim::workload::{read_keyspace, read_keyspaces};
 use runstone_sim::{add, changes};
 
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
 const GENERATIONS: usize = 8;
-
-/// The content of a keyspace.
-type Content = BTreeMap<Vec<u8>, Vec<u8>>;
-/// The contents of a store, by keyspace name.
-type Found = BTreeMap<String, Content>;
-/// The id of each keyspace by name. A keyspace that is made again gets a new id.
-type Named = BTreeMap<String, u64>;
-
-/// The keyspace, the key, and what happens to it.
-type Write = (u64, Vec<u8>, Change);
-
-/// The model: what the store must hold.
-#[derive(Default)]
-struct World {
-    named: Named,
-    /// The names if the current operation, which makes or drops a keyspace, has taken effect.
-    maybe: Option<Named>,
-    base: BTreeMap<u64, Content>,
-    /// Batches since `base`; the last one may be unacknowledged.
-    batches: Vec<Vec<Write>>,
-    acknowledged: usize,
-    durable: usize,
-    next: u64,
-    /// Whether power was lost since the content was last checked.
-    power_lost: bool,
-}
-
-fn apply(state: &mut BTreeMap<u64, Content>, batch: &[Write]) {
-    for (keyspace, key, value) in batch {
-        let content = state.entry(*keyspace).or_default();
-        match value {
-            Change::Put(value) | Change::PutLasting(value) => {
-                _ = content.insert(key.clone(), value.clone());
-            }
-            Change::Merge(operand) => {
-                let old = content.remove(key).map(|old| [&old[..], b","].concat());
-                content.insert(key.clone(), [&old.unwrap_or_default()[..], operand].concat());
-            }
-            Change::Delete | Change::PutPassing(_) => _ = content.remove(key),
-            Change::DeleteRange(end) => content
-                .retain(|found, _| found < key || end.as_ref().is_some_and(|end| found >= end)),
-        }
-    }
-}
-
-impl World {
-    fn state(&self, count: usize) -> BTreeMap<u64, Content> {
-        let mut state = self.base.clone();
-        self.batches[..count].iter().for_each(|batch| apply(&mut state, batch));
-        state
-    }
-
-    fn found(named: &Named, state: &BTreeMap<u64, Content>) -> Found {
-        let content = |id: &u64| state.get(id).cloned().unwrap_or_default();
-        named.iter().map(|(name, id)| (name.clone(), content(id))).collect()
-    }
-
-    /// The content while nothing has gone wrong.
-    fn now(&self) -> Found {
-        World::found(&self.named, &self.state(self.acknowledged))
-    }
-
-    /// The value of a key while nothing has gone wrong.
-    fn value(&self, id: u64, key: &[u8]) -> Option<Vec<u8>> {
-        self.state(self.acknowledged).get(&id).and_then(|content| content.get(key).cloned())
-    }
-
-    fn synced(&mut self) {
-        self.durable = self.acknowledged;
-    }
-
-    /// Finds the history that explains the content. Making and dropping keyspaces is durable. Of
-    /// the batches a prefix survives, and it contains every batch that was promised.
-    fn explain(&self, found: &Found) -> Option<(Named, BTreeMap<u64, Content>)> {
-        let least = if self.power_lost { self.durable } else { self.acknowledged };
-        for named in std::iter::once(&self.named).chain(&self.maybe) {
-            for count in least..=self.batches.len() {
-                let state = self.state(count);
-                if World::found(named, &state) == *found {
-                    return Some((named.clone(), state));
-                }
-            }
-        }
-        None
-    }
-
-    /// Takes what was found as the state from now on.
-    fn settle(&mut self, (named, state): (Named, BTreeMap<u64, Content>)) {
-        let next = self.next;
-        *self = World { named, base: state, next, ..World::default() };
-    }
-}
 
 /// A store and everything the test holds of it.
 struct Life {
@@ -120,7 +28,7 @@ struct Life {
     random: Random,
     storage: SimStorage,
     store: Option<Store>,
-    world: World,
+    oracle: Oracle,
     /// Copies that nothing has written to.
     copies: Vec<(PathBuf, Found)>,
     /// Handles of dropped keyspaces.
@@ -131,37 +39,16 @@ struct Life {
     sync_failed: bool,
 }
 
-fn content(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Result<Content, Error> {
-    let options = snapshot.map_or_else(ReadOptions::default, |at| ReadOptions::default().at(at));
-    let mut cursor = keyspace.cursor(options)?;
-    let mut content = Content::new();
-    cursor.seek_to_first()?;
-    while cursor.valid() {
-        content.insert(cursor.key().to_vec(), cursor.value().to_vec());
-        cursor.next()?;
-    }
-    Ok(content)
-}
-
-fn read(store: &Store) -> Result<Found, Error> {
-    let mut found = Found::new();
-    for name in store.keyspaces() {
-        let keyspace = store.keyspace(&name)?;
-        found.insert(name, content(&keyspace, None)?);
-    }
-    Ok(found)
-}
-
 impl Life {
     fn new(seed: u64) -> Life {
-        let mut world = World { next: 1, ..World::default() };
-        world.maybe = Some(Named::from([("default".to_string(), 0)]));
+        let mut oracle = Oracle::default();
+        oracle.attempt_keyspace("default");
         Life {
             seed,
             random: Random::new(seed ^ 0x11f3),
             storage: SimStorage::new(seed),
             store: None,
-            world,
+            oracle,
             copies: Vec::new(),
             gone: Vec::new(),
             snapshots: Vec::new(),
@@ -194,10 +81,15 @@ impl Life {
         Store::open_on(Arc::new(storage.clone()), options)
     }
 
-    fn pick(&mut self) -> (String, u64) {
-        let at = self.random.below(self.world.named.len() as u64) as usize;
-        let (name, id) = self.world.named.iter().nth(at).expect("below the length");
+    fn pick(&mut self) -> (String, usize) {
+        let at = self.random.below(self.oracle.named().len() as u64) as usize;
+        let (name, id) = self.oracle.named().iter().nth(at).expect("below the length");
         (name.clone(), *id)
+    }
+
+    /// The value of a key while nothing has gone wrong.
+    fn value(&self, keyspace: usize, key: &[u8]) -> Option<&[u8]> {
+        self.oracle.state().get(&(keyspace, key.to_vec())).map(Vec::as_slice)
     }
 
     /// Does one step of any kind. An error is the store's; a disagreement panics.
@@ -210,17 +102,17 @@ impl Life {
             55..59 => self.drop_one()?,
             59..62 => {
                 self.store().flush()?;
-                self.world.synced();
+                self.oracle.synced();
             }
             62..74 => drop(self.store().run_one_job()?),
             74..76 => {
                 self.store().compact()?;
-                self.world.synced();
+                self.oracle.synced();
             }
             76..78 => self.store().collect_values()?,
             78..81 => {
                 self.store().sync()?;
-                self.world.synced();
+                self.oracle.synced();
             }
             81..84 => self.copy()?,
             84..86 => self.reopen()?,
@@ -231,7 +123,7 @@ impl Life {
                 let options = self.keyspace_options();
                 self.store().open_keyspace(&name, Some(options))?;
             }
-            _ => assert_eq!(read(self.store())?, self.world.now()),
+            _ => assert_eq!(read_keyspaces(self.store())?, self.oracle.shown()),
         }
         Ok(())
     }
@@ -283,7 +175,7 @@ impl Life {
                 Some(transaction) => {
                     if writes.is_empty() && transaction.id().is_some() {
                         let found = transaction.get_for_update(&keyspace, &key)?;
-                        assert_eq!(found.as_deref(), self.world.value(id, &key).as_deref());
+                        assert_eq!(found.as_deref(), self.value(id, &key));
                     }
                     change = match change.without_operand() {
                         // It locks keys, not ranges.
@@ -294,11 +186,11 @@ impl Life {
                 }
                 None => add!(batch, &keyspace, key, &change)?,
             }
-            writes.push((id, key, change));
+            writes.push(Write { keyspace: id, key, change });
         }
-        let writes_any = writes.iter().any(|(_, key, change)| !change.is_nothing(key));
+        let writes_any = writes.iter().any(|write| !write.change.is_nothing(&write.key));
         let sync = self.random.one_in(6) && writes_any;
-        self.world.batches.push(writes);
+        self.oracle.attempt(&writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
         let options = WriteOptions::default().durability(durability);
         let outcome = match transaction {
@@ -307,9 +199,9 @@ impl Life {
         };
         WorkloadClock::tick();
         outcome?;
-        self.world.acknowledged += 1;
+        self.oracle.acknowledge();
         if sync {
-            self.world.synced();
+            self.oracle.synced();
         }
         Ok(())
     }
@@ -319,15 +211,15 @@ impl Life {
         let (name, id) = self.pick();
         let (keyspace, key) = (self.store().keyspace(&name)?, self.key());
         let new = (!self.random.one_in(4)).then(|| vec![1; self.random.below(3000) as usize]);
-        let old = self.world.value(id, &key);
+        let old = self.value(id, &key).map(<[u8]>::to_vec);
         let change = new.clone().map_or(Change::Delete, Change::Put);
-        self.world.batches.push(vec![(id, key.clone(), change)]);
+        self.oracle.attempt(&[Write { keyspace: id, key: key.clone(), change }]);
         let update = |found: Option<&[u8]>| {
             assert_eq!(found, old.as_deref(), "what the update is made of");
             new.clone()
         };
         assert_eq!(keyspace.fetch_update(&key, update)?.as_deref(), old.as_deref());
-        self.world.acknowledged += 1;
+        self.oracle.acknowledge();
         Ok(())
     }
 
@@ -338,34 +230,34 @@ impl Life {
         let keyspace = self.store().keyspace(&name)?;
         let entries: Content =
             (0..20).map(|_| (self.key(), vec![1; self.random.below(300) as usize])).collect();
-        let put =
-            |(key, value): (&Vec<u8>, &Vec<u8>)| (id, key.clone(), Change::Put(value.clone()));
-        self.world.batches.push(entries.iter().map(put).collect());
+        let put = |(key, value): (&Vec<u8>, &Vec<u8>)| Write {
+            keyspace: id,
+            key: key.clone(),
+            change: Change::Put(value.clone()),
+        };
+        self.oracle.attempt(&entries.iter().map(put).collect::<Vec<_>>());
         match keyspace.bulk_load(entries) {
-            Ok(_) => self.world.acknowledged += 1,
+            Ok(_) => self.oracle.acknowledge(),
             Err(refused @ Error::InvalidArgument { .. }) => {
                 assert!(refused.to_string().contains("writes pointers back"), "{refused}");
-                self.world.batches.pop();
+                self.oracle.withdraw();
                 return Ok(());
             }
             Err(error) => return Err(error),
         }
-        self.world.synced();
+        self.oracle.synced();
         Ok(())
     }
 
     fn make(&mut self) -> Result<(), Error> {
         let name = NAMES[self.random.below(NAMES.len() as u64) as usize];
-        if self.world.named.contains_key(name) {
+        if self.oracle.named().contains_key(name) {
             return Ok(());
         }
         let options = self.keyspace_options();
-        let mut named = self.world.named.clone();
-        named.insert(name.to_string(), self.world.next);
-        self.world.next += 1;
-        self.world.maybe = Some(named);
+        self.oracle.attempt_keyspace(name);
         self.store().open_keyspace(name, Some(options))?;
-        self.world.named = self.world.maybe.take().expect("set");
+        self.oracle.acknowledge_keyspaces();
         Ok(())
     }
 
@@ -375,11 +267,9 @@ impl Life {
             return Ok(());
         }
         let handle = self.store().keyspace(&name)?;
-        let mut named = self.world.named.clone();
-        named.remove(&name);
-        self.world.maybe = Some(named);
+        self.oracle.attempt_drop(&name);
         self.store().drop_keyspace(&name)?;
-        self.world.named = self.world.maybe.take().expect("set");
+        self.oracle.acknowledge_keyspaces();
         // On a store that a fault has stopped, this is the error.
         handle.put("key", "value").expect_err("it is gone");
         self.gone.push(handle);
@@ -387,7 +277,7 @@ impl Life {
     }
 
     fn hold(&mut self) -> Result<(), Error> {
-        let now = self.world.now();
+        let now = self.oracle.shown();
         let handle = |(name, content)| Ok((self.store().keyspace(name)?, content));
         let handles = now.iter().map(|(name, content)| handle((name, content.clone())));
         let handles = handles.collect::<Result<_, Error>>()?;
@@ -398,13 +288,13 @@ impl Life {
 
     fn look_at_what_is_held(&mut self) -> Result<(), Error> {
         for handle in self.gone.drain(..) {
-            let refused = content(&handle, None).expect_err("it is gone");
+            let refused = read_keyspace(&handle, None).expect_err("it is gone");
             assert!(matches!(refused, Error::UnknownKeyspace { .. }), "{refused}");
         }
         if !self.snapshots.is_empty() {
             let (snapshot, handles) = self.snapshots.remove(0);
             for (handle, held) in handles {
-                assert_eq!(content(&handle, Some(&snapshot))?, held, "P5, {}", handle.name());
+                assert_eq!(read_keyspace(&handle, Some(&snapshot))?, held, "P5, {}", handle.name());
             }
         }
         Ok(())
@@ -414,15 +304,15 @@ impl Life {
     fn copy(&mut self) -> Result<(), Error> {
         let path = PathBuf::from(format!("copy{}", self.random.draw()));
         self.store().checkpoint(&path)?;
-        self.world.synced();
-        let now = self.world.now();
+        self.oracle.synced();
+        let now = self.oracle.shown();
         let storage = self.storage.open_sibling(&path).expect("is there");
         if self.random.one_in(2) {
             self.copies.push((path, now));
             return Ok(());
         }
         let copy = self.open(&storage, false)?;
-        assert_eq!(read(&copy)?, now, "a copy");
+        assert_eq!(read_keyspaces(&copy)?, now, "a copy");
         let mut expected = now;
         for _ in 0..self.random.below(20) {
             let (name, _) = self.pick();
@@ -436,7 +326,7 @@ impl Life {
         }
         copy.close()?;
         let copy = self.open(&storage, true)?;
-        assert_eq!(read(&copy)?, expected, "a copy that was written to");
+        assert_eq!(read_keyspaces(&copy)?, expected, "a copy that was written to");
         assert!(copy.verify()?.is_clean());
         Ok(())
     }
@@ -451,10 +341,10 @@ impl Life {
         if let Some(store) = self.store.take() {
             store.close()?;
         }
-        self.world.synced();
+        self.oracle.synced();
         let storage = self.storage.clone();
         self.store = Some(self.open(&storage, false)?);
-        assert_eq!(read(self.store())?, self.world.now(), "after an orderly end");
+        assert_eq!(read_keyspaces(self.store())?, self.oracle.shown(), "after an orderly end");
         Ok(())
     }
 
@@ -488,10 +378,10 @@ impl Life {
         self.store = Some(self.open(&storage, false)?);
         // An open that succeeds may only fail to remove a file. The next open removes that file.
         let all_removed = storage.fired().len() == fired;
-        let found = read(self.store())?;
-        let explained = self.world.explain(&found).expect("what was found is no prefix");
+        let found = read_keyspaces(self.store())?;
+        let survived = self.oracle.judge_keyspaces(&found).unwrap_or_else(|what| panic!("{what}"));
         assert!(read_only.is_none_or(|seen| seen == found), "a read-only open saw the same");
-        self.world.settle(explained);
+        self.oracle.settle(survived);
         assert!(self.store().verify()?.is_clean());
         let files = storage.list()?;
         let manifests = files.iter().filter(|file| file.name.ends_with(".manifest")).count();
@@ -509,23 +399,26 @@ impl Life {
         self.sync_failed |= self.storage.fired().iter().any(fails_syncs);
         self.storage.clear_faults();
         let store = self.store.take();
-        match self.random.below(5) {
+        let power_lost = match self.random.below(5) {
             0 => {
                 drop(store);
                 self.forget_handles();
                 self.storage = self.storage.process_crash();
+                false
             }
             1..3 => {
                 self.storage = self.storage.process_crash();
                 self.forget_handles();
+                false
             }
             _ => {
                 self.storage = self.storage.power_cut(self.random.draw()).0;
                 self.forget_handles();
-                self.world.power_lost = true;
                 self.sync_failed = false;
+                true
             }
-        }
+        };
+        self.oracle.crash(power_lost);
     }
 
     /// Returns what a read-only open of the remains shows. It changes nothing, and copies are
@@ -535,7 +428,7 @@ impl Life {
         for (path, expected) in self.copies.clone() {
             let place = storage.open_sibling(&path).expect("copies are durable");
             let copy = self.open(&place, true).expect("a copy opens");
-            assert_eq!(read(&copy).expect("reads"), expected, "a copy after a crash");
+            assert_eq!(read_keyspaces(&copy).expect("reads"), expected, "a copy after a crash");
         }
         if self.random.one_in(2) {
             return None;
@@ -544,11 +437,11 @@ impl Life {
         let store = match self.open(&storage, true) {
             Ok(store) => store,
             // The crash came before the first manifest.
-            Err(Error::NotAStore { .. }) if self.world.named.is_empty() => return None,
+            Err(Error::NotAStore { .. }) if self.oracle.named().is_empty() => return None,
             Err(error) => panic!("P8, read-only: {error}"),
         };
-        let found = read(&store).expect("reads");
-        assert!(self.world.explain(&found).is_some(), "read-only: no prefix");
+        let found = read_keyspaces(&store).expect("reads");
+        self.oracle.judge_keyspaces(&found).unwrap_or_else(|what| panic!("read-only: {what}"));
         drop(store);
         assert_eq!((storage.ops(), storage.list().expect("lists")), before, "nothing changed");
         Some(found)

@@ -100,9 +100,11 @@ fn go_on(
 ) {
     let store = open(left, options).unwrap_or_else(|error| panic!("{place}: P8: {error}"));
     let found = read_all(&store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
-    let survived = oracle.judge(&found, power_lost);
-    survived.unwrap_or_else(|what| panic!("{place}: {what}"));
-    let mut life = Life::new(store, Oracle::from_state(found));
+    let mut oracle = oracle.clone();
+    oracle.crash(power_lost);
+    let survived = oracle.judge(&found).unwrap_or_else(|what| panic!("{place}: {what}"));
+    oracle.settle(survived);
+    let mut life = Life::new(store, oracle);
     for (i, step) in steps.iter().enumerate() {
         let outcome = life.apply(step, || open(left, options));
         outcome.unwrap_or_else(|error| panic!("{place}, then step {i}, {step:?}: {error}"));

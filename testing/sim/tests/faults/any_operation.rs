@@ -99,7 +99,7 @@ fn files_that_cannot_be_removed_stop_nothing() {
         keep_all(&crashed);
         let store = Store::open_on(Arc::new(crashed.clone()), options.clone());
         let store = store.unwrap_or_else(|error| panic!("{place}: {error}"));
-        oracle.judge(&read_all(&store, None).expect("no faults"), false).expect("nothing is lost");
+        oracle.judge(&read_all(&store, None).expect("no faults")).expect("nothing is lost");
         drop(store);
         crashed.clear_faults();
         judge(&crashed, &options, &oracle, false, &place);
@@ -293,7 +293,7 @@ fn concurrent_writers_keep_their_promises() {
     assert_eq!(state.len(), 2_000);
     let mut oracle = Oracle::from_state(state.clone());
     oracle.synced();
-    assert!(oracle.judge(&state, false).is_ok());
+    assert!(oracle.judge(&state).is_ok());
 }
 
 /// Four overlapping runs: each key has several versions, and every third key is deleted.

@@ -20,15 +20,15 @@ const RETRY: Duration = Duration::from_millis(260);
 /// Looks at what a failed commit left. Returns whether the store may take later ones: it waits for
 /// space then, and nothing of the commit is there. A store that has stopped may show all of it,
 /// because its sync comes last.
-fn look(run: &mut Run, before: Oracle, error: &Error, place: &str) -> bool {
+fn look(run: &mut Run, error: &Error, place: &str) -> bool {
     let store = run.store.as_ref().expect("open");
     let shown = read_all(store, None).unwrap_or_else(|error| panic!("{place}: reads: {error}"));
     if error.is_no_space() {
-        run.oracle = before;
+        run.oracle.withdraw();
         assert_same(&shown, run.oracle.state(), place);
         return true;
     }
-    let found = run.oracle.judge(&shown, false);
+    let found = run.oracle.judge(&shown);
     found.unwrap_or_else(|what| panic!("{place}: {error}: {what}"));
     let mut next = store.begin(TransactionOptions::default()).expect("begins");
     next.put(store.default_keyspace(), "key", "next").expect("is held in memory");
@@ -48,7 +48,6 @@ fn apply(
 ) -> u64 {
     let (mut refused, mut recovered) = (0, 0);
     for (number, operation) in operations.iter().enumerate() {
-        let before = run.oracle.clone();
         let (is_commit, outcome) = match operation {
             Operation::Write { writes, sync } => {
                 (true, run.commit(writes, *sync, mode(number, writes)))
@@ -57,7 +56,7 @@ fn apply(
         };
         match outcome {
             Ok(()) => recovered += u64::from(is_commit && refused > 0),
-            Err(error) if is_commit && look(run, before, &error, place) => {
+            Err(error) if is_commit && look(run, &error, place) => {
                 refused += 1;
                 if refused == 1 {
                     sleep(RETRY);
