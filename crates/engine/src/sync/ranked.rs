@@ -14,32 +14,41 @@ pub use parking_lot::WaitTimeoutResult;
 use super::rank::Rank;
 
 /// A lock of rank `R`.
-pub struct Mutex<R, T> {
-    inner: parking_lot::Mutex<T>,
+pub struct Ranked<R, L> {
+    inner: L,
     rank: PhantomData<fn() -> R>,
 }
 
+/// A lock that one thread holds.
+pub type Mutex<R, T> = Ranked<R, parking_lot::Mutex<T>>;
+
+/// A lock that readers share.
+pub type RwLock<R, T> = Ranked<R, parking_lot::RwLock<T>>;
+
 /// Access to what a lock guards. Dropping it releases the lock.
-pub struct MutexGuard<'a, T> {
-    guard: parking_lot::MutexGuard<'a, T>,
+pub struct Guard<G> {
+    guard: G,
     held: Held,
 }
 
+/// Access to what a [`Mutex`] guards.
+pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
+
 impl<R: Rank, T> Mutex<R, T> {
     pub const fn new(value: T) -> Mutex<R, T> {
-        Mutex { inner: parking_lot::Mutex::new(value), rank: PhantomData }
+        Ranked { inner: parking_lot::Mutex::new(value), rank: PhantomData }
     }
 
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = Held::checked::<R>();
-        MutexGuard { guard: self.inner.lock(), held }
+        Guard { guard: self.inner.lock(), held }
     }
 
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = self.inner.try_lock()?;
-        Some(MutexGuard { guard, held: Held::tried::<R>() })
+        Some(Guard { guard, held: Held::tried::<R>() })
     }
 
     #[inline]
@@ -56,6 +65,32 @@ impl<R: Rank, T> Mutex<R, T> {
     }
 }
 
+impl<R: Rank, T> RwLock<R, T> {
+    #[inline]
+    pub fn read(&self) -> Guard<parking_lot::RwLockReadGuard<'_, T>> {
+        let held = Held::checked::<R>();
+        Guard { guard: self.inner.read(), held }
+    }
+
+    #[inline]
+    pub fn write(&self) -> Guard<parking_lot::RwLockWriteGuard<'_, T>> {
+        let held = Held::checked::<R>();
+        Guard { guard: self.inner.write(), held }
+    }
+}
+
+impl<R, L: Default> Default for Ranked<R, L> {
+    fn default() -> Ranked<R, L> {
+        Ranked { inner: L::default(), rank: PhantomData }
+    }
+}
+
+impl<R, L: fmt::Debug> fmt::Debug for Ranked<R, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
 impl<T> MutexGuard<'_, T> {
     /// Runs `between` without the lock.
     pub fn unlocked<U>(this: &mut Self, between: impl FnOnce() -> U) -> U {
@@ -66,34 +101,22 @@ impl<T> MutexGuard<'_, T> {
     }
 }
 
-impl<R: Rank, T: Default> Default for Mutex<R, T> {
-    fn default() -> Mutex<R, T> {
-        Mutex::new(T::default())
-    }
-}
-
-impl<R, T: fmt::Debug> fmt::Debug for Mutex<R, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
+impl<G: Deref> Deref for Guard<G> {
+    type Target = G::Target;
     #[inline]
-    fn deref(&self) -> &T {
+    fn deref(&self) -> &G::Target {
         &self.guard
     }
 }
 
-impl<T> DerefMut for MutexGuard<'_, T> {
+impl<G: DerefMut> DerefMut for Guard<G> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut T {
+    fn deref_mut(&mut self) -> &mut G::Target {
         &mut self.guard
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+impl<G: fmt::Debug> fmt::Debug for Guard<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.guard.fmt(f)
     }
@@ -125,77 +148,6 @@ impl Condvar {
 
     pub fn notify_all(&self) -> usize {
         self.0.notify_all()
-    }
-}
-
-/// A lock of rank `R` that readers share.
-pub struct RwLock<R, T> {
-    inner: parking_lot::RwLock<T>,
-    rank: PhantomData<fn() -> R>,
-}
-
-/// Access that readers share.
-pub struct ReadGuard<'a, T> {
-    guard: parking_lot::RwLockReadGuard<'a, T>,
-    _held: Held,
-}
-
-/// Access of one writer.
-pub struct WriteGuard<'a, T> {
-    guard: parking_lot::RwLockWriteGuard<'a, T>,
-    _held: Held,
-}
-
-impl<R: Rank, T> RwLock<R, T> {
-    pub const fn new(value: T) -> RwLock<R, T> {
-        RwLock { inner: parking_lot::RwLock::new(value), rank: PhantomData }
-    }
-
-    #[inline]
-    pub fn read(&self) -> ReadGuard<'_, T> {
-        let _held = Held::checked::<R>();
-        ReadGuard { guard: self.inner.read(), _held }
-    }
-
-    #[inline]
-    pub fn write(&self) -> WriteGuard<'_, T> {
-        let _held = Held::checked::<R>();
-        WriteGuard { guard: self.inner.write(), _held }
-    }
-}
-
-impl<R: Rank, T: Default> Default for RwLock<R, T> {
-    fn default() -> RwLock<R, T> {
-        RwLock::new(T::default())
-    }
-}
-
-impl<R, T: fmt::Debug> fmt::Debug for RwLock<R, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl<T> Deref for ReadGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T> Deref for WriteGuard<'_, T> {
-    type Target = T;
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T> DerefMut for WriteGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.guard
     }
 }
 
@@ -346,7 +298,7 @@ mod tests {
 
     #[test]
     fn one_rank_is_held_once() {
-        let (one, two) = (RwLock::<Manifest, _>::new(()), Mutex::<Manifest, _>::new(()));
+        let (one, two) = (RwLock::<Manifest, ()>::default(), Mutex::<Manifest, _>::new(()));
         let held = one.read();
         assert!(is_refused(|| two.lock()));
         assert!(is_refused(|| one.write()));
