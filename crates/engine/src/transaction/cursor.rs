@@ -132,8 +132,8 @@ impl<'t> TransactionCursor<'t> {
     fn seek_above(&mut self, from: &[u8]) -> Result<()> {
         self.begin(Some(from), true)?;
         self.move_below(|below| below.seek(from))?;
-        self.own = self.own_from(Bound::Included(from));
-        self.settle_up()
+        self.own = self.own_beyond(Bound::Included(from));
+        self.settle()
     }
 
     /// Moves to the first key inside the bounds.
@@ -165,118 +165,81 @@ impl<'t> TransactionCursor<'t> {
     fn go_below(&mut self, behind: Option<&[u8]>) -> Result<()> {
         self.begin(behind, false)?;
         self.below_before(behind)?;
-        self.own = self.own_below(behind.map_or(Bound::Unbounded, Bound::Excluded));
-        self.settle_down()
+        self.own = self.own_beyond(behind.map_or(Bound::Unbounded, Bound::Excluded));
+        self.settle()
     }
 
     /// Moves to the next key. This is not `Iterator::next`, because a cursor lends its entry and
     /// can fail.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<()> {
-        let outcome = self.step_up();
+        let outcome = self.step(true);
         self.noted(outcome)
     }
 
-    fn step_up(&mut self) -> Result<()> {
+    /// Moves to the previous key.
+    pub fn prev(&mut self) -> Result<()> {
+        let outcome = self.step(false);
+        self.noted(outcome)
+    }
+
+    fn step(&mut self, is_upward: bool) -> Result<()> {
         if !self.leave()? {
             return Ok(());
         }
         // The place is set again once the step has reached an entry.
         let place = self.place;
-        if !self.is_upward {
+        if self.is_upward != is_upward {
             self.turn();
             let key = self.key().to_vec();
             self.place = Place::Nowhere;
-            self.move_below(|below| below.seek(&key))?;
-            self.own = self.own_from(Bound::Included(&key));
+            self.move_below(|below| match is_upward {
+                true => below.seek(&key),
+                false => below.seek_for_prev(&key),
+            })?;
+            self.own = self.own_beyond(Bound::Included(&key));
         }
         self.place = Place::Nowhere;
         match (place, self.own) {
-            (Place::Own, Some((key, _))) => self.pass_own_up(key)?,
-            _ => self.move_below(Cursor::next)?,
+            (Place::Own, Some((key, _))) => self.pass_own(key)?,
+            _ => self.step_below()?,
         }
-        self.settle_up()
+        self.settle()
     }
 
-    /// Moves to the previous key.
-    pub fn prev(&mut self) -> Result<()> {
-        let outcome = self.step_down();
-        self.noted(outcome)
-    }
-
-    fn step_down(&mut self) -> Result<()> {
-        if !self.leave()? {
-            return Ok(());
+    fn step_below(&mut self) -> Result<()> {
+        match self.is_upward {
+            true => self.move_below(Cursor::next),
+            false => self.move_below(Cursor::prev),
         }
-        let place = self.place;
-        if self.is_upward {
-            self.turn();
-            let key = self.key().to_vec();
-            self.place = Place::Nowhere;
-            self.move_below(|below| below.seek_for_prev(&key))?;
-            self.own = self.own_below(Bound::Included(&key));
-        }
-        self.place = Place::Nowhere;
-        match (place, self.own) {
-            (Place::Own, Some((key, _))) => self.pass_own_down(key)?,
-            _ => self.move_below(Cursor::prev)?,
-        }
-        self.settle_down()
     }
 
     /// Passes the own write of a key, and the entry that the store has for the key.
-    fn pass_own_up(&mut self, key: &'t [u8]) -> Result<()> {
+    fn pass_own(&mut self, key: &'t [u8]) -> Result<()> {
         if self.below.is_on_key() && self.below.key() == key {
-            self.move_below(Cursor::next)?;
+            self.step_below()?;
         }
-        self.own = self.own_from(Bound::Excluded(key));
+        self.own = self.own_beyond(Bound::Excluded(key));
         Ok(())
     }
 
-    fn pass_own_down(&mut self, key: &'t [u8]) -> Result<()> {
-        if self.below.is_on_key() && self.below.key() == key {
-            self.move_below(Cursor::prev)?;
-        }
-        self.own = self.own_below(Bound::Excluded(key));
-        Ok(())
-    }
-
-    /// Shows the first entry at or after the two positions.
-    fn settle_up(&mut self) -> Result<()> {
+    /// Shows the nearer of the two positions, or what lies behind it if that is hidden.
+    fn settle(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
         loop {
-            if self.jump_up()? {
+            if self.jump()? {
                 continue;
             }
             let is_below = self.below.is_on_key();
+            let is_nearer = |key: &[u8]| match self.is_upward {
+                true => key <= self.below.key(),
+                false => key >= self.below.key(),
+            };
             match self.own {
-                Some((key, write)) if !is_below || key <= self.below.key() => match write {
+                Some((key, write)) if !is_below || is_nearer(key) => match write {
                     Some(_) => self.place = Place::Own,
                     None => {
-                        self.pass_own_up(key)?;
-                        continue;
-                    }
-                },
-                _ if is_below => return self.show_below(),
-                _ => {}
-            }
-            return Ok(());
-        }
-    }
-
-    /// Shows the last entry at or before the two positions.
-    fn settle_down(&mut self) -> Result<()> {
-        self.place = Place::Nowhere;
-        loop {
-            if self.jump_down()? {
-                continue;
-            }
-            let is_below = self.below.is_on_key();
-            match self.own {
-                Some((key, write)) if !is_below || key >= self.below.key() => match write {
-                    Some(_) => self.place = Place::Own,
-                    None => {
-                        self.pass_own_down(key)?;
+                        self.pass_own(key)?;
                         continue;
                     }
                 },
@@ -288,26 +251,20 @@ impl<'t> TransactionCursor<'t> {
     }
 
     /// Moves the cursor over the store out of an own range delete. Returns whether it did.
-    fn jump_up(&mut self) -> Result<bool> {
+    fn jump(&mut self) -> Result<bool> {
         let Some(writes) = self.writes.filter(|_| self.below.is_on_key()) else { return Ok(false) };
-        match writes.range_over(self.below.key()) {
-            None => return Ok(false),
-            Some((_, Some(end))) => self.move_below(|below| below.seek(end))?,
+        let Some((start, end)) = writes.range_over(self.below.key()) else { return Ok(false) };
+        match (self.is_upward, end) {
+            (false, _) => self.below_before(Some(start))?,
+            (true, Some(end)) => self.move_below(|below| below.seek(end))?,
             // Behind the last key.
-            Some((_, None)) => {
+            (true, None) => {
                 self.move_below(Cursor::seek_to_last)?;
                 if self.below.is_on_key() {
                     self.move_below(Cursor::next)?;
                 }
             }
         }
-        Ok(true)
-    }
-
-    fn jump_down(&mut self) -> Result<bool> {
-        let Some(writes) = self.writes.filter(|_| self.below.is_on_key()) else { return Ok(false) };
-        let Some((start, _)) = writes.range_over(self.below.key()) else { return Ok(false) };
-        self.below_before(Some(start))?;
         Ok(true)
     }
 
@@ -362,17 +319,17 @@ impl<'t> TransactionCursor<'t> {
         })
     }
 
-    fn own_from(&self, from: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
+    /// The first own write from a bound on, in the direction of the walk.
+    fn own_beyond(&self, from: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
         let keys = &self.writes?.keys;
-        let (key, write) = keys.range::<[u8], _>((from, Bound::Unbounded)).next()?;
-        let is_inside = self.end.as_ref().is_none_or(|end| key < end);
-        is_inside.then_some((&key[..], write.as_ref().map(|put| &put.value)))
-    }
-
-    fn own_below(&self, to: Bound<&[u8]>) -> Option<(&'t [u8], Option<&'t Value>)> {
-        let keys = &self.writes?.keys;
-        let (key, write) = keys.range::<[u8], _>((Bound::Unbounded, to)).next_back()?;
-        let is_inside = self.start.as_ref().is_none_or(|start| key >= start);
+        let (key, write) = match self.is_upward {
+            true => keys.range::<[u8], _>((from, Bound::Unbounded)).next()?,
+            false => keys.range::<[u8], _>((Bound::Unbounded, from)).next_back()?,
+        };
+        let is_inside = match self.is_upward {
+            true => self.end.as_ref().is_none_or(|end| key < end),
+            false => self.start.as_ref().is_none_or(|start| key >= start),
+        };
         is_inside.then_some((&key[..], write.as_ref().map(|put| &put.value)))
     }
 
