@@ -87,6 +87,9 @@ pub trait MergeOperator: Debug + Send + Sync {
     }
 }
 
+/// What [`MergeOperator::full_merge`] returns.
+type Merged = std::result::Result<Vec<u8>, String>;
+
 /// Adds integers of eight bytes, little-endian, and stops at the largest or smallest on overflow.
 /// An absent key counts as 0.
 #[derive(Debug)]
@@ -115,12 +118,7 @@ impl MergeOperator for Add {
         if self.is_signed { "add-i64" } else { "add-u64" }
     }
 
-    fn full_merge(
-        &self,
-        _key: &[u8],
-        base: Option<&[u8]>,
-        operands: &[&[u8]],
-    ) -> std::result::Result<Vec<u8>, String> {
+    fn full_merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Merged {
         let mut sum = base.map_or(Ok([0; 8]), Add::number)?;
         for operand in operands {
             sum = self.sum(sum, Add::number(operand)?);
@@ -168,12 +166,7 @@ impl MergeOperator for Extreme {
         if self.is_largest { "max" } else { "min" }
     }
 
-    fn full_merge(
-        &self,
-        _key: &[u8],
-        base: Option<&[u8]>,
-        operands: &[&[u8]],
-    ) -> std::result::Result<Vec<u8>, String> {
+    fn full_merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Merged {
         let all = base.iter().chain(operands);
         let found = if self.is_largest { all.max() } else { all.min() };
         Ok(found.copied().unwrap_or_default().to_vec())
@@ -196,12 +189,7 @@ impl MergeOperator for Append {
         &self.name
     }
 
-    fn full_merge(
-        &self,
-        _key: &[u8],
-        base: Option<&[u8]>,
-        operands: &[&[u8]],
-    ) -> std::result::Result<Vec<u8>, String> {
+    fn full_merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Merged {
         let all: Vec<&[u8]> = base.iter().chain(operands).copied().collect();
         Ok(all.join(self.separator.as_bytes()))
     }
@@ -245,12 +233,7 @@ impl MergeOperator for JsonMergePatch {
         "json-merge-patch"
     }
 
-    fn full_merge(
-        &self,
-        _key: &[u8],
-        base: Option<&[u8]>,
-        operands: &[&[u8]],
-    ) -> std::result::Result<Vec<u8>, String> {
+    fn full_merge(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Merged {
         let mut value = base.map_or(Ok(Json::Null), JsonMergePatch::parse)?;
         for operand in operands {
             value = patched(value, JsonMergePatch::parse(operand)?);
