@@ -135,8 +135,10 @@ pub trait Entries {
     }
 }
 
-/// See the module docs. Its entries are those of the keyspace that it was opened for.
-pub trait Opened: Entries {
+/// See the module docs.
+pub trait Opened {
+    /// The entries of the keyspace that it was opened for.
+    fn entries(&self) -> &dyn Entries;
     /// The default keyspace and the costs of the whole store, for what is measured.
     fn kv(&self) -> &dyn KvStore;
     /// The names of its keyspaces; none if it has only the one.

@@ -95,7 +95,7 @@ impl Location {
             return Ok(device);
         }
         let (store, keyspace) = self.make(make, keyspace, base)?;
-        Ok(Box::new(FileStore { store, keyspace, path: self.path.clone() }))
+        Ok(Box::new(FileStore::new(store, keyspace, &self.path)))
     }
 
     /// The device that is a store, opened or made, if there is one; it refuses options of files.
@@ -135,7 +135,7 @@ impl Location {
         }
         let store = open()?;
         let keyspace = find(&store, name)?;
-        Ok(Box::new(FileStore { store, keyspace, path: self.path.clone() }))
+        Ok(Box::new(FileStore::new(store, keyspace, &self.path)))
     }
 
     /// Whether the files of the store are on a device.

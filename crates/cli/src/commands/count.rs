@@ -22,7 +22,7 @@ impl Args {
         interrupt::watch(&[SIGINT]);
         let name = self.count.selection.part.keyspace.name();
         let opened = Location::of(&self.store)?.to_read(name)?;
-        self.count.run(&*opened, output)?;
+        self.count.run(opened.entries(), output)?;
         Ok(Exit::Ok)
     }
 }

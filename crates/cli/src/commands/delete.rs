@@ -23,7 +23,7 @@ impl Args {
         interrupt::watch(&[SIGINT]);
         let name = self.delete.selection.part.keyspace.name();
         let opened = Location::of(&self.store)?.to_change(name, little())?;
-        let deleted = self.delete.run(&*opened)?;
+        let deleted = self.delete.run(opened.entries())?;
         opened.close()?;
         match output.is_json {
             true => output.json(&deleted.to_json())?,

@@ -70,13 +70,13 @@ impl Args {
             return Err(Failure::usage(what, "export into a file"));
         }
         let range = Range::of(&self.selection)?;
-        let entries = Location::of(&self.store)?.to_read(self.selection.part.keyspace.name())?;
+        let opened = Location::of(&self.store)?.to_read(self.selection.part.keyspace.name())?;
         let store = opening::places(&self.store);
         let style = Style { format, columns: &self.columns, drop_expiry: self.drop_expiry };
         let mut sink = sink::open(&self.target, style, self.force, store, output)?;
         let started = Instant::now();
         let mut tally = Tally::new(Failures::new(self.selection.part.encoding, output.is_json));
-        let written = self.write(&*entries, &range, &mut *sink, &mut tally, output);
+        let written = self.write(&*opened, &range, &mut *sink, &mut tally, output);
         written.map_err(|failure| match (failure.exit, format) {
             (Exit::Interrupted, Format::Dir) => failure
                 .at(self.target.display())
@@ -93,7 +93,7 @@ impl Args {
             Some(_) => sink.finish_partial()?,
         };
         tally.empty_columns = sink.empty_columns();
-        self.report(&tally, &self.others(&*entries), started.elapsed(), output)?;
+        self.report(&tally, &self.others(&*opened), started.elapsed(), output)?;
         if !tally.missing.is_empty() {
             return Err(self.damage(&tally, partial));
         }
@@ -121,14 +121,14 @@ impl Args {
 
     fn write(
         &self,
-        entries: &dyn Opened,
+        opened: &dyn Opened,
         range: &Range,
         sink: &mut dyn Sink,
         tally: &mut Tally,
         output: &Output,
     ) -> Result<()> {
         // Nobody counted the keys of a range.
-        let total = entries.estimate().filter(|_| range.is_everything());
+        let total = opened.estimate().filter(|_| range.is_everything());
         let bar = output.count_bar("export", total);
         let Tally { records, bytes, refusals, failures, missing, .. } = tally;
         let mut damaged = Vec::new();
@@ -161,7 +161,7 @@ impl Args {
             }
             Ok(())
         };
-        entries.walk_past_damage(range, &mut visit, missing)?;
+        opened.entries().walk_past_damage(range, &mut visit, missing)?;
         missing.append(&mut damaged);
         missing.sort_by(|one, other| one.from.cmp(&other.from));
         bar.finish_and_clear();
@@ -179,11 +179,11 @@ impl Args {
     }
 
     /// The keyspaces that are left out. Who names one knows that there are others.
-    fn others(&self, entries: &dyn Opened) -> Vec<String> {
+    fn others(&self, opened: &dyn Opened) -> Vec<String> {
         if self.selection.part.keyspace.keyspace.is_some() {
             return Vec::new();
         }
-        let mut others = entries.keyspaces();
+        let mut others = opened.keyspaces();
         others.retain(|name| name != self.selection.part.keyspace.name() && name != KEYSPACE);
         others.sort();
         others

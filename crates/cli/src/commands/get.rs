@@ -24,7 +24,7 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let opened = Location::of(&self.store)?.to_read(self.get.keyspace.name())?;
-        self.get.run(&*opened, output, false).map_err(|failure| match failure.exit {
+        self.get.run(opened.entries(), output, false).map_err(|failure| match failure.exit {
             Exit::Different => failure.at(self.store.display()),
             _ => failure,
         })

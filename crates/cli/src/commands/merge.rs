@@ -35,7 +35,7 @@ impl Args {
                 location.to_make(&make, name, None)?
             }
         };
-        self.merge.run(&*opened)?;
+        self.merge.run(opened.entries())?;
         opened.close()?;
         location.tell_made(output);
         if output.is_json {

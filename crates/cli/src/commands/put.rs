@@ -36,7 +36,7 @@ impl Args {
         self.put.check_counter(counter, &entry.value)?;
         let location = Location::of(&self.store)?;
         let opened = location.to_make(&make, self.put.keyspace.name(), None)?;
-        self.put.write(&*opened, &entry)?;
+        self.put.write(opened.entries(), &entry)?;
         opened.close()?;
         location.tell_made(output);
         if output.is_json {

@@ -22,7 +22,7 @@ impl Args {
         interrupt::watch(&[SIGINT]);
         let name = self.scan.selection.part.keyspace.name();
         let opened = Location::of(&self.store)?.to_read(name)?;
-        self.scan.run(&*opened, output)?;
+        self.scan.run(opened.entries(), output)?;
         Ok(Exit::Ok)
     }
 }

@@ -19,6 +19,6 @@ pub struct Args {
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let opened = Location::of(&self.store)?.to_read(self.ttl.keyspace.name())?;
-        self.ttl.run(&*opened, output)
+        self.ttl.run(opened.entries(), output)
     }
 }

@@ -114,6 +114,10 @@ impl Entries for KvSsdStore {
 }
 
 impl Opened for KvSsdStore {
+    fn entries(&self) -> &dyn Entries {
+        self
+    }
+
     fn kv(&self) -> &dyn KvStore {
         self
     }

@@ -23,21 +23,20 @@ use crate::transfer::Record;
 
 /// See the module docs.
 pub struct FileStore {
-    pub keyspace: Keyspace,
-    pub store: Store,
-    pub path: PathBuf,
+    entries: KeyspaceEntries,
+    path: PathBuf,
 }
 
 /// The entries of a keyspace, as of now or of a snapshot.
-pub struct KeyspaceEntries<'a> {
-    pub store: &'a Store,
-    pub keyspace: &'a Keyspace,
-    pub snapshot: Option<&'a Snapshot>,
+pub struct KeyspaceEntries {
+    pub keyspace: Keyspace,
+    pub store: Store,
+    pub snapshot: Option<Snapshot>,
 }
 
-impl Entries for KeyspaceEntries<'_> {
+impl Entries for KeyspaceEntries {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        let found = match self.snapshot {
+        let found = match &self.snapshot {
             Some(snapshot) => self.keyspace.get_at(key, snapshot),
             None => self.keyspace.get(key),
         };
@@ -53,8 +52,8 @@ impl Entries for KeyspaceEntries<'_> {
         let mut batch = Batch::new();
         for write in writes {
             match write {
-                KvWrite::Put { key, value } => batch.put(self.keyspace, key, value)?,
-                KvWrite::Delete { key } => batch.delete(self.keyspace, key)?,
+                KvWrite::Put { key, value } => batch.put(&self.keyspace, key, value)?,
+                KvWrite::Delete { key } => batch.delete(&self.keyspace, key)?,
             }
         }
         Ok(self.store.write(&batch, options_of(durability))?)
@@ -63,12 +62,12 @@ impl Entries for KeyspaceEntries<'_> {
     fn put_with_ttl(&self, entry: &Record, ttl: Duration, durability: Durability) -> Result<()> {
         keyspaces::refuse_reserved(self.keyspace.name())?;
         let mut batch = Batch::new();
-        batch.put_with_ttl(self.keyspace, &entry.key, &entry.value, ttl)?;
+        batch.put_with_ttl(&self.keyspace, &entry.key, &entry.value, ttl)?;
         Ok(self.store.write(&batch, options_of(durability))?)
     }
 
     fn expiry(&self, key: &[u8]) -> Result<Option<Expiry>> {
-        Ok(match self.snapshot {
+        Ok(match &self.snapshot {
             Some(snapshot) => self.keyspace.expiry_at(key, snapshot)?,
             None => self.keyspace.expiry(key)?,
         })
@@ -92,47 +91,7 @@ impl Entries for KeyspaceEntries<'_> {
     }
 
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
-        range.walk(self.keyspace, self.snapshot, visit)
-    }
-}
-
-impl FileStore {
-    fn entries(&self) -> KeyspaceEntries<'_> {
-        KeyspaceEntries { store: &self.store, keyspace: &self.keyspace, snapshot: None }
-    }
-}
-
-impl Entries for FileStore {
-    fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.entries().get(key)
-    }
-
-    fn counter(&self) -> Option<Counter> {
-        self.entries().counter()
-    }
-
-    fn write(&self, writes: &[KvWrite<'_>], durability: Durability) -> Result<()> {
-        self.entries().write(writes, durability)
-    }
-
-    fn put_with_ttl(&self, entry: &Record, ttl: Duration, durability: Durability) -> Result<()> {
-        self.entries().put_with_ttl(entry, ttl, durability)
-    }
-
-    fn expiry(&self, key: &[u8]) -> Result<Option<Expiry>> {
-        self.entries().expiry(key)
-    }
-
-    fn merge(&self, key: &[u8], operand: &[u8], durability: Durability) -> Result<()> {
-        self.entries().merge(key, operand, durability)
-    }
-
-    fn delete_range(&self, range: &Range, durability: Durability) -> Result<Option<u64>> {
-        self.entries().delete_range(range, durability)
-    }
-
-    fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64> {
-        self.entries().walk(range, visit)
+        range.walk(&self.keyspace, self.snapshot.as_ref(), visit)
     }
 
     fn walk_past_damage(
@@ -141,27 +100,38 @@ impl Entries for FileStore {
         visit: &mut Visit<'_>,
         missing: &mut Vec<Missing>,
     ) -> Result<u64> {
-        salvage::walk(&self.keyspace, None, range, visit, missing)
+        salvage::walk(&self.keyspace, self.snapshot.as_ref(), range, visit, missing)
+    }
+}
+
+impl FileStore {
+    pub fn new(store: Store, keyspace: Keyspace, path: &Path) -> FileStore {
+        let entries = KeyspaceEntries { keyspace, store, snapshot: None };
+        FileStore { entries, path: path.to_path_buf() }
     }
 }
 
 impl Opened for FileStore {
+    fn entries(&self) -> &dyn Entries {
+        &self.entries
+    }
+
     fn kv(&self) -> &dyn KvStore {
-        &self.store
+        &self.entries.store
     }
 
     fn keyspaces(&self) -> Vec<String> {
-        self.store.keyspaces()
+        self.entries.store.keyspaces()
     }
 
     fn estimate(&self) -> Option<u64> {
-        let in_tables =
-            || unstable::shape(&self.keyspace).tables().map(|(_, table)| table.entries).sum();
-        (self.keyspace.memtable_bytes() == 0).then(in_tables)
+        let keyspace = &self.entries.keyspace;
+        let in_tables = || unstable::shape(keyspace).tables().map(|(_, table)| table.entries).sum();
+        (keyspace.memtable_bytes() == 0).then(in_tables)
     }
 
     fn holds_data(&self) -> Result<bool> {
-        Ok(self.keyspace.iter()?.next().is_some())
+        Ok(self.entries.keyspace.iter()?.next().is_some())
     }
 
     fn limits(&self) -> Limits {
@@ -170,27 +140,28 @@ impl Opened for FileStore {
 
     /// Leaves the log out, because a closed store has none.
     fn used_bytes(&self) -> u64 {
-        self.store.disk_bytes().saturating_sub(self.store.metrics().wal_bytes)
+        let store = &self.entries.store;
+        store.disk_bytes().saturating_sub(store.metrics().wal_bytes)
     }
 
     fn drawing(&self) -> Result<Box<dyn Drawing>> {
-        Ok(Box::new(Picture::of(&self.keyspace)?))
+        Ok(Box::new(Picture::of(&self.entries.keyspace)?))
     }
 
     fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures> {
-        stats::figures(&self.store, keyspace, range)
+        stats::figures(&self.entries.store, keyspace, range)
     }
 
     fn compact(&self, keyspace: Option<&str>, range: &Range) -> Result<()> {
-        compact(&self.store, keyspace, range)
+        compact(&self.entries.store, keyspace, range)
     }
 
     fn prometheus(&self) -> Result<String> {
-        Ok(self.store.metrics().to_prometheus())
+        Ok(self.entries.store.metrics().to_prometheus())
     }
 
     fn verify(&self) -> Result<Verified> {
-        Ok(verify::report(&self.path, &self.store.verify()?, true))
+        Ok(verify::report(&self.path, &self.entries.store.verify()?, true))
     }
 
     fn dump(&self, _has_entries: bool) -> Result<Figures> {
@@ -198,7 +169,7 @@ impl Opened for FileStore {
     }
 
     fn costs(&self, live_bytes: u64) -> Result<Figures> {
-        costs::figures(&self.store, &self.keyspace, live_bytes)
+        costs::figures(&self.entries.store, &self.entries.keyspace, live_bytes)
     }
 
     fn into_target(
@@ -207,12 +178,12 @@ impl Opened for FileStore {
         how: &str,
         durability: Durability,
     ) -> Result<Box<dyn Target>> {
-        let FileStore { store, keyspace, .. } = *self;
+        let KeyspaceEntries { store, keyspace, .. } = self.entries;
         Ok(Box::new(target::StoreTarget::new((store, keyspace), source, how, durability)?))
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        let FileStore { store, keyspace, .. } = *self;
+        let KeyspaceEntries { store, keyspace, .. } = self.entries;
         drop(keyspace);
         Ok(store.close()?)
     }

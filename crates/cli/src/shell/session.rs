@@ -223,11 +223,11 @@ impl<'a> Session<'a> {
     fn with<T>(
         &self,
         keyspace: &KeyspaceArgument,
-        action: impl FnOnce(&KeyspaceEntries<'_>) -> Result<T>,
+        action: impl FnOnce(&KeyspaceEntries) -> Result<T>,
     ) -> Result<T> {
-        let keyspace = &self.named(keyspace)?;
-        let snapshot = self.at.as_ref().and_then(|at| self.snapshots.get(at));
-        action(&KeyspaceEntries { store: &self.store, keyspace, snapshot })
+        let (store, keyspace) = (self.store.clone(), self.named(keyspace)?);
+        let snapshot = self.at.as_ref().and_then(|at| self.snapshots.get(at)).cloned();
+        action(&KeyspaceEntries { keyspace, store, snapshot })
     }
 
     fn timed(&self, action: impl Fn(&Store) -> Result<()>) -> Result<()> {
