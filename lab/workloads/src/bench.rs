@@ -124,6 +124,15 @@ impl Bench<'_> {
         Ok(all)
     }
 
+    /// Puts the worker's next value at a key.
+    pub fn put(&self, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> {
+        let value = worker.values.next(self.spec.value_bytes);
+        let durability = self.spec.durability();
+        worker.meter.time(1, || self.store.put(key, value, durability))?;
+        worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
+        Ok(())
+    }
+
     /// Runs one operation that has no parts.
     pub fn once(&self, action: impl FnOnce() -> Result<()>) -> Result<Tally> {
         self.progress.start(self.name, 1);

@@ -37,18 +37,15 @@ fn fill(
     })
 }
 
-fn put_each(
+pub(super) fn put_each(
     bench: &Bench<'_>,
     worker: &mut Worker<'_>,
     choose: &impl Fn(&mut Rng, u64) -> u64,
 ) -> Result<()> {
-    let (spec, keys, durability) = (bench.spec, bench.spec.keys(), bench.spec.durability());
-    let mut key = Vec::new();
+    let (keys, mut key) = (bench.spec.keys(), Vec::new());
     while let Some(turn) = worker.meter.take(1) {
         keys.encode(choose(&mut worker.rng, turn.start), &mut key);
-        let value = worker.values.next(spec.value_bytes);
-        worker.meter.time(1, || bench.store.put(&key, value, durability))?;
-        worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
+        bench.put(worker, &key)?;
     }
     Ok(())
 }

@@ -3,36 +3,23 @@
 
 use runstone_kv::Result;
 
-use super::seek::read_on;
+use super::fill::put_each;
+use super::seek::scans;
 use crate::bench::{Bench, End, Tally};
+use crate::generators::Rng;
 
 /// How many keys are hot.
 const HOT_KEYS: u64 = 10;
 
 /// hotfill.
 pub fn fill(bench: &Bench<'_>) -> Result<Tally> {
-    let (spec, keys, durability) = (bench.spec, bench.spec.keys(), bench.spec.durability());
-    bench.threads(spec.num, End::CountOrDuration, |worker| {
-        let mut key = Vec::new();
-        while let Some(turn) = worker.meter.take(1) {
-            keys.encode(turn.start % HOT_KEYS.min(spec.num), &mut key);
-            let value = worker.values.next(spec.value_bytes);
-            worker.meter.time(1, || bench.store.put(&key, value, durability))?;
-            worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
-        }
-        Ok(())
+    let keys = HOT_KEYS.min(bench.spec.num);
+    bench.threads(bench.spec.num, End::CountOrDuration, |worker| {
+        put_each(bench, worker, &|_: &mut Rng, number| number % keys)
     })
 }
 
 /// hotscan.
 pub fn scan(bench: &Bench<'_>) -> Result<Tally> {
-    let (spec, keys) = (bench.spec, bench.spec.keys());
-    bench.threads(spec.reads(), End::CountOrDuration, |worker| {
-        let mut key = Vec::new();
-        while worker.meter.take(1).is_some() {
-            keys.encode(worker.rng.below(HOT_KEYS.min(spec.num)), &mut key);
-            read_on(bench, worker, &key, HOT_KEYS)?;
-        }
-        Ok(())
-    })
+    scans(bench, HOT_KEYS.min(bench.spec.num), HOT_KEYS)
 }

@@ -11,20 +11,21 @@ const SHORT_SCAN: u64 = 10;
 
 /// seekrandom.
 pub fn random(bench: &Bench<'_>) -> Result<Tally> {
-    scans(bench, bench.spec.scan_length)
+    scans(bench, bench.spec.num, bench.spec.scan_length)
 }
 
 /// shortscan.
 pub fn short(bench: &Bench<'_>) -> Result<Tally> {
-    scans(bench, SHORT_SCAN)
+    scans(bench, bench.spec.num, SHORT_SCAN)
 }
 
-fn scans(bench: &Bench<'_>, length: u64) -> Result<Tally> {
-    let (spec, keys) = (bench.spec, bench.spec.keys());
-    bench.threads(spec.reads(), End::CountOrDuration, |worker| {
+/// Scans of `length` entries from one of the first keys on.
+pub(super) fn scans(bench: &Bench<'_>, first_keys: u64, length: u64) -> Result<Tally> {
+    let keys = bench.spec.keys();
+    bench.threads(bench.spec.reads(), End::CountOrDuration, |worker| {
         let mut key = Vec::new();
         while worker.meter.take(1).is_some() {
-            keys.encode(worker.rng.below(spec.num), &mut key);
+            keys.encode(worker.rng.below(first_keys), &mut key);
             read_on(bench, worker, &key, length)?;
         }
         Ok(())

@@ -27,7 +27,7 @@ pub fn load(bench: &Bench<'_>) -> Result<Tally> {
         let mut key = Vec::new();
         while let Some(turn) = worker.meter.take(1) {
             ycsb_key(turn.start, &mut key);
-            put(bench, worker, &key)?;
+            bench.put(worker, &key)?;
         }
         Ok(())
     })
@@ -98,7 +98,7 @@ fn step(
     if falls(mix.inserts) {
         let number = inserted.begin();
         ycsb_key(number, key);
-        put(bench, worker, key)?;
+        bench.put(worker, key)?;
         inserted.end(number);
         return Ok(());
     }
@@ -108,21 +108,13 @@ fn step(
         worker.meter.looked_up(value.map(|value| value.len()), key.len());
         Ok(())
     } else if falls(mix.updates) {
-        put(bench, worker, key)
+        bench.put(worker, key)
     } else if falls(mix.scans) {
         let length = 1 + worker.rng.below(bench.spec.scan_length);
         read_on(bench, worker, key, length)
     } else {
         modify(bench, worker, key)
     }
-}
-
-fn put(bench: &Bench<'_>, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> {
-    let durability = bench.spec.durability();
-    let value = worker.values.next(bench.spec.value_bytes);
-    worker.meter.time(1, || bench.store.put(key, value, durability))?;
-    worker.meter.tally.user_bytes += (key.len() + value.len()) as u64;
-    Ok(())
 }
 
 fn modify(bench: &Bench<'_>, worker: &mut Worker<'_>, key: &[u8]) -> Result<()> {
