@@ -21,13 +21,13 @@ use runstone_kv::Result;
 use runstone_plot::Axis;
 
 use super::context::{Context, Part};
-use super::kvssd_lab::{LLSM_VOLUME, Lab, Run, all_sides, sides};
+use super::kvssd_lab::{LLSM_VOLUME, Lab, Run, all_sides, draw_thresholds, judge_writes, sides};
 use super::kvssd_reckoned;
 use super::kvssd_runs::{
     Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, try_device,
 };
 use super::numbers::{ratio, strokes};
-use super::report::{PaperReport, Row, bars_beside, line, rows};
+use super::report::{PaperReport, bars_beside, line, rows};
 use super::verdict::Rule::*;
 
 rows! {
@@ -167,7 +167,7 @@ fn rewrite_rows(report: &mut PaperReport, [split, shared, nlsm]: [Outcome; 3]) {
         format!("split {:.2}, shared {:.2} / {:.3}", split.gc, shared.gc, nlsm.gc),
         &[split.gc.min(shared.gc) / nlsm.gc],
     );
-    judge_writes(report, WRITES_NLSM, nlsm, [split, shared]);
+    judge_writes(report, WRITES_NLSM, [nlsm, split, shared].map(|run| run.total()));
 }
 
 fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Outcome; 5]) {
@@ -175,13 +175,7 @@ fn remap_rows(report: &mut PaperReport, [split, shared, nlsm, mixed, rlsm]: [Out
     report.judge(COMPACTION_RLSM, text, &[of_all]);
     let (text, of_all) = ratio(rlsm.gc, mixed.gc, 3, "");
     report.judge(COLLECTION_RLSM, text, &[of_all]);
-    judge_writes(report, WRITES_RLSM, rlsm, [split, shared]);
-}
-
-/// All writes of a device divided by the engine's over each block SSD; the better one counts.
-fn judge_writes(report: &mut PaperReport, row: Row, device: Outcome, lsm: [Outcome; 2]) {
-    let [split, shared] = lsm.map(|lsm| ratio(device.total(), lsm.total(), 2, ""));
-    report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
+    judge_writes(report, WRITES_RLSM, [rlsm, split, shared].map(|run| run.total()));
 }
 
 fn throughput_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
@@ -224,14 +218,8 @@ fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     }
     report.judge(THRESHOLDS, strokes(&compaction, 2), &compaction);
     report.judge(THRESHOLDS_COLLECTION, strokes(&collection, 3), &collection);
-    // Both over what they are at TH 1, as in the paper.
-    let over_first = |name: &str, values: Vec<f64>| {
-        let points = values.iter().map(|value| value / values[0]);
-        line(name, (1..=4).map(f64::from).zip(points))
-    };
-    let lines = vec![over_first("compaction", compaction), over_first("collection", collection)];
-    let (x, y) = (Axis::linear("TH"), "bytes written, over those at TH 1");
-    report.draw_lines("figure-7a", "Compaction and collection of rLSM", x, y, lines);
+    let title = "Compaction and collection of rLSM";
+    draw_thresholds(report, ["figure-7a", title], [compaction, collection]);
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! The designs of the KVSSD paper under one load, each run once, and their settings.
+//! The designs of the KVSSD paper under one load, each run once, and their settings; what its rows
+//! on devices and by counts share.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,12 +7,15 @@ use std::collections::BTreeMap;
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::{KvSsdOptions, Placement};
 use runstone_kv::Result;
+use runstone_plot::Axis;
 
 use super::context::Context;
 use super::kvssd_runs::{
     Draw, Load, OVER_PROVISION_PERCENT, Outcome, appending, delaying, rewriting, run_device,
     run_engine,
 };
+use super::numbers::ratio;
+use super::report::{PaperReport, Row, line};
 use super::sides::Side;
 
 /// What lLSM's device has of the others' blocks: the paper's 30% more.
@@ -147,4 +151,25 @@ pub(super) fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
     let larger = lab.load(Draw::Uniform).times(LLSM_VOLUME);
     let llsm = larger.device_side(&appending(lab.options()));
     sides(lab).into_iter().chain([llsm]).collect()
+}
+
+/// All writes of a device divided by the engine's over each block SSD; the better one counts.
+pub(super) fn judge_writes(report: &mut PaperReport, row: Row, [device, split, shared]: [f64; 3]) {
+    let [split, shared] = [split, shared].map(|lsm| ratio(device, lsm, 2, ""));
+    report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
+}
+
+/// Compaction and collection at TH 1 to 4, both over what they are at TH 1, as in the paper.
+pub(super) fn draw_thresholds(
+    report: &mut PaperReport,
+    [name, title]: [&str; 2],
+    seen: [Vec<f64>; 2],
+) {
+    let over_first = |(name, values): (&str, Vec<f64>)| {
+        let points = values.iter().map(|value| value / values[0]);
+        line(name, (1..=4).map(f64::from).zip(points))
+    };
+    let lines = ["compaction", "collection"].into_iter().zip(seen).map(over_first).collect();
+    let (x, y) = (Axis::linear("TH"), "bytes written, over those at TH 1");
+    report.draw_lines(name, title, x, y, lines);
 }

@@ -3,14 +3,13 @@
 //! the block SSD, at their scale.
 
 use runstone_kv::{Error, Result};
-use runstone_plot::Axis;
 use runstone_policy::registry;
 use runstone_simulator::flash::{FlashDesign, FlashError, FlashSimulator};
 
-use super::kvssd_lab::{Lab, Run, sides};
+use super::kvssd_lab::{Lab, Run, draw_thresholds, judge_writes, sides};
 use super::kvssd_runs::{Draw, Load, OVER_PROVISION_PERCENT};
 use super::numbers::{ratio, strokes};
-use super::report::{PaperReport, Row, bars_beside, line, rows};
+use super::report::{PaperReport, bars_beside, rows};
 use super::verdict::Rule::*;
 
 rows! {
@@ -124,12 +123,12 @@ fn at_15_gb(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.judge(READ_MODIFY_WRITE, strokes3, &[split[1] / nlsm[1]]);
     let texts = format!("split {:.2}, shared {:.2} / {:.3}", split[2], shared[2], nlsm[2]);
     report.judge(COLLECTION_NLSM, texts, &[split[2].min(shared[2]) / nlsm[2]]);
-    judge_writes(report, WRITES_NLSM, nlsm, [split, shared]);
+    judge_writes(report, WRITES_NLSM, [nlsm, split, shared].map(all));
     let (text, of_all) = ratio(rlsm[0], nlsm[0], 2, "");
     report.judge(COMPACTION_RLSM, text, &[of_all]);
     let (text, of_all) = ratio(rlsm[2], mixed[2], 3, "");
     report.judge(COLLECTION_RLSM, text, &[of_all]);
-    judge_writes(report, WRITES_RLSM, rlsm, [split, shared]);
+    judge_writes(report, WRITES_RLSM, [rlsm, split, shared].map(all));
     let printed = |at: usize| DESIGNS.map(|(run, _)| run.printed()[at]);
     let named = ["compaction", "read-modify-write", "collection"].into_iter().enumerate();
     let bars = named
@@ -146,12 +145,6 @@ fn at_15_gb(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     }
     report.judge(PROVISION_LSM, strokes(&collection, 2), &collection);
     Ok(())
-}
-
-/// All writes of a device against both block SSDs; the better one counts.
-fn judge_writes(report: &mut PaperReport, row: Row, device: Layers, lsm: [Layers; 2]) {
-    let [split, shared] = lsm.map(|lsm| ratio(all(device), all(lsm), 2, ""));
-    report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
 }
 
 /// What it gains to separate hot and cold where there is less room.
@@ -182,12 +175,7 @@ fn thresholds(lab: &Lab<'_>, load: &Load, rlsm: Layers, report: &mut PaperReport
     }
     report.judge(THRESHOLDS, strokes(&compaction, 2), &compaction);
     report.judge(THRESHOLDS_COLLECTION, strokes(&collection, 3), &collection);
-    let over_first = |name: &str, values: Vec<f64>| {
-        let points = values.iter().map(|value| value / values[0]);
-        line(name, (1..=4).map(f64::from).zip(points))
-    };
-    let lines = vec![over_first("compaction", compaction), over_first("collection", collection)];
-    let (x, y) = (Axis::linear("TH"), "bytes written, over those at TH 1");
-    report.draw_lines("figure-7a-15-gb", "rLSM at 15 GB, by counts", x, y, lines);
+    let titles = ["figure-7a-15-gb", "rLSM at 15 GB, by counts"];
+    draw_thresholds(report, titles, [compaction, collection]);
     Ok(())
 }

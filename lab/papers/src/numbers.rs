@@ -40,9 +40,3 @@ pub(super) fn percent_more(from: f64, to: f64) -> f64 {
 pub(super) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
-
-/// The middle number of an odd count.
-pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}

@@ -8,8 +8,9 @@ use runstone_policy::partition::slices::components;
 use runstone_policy::partition::{CutKey, Histogram, Input, Partitioner, Point};
 use runstone_policy::shape::Table;
 use runstone_workloads::generators::Rng;
+use runstone_workloads::median;
 
-use crate::numbers::{median, strokes};
+use crate::numbers::strokes;
 use crate::report::{bars_beside, rows};
 use crate::sides::Side;
 use crate::verdict::Rule::*;

@@ -10,10 +10,11 @@ use runstone::policy::custom;
 use runstone::{Event, EventListener, KeyspaceOptions};
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
+use runstone_workloads::median;
 
 use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, side_of, tree};
 use crate::engine::{Loaded, write_amplification};
-use crate::numbers::{median, strokes};
+use crate::numbers::strokes;
 use crate::report::{bars_beside, line, rows};
 use crate::sides::{self, SUB_COMPACTIONS};
 use crate::simulated::{Writes, simulate};

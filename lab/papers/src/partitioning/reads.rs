@@ -3,11 +3,12 @@
 
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
+use runstone_workloads::median;
 
 use super::load::STACKED;
 use super::{FLUSH_BYTES, Flushes, data, paper_stack, side_of, tree};
 use crate::engine::{Loaded, cpu_time};
-use crate::numbers::{median, strokes};
+use crate::numbers::strokes;
 use crate::report::{bars, bars_beside, rows};
 use crate::sides::{SUB_COMPACTIONS, Side};
 use crate::verdict::Rule::*;
