@@ -6,8 +6,6 @@ use std::fmt;
 /// Counters of the layer. Programs are of whole pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlCounters {
-    /// Write requests.
-    pub host_requests: u64,
     /// Host blocks written.
     pub host_blocks_written: u64,
     /// Pages programmed for the host.

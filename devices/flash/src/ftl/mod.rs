@@ -104,7 +104,6 @@ impl Ftl {
     /// power cut may fall between two.
     pub fn write(&mut self, first: u64, data: &[u8]) -> Result<()> {
         self.check_range(first, data.len())?;
-        self.counters.host_requests += 1;
         self.counters.host_blocks_written += data.len() as u64 / u64::from(HOST_BLOCK_BYTES);
         let mut rest = data;
         for part in self.parts(first, data.len()) {
