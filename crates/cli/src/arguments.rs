@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::encoding::{from_hex, shown, to_hex, unescape};
 use crate::failure::{Failure, Result};
+use crate::option_docs::summary;
 
 /// The argument that names a keyspace.
 #[derive(Args, Clone, Debug, Default)]
@@ -86,11 +87,11 @@ pub struct MakeArguments {
     /// Options of the keyspace from a TOML file; `runstone help options` lists them.
     #[arg(long, value_name = "FILE.toml")]
     pub options: Option<PathBuf>,
-    /// Compaction policy; `runstone policies` lists them.
-    #[arg(long, value_name = "NAME", value_parser = policy_names(), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", value_parser = policy_names(), hide_possible_values = true,
+          help = summary("policy"))]
     pub policy: Option<String>,
-    /// Bound on buffers, cache, index and filters together.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size,
+          help = summary("memory_budget_bytes"))]
     pub memory_budget: Option<u64>,
     /// Whether the command writes a single entry.
     #[arg(skip)]

@@ -24,6 +24,7 @@ mod no_devices;
 mod on_flash;
 mod opened;
 mod opening;
+mod option_docs;
 mod other_names;
 mod output;
 mod picture;

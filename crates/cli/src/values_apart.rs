@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::parse_size;
 use crate::failure::{Failure, Result};
+use crate::option_docs::summary;
 use crate::output::{columns, size};
 use runstone_policy::units::Thousandths;
 
@@ -25,17 +26,14 @@ const MOST_WRITES: u64 = 1 << 32;
 /// Where values lie.
 #[derive(clap::Args)]
 pub struct PlacementArgs {
-    /// Where values lie: in the tree, in a log, or in groups by the hash of their keys.
-    #[arg(long, value_enum, default_value = "inline")]
+    #[arg(long, value_enum, default_value = "inline", help = summary("placement"))]
     placement: Name,
-    /// Room of the value file beside its data, as a share of them.
-    #[arg(long, value_name = "SHARE", default_value_t = 0.3)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.3, help = summary("reserve"))]
     reserve: f64,
-    /// Size of a slot of the value file (log segment).
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_size)]
-    slot: u64,
-    /// Groups; without it, one for each 64 MiB of data.
-    #[arg(long, value_name = "N")]
+    #[arg(long = "slot", value_name = "SIZE", default_value = "1M", value_parser = parse_size,
+          help = summary("slot_bytes"))]
+    slot_bytes: u64,
+    #[arg(long, value_name = "N", help = summary("groups") + ". [default: one for each 64 MiB]")]
     groups: Option<u32>,
     /// Which records are updated once all keys are written.
     #[arg(long, value_enum, default_value = "zipfian")]
@@ -88,7 +86,7 @@ impl PlacementArgs {
         let data_bytes = records * record_bytes;
         let flush_records = (written.memtable_bytes / written.entry_bytes).max(1);
         let apart = match is_log {
-            true => Apart::Log { chunk_slots: written.memtable_bytes.div_ceil(self.slot) },
+            true => Apart::Log { chunk_slots: written.memtable_bytes.div_ceil(self.slot_bytes) },
             false => Apart::Groups {
                 count: self
                     .groups
@@ -100,7 +98,7 @@ impl PlacementArgs {
             records,
             record_bytes,
             flush_records,
-            slot_bytes: self.slot,
+            slot_bytes: self.slot_bytes,
             reserve_permille: Thousandths::from(self.reserve).parts(),
             draws: match self.updates {
                 Updates::Uniform => Draws::Uniform,
@@ -124,7 +122,7 @@ impl PlacementArgs {
             let what = "the reserve is not from 0 to 100";
             return Err(Failure::usage(what, hint).at(format!("--reserve {}", self.reserve)));
         }
-        if written.entry_bytes + HEADER_BYTES > self.slot {
+        if written.entry_bytes + HEADER_BYTES > self.slot_bytes {
             return Err(
                 Failure::usage("a record is larger than a slot", "raise --slot").at("--slot")
             );

@@ -8,8 +8,35 @@ use crate::partition::prefix::CAP_FACTOR as PREFIX_CAP_FACTOR;
 use crate::shape::plan::Cut;
 use crate::units::Thousandths;
 
-/// One table for the numbers of policies: it makes the struct, its defaults, and the setters of
-/// typed policies. A line is the setter and what it takes, then the field.
+/// An option as its declaration states it: its doc comment and its default. Help and flags are made
+/// of it; that is why the first sentence of each doc comment can stand alone.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionDoc {
+    /// The name of its field, which it has in text too.
+    pub name: &'static str,
+    /// The lines of its doc comment. None if it is no option of users.
+    pub lines: &'static [&'static str],
+    /// Its default as Rust, and behind that as words, where Rust does not say it.
+    pub defaults: &'static [&'static str],
+}
+
+impl OptionDoc {
+    /// The first sentence of the doc comment, without its full stop.
+    pub fn summary(&self) -> String {
+        let lines = self.lines.iter().map(|line| line.trim()).take_while(|line| !line.is_empty());
+        let text = lines.collect::<Vec<_>>().join(" ");
+        let end = text.find(". ").unwrap_or(text.len());
+        text[..end].trim_end_matches('.').to_string()
+    }
+
+    /// The default, as words if there are some.
+    pub fn default(&self) -> &'static str {
+        self.defaults.last().copied().unwrap_or_default()
+    }
+}
+
+/// One table for the numbers of policies: it makes the struct, its defaults, its docs, and the
+/// setters of typed policies. A line is the setter and what it takes, then the field.
 macro_rules! options {
     ($(
         $(#[doc = $doc:expr])+
@@ -20,7 +47,22 @@ macro_rules! options {
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct PolicyOptions {
-            $($(#[doc = $doc])+ $(#[serde($($serde)+)])? pub $name: $type,)+
+            $(
+                $(#[doc = $doc])+
+                #[doc = concat!("\n\nDefault: `", stringify!($default), "`.")]
+                $(#[serde($($serde)+)])?
+                pub $name: $type,
+            )+
+        }
+
+        impl PolicyOptions {
+            /// What each means, in their order, for help.
+            #[doc(hidden)]
+            pub const FIELDS: &'static [OptionDoc] = &[$(OptionDoc {
+                name: stringify!($name),
+                lines: &[$($doc),+],
+                defaults: &[stringify!($default)],
+            }),+];
         }
 
         impl Default for PolicyOptions {
@@ -36,7 +78,9 @@ macro_rules! options {
         macro_rules! policy_setter {
             $(($setter) => {
                 $(#[doc = $doc])+
-                #[doc = concat!("\n\nAs text: `", stringify!($name), "`.")]
+                #[doc = concat!(
+                    "\n\nDefault: `", stringify!($default), "`. As text: `", stringify!($name), "`."
+                )]
                 pub fn $setter(mut self, $setter: $of) -> Self {
                     self.0.options.$name = $setter.into();
                     self
@@ -47,76 +91,77 @@ macro_rules! options {
 }
 
 options! {
-    /// T: how many times larger a level is than the one above it. At least 2. Default 10.
+    /// T: how many times larger a level is than the one above it. At least 2.
     ratio(u32) size_ratio: u32 = 10;
-    /// Number of level-0 runs that calls for a compaction into level 1. At least 1, and below
-    /// `l0_slowdown_runs` of the keyspace. Default 8: a run costs a get little, since a filter
-    /// probe is one cache miss, and a byte is rewritten half as often as with 4.
+    /// Level-0 runs that call for a compaction into level 1. At least 1, and below
+    /// `l0_slowdown_runs` of the keyspace. A run costs a get little, since a filter probe is one
+    /// cache miss, and with 8 a byte is rewritten half as often as with 4.
     l0_trigger(u32) l0_trigger: u32 = 8;
-    /// Level 0 waits beyond its trigger until it holds this percentage of the level-1 bytes that it
-    /// would rewrite, but no longer than twice the trigger. 0 compacts it at its trigger, as
-    /// LevelDB and Autumn do. At most 100. Default 50: a byte of level 0 then rewrites at most two
-    /// of level 1. For `fragmented-leveling` and `garnering`.
+    /// Percentage of the level-1 bytes to be rewritten at which level 0 compacts, for
+    /// `fragmented-leveling` and `garnering`. It waits for it beyond its trigger, but no longer
+    /// than twice that. 0 compacts it at its trigger, as LevelDB and Autumn do. At most 100. With
+    /// 50, a byte of level 0 rewrites at most two of level 1.
     l0_share_percent(u32) l0_share_percent: u32 = 50;
-    /// Capacity of level 1, in bytes. 4 KiB to 1 EiB. Default 256 MiB.
+    /// Capacity of level 1, in bytes. 4 KiB to 1 EiB.
     #[serde(with = "crate::units::size")]
     base_bytes(u64) base_bytes: u64 = 256 << 20;
-    /// Size at which an output table is closed, in bytes. 4 KiB to 1 EiB. Default 64 MiB.
+    /// Size at which an output table is closed, in bytes. 4 KiB to 1 EiB.
     #[serde(with = "crate::units::size")]
     table_bytes(u64) table_bytes: u64 = 64 << 20;
-    /// c of Garnering: how much flatter the tree gets than a leveled one; 1 is leveling. 0.001 to
-    /// 1, rounded to thousandths. Default 0.8. For `garnering`.
-    c(f64) c: Thousandths = Thousandths::of_parts(800);
+    /// How much flatter than a leveled tree that of `garnering` is; 1 is leveling. 0.001 to 1,
+    /// rounded to thousandths.
+    c(f64) c: Thousandths = Thousandths::from(0.8);
     /// K: most runs of a level above the last, for `fluid`, or most tables that overlap between two
-    /// guards, for `guards`. At least 1. Default 9.
+    /// guards, for `guards`. At least 1.
     max_runs(u32) max_runs: u32 = 9;
-    /// Z: most runs of the last level. At least 1. Default 1. For `fluid`.
+    /// Z: most runs of the last level, for `fluid`. At least 1.
     last_level_runs(u32) last_level_runs: u32 = 1;
     /// T_s: least size of a table that is cut where the key prefix changes, in bytes. 4 KiB to
-    /// 1 EiB. Default 4 MiB. For `adaptive-tiering`, and for partitioner `prefix`.
+    /// 1 EiB. For `adaptive-tiering`, and for partitioner `prefix`.
     #[serde(with = "crate::units::size")]
     split_bytes(u64) split_bytes: u64 = 4 << 20;
-    /// Which levels compact inside themselves when gets meet overlapping tables. Default `every`.
-    /// For `adaptive-tiering`.
+    /// Which levels of `adaptive-tiering` compact inside themselves when gets meet overlapping
+    /// tables: `every` or `last`.
     intra_level(IntraLevel) intra_level: IntraLevel = IntraLevel::Every;
-    /// What counts as an access that asks for such a compaction. Default `probes`. For
-    /// `adaptive-tiering`.
+    /// What counts as an access that asks `adaptive-tiering` for a compaction inside a level:
+    /// `probes` or `block-reads`.
     charge(Charge) charge: Charge = Charge::Probes;
-    /// Fewest accesses to a table that call for such a compaction. At least 1. Default 100. For
-    /// `adaptive-tiering`.
+    /// Fewest accesses to a table that call for a compaction inside its level, for
+    /// `adaptive-tiering`. At least 1.
     access_limit(u32) access_limit: u32 = 100;
-    /// Bytes that the compaction may rewrite per access. A table waits until its accesses times
-    /// this number reach the size of its compaction, and for `access_limit`. At least 1. Default 28
-    /// KiB: LevelDB's seek accounting takes 16 KiB, but the mixes of YCSB are fastest here with
-    /// more, at under half of leveling's writing (docs/how-to/choose-a-policy.md). For
-    /// `adaptive-tiering`.
+    /// Bytes that a compaction inside a level may rewrite per access, for `adaptive-tiering`. A
+    /// table waits until its accesses times this number reach the size of its compaction, and for
+    /// `access_limit`. At least 1. LevelDB's seek accounting takes 16 KiB, but the mixes of YCSB
+    /// are fastest here with 28 KiB, at under half of leveling's writing
+    /// (docs/how-to/choose-a-policy.md).
     #[serde(with = "crate::units::size")]
     access_bytes(u64) access_bytes: u64 = 28 << 10;
-    /// k: most runs of a stack. Under `universal`, the newest runs compact above this number
-    /// whatever their sizes are. 1 to 1000, and below `l0_slowdown_runs` of the keyspace. Default
-    /// 6. For `bigtable`, `constant`, `universal`, `binomial` and `min-latency`.
+    /// k: most runs of a stack, for `bigtable`, `constant`, `universal`, `binomial` and
+    /// `min-latency`. Under `universal`, the newest runs compact above this number whatever their
+    /// sizes are. 1 to 1000, and below `l0_slowdown_runs` of the keyspace.
     stack_runs(u32) stack_runs: u32 = 6;
-    /// Number of runs at which the policy begins to compare sizes. At least 1. Default 4, as
-    /// RocksDB. For `universal`.
+    /// Runs at which `universal` begins to compare sizes. At least 1. The default is RocksDB's.
     trigger(u32) universal_trigger: u32 = 4;
-    /// The policy compacts all runs once the newer ones reach this percentage of the oldest. At
-    /// least 1. Default 200, as RocksDB. For `universal`.
+    /// Percentage of the oldest run at which the newer ones make `universal` compact all. At least
+    /// 1. The default is RocksDB's.
     amp_percent(u32) universal_amp_percent: u32 = 200;
-    /// How many percent larger the next older run may be than those gathered. Default 1, as
-    /// RocksDB. For `universal`.
+    /// How many percent larger than those gathered `universal` lets the next older run be. The
+    /// default is RocksDB's.
     ratio_percent(u32) universal_ratio_percent: u32 = 1;
-    /// Fewest runs gathered by size. At least 2. Default 2, as RocksDB. For `universal`.
+    /// Fewest runs that `universal` gathers by size. At least 2. The default is RocksDB's.
     min_width(u32) universal_min_width: u32 = 2;
-    /// Most runs gathered. At least `universal_min_width`. Default unbounded, as RocksDB. For
-    /// `universal`.
+    /// Most runs that `universal` gathers. At least `universal_min_width`. The default is
+    /// RocksDB's.
     max_width(u32) universal_max_width: u32 = u32::MAX;
-    /// The space bound, in percent. The whole tree is compacted once its tables take more than this
-    /// share of what that compaction is estimated to leave, and the policy has nothing to do.
-    /// Writers are slowed down above it. 0 is no bound, the default; else from 110 to 10000.
+    /// Percentage of what is live above which the whole tree is compacted; 0 for no bound. A bound
+    /// is from 110 to 10000. The tree is compacted once its tables take more than this share of
+    /// what that compaction is estimated to leave, and the policy has nothing to do. Writers are
+    /// slowed down above it.
     max_space_percent(u32) max_space_percent: u32 = 0;
-    /// Where compactions cut their tables. Default `size`, which leaves the choice to a policy with
-    /// a partitioner of its own: `adaptive-tiering` cuts by prefix, `guards` by global range. Those
-    /// refuse all others.
+    /// Where compactions cut their tables: `none`, `size`, `local-range`, `global-range`,
+    /// `grouped-global-range` or `prefix`. `size` leaves the choice to a policy with a partitioner
+    /// of its own: `adaptive-tiering` cuts by prefix, `guards` by global range. Those refuse all
+    /// others.
     partitioner(Partitioner) partitioner: Partitioner = Partitioner::Size;
 }
 

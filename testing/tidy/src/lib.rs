@@ -5,6 +5,7 @@
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
 //! * [`links`]: links and numbers of sections lead somewhere.
 //! * [`locks`]: every lock of the engine has a rank.
+//! * [`options`]: every option is explained once.
 //! * [`unsafety`]: where unsafe code may be, and how much there is.
 //! * [`crates`]: which crate may name which, and files that nothing compiles.
 //! * [`code`]: Rust without comments, strings and tests.
@@ -21,6 +22,7 @@ pub mod draw;
 pub mod files;
 pub mod links;
 pub mod locks;
+pub mod options;
 pub mod rooms;
 pub mod style;
 pub mod unsafety;

@@ -1,7 +1,7 @@
 //! The rules hold in this repository. The tests beside each rule show that it notices a violation.
 
 use runstone_tidy::files::{Files, places, read, root};
-use runstone_tidy::{crates, links, locks, rooms, style, unsafety};
+use runstone_tidy::{crates, links, locks, options, rooms, style, unsafety};
 
 fn files() -> Files {
     let files = read(&root()).expect("the repository is readable");
@@ -33,6 +33,13 @@ fn links_lead_somewhere() {
 #[test]
 fn locks_have_ranks() {
     none(locks::without_rank(&files()));
+}
+
+#[test]
+fn options_are_explained_once() {
+    let files = files();
+    assert!(options::names(&files).len() > 50, "{:?}", options::names(&files));
+    none(options::explained_again(&files));
 }
 
 #[test]

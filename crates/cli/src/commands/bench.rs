@@ -17,6 +17,7 @@ use crate::arguments::{MakeArguments, parse_size};
 use crate::failure::{Exit, Failure, Result};
 use crate::opened::Opened;
 use crate::opening::{self, Location};
+use crate::option_docs::summary;
 use crate::output::{Output, bar_style, columns, size};
 use crate::scratch::Scratch;
 use runstone::Tenths;
@@ -75,21 +76,20 @@ pub struct Args {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", value_parser = BoolishValueParser::new(), action = Set)]
     histogram: bool,
-    /// Filter bits per key.
-    #[arg(long, alias = "bloom_bits")]
+    #[arg(long, alias = "bloom_bits", help = summary("filter_bits_per_key"))]
     bloom_bits: Option<u32>,
     /// Memory beside the write buffers: blocks, index, filters.
     #[arg(long, alias = "cache_size", value_name = "SIZE",
           value_parser = parse_size, conflicts_with = "memory_budget")]
     cache_size: Option<u64>,
-    /// Size at which a memtable is flushed.
-    #[arg(long, alias = "write_buffer_size", value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, alias = "write_buffer_size", value_name = "SIZE", value_parser = parse_size,
+          help = summary("write_buffer_bytes"))]
     write_buffer_size: Option<u64>,
     /// Compression of all levels.
     #[arg(long, alias = "compression_type", value_enum)]
     compression: Option<Codec>,
-    /// Threads that one large compaction may use; without it, as many as cores are idle.
-    #[arg(long, alias = "compaction_slices", value_name = "W")]
+    #[arg(long, alias = "compaction_slices", value_name = "W",
+          help = summary("compaction_slices") + ". [default: idle cores]")]
     compaction_slices: Option<usize>,
     #[command(flatten)]
     make: MakeArguments,

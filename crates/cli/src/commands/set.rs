@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use runstone::KeyspaceOptions;
 use runstone_policy::registry::{nearest, suggest};
 
-use super::help;
 use crate::arguments::{KeyspaceArgument, Names};
 use crate::failure::{Exit, Failure, Result};
 use crate::opening;
+use crate::option_docs::{self, OF_STORES};
 use crate::output::{Output, note};
 use crate::reshaping;
 
@@ -50,7 +50,7 @@ impl Args {
 
 /// The options that there are, for completion.
 fn names() -> Names {
-    Names(|| help::option_names().collect())
+    Names(|| option_docs::names().collect())
 }
 
 /// One option as TOML, in its section.
@@ -61,7 +61,8 @@ fn to_toml(option: &str) -> Result<String> {
     };
     let (name, value) = (name.trim(), value.trim());
     let bare = name.rsplit('.').next().unwrap_or(name);
-    let section = help::section_of(bare).filter(|section| {
+    let found = option_docs::of_keyspaces().find(|(_, option)| option.name == bare);
+    let section = found.map(|(section, _)| section).filter(|section| {
         let prefix = name.strip_suffix(bare).unwrap_or_default();
         prefix.is_empty() || prefix.strip_suffix('.') == Some(section)
     });
@@ -81,12 +82,12 @@ fn to_toml(option: &str) -> Result<String> {
 }
 
 fn unknown(name: &str) -> Failure {
-    if help::is_of_store(name) {
+    if OF_STORES.iter().any(|option| option.name == name) {
         let what = format!("{name} is an option of an open store, and is not kept in it");
         let hint = "a program gives it in `Options` at each open; see `runstone help options`";
         return Failure::usage(what, hint);
     }
-    let known: Vec<&str> = help::option_names().collect();
+    let known: Vec<&str> = option_docs::names().collect();
     let what = format!("no option is named {name:?}{}", suggest(&nearest(name, &known)));
     Failure::usage(what, "`runstone help options` lists them")
 }

@@ -7,6 +7,7 @@ use crate::arguments::{Encoding, KeyspaceArgument, MakeArguments};
 use crate::failure::{Exit, Failure, Result};
 use crate::keyspaces;
 use crate::opening::{self, Location};
+use crate::option_docs::summary;
 use crate::output::Output;
 use crate::shell::editor;
 use crate::shell::session::Session;
@@ -17,8 +18,8 @@ use crate::transfer::lines::trim_end;
 pub struct Args {
     /// The store; made if there is none.
     store: PathBuf,
-    /// Open it for reading only.
-    #[arg(long, conflicts_with_all = ["preset", "options", "policy", "memory_budget"])]
+    #[arg(long, conflicts_with_all = ["preset", "options", "policy", "memory_budget"],
+          help = summary("read_only"))]
     read_only: bool,
     #[command(flatten)]
     keyspace: KeyspaceArgument,

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::{Arg, Command, ValueEnum};
 use runstone_policy::options::{OptionError, PolicyOptions};
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::policy::CompactionPolicy;
@@ -14,6 +14,7 @@ use runstone_simulator::{Coarsening, FRESH_KEYS, KeyOrder, Loads, RangeDeletes, 
 use crate::arguments::{parse_size, policy_names};
 use crate::failure::{Exit, Failure, Result};
 use crate::on_flash::{self, FlashArgs, OnFlash};
+use crate::option_docs::{flag, summary};
 use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
 use crate::values_apart::{POINTER_ENTRY_BYTES, PlacementArgs, Written};
@@ -35,45 +36,36 @@ pub struct Args {
     /// Bytes that the user writes.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: u64,
-    /// Size ratio of neighbouring levels. [default: 10]
-    #[arg(long = "T", value_name = "N", visible_alias = "size-ratio")]
+    #[arg(long = "T", value_name = "N", visible_alias = "size-ratio", help = flag("size_ratio"))]
     size_ratio: Option<u32>,
-    /// How much flatter than leveled the tree of garnering is, above 0 to 1. [default: 0.8]
-    #[arg(long = "c", value_name = "C")]
+    #[arg(long = "c", value_name = "C", help = flag("c"))]
     c: Option<f64>,
-    /// Most runs of a level above the last, for fluid. [default: 9]
-    #[arg(long = "K", value_name = "N", visible_alias = "max-runs")]
+    #[arg(long = "K", value_name = "N", visible_alias = "max-runs", help = flag("max_runs"))]
     max_runs: Option<u32>,
-    /// Most runs of the last level, for fluid. [default: 1]
-    #[arg(long = "Z", value_name = "N", visible_alias = "last-level-runs")]
+    #[arg(long = "Z", value_name = "N", visible_alias = "last-level-runs",
+          help = flag("last_level_runs"))]
     last_level_runs: Option<u32>,
-    /// T_s, least size of a table that is cut by prefix. [default: 4M]
-    #[arg(long = "Ts", value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long = "Ts", value_name = "SIZE", value_parser = parse_size, help = flag("split_bytes"))]
     split_bytes: Option<u64>,
     /// Bytes per flush.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_size)]
     memtable: u64,
-    /// Level-0 runs that call for a compaction. [default: 8]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = flag("l0_trigger"))]
     l0_trigger: Option<u32>,
-    /// Percent of the level-1 bytes it would rewrite that level 0 waits for. [default: 50]
-    #[arg(long, value_name = "PERCENT")]
-    l0_share: Option<u32>,
-    /// Compact everything above this percentage of what is live; 0 for no bound. [default: 0]
-    #[arg(long, value_name = "PERCENT")]
-    max_space: Option<u32>,
-    /// Capacity of level 1; without it, four memtables.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    base: Option<u64>,
-    /// Size at which a table is closed. [default: 64M, with --flash 4M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    table_size: Option<u64>,
-    /// Where tables are cut: size, local-range, global-range and so on. [default: size]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long = "l0-share", value_name = "PERCENT", help = flag("l0_share_percent"))]
+    l0_share_percent: Option<u32>,
+    #[arg(long = "max-space", value_name = "PERCENT", help = flag("max_space_percent"))]
+    max_space_percent: Option<u32>,
+    #[arg(long = "base", value_name = "SIZE", value_parser = parse_size,
+          help = summary("base_bytes") + ". [default: four memtables]")]
+    base_bytes: Option<u64>,
+    #[arg(long = "table-size", value_name = "SIZE", value_parser = parse_size,
+          help = flag("table_bytes").replace(']', ", with --flash 4M]"))]
+    table_bytes: Option<u64>,
+    #[arg(long, value_name = "NAME", help = flag("partitioner"))]
     partitioner: Option<String>,
-    /// Let the partitioner cut flushes too.
-    #[arg(long)]
-    cut_flushes: bool,
+    #[arg(long = "cut-flushes", help = summary("partition_flushes"))]
+    partition_flushes: bool,
     /// Bytes of a key with its value.
     #[arg(long, value_name = "SIZE", default_value = "128", value_parser = parse_size)]
     entry_size: u64,
@@ -107,8 +99,7 @@ pub struct Args {
     /// Gets of keys drawn evenly after the load, and the compactions that they cause.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gets: u64,
-    /// Accesses to a table before gets cause a compaction. [default: 100]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help = flag("access_limit"))]
     access_limit: Option<u32>,
     #[command(flatten)]
     placement: PlacementArgs,
@@ -264,7 +255,7 @@ impl Args {
             workload,
             coarsening,
             gets: self.gets,
-            cuts_flushes: self.cut_flushes,
+            cuts_flushes: self.partition_flushes,
             ttl_bytes: self.ttl,
             range_deletes: self.range_deletes()?,
             loads: self.loads()?,
@@ -355,9 +346,9 @@ impl Args {
         Ok(PolicyOptions {
             size_ratio: self.size_ratio.unwrap_or(default.size_ratio),
             l0_trigger: self.l0_trigger.unwrap_or(default.l0_trigger),
-            l0_share_percent: self.l0_share.unwrap_or(default.l0_share_percent),
-            base_bytes: self.base.unwrap_or(self.memtable.saturating_mul(4)),
-            table_bytes: self.table_size.unwrap_or(match self.flash.is_asked() {
+            l0_share_percent: self.l0_share_percent.unwrap_or(default.l0_share_percent),
+            base_bytes: self.base_bytes.unwrap_or(self.memtable.saturating_mul(4)),
+            table_bytes: self.table_bytes.unwrap_or(match self.flash.is_asked() {
                 true => on_flash::TABLE_BYTES,
                 false => default.table_bytes,
             }),
@@ -366,7 +357,7 @@ impl Args {
             last_level_runs: self.last_level_runs.unwrap_or(default.last_level_runs),
             split_bytes: self.split_bytes.unwrap_or(default.split_bytes),
             access_limit: self.access_limit.unwrap_or(default.access_limit),
-            max_space_percent: self.max_space.unwrap_or(default.max_space_percent),
+            max_space_percent: self.max_space_percent.unwrap_or(default.max_space_percent),
             partitioner: self.partitioner()?,
             ..default
         })
@@ -384,22 +375,13 @@ impl Args {
 
     /// A policy's refusal, with the flag that caused it.
     fn refused(&self, policy: &dyn CompactionPolicy, error: &OptionError) -> Failure {
+        let command = <Args as clap::Args>::augment_args(Command::new("simulate"));
+        let arguments = command.get_arguments();
+        let long = arguments.filter(|one| one.get_id() == error.option()).find_map(Arg::get_long);
         let flag = match error.option() {
-            "size_ratio" => "--T",
-            "c" => "--c",
-            "max_runs" => "--K",
-            "last_level_runs" => "--Z",
-            "split_bytes" => "--Ts",
-            "l0_trigger" => "--l0-trigger",
-            "l0_share_percent" => "--l0-share",
             // Without --base, the capacity of level 1 comes from --memtable.
-            "base_bytes" if self.base.is_none() => "--memtable",
-            "base_bytes" => "--base",
-            "table_bytes" => "--table-size",
-            "access_limit" => "--access-limit",
-            "max_space_percent" => "--max-space",
-            "partitioner" => "--partitioner",
-            other => other,
+            "base_bytes" if self.base_bytes.is_none() => "--memtable".to_string(),
+            other => long.map_or(other.into(), |long| format!("--{long}")),
         };
         let place = format!("{flag}, for {}", policy.name());
         Failure::usage(error, format!("change {flag}, or leave it out")).at(place)

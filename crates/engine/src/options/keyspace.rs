@@ -6,7 +6,7 @@
 //! memory all are integers.
 
 use runstone_policy::filters::{self, FilterAllocation};
-use runstone_policy::options::{MAX_OPTION_BYTES, PolicyOptions};
+use runstone_policy::options::{MAX_OPTION_BYTES, OptionDoc, PolicyOptions};
 pub use runstone_policy::partition::slices::SubCompactions;
 use runstone_policy::policy::CompactionPolicy;
 use runstone_policy::prefix::{PrefixError, PrefixRule};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::callbacks::merge_operator::check_built_in;
 use crate::error::{Error, Result};
 use crate::options::policy::Policy;
-use crate::options::setters::{setter, with_setters};
+use crate::options::setters::{default_doc, setter, with_setters};
 use crate::options::values::{ValueOptions, ValuePlacement, check_range};
 
 /// Block compression.
@@ -80,104 +80,75 @@ with_setters! {
     #[serde(default, deny_unknown_fields)]
     #[non_exhaustive]
     pub struct KeyspaceOptions {
-        /// Name of the compaction policy, as text: `runstone help policies` lists them.
-        /// [`KeyspaceOptions::policy()`] sets it with its options. Default `fragmented-leveling`.
-        pub policy: String,
+        /// Compaction policy, by its name; `runstone policies` lists them.
+        /// [`KeyspaceOptions::policy()`] sets it with its options.
+        pub policy: String = "fragmented-leveling".into(),
         /// Numbers of the compaction policy.
-        pub(crate) shape: PolicyOptions,
-        /// Why the text of an option of the policy was refused.
+        pub(crate) shape: PolicyOptions = PolicyOptions::default(),
+        // Why the text of an option of the policy was refused.
         #[serde(skip)]
-        pub(crate) refused: Option<String>,
-        /// A memtable is flushed when it takes this much memory, or half of the memory budget if
-        /// that is less.
+        pub(crate) refused: Option<String> = None,
+        /// Memory at which a memtable is flushed, in bytes. Half of the memory budget if that is
+        /// less.
         #[serde(with = "runstone_policy::units::size")]
-        pub write_buffer_bytes: u64,
-        /// Memtables that may wait for their flush before writers are held up.
-        pub max_immutable_memtables: u32,
-        /// Raw size of a data block.
+        pub write_buffer_bytes: u64 = 64 << 20,
+        /// Memtables that may wait for their flush before writers wait.
+        pub max_immutable_memtables: u32 = 2,
+        /// Raw size of a data block, in bytes.
         #[serde(with = "runstone_policy::units::size")]
-        pub block_bytes: u32,
-        /// The number of entries of a block after which a key is stored whole.
-        pub restart_interval: u32,
+        pub block_bytes: u32 = 4096,
+        /// Entries of a block for each key that is stored whole.
+        pub restart_interval: u32 = 4,
         /// Whether blocks carry a hash index for point reads.
-        pub hash_index: bool,
-        /// Filter memory in bits per key, rounded to tenths. 0, for none, to 40. Default 10.
-        pub filter_bits_per_key: Tenths,
-        /// How that memory is divided: `none`, `uniform`, or `optimal`. The last gives small levels
-        /// more, so that a get of an absent key reads least (Autumn, Monkey).
-        pub filter_allocation: FilterAllocation,
-        /// By which prefix `adaptive-tiering` cuts tables: `auto` (the first compaction chooses a
-        /// `fixed(n)`), `fixed(8)`, `delimiter(/)` or `custom(name)`. Immutable once a table was
-        /// cut by it.
-        pub prefix: String,
-        /// When the outputs of a large compaction become part of the tree: `atomic` or
+        pub hash_index: bool = false,
+        /// Filter memory in bits per key, from 0 (none) to 40. It is rounded to tenths.
+        pub filter_bits_per_key: Tenths = Tenths::from(10.0),
+        /// How filter memory is divided: `none`, `uniform`, or `optimal`, which gives small levels
+        /// more. A get of an absent key then reads least (Autumn, Monkey).
+        pub filter_allocation: FilterAllocation = FilterAllocation::Uniform,
+        /// Prefix by which `adaptive-tiering` cuts tables: `auto`, `fixed(8)`, `delimiter(/)` or
+        /// `custom(NAME)`. With `auto` the first compaction chooses a `fixed(n)`. Immutable once a
+        /// table was cut by it.
+        pub prefix: String = AUTO_PREFIX.into(),
+        /// When outputs of a large compaction become part of the tree: `atomic`, all at the end, or
         /// `incremental`.
-        pub compaction_install: CompactionInstall,
+        pub compaction_install: CompactionInstall = CompactionInstall::Atomic,
         /// How a compaction is split into parts that run side by side: `slices` of equal size, or
-        /// `components` of whole tables that overlap, as in the coordinated-partitioning paper. The
-        /// latter is for comparison: one table that spans all keys joins everything.
-        pub sub_compactions: SubCompactions,
-        /// Whether the partitioner, unless it is `prefix`, cuts flushes as it cuts the outputs of
-        /// compactions, into tables of at most `shape.table_bytes`, keys and values counted as they
-        /// are in memory. Else a flush is one table, which spans all keys as a rule, and
-        /// compactions by whole tables fall into parts only without it.
-        pub partition_flushes: bool,
-        /// Compression by level; the last entry holds for all deeper levels. In text, one codec may
-        /// stand for all levels.
+        /// `components` of whole tables. Components are tables that overlap, as in the
+        /// coordinated-partitioning paper. They are for comparison: one table that spans all keys
+        /// joins everything.
+        pub sub_compactions: SubCompactions = SubCompactions::Slices,
+        /// Whether the partitioner cuts flushes too, into tables of at most `shape.table_bytes`.
+        /// Keys and values are counted as they are in memory, and `prefix` cuts no flush. Else a
+        /// flush is one table, which spans all keys as a rule, and compactions by whole tables fall
+        /// into parts only without it.
+        pub partition_flushes: bool = false,
+        /// Compression by level: `none`, `lz4` or `zstd`; the last holds for all deeper levels. In
+        /// text, one codec may stand for all levels.
         #[serde(deserialize_with = "one_or_many")]
-        pub compression: Vec<Compression>,
+        pub compression: Vec<Compression> = vec![Compression::Lz4],
         /// Level-0 runs at which writers begin to be slowed down.
-        pub l0_slowdown_runs: u32,
+        pub l0_slowdown_runs: u32 = 24,
         /// Level-0 runs at which writers wait.
-        pub l0_stop_runs: u32,
-        /// The merge operator that operands of this keyspace are for: `add-i64`, `add-u64`, `min`,
-        /// `max`, `append(SEPARATOR)`, `json-merge-patch`, or one that the program registers. Empty
-        /// for none. It may be set later, and then never changes.
+        pub l0_stop_runs: u32 = 48,
+        /// Merge operator that operands are for, such as `add-i64`; empty for none. Built in are
+        /// `add-i64`, `add-u64`, `min`, `max`, `append(SEPARATOR)` and `json-merge-patch`; a
+        /// program may register others. It may be set later, and then never changes.
         #[serde(skip_serializing_if = "String::is_empty")]
-        pub merge_operator: String,
-        /// The compaction filter that compactions show entries to, which the program registers.
-        /// Empty for none.
+        pub merge_operator: String = String::new(),
+        /// Filter that compactions show entries to, which the program registers; empty for none.
         #[serde(skip_serializing_if = "String::is_empty")]
-        pub compaction_filter: String,
-        /// How many seconds after its write an entry expires; 0 for never. It holds for writes from
-        /// now on that give no time to live of their own, and not for operands.
+        pub compaction_filter: String = String::new(),
+        /// Seconds from a write until its entry expires; 0 for never. It holds for writes from now
+        /// on that give no time to live of their own, and not for operands.
         #[serde(skip_serializing_if = "is_zero")]
-        pub ttl_seconds: u64,
+        pub ttl_seconds: u64 = 0,
         /// Where values are stored.
-        pub values: ValueOptions,
-        /// Compaction debt at which writers begin to be slowed down; twice as much stops them. 0
-        /// means no limit.
+        pub values: ValueOptions = ValueOptions::default(),
+        /// Compaction debt at which writers begin to be slowed down, in bytes; 0 for no limit.
+        /// Twice as much stops them.
         #[serde(with = "runstone_policy::units::size")]
-        pub debt_slowdown_bytes: u64,
-    }
-}
-
-impl Default for KeyspaceOptions {
-    fn default() -> Self {
-        KeyspaceOptions {
-            policy: "fragmented-leveling".into(),
-            shape: PolicyOptions::default(),
-            refused: None,
-            write_buffer_bytes: 64 << 20,
-            max_immutable_memtables: 2,
-            block_bytes: 4096,
-            restart_interval: 4,
-            hash_index: false,
-            filter_bits_per_key: Tenths::of_parts(100),
-            filter_allocation: FilterAllocation::Uniform,
-            prefix: AUTO_PREFIX.into(),
-            compaction_install: CompactionInstall::Atomic,
-            sub_compactions: SubCompactions::Slices,
-            partition_flushes: false,
-            compression: vec![Compression::Lz4],
-            l0_slowdown_runs: 24,
-            l0_stop_runs: 48,
-            debt_slowdown_bytes: 16 << 30,
-            merge_operator: String::new(),
-            compaction_filter: String::new(),
-            ttl_seconds: 0,
-            values: ValueOptions::default(),
-        }
+        pub debt_slowdown_bytes: u64 = 16 << 30,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Setters of options: a struct whose fields are read by name gets a method of the same name for
-//! each, which takes the struct by value and gives it back. The doc comment of a field is that of
-//! its setter too.
+//! each, which takes the struct by value and gives it back. The doc comment of a field, with its
+//! default, is that of its setter too, and its first sentence is what help and flags say.
 
 /// One setter, for the field that is found in `self` by the path in brackets. What it takes depends
 /// on the type: for an option the value or `None`, for a decimal a float.
@@ -46,35 +46,52 @@ macro_rules! setter {
     };
 }
 
-/// A struct of options with its setters. `and macro! of field` also makes a macro that calls
-/// `each_setter!` for every field, so that a struct that holds the options in `field` has the same
-/// setters.
+/// A struct of options with its defaults, what help says of it, and its setters. Words behind `=>`
+/// say a default that Rust does not show. A field without a doc comment is no option of users. `and
+/// macro! of field` also makes a macro that calls `each_setter!` for every field, so that a struct
+/// that holds the options in `field` has the same setters.
 macro_rules! with_setters {
     (
         $(#[$meta:meta])*
         pub struct $type:ident {$(
             $(#[doc = $doc:expr])*
             $(#[serde($($serde:tt)*)])?
-            $vis:vis $name:ident: $of:ident $(<$in:ty>)?,
+            $vis:vis $name:ident: $of:ident $(<$in:ty>)? = $default:expr $(=> $words:literal)?,
         )*}
         $(and $also:ident! of $at:ident)?
     ) => {
         $(#[$meta])*
         pub struct $type {$(
             $(#[doc = $doc])*
+            #[doc = default_doc!($default $(, $words)?)]
             $(#[serde($($serde)*)])?
             $vis $name: $of $(<$in>)?,
         )*}
 
-        impl $type {
-            /// The names of all, in their order, for help.
-            #[doc(hidden)]
-            pub const FIELDS: &'static [&'static str] = &[$(stringify!($name)),*];
-
-            $(setter!([] $(#[doc = $doc])* $name: $of $(<$in>)?);)*
+        impl Default for $type {
+            fn default() -> Self {
+                $type { $($name: $default,)* }
+            }
         }
 
-        with_setters!(@ $($also $at)? $([$(#[doc = $doc])* $name: $of $(<$in>)?])*);
+        impl $type {
+            /// What each means, in their order, for help.
+            #[doc(hidden)]
+            pub const FIELDS: &'static [OptionDoc] = &[$(OptionDoc {
+                name: stringify!($name),
+                lines: &[$($doc),*],
+                defaults: &[stringify!($default) $(, $words)?],
+            }),*];
+
+            $(setter!(
+                [] $(#[doc = $doc])* #[doc = default_doc!($default $(, $words)?)]
+                $name: $of $(<$in>)?
+            );)*
+        }
+
+        with_setters!(@ $($also $at)? $([
+            $(#[doc = $doc])* #[doc = default_doc!($default $(, $words)?)] $name: $of $(<$in>)?
+        ])*);
     };
     (@ $([$($field:tt)*])*) => {};
     (@ $also:ident $at:ident $([$($field:tt)*])*) => {
@@ -85,4 +102,11 @@ macro_rules! with_setters {
     };
 }
 
-pub(crate) use {setter, with_setters};
+/// A paragraph of a doc comment that says a default.
+macro_rules! default_doc {
+    ($default:expr $(, $words:literal)?) => {
+        concat!("\n\nDefault: `", stringify!($default), "`" $(, " (", $words, ")")?, ".")
+    };
+}
+
+pub(crate) use {default_doc, setter, with_setters};

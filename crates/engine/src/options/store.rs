@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use runstone_policy::options::OptionDoc;
 use runstone_policy::prefix::PrefixExtractor;
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ pub use crate::options::keyspace::{
     CompactionInstall, Compression, KeyspaceOptions, SubCompactions,
 };
 pub use crate::options::presets::{PRESETS, Preset};
-use crate::options::setters::{setter, with_setters};
+use crate::options::setters::{default_doc, setter, with_setters};
 pub use crate::options::write::WriteOptions;
 
 /// What an acknowledged write survives.
@@ -51,97 +52,75 @@ pub enum Background {
     Manual,
 }
 
+impl Background {
+    fn of_cores() -> Background {
+        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
+        Background::Threads(cores.clamp(2, 8))
+    }
+}
+
 with_setters! {
     /// Options of a store. Not stored; given at every open.
     #[derive(Clone)]
     #[non_exhaustive]
     pub struct Options {
-        /// Make the store if the directory does not hold one.
-        pub create_if_missing: bool,
-        /// Open for reading only: nothing on disk changes, and the log is replayed into memory.
-        pub read_only: bool,
-        /// Bound on memtables, log segments, block cache, index and filters together; 1 MiB or
-        /// more.
-        pub memory_budget_bytes: u64,
+        /// Whether an open makes the store where there is none.
+        pub create_if_missing: bool = true,
+        /// Whether the store is only read: nothing on disk changes. The log is then replayed into
+        /// memory.
+        pub read_only: bool = false,
+        /// Bound on memtables, log segments, block cache, index and filters together, in bytes. 1
+        /// MiB or more.
+        pub memory_budget_bytes: u64 = 512 << 20 => "512M",
         /// Threads for flushes and compactions. With at least 2, a long compaction does not delay
         /// flushes.
-        pub background: Background,
-        /// Threads that one large compaction may use; `None` means as many as there are idle cores.
-        /// The outputs are the same for every number.
-        pub compaction_slices: Option<usize>,
-        /// Size of a log segment. A larger batch gets a segment of its own, and does not hold other
-        /// writers up. Mapped segments are smaller where five of them would take more than a
-        /// quarter of the memory budget.
-        pub wal_segment_bytes: u64,
-        /// When the log holds this much, the keyspace with the oldest unflushed write is flushed.
-        pub max_wal_bytes: u64,
-        /// How log records reach the operating system.
-        pub wal_mode: WalMode,
+        pub background: Background = Background::of_cores() => "cores, 2 to 8",
+        /// Threads that one large compaction may use. The outputs are the same for every number.
+        pub compaction_slices: Option<usize> = None => "idle cores",
+        /// Size of a log segment, in bytes. A larger batch gets a segment of its own, and does not
+        /// hold other writers up. Mapped segments are smaller where five of them would take more
+        /// than a quarter of the memory budget.
+        pub wal_segment_bytes: u64 = 8 << 20 => "8M",
+        /// Bytes of log at which the keyspace with the oldest unflushed write is flushed.
+        pub max_wal_bytes: u64 = 1 << 30 => "1G",
+        /// How log records reach the operating system: `mapped` or `write`.
+        pub wal_mode: WalMode = WalMode::Mapped => "mapped",
         /// Whether closing the store writes its memtables to tables. If not, it syncs the log and
         /// leaves it, and the next open takes it up: less work, and no small table, for a program
         /// that opens the store, writes little, and ends.
-        pub flush_at_close: bool,
-        /// Tables and value files kept open; those that were not used for longest are closed.
-        /// `None` means half of what the process may open (`ulimit -n`), which is asked at open and
-        /// never changed. The log takes up to half as many more, and everything else about ten.
-        pub max_open_files: Option<usize>,
-        /// Whether scans of separated values read many places at once by io_uring, if the kernel
-        /// allows it. Otherwise the reads are announced and done one after another.
-        pub io_uring: bool,
-        /// Durability of writes that do not choose one.
-        pub durability: Durability,
+        pub flush_at_close: bool = true,
+        /// Tables and value files kept open. Those that were not used for longest are closed. The
+        /// limit of the system is asked at open and never changed. The log takes up to half as many
+        /// more, and everything else about ten.
+        pub max_open_files: Option<usize> = None => "half of ulimit -n",
+        /// Whether scans read many separated values at once by io_uring, if the kernel allows it.
+        /// Otherwise the reads are announced and done one after another.
+        pub io_uring: bool = false,
+        /// Durability of writes that choose none: `buffered` or `sync`.
+        pub durability: Durability = Durability::Buffered => "buffered",
         /// Highest ingest rate under back-pressure, in bytes per second. More pressure lowers it.
-        pub max_delayed_bytes_per_second: u64,
-        /// After how long without a write the background compacts what deletes and overwrites left
-        /// behind, so that scans need not pass it and the disk need not hold it; `None` for never.
-        /// Its writing is bounded by what it ends: see [`runstone_policy::policy::idle`].
-        pub idle_after: Option<Duration>,
-        /// Seed of random ids; `None` takes entropy from the system. Set it for deterministic
-        /// tests.
-        pub seed: Option<u64>,
+        pub max_delayed_bytes_per_second: u64 = 256 << 20 => "256M",
+        /// Time without a write after which leftovers of deletes and overwrites are compacted;
+        /// `None` for never. Scans then need not pass them, and the disk need not hold them. What
+        /// the background writes for it is bounded by what it ends: see
+        /// [`runstone_policy::policy::idle`].
+        pub idle_after: Option<Duration> = Some(Duration::from_secs(5)) => "5s",
+        /// Seed of random ids. Set it for deterministic tests.
+        pub seed: Option<u64> = None => "of the system",
         /// Receives flushes, compactions, stalls and errors.
-        pub listener: Option<Arc<dyn EventListener>>,
+        pub listener: Option<Arc<dyn EventListener>> = None => "none",
         /// The clock by which entries expire. Tests bring their own.
-        pub clock: Arc<dyn Clock>,
-        /// Prefix extractors that keyspaces may name with `prefix = "custom(name)"`.
-        pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>>,
+        pub clock: Arc<dyn Clock> = Arc::new(SystemClock) => "of the system",
+        /// Prefix extractors that keyspaces may name with `prefix = "custom(NAME)"`.
+        pub prefix_extractors: Vec<Arc<dyn PrefixExtractor>> = Vec::new() => "none",
         /// Compaction filters that keyspaces may name.
-        pub compaction_filters: Vec<Arc<dyn CompactionFilter>>,
+        pub compaction_filters: Vec<Arc<dyn CompactionFilter>> = Vec::new() => "none",
         /// Merge operators that keyspaces may name, beside those that are built in.
-        pub merge_operators: Vec<Arc<dyn MergeOperator>>,
-        /// Options of the default keyspace; `None` keeps what is stored (or the balanced preset).
-        pub keyspace: Option<KeyspaceOptions>,
+        pub merge_operators: Vec<Arc<dyn MergeOperator>> = Vec::new() => "none",
+        /// Options of the default keyspace.
+        pub keyspace: Option<KeyspaceOptions> = None => "stored, or balanced",
     }
     and store_setters! of options
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, |cores| cores.get());
-        Options {
-            create_if_missing: true,
-            read_only: false,
-            memory_budget_bytes: 512 << 20,
-            background: Background::Threads(cores.clamp(2, 8)),
-            compaction_slices: None,
-            wal_segment_bytes: 8 << 20,
-            max_wal_bytes: 1 << 30,
-            wal_mode: WalMode::Mapped,
-            flush_at_close: true,
-            max_open_files: None,
-            io_uring: false,
-            durability: Durability::Buffered,
-            max_delayed_bytes_per_second: 256 << 20,
-            idle_after: Some(Duration::from_secs(5)),
-            seed: None,
-            listener: None,
-            clock: Arc::new(SystemClock),
-            prefix_extractors: Vec::new(),
-            compaction_filters: Vec::new(),
-            merge_operators: Vec::new(),
-            keyspace: None,
-        }
-    }
 }
 
 impl std::fmt::Debug for Options {

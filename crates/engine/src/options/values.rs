@@ -2,12 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use runstone_policy::options::MAX_OPTION_BYTES;
+use runstone_policy::options::{MAX_OPTION_BYTES, OptionDoc};
 use runstone_policy::units::{Thousandths, decimal};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::options::setters::{setter, with_setters};
+use crate::options::setters::{default_doc, setter, with_setters};
 
 /// Where values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,62 +79,45 @@ with_setters! {
     #[serde(default, deny_unknown_fields)]
     #[non_exhaustive]
     pub struct ValueOptions {
-        /// `inline`, `vlog` or `hash-grouped`.
-        pub placement: ValuePlacement,
-        /// Values of at least this many bytes are separated from their keys.
+        /// Where values are stored: `inline`, `vlog` (one log) or `hash-grouped` (by hash of the
+        /// key).
+        pub placement: ValuePlacement = ValuePlacement::Inline,
+        /// Least size of a value that is separated from its key, in bytes.
         #[serde(with = "runstone_policy::units::size")]
-        pub separate_at: u32,
-        /// Number of segment groups of `hash-grouped`. Fixed once the keyspace has separated a
-        /// value.
-        pub groups: u32,
-        /// Unit in which groups get space in the value file. Fixed likewise.
+        pub separate_at: u32 = 1024,
+        /// Groups of segments by hash of the key, for `hash-grouped`. Fixed once the keyspace has
+        /// separated a value.
+        pub groups: u32 = 64,
+        /// Size of the slots of a value file (log segments), in bytes. Groups get space in this
+        /// unit. Fixed once the keyspace has separated a value.
         #[serde(with = "runstone_policy::units::size")]
-        pub slot_bytes: u32,
-        /// Value bytes that the file is made for. The file takes at most (1 + reserve) times as
-        /// much. 0 means as much as is live.
+        pub slot_bytes: u32 = 256 << 10,
+        /// Value bytes that the file is made for; 0 for as many as are live. The file takes at most
+        /// (1 + reserve) times as much.
         #[serde(with = "runstone_policy::units::size")]
-        pub capacity_bytes: u64,
-        /// Space for garbage, as a share of the capacity, rounded to thousandths. 0.001 to 100.
-        /// Default 0.3.
-        pub reserve: Thousandths,
-        /// What to do when all of this space is taken and nothing can be freed.
-        pub when_full: WhenFull,
-        /// Longest wait with `when_full = "stall"`.
-        pub stall_ms: u32,
-        /// Whether collections of `hash-grouped` move records to a stream that all groups share, if
-        /// the records were not updated since they were written or last moved. The group keeps a
-        /// tag of each. It pays if few keys get most updates and the reserve is ample.
-        pub cold_stream: bool,
-        /// How the tree follows records that collections of `hash-grouped` move. To change it is to
-        /// change the placement: a new value file is made, and compactions move the values there.
-        pub gc_pointers: GcPointers,
+        pub capacity_bytes: u64 = 0,
+        /// Space for garbage, as a share of the capacity. 0.001 to 100, rounded to thousandths.
+        pub reserve: Thousandths = Thousandths::from(0.3),
+        /// What to do when the space is used up and none can be freed: `grow`, `stall` or `error`.
+        pub when_full: WhenFull = WhenFull::Grow,
+        /// Longest wait for snapshots with `when_full = "stall"`, in milliseconds.
+        pub stall_ms: u32 = 1000,
+        /// Whether collections of `hash-grouped` move what is not updated to a stream that all
+        /// groups share. These are records that were not updated since they were written or last
+        /// moved. The group keeps a tag of each. It pays if few keys get most updates and the
+        /// reserve is ample.
+        pub cold_stream: bool = false,
+        /// How the tree follows records that collections of `hash-grouped` move: `stable` or
+        /// `writeback`. To change it is to change the placement: a new value file is made, and
+        /// compactions move the values there.
+        pub gc_pointers: GcPointers = GcPointers::Stable,
         /// Bytes that one collection of a `vlog` takes from the tail.
         #[serde(with = "runstone_policy::units::size")]
-        pub vlog_chunk_bytes: u64,
-        /// Bytes of separated values that a scan reads at once. 0 means that each value is read
-        /// when the scan reaches it.
+        pub vlog_chunk_bytes: u64 = 16 << 20,
+        /// Bytes of separated values that a scan reads at once; 0 reads each value when the scan
+        /// reaches it. If it were larger, a scan that ends early would read more for nothing.
         #[serde(with = "runstone_policy::units::size")]
-        pub scan_ahead_bytes: u64,
-    }
-}
-
-impl Default for ValueOptions {
-    fn default() -> Self {
-        ValueOptions {
-            placement: ValuePlacement::Inline,
-            separate_at: 1024,
-            groups: 64,
-            slot_bytes: 256 << 10,
-            capacity_bytes: 0,
-            reserve: Thousandths::of_parts(300),
-            when_full: WhenFull::Grow,
-            stall_ms: 1000,
-            cold_stream: false,
-            gc_pointers: GcPointers::Stable,
-            vlog_chunk_bytes: 16 << 20,
-            // If it were larger, a scan that ends early would read more for nothing.
-            scan_ahead_bytes: 256 << 10,
-        }
+        pub scan_ahead_bytes: u64 = 256 << 10,
     }
 }
 

@@ -12,7 +12,7 @@ use crate::callbacks::compaction_filter::CompactionFilter;
 use crate::callbacks::event::EventListener;
 use crate::callbacks::merge_operator::MergeOperator;
 use crate::error::Result;
-use crate::options::setters::setter;
+use crate::options::setters::{default_doc, setter};
 use crate::options::store::{
     Background, Durability, KeyspaceOptions, Options, WalMode, store_setters,
 };
@@ -35,10 +35,22 @@ enum Place {
     Storage(Arc<dyn Storage>),
 }
 
-/// The setter of an option. Those that the builder has under another name are left out.
+/// The setter of an option; some have another name here, and some register one thing at a time.
 macro_rules! each_setter {
-    ([$at:ident] $(#[doc = $doc:expr])* memory_budget_bytes: $($of:tt)*) => {};
-    ([$at:ident] $(#[doc = $doc:expr])* background: $($of:tt)*) => {};
+    ([$at:ident] $(#[doc = $doc:expr])* memory_budget_bytes: $of:ty) => {
+        $(#[doc = $doc])*
+        pub fn memory_budget(mut self, bytes: $of) -> StoreBuilder {
+            self.$at.memory_budget_bytes = bytes;
+            self
+        }
+    };
+    ([$at:ident] $(#[doc = $doc:expr])* background: $of:ty) => {
+        $(#[doc = $doc])*
+        pub fn threads(mut self, count: usize) -> StoreBuilder {
+            self.$at.background = Background::Threads(count);
+            self
+        }
+    };
     ([$at:ident] $(#[doc = $doc:expr])* prefix_extractors: $($of:tt)*) => {};
     ([$at:ident] $(#[doc = $doc:expr])* compaction_filters: $($of:tt)*) => {};
     ([$at:ident] $(#[doc = $doc:expr])* merge_operators: $($of:tt)*) => {};
@@ -47,18 +59,6 @@ macro_rules! each_setter {
 
 impl StoreBuilder {
     store_setters!();
-
-    /// Bound on memtables, log segments, block cache, index and filters together, in bytes.
-    pub fn memory_budget(mut self, bytes: u64) -> StoreBuilder {
-        self.options.memory_budget_bytes = bytes;
-        self
-    }
-
-    /// Threads for flushes and compactions.
-    pub fn threads(mut self, count: usize) -> StoreBuilder {
-        self.options.background = Background::Threads(count);
-        self
-    }
 
     /// No thread: the owner calls [`Store::run_one_job`].
     pub fn jobs_by_hand(mut self) -> StoreBuilder {

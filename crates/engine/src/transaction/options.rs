@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::options::setters::{setter, with_setters};
+use crate::options::setters::{default_doc, setter, with_setters};
+use runstone_policy::options::OptionDoc;
 
 /// What a transaction is protected from. Each level holds both among transactions and against lone
 /// writes and batches.
@@ -49,34 +50,21 @@ with_setters! {
     pub struct TransactionOptions {
         /// What the transaction is protected from. A pessimistic transaction reads for update what
         /// it must protect, so its only level is `Snapshot`.
-        pub isolation: Isolation,
+        pub isolation: Isolation = Isolation::Snapshot,
         /// When the transaction learns of others.
-        pub mode: TransactionMode,
+        pub mode: TransactionMode = TransactionMode::Optimistic,
         /// Approximate memory for what a serializable transaction has read; a read beyond it fails.
         /// A scan takes the memory of two keys, however far it goes.
-        pub max_tracked_bytes: usize,
+        pub max_tracked_bytes: usize = 64 << 20,
         /// Most memory for the transaction's writes, estimated. A write that would exceed it fails
         /// and changes nothing. A range delete needs its own memory before it frees the memory of
         /// the writes that it removes. The commit takes as much again.
-        pub max_write_bytes: usize,
+        pub max_write_bytes: usize = 256 << 20,
         /// How long a pessimistic transaction waits for a lock.
-        pub lock_timeout: Duration,
+        pub lock_timeout: Duration = Duration::from_secs(1),
         /// How many locks the transaction may hold. Each takes about 100 bytes and twice the size
         /// of its key.
-        pub max_locks: usize,
-    }
-}
-
-impl Default for TransactionOptions {
-    fn default() -> Self {
-        TransactionOptions {
-            isolation: Isolation::Snapshot,
-            mode: TransactionMode::Optimistic,
-            max_tracked_bytes: 64 << 20,
-            max_write_bytes: 256 << 20,
-            lock_timeout: Duration::from_secs(1),
-            max_locks: 1 << 20,
-        }
+        pub max_locks: usize = 1 << 20,
     }
 }
 
