@@ -18,7 +18,7 @@ pub fn root() -> PathBuf {
     manifest.ancestors().nth(2).unwrap_or(manifest).to_path_buf()
 }
 
-/// Reads Rust files, manifests of crates, documents and licenses below a folder.
+/// Reads Rust files, manifests of crates, documents, figures and licenses below a folder.
 pub fn read(root: &Path) -> io::Result<Files> {
     let mut files = Files::new();
     let mut waiting = vec![root.to_path_buf()];
@@ -29,7 +29,7 @@ pub fn read(root: &Path) -> io::Result<Files> {
             if name.starts_with('.') || SKIPPED.contains(&name.as_str()) {
                 continue;
             }
-            let is_text = name.ends_with(".rs") || name.ends_with(".md");
+            let is_text = [".rs", ".md", ".json"].iter().any(|end| name.ends_with(end));
             if path.is_dir() {
                 waiting.push(path);
             } else if is_text || name == "Cargo.toml" || name.starts_with("LICENSE") {

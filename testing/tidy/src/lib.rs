@@ -4,6 +4,7 @@
 //! * [`files`]: the repository as text by place.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
 //! * [`links`]: links and numbers of sections lead somewhere.
+//! * [`figures`]: figures of documents are those of the files that they come from.
 //! * [`locks`]: every lock of the engine has a rank.
 //! * [`options`]: every option is explained once.
 //! * [`unsafety`]: where unsafe code may be, and how much there is.
@@ -19,6 +20,7 @@
 pub mod code;
 pub mod crates;
 pub mod draw;
+pub mod figures;
 pub mod files;
 pub mod links;
 pub mod locks;

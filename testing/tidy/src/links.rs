@@ -52,7 +52,7 @@ fn leads_somewhere(files: &Files, places: &BTreeSet<String>, from: &str, target:
 }
 
 /// The place that a path from another place's folder names.
-fn joined(from: &str, path: &str) -> String {
+pub(crate) fn joined(from: &str, path: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
     for part in path.trim_end_matches('/').split('/') {

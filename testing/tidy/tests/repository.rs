@@ -1,7 +1,7 @@
 //! The rules hold in this repository. The tests beside each rule show that it notices a violation.
 
 use runstone_tidy::files::{Files, places, read, root};
-use runstone_tidy::{crates, links, locks, options, rooms, style, unsafety};
+use runstone_tidy::{crates, figures, links, locks, options, rooms, style, unsafety};
 
 fn files() -> Files {
     let files = read(&root()).expect("the repository is readable");
@@ -33,6 +33,11 @@ fn links_lead_somewhere() {
 #[test]
 fn locks_have_ranks() {
     none(locks::without_rank(&files()));
+}
+
+#[test]
+fn figures_are_those_of_their_files() {
+    none(figures::differing(&files()));
 }
 
 #[test]

@@ -1,0 +1,204 @@
+//! Figures of documents are those of the files that they come from. A comment before a table or a
+//! paragraph names its file, from the folder of the document:
+//!
+//! ```text
+//! <!-- figures: figures/NAME.json -->
+//! <!-- figures: figures/NAME.json; CLAIM; CLAIM -->
+//! <!-- figures: figures/NAME.json; /pointer/to/a/number -->
+//! ```
+//!
+//! A file has `rows`, each with a `claim` and what is `here`: numbers, or a text with numbers. The
+//! first form is for tables whose first column holds claims. Under the others, the numbers of these
+//! rows are in this order all those of the table, its first column left out, or some of those of
+//! the paragraph. Comments may follow one another. A document may round.
+
+use serde_json::Value;
+
+use crate::files::Files;
+use crate::links::joined;
+
+const MARK: &str = "<!-- figures: ";
+
+/// Marked figures are those of their files, and rows of papers stand on the page of their paper.
+pub fn differing(files: &Files) -> Vec<String> {
+    let mut found = Vec::new();
+    for (place, text) in files.iter().filter(|(place, _)| place.ends_with(".md")) {
+        for (number, marks, block) in marked(text) {
+            if let Err(why) = check(files, place, &marks, &block) {
+                found.push(format!("{place}:{number}: {why}"));
+            }
+        }
+    }
+    for (place, text) in files.iter().filter(|(place, _)| place.ends_with(".json")) {
+        let file: Value = serde_json::from_str(text).unwrap_or_default();
+        let Some(paper) = file["paper"].as_str() else { continue };
+        let page = format!("docs/papers/{paper}.md");
+        let judged = rows(&file).iter().filter(|row| row["verdict"].is_string());
+        let lost = judged.filter(|row| {
+            let cells = ["claim", "paper", "here"].map(|cell| row[cell].as_str().unwrap_or(""));
+            let line = format!("| {} |", cells.join(" | "));
+            files.get(&page).is_none_or(|text| !text.lines().any(|one| one.starts_with(&line)))
+        });
+        found.extend(lost.map(|row| format!("{page}: not as in {place}: {}", row["claim"])));
+    }
+    found
+}
+
+/// Marks, each line of them with what they say, and the lines behind them up to an empty one.
+fn marked(text: &str) -> Vec<(usize, Vec<&str>, Vec<&str>)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at < lines.len() {
+        let marks: Vec<&str> = lines[at..].iter().map_while(|line| mark(line)).collect();
+        at += marks.len().max(1);
+        if !marks.is_empty() {
+            let block = lines[at..].iter().skip_while(|line| line.is_empty());
+            found.push((at, marks, block.take_while(|line| !line.is_empty()).copied().collect()));
+        }
+    }
+    found
+}
+
+/// What a mark names.
+fn mark(line: &str) -> Option<&str> {
+    line.strip_prefix(MARK)?.strip_suffix(" -->")
+}
+
+fn check(files: &Files, place: &str, marks: &[&str], block: &[&str]) -> Result<(), String> {
+    let (mut expected, mut of_labels) = (Vec::new(), None);
+    for mark in marks {
+        let mut parts = mark.split("; ");
+        let name = joined(place, parts.next().unwrap_or_default());
+        let text = files.get(&name).ok_or(format!("there is no {name}"))?;
+        let file: Value = serde_json::from_str(text).map_err(|error| format!("{name}: {error}"))?;
+        let claims: Vec<&str> = parts.collect();
+        for claim in &claims {
+            expected.extend(figures(&file, claim).ok_or(format!("{name} has no {claim:?}"))?);
+        }
+        of_labels = claims.is_empty().then_some((name, file));
+    }
+    let is_table = block.first().is_some_and(|line| line.starts_with('|'));
+    let (labels, data): (Vec<String>, Vec<&str>) = block
+        .iter()
+        .skip(if is_table { 2 } else { block.len() })
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
+        .map(|(label, data)| (label.replace('`', ""), data))
+        .unzip();
+    if let Some((name, file)) = of_labels {
+        for (label, data) in labels.iter().zip(&data) {
+            let here = figures(&file, label).ok_or(format!("{name} has no {label:?}"))?;
+            same(&numbers(data), &here).map_err(|why| format!("{label}: {why}"))?;
+        }
+        return if data.is_empty() { Err("no table follows".into()) } else { Ok(()) };
+    }
+    if is_table {
+        return same(&numbers(&data.join("|")), &expected);
+    }
+    let told = numbers(&block.join(" "));
+    let mut told = told.iter();
+    match expected.iter().find(|value| !told.any(|text| is_rounded(text, **value))) {
+        Some(value) => Err(format!("{value} is not told, or not in its place")),
+        None => Ok(()),
+    }
+}
+
+fn rows(file: &Value) -> &[Value] {
+    file["rows"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The numbers of a claim, or the one that a pointer leads to.
+fn figures(file: &Value, claim: &str) -> Option<Vec<f64>> {
+    if claim.starts_with('/') {
+        return Some(vec![file.pointer(claim)?.as_f64()?]);
+    }
+    let row = rows(file).iter().find(|row| row["claim"].as_str() == Some(claim))?;
+    match &row["here"] {
+        Value::String(text) => Some(numbers(text).iter().map(|text| value(text)).collect()),
+        here => here.as_array()?.iter().map(Value::as_f64).collect(),
+    }
+}
+
+fn same(told: &[String], expected: &[f64]) -> Result<(), String> {
+    let is_same = told.len() == expected.len()
+        && told.iter().zip(expected).all(|(text, value)| is_rounded(text, *value));
+    match is_same {
+        true => Ok(()),
+        false => Err(format!("{} are not {expected:?}", told.join(" "))),
+    }
+}
+
+/// Whether a number is the other one, rounded to its own last digit that counts.
+fn is_rounded(text: &str, exact: f64) -> bool {
+    let whole = text.replace(',', "");
+    let last = match whole.split_once('.') {
+        Some((_, digits)) => -(digits.len() as i32),
+        // Only of a long number the zeros at the end may stand for anything.
+        None if text.contains(',') => (whole.len() - whole.trim_end_matches('0').len()) as i32,
+        None => 0,
+    };
+    (value(text) - exact).abs() <= 0.5 * 10f64.powi(last) * 1.000_001
+}
+
+fn value(text: &str) -> f64 {
+    text.replace(',', "").parse().unwrap_or(f64::NAN)
+}
+
+/// The numbers of a text: digits, with commas before three of them, and decimals. Digits of a name
+/// such as LZ4 are none.
+fn numbers(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let is_word = |letter: char| letter.is_alphanumeric() || ".,_".contains(letter);
+    for word in text.split(|letter: char| !is_word(letter)) {
+        let word = word.trim_end_matches(['.', ',', 'x', '%']);
+        let is_number = word.starts_with(|letter: char| letter.is_ascii_digit())
+            && word.chars().all(|letter| letter.is_ascii_digit() || ".,".contains(letter));
+        found.extend(is_number.then(|| word.to_string()));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::of;
+
+    const DOCUMENT: &str = "<!-- figures: figures/a.json -->\n\n\
+        | store | put/s | MB |\n|---|---|---|\n| `ours` | 1,508,000 | 2.5 |\n\n\
+        <!-- figures: figures/a.json; bytes -->\n\n\
+        | | 1 | 2 |\n|---|---|---|\n| a | 3.14 | 4 |\n| b | 5 | 6 |\n\n\
+        <!-- figures: figures/a.json; bytes -->\n<!-- figures: figures/a.json; /deep/0/x -->\n\
+        At 9 KiB it takes 3.1, then 4, 5 and 6; with LZ4 0.7.\n";
+    const FIGURES: &str = r#"{"paper": "p", "deep": [{"x": 0.71}], "rows": [
+        {"claim": "ours", "here": [1507820.4, 2.49]},
+        {"claim": "bytes", "paper": "less", "here": "a 3.14, 4; b 5, 6", "verdict": "weaker"}]}"#;
+    const PAGE: &str = "| bytes | less | a 3.14, 4; b 5, 6 | by rule | weaker |\n";
+
+    fn found(document: &str, figures: &str, page: &str) -> Vec<String> {
+        differing(&of([
+            ("docs/a.md", document),
+            ("docs/figures/a.json", figures),
+            ("docs/papers/p.md", page),
+        ]))
+    }
+
+    #[test]
+    fn a_figure_that_differs_is_found() {
+        assert_eq!(found(DOCUMENT, FIGURES, PAGE), [""; 0]);
+        for (old, new, finding) in [
+            ("1,508,000", "1,509,000", "docs/a.md:1: ours: 1,509,000 2.5 are not"),
+            ("2.5 |", "2.4 |", "docs/a.md:1: ours"),
+            ("`ours`", "theirs", "has no \"theirs\""),
+            ("3.14 | 4", "4 | 3.14", "docs/a.md:7: 4 3.14 5 6 are not"),
+            ("takes 3.1,", "takes 3.2,", "docs/a.md:15: 3.14 is not told"),
+            ("LZ4 0.7", "LZ4 0.8", "0.71 is not told"),
+            ("; bytes", "; byte", "has no \"byte\""),
+            ("figures/a.json", "a.json", "there is no docs/a.json"),
+        ] {
+            let found = found(&DOCUMENT.replace(old, new), FIGURES, PAGE);
+            assert!(found.iter().any(|one| one.contains(finding)), "{new}: {found:?}");
+        }
+        let stale = found(DOCUMENT, FIGURES, &PAGE.replace("3.14", "3.15"));
+        assert_eq!(stale, ["docs/papers/p.md: not as in docs/figures/a.json: \"bytes\""]);
+    }
+}
