@@ -358,10 +358,10 @@ fn draw_bars(canvas: &mut Canvas, chart: &BarChart) {
                 let (from, to) = (base.min(y.at(value)), base.max(y.at(value)));
                 canvas.add(format_args!(
                     "<rect x=\"{left:.1}\" y=\"{:.1}\" width=\"{bar:.1}\" height=\"{:.1}\" \
-                     fill=\"{}\"><title>{}: {value}</title></rect>",
+                     {}><title>{}: {value}</title></rect>",
                     TOP + PLOT_HEIGHT * (1.0 - to),
                     PLOT_HEIGHT * (to - from),
-                    look(i).0,
+                    paint_of_bar(i),
                     escape(&bars.name)
                 ));
             }
@@ -523,6 +523,16 @@ fn look(index: usize) -> (&'static str, &'static str) {
     (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
 }
 
+/// Bars whose colour comes again are pale, with the edge that their line would have.
+fn paint_of_bar(index: usize) -> String {
+    match look(index) {
+        (colour, "") => format!("fill=\"{colour}\""),
+        (colour, dash) => {
+            format!("fill=\"{colour}\" fill-opacity=\"0.25\" stroke=\"{colour}\"{dash}")
+        }
+    }
+}
+
 fn is_drawn(point: &(f64, f64)) -> bool {
     point.0.is_finite() && point.1.is_finite()
 }
@@ -563,6 +573,13 @@ mod tests {
             assert!(text.contains(shown), "{shown}");
         }
         assert!(!text.contains("NaN") && !text.contains("inf"));
+    }
+
+    #[test]
+    fn no_two_series_look_alike() {
+        let count = COLOURS.len() * DASHES.len();
+        let paints: std::collections::BTreeSet<String> = (0..count).map(paint_of_bar).collect();
+        assert_eq!(paints.len(), count);
     }
 
     #[test]
