@@ -19,19 +19,19 @@ handle!(inherited 3 "batch" runstone_batch: Alone<Batch>);
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_batch_create(batch: *mut *mut runstone_batch) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("batch", batch) }?;
         place.keep(Alone::new(Batch::new()))
     })
 }
 
-/// Closes a batch. A null one is no error.
+/// Closes a batch. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_batch_close(batch: *mut runstone_batch) -> runstone_status {
     answer(|| runstone_batch::close(batch))
 }
 
-/// Forgets the writes of a batch, and keeps its memory.
+/// Removes all writes from a batch, and keeps its memory for later writes.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_batch_clear(batch: *mut runstone_batch) -> runstone_status {
     answer(|| {
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn runstone_batch_count(
     count: *mut u64,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("count", count) }?;
         place.set(runstone_batch::get(batch)?.lock()?.len());
         Ok(())
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn runstone_batch_put(
     value_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
         let (batch, keyspace) = (runstone_batch::get(batch)?, runstone_keyspace::get(keyspace)?);
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn runstone_batch_put(
     })
 }
 
-/// Adds a put that expires so many milliseconds from now.
+/// Adds a put that expires `ttl_ms` milliseconds from now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_batch_put_with_ttl(
     batch: *mut runstone_batch,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn runstone_batch_put_with_ttl(
     ttl_ms: u64,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
         let (batch, keyspace) = (runstone_batch::get(batch)?, runstone_keyspace::get(keyspace)?);
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn runstone_batch_delete(
     key_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let key = unsafe { required("key", key, key_size) }?;
         let (batch, keyspace) = (runstone_batch::get(batch)?, runstone_keyspace::get(keyspace)?);
         Ok(batch.lock()?.delete(&keyspace, key)?)
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn runstone_batch_merge(
     operand_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, operand) = unsafe {
             (required("key", key, key_size)?, required("operand", operand, operand_size)?)
         };
@@ -130,8 +130,8 @@ pub unsafe extern "C" fn runstone_batch_merge(
     })
 }
 
-/// Adds the removal of all keys from `from` (null: the first) until before `to` (null: all), those
-/// put earlier in the batch too.
+/// Adds the removal of all keys from `from` (null: the first key) up to but not including `to`
+/// (null: no bound). This includes keys that were put earlier in the batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_batch_delete_range(
     batch: *mut runstone_batch,
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn runstone_batch_delete_range(
     to_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let range = unsafe { range(from, from_size, to, to_size) }?;
         let (batch, keyspace) = (runstone_batch::get(batch)?, runstone_keyspace::get(keyspace)?);
         Ok(batch.lock()?.delete_range(&keyspace, range)?)

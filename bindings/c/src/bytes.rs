@@ -1,4 +1,4 @@
-//! Bytes and texts that cross the boundary, in both directions.
+//! Bytes and strings that cross the boundary, in both directions.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Bound;
@@ -10,17 +10,17 @@ use runstone_boundary::pointers::Kept;
 
 use crate::Result;
 
-/// Bytes that the library gives. Give them back with runstone_bytes_free().
+/// Bytes that the library returns. Release them with runstone_bytes_free().
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]
 pub struct runstone_bytes {
-    /// The first byte; null if there is nothing, such as a value of an absent key. Empty bytes are
-    /// not null.
+    /// The first byte; null if there are no bytes, as for an absent key. The pointer to empty bytes
+    /// is not null.
     pub data: *const c_void,
-    /// How many.
+    /// The number of bytes.
     pub size: usize,
-    /// The library's own. Leave it alone.
+    /// Belongs to the library. Do not change it.
     pub owner: *mut c_void,
 }
 
@@ -50,7 +50,7 @@ impl runstone_bytes {
         runstone_bytes { data: value.as_ptr().cast(), size, owner: Box::into_raw(value).cast() }
     }
 
-    /// Hands a text over. A zero byte follows it, which the size does not count.
+    /// Hands a string over. A zero byte follows it, and the size does not count that byte.
     pub(crate) fn of_text(text: String) -> runstone_bytes {
         let size = text.len();
         let mut bytes = text.into_bytes();
@@ -59,7 +59,7 @@ impl runstone_bytes {
     }
 }
 
-/// Gives bytes back, which then are null. Null bytes are no error, nor is a null pointer.
+/// Releases bytes, and sets them to null. Null bytes are not an error, nor is a null pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_bytes_free(bytes: *mut runstone_bytes) {
     // SAFETY: the caller passes null or a place of its own.
@@ -70,7 +70,8 @@ pub unsafe extern "C" fn runstone_bytes_free(bytes: *mut runstone_bytes) {
     }
     if owner.cast_const() == data {
         let bytes = ptr::slice_from_raw_parts_mut(owner.cast::<u8>(), size);
-        // SAFETY: `of` made it from such a box, and it was taken out of the only place it is in.
+        // SAFETY: `of` made it from such a box, and it was taken out of the only place that held
+        // it.
         drop(unsafe { Box::from_raw(bytes) });
     } else {
         // SAFETY: as above.
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn runstone_bytes_free(bytes: *mut runstone_bytes) {
     }
 }
 
-/// The bytes at a place of the caller's; `None` for a null pointer of size 0.
+/// The bytes at an address that the caller gave; `None` for a null pointer of size 0.
 ///
 /// # Safety
 /// `size` bytes at `data` are readable for as long as the caller uses the result.
@@ -98,7 +99,8 @@ pub(crate) unsafe fn optional<'a>(
     }
 }
 
-/// Why a pointer and a size are not valid bytes. Outlined, because every call makes the check.
+/// Says why a pointer and a size are not valid bytes. It is a function of its own, because every
+/// call makes the check.
 #[cold]
 fn no_bytes(name: &str, is_null: bool, size: usize) -> Failure {
     Failure::invalid(match is_null {
@@ -108,7 +110,7 @@ fn no_bytes(name: &str, is_null: bool, size: usize) -> Failure {
     })
 }
 
-/// The bytes at a place of the caller's. A null pointer of size 0 is empty.
+/// The bytes at an address that the caller gave. A null pointer of size 0 is empty.
 ///
 /// # Safety
 /// As for [`optional`].
@@ -122,10 +124,10 @@ pub(crate) unsafe fn required<'a>(
     Ok(unsafe { optional(name, data, size) }?.unwrap_or_default())
 }
 
-/// A text of the caller's that ends with a zero byte; `None` if it is null.
+/// The caller's string, which ends with a zero byte; `None` if it is null.
 ///
 /// # Safety
-/// `text` is null or such a text, for as long as the caller uses the result.
+/// `text` is null or such a string, for as long as the caller uses the result.
 pub(crate) unsafe fn optional_text<'a>(name: &str, text: *const c_char) -> Result<Option<&'a str>> {
     if text.is_null() {
         return Ok(None);
@@ -136,7 +138,7 @@ pub(crate) unsafe fn optional_text<'a>(name: &str, text: *const c_char) -> Resul
     str::from_utf8(text.to_bytes()).map(Some).map_err(not_utf8)
 }
 
-/// A text of the caller's that ends with a zero byte.
+/// The caller's string, which ends with a zero byte.
 ///
 /// # Safety
 /// As for [`optional_text`].
@@ -180,7 +182,7 @@ impl<T: Kept> Place<*mut T> {
     }
 }
 
-/// An array of the caller's.
+/// The caller's array.
 ///
 /// # Safety
 /// `count` items at `items` are readable for as long as the caller uses the result.

@@ -1,6 +1,6 @@
-//! Programs of the caller's that the store calls: merge operators, compaction filters, listeners.
+//! The caller's functions that the store calls: merge operators, compaction filters, listeners.
 //!
-//! A callback of C cannot fail but by what it returns. A C++ exception must not leave it;
+//! A callback in C can fail only by what it returns. A C++ exception must not leave it;
 //! `runstone.hpp` catches those.
 
 use std::ffi::{CString, c_char, c_void};
@@ -12,14 +12,14 @@ use runstone_boundary::events::Told;
 
 use crate::Result;
 
-/// Bytes of the caller's.
+/// The caller's bytes.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct runstone_slice {
     /// The first byte.
     pub data: *const c_void,
-    /// How many.
+    /// The number of bytes.
     pub size: usize,
 }
 
@@ -29,15 +29,15 @@ impl runstone_slice {
     }
 }
 
-/// Where a callback puts what it makes. It is valid until the callback returns.
+/// Where a callback puts its result. It is valid until the callback returns.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 pub struct runstone_output {
     bytes: Result<Vec<u8>>,
 }
 
-/// Sets what a callback makes, in place of what it set before. The bytes are copied. What are no
-/// bytes, such as null with a size, make the merge fail, or keep the entry that is filtered.
+/// Sets the result of a callback, in place of what it set before. The bytes are copied. If they are
+/// not valid, such as null with a size, the merge fails, or the filtered entry stays as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_output_set(
     output: *mut runstone_output,
@@ -51,10 +51,10 @@ pub unsafe extern "C" fn runstone_output_set(
     output.bytes = bytes.map(<[u8]>::to_vec);
 }
 
-/// Makes a value of an older one (null data: there is none) and `count` operands, oldest first, and
-/// sets it as `output`. If it cannot, it sets a message and returns false: reads of the key then
-/// fail, and the operands stay. It must give the same at every time and on every machine, and may
-/// be called by several threads.
+/// Makes a value from an older one (null data: there is none) and `count` operands, oldest first,
+/// and sets it as `output`. If it cannot, it sets a message and returns false: reads of the key
+/// then fail, and the operands stay. It must give the same result at any time and on any machine.
+/// Several threads may call it.
 #[allow(non_camel_case_types)]
 pub type runstone_merger = Option<
     unsafe extern "C" fn(
@@ -67,20 +67,20 @@ pub type runstone_merger = Option<
     ) -> bool,
 >;
 
-/// What becomes of an entry that a compaction passes.
+/// What happens to an entry that a compaction reads.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum runstone_decision {
     /// It stays as it is.
     RUNSTONE_KEEP = 0,
-    /// It goes, as if its key had been deleted.
+    /// It is removed, as if its key had been deleted.
     RUNSTONE_REMOVE = 1,
     /// Its value becomes what was set as `output`.
     RUNSTONE_CHANGE = 2,
 }
 
-/// Says what becomes of an entry that a compaction passes on its way to `level`: a
+/// Decides what happens to an entry that a compaction writes to `level`. It returns a
 /// runstone_decision. Any other number keeps the entry.
 #[allow(non_camel_case_types)]
 pub type runstone_filter = Option<
@@ -93,22 +93,22 @@ pub type runstone_filter = Option<
     ) -> i32,
 >;
 
-/// Is told of an event in a store. `kind` says what happened: flushed, compacted, loaded,
-/// values_collected, pressure, recovered, and what somebody should look at: log_end_lost (a crash
-/// left records of the log that are not used), background_error, merge_failed, budget_above_limit,
-/// compaction_filter_missing. More may come. `json` is an object with kind, warning, message for
-/// people, and more of the event. Both are valid until the listener returns. Several threads may
-/// call it, in the middle of their work: it should return soon. It may read from its store; other
-/// calls are refused with RUNSTONE_INSIDE_CALLBACK.
+/// Receives an event of a store. `kind` says what happened: flushed, compacted, loaded,
+/// values_collected, pressure, recovered. Some kinds need somebody's attention: log_end_lost (a
+/// crash left records of the log that are not used), background_error, merge_failed,
+/// budget_above_limit, compaction_filter_missing. Later releases may add kinds. `json` is an object
+/// with the kind, a warning flag, a message for people, and details of the event. Both are valid
+/// until the listener returns. Several threads may call it, in the middle of their work: it should
+/// return soon. It may read from its store; other calls are refused with RUNSTONE_INSIDE_CALLBACK.
 #[allow(non_camel_case_types)]
 pub type runstone_listener =
     Option<unsafe extern "C" fn(context: *mut c_void, kind: *const c_char, json: *const c_char)>;
 
-/// Lets a context go.
+/// Releases a context.
 #[allow(non_camel_case_types)]
 pub type runstone_end = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
-/// What the caller wants to have back in its callbacks.
+/// The caller's pointer, which its callbacks get back.
 pub(crate) struct Context {
     pointer: *mut c_void,
     end: runstone_end,
@@ -128,7 +128,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if let Some(end) = self.end {
-            // SAFETY: the caller's function, with what came with it; nobody else uses that now.
+            // SAFETY: the caller's function, with the context that came with it; nobody else uses
+            // that now.
             unsafe { end(self.pointer) }
         }
     }
@@ -244,7 +245,7 @@ impl EventListener for EventCallback {
         // JSON has no zero byte, and no kind has one.
         let texts = (CString::new(told.kind), CString::new(told.to_json()));
         if let (Ok(kind), Ok(json)) = texts {
-            // SAFETY: the caller's function; both texts are valid until it returns.
+            // SAFETY: the caller's function; both strings are valid until it returns.
             unsafe { (self.call)(self.context.pointer, kind.as_ptr(), json.as_ptr()) }
         }
     }

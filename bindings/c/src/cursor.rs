@@ -22,24 +22,24 @@ handle!(5 "cursor" runstone_cursor: Alone<AnyCursor>);
 #[derive(Debug)]
 #[repr(C)]
 pub struct runstone_read_options {
-    /// The moment at which to read; null means now.
+    /// The snapshot to read; null means now.
     pub snapshot: *const runstone_snapshot,
-    /// The first key to show; null means the first of all.
+    /// The first key to show; null means the first key of all.
     pub from: *const c_void,
     /// Its size.
     pub from_size: usize,
-    /// The least key behind those to show; null means none.
+    /// The key at which to stop, which is not shown; null means no bound.
     pub to: *const c_void,
     /// Its size.
     pub to_size: usize,
-    /// Shows only keys that begin with this prefix; null means all. Not together with `from` and
-    /// `to`.
+    /// Shows only keys that begin with this prefix; null means all. It cannot be combined with
+    /// `from` and `to`.
     pub prefix: *const c_void,
     /// Its size.
     pub prefix_size: usize,
-    /// Leaves values unread that are separated from their keys, and shows them as empty.
+    /// Does not read values that are separated from their keys, and shows them as empty.
     pub keys_only: bool,
-    /// Keeps what is read out of the cache, for a scan that reads everything once.
+    /// Does not put what it reads into the cache. This is for a scan that reads everything once.
     pub skip_cache: bool,
 }
 
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn runstone_cursor_create(
     cursor: *mut *mut runstone_cursor,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's options and place.
+        // SAFETY: the caller promises valid options and a valid place.
         let (options, place) = unsafe { (read_options(options)?, Place::new("cursor", cursor)?) };
         let made = runstone_keyspace::get(keyspace)?.cursor(options)?;
         place.keep(Alone::new(AnyCursor::from(made)))
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn runstone_cursor_seek(
     key_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let key = unsafe { required("key", key, key_size) }?;
         runstone_cursor::get(cursor)?.lock()?.go(Move::Seek(key))
     })
@@ -162,7 +162,7 @@ pub unsafe extern "C" fn runstone_cursor_seek_for_previous(
     key_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let key = unsafe { required("key", key, key_size) }?;
         runstone_cursor::get(cursor)?.lock()?.go(Move::SeekForPrevious(key))
     })
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn runstone_cursor_entry(
 ) -> bool {
     let mut is_on_one = false;
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("entry", entry) }?;
         runstone_cursor::with(cursor, |cursor| {
             let cursor = cursor.lock()?;

@@ -8,7 +8,7 @@ use runstone_boundary::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum runstone_durability {
-    /// What the store's options say; without them a crash of the process.
+    /// What the store's options say; by default, a crash of the process.
     RUNSTONE_AS_OPENED = 0,
     /// A crash of the process.
     RUNSTONE_BUFFERED = 1,
@@ -16,7 +16,7 @@ pub enum runstone_durability {
     RUNSTONE_SYNC = 2,
 }
 
-/// Write options from the number that C gave. It may be any: an enum of C is an int.
+/// Write options from the number that C gave. It may be any number, because an enum of C is an int.
 pub(crate) fn write_options(durability: i32) -> crate::Result<WriteOptions> {
     Ok(WriteOptions::default().durability(match durability {
         0 => None,

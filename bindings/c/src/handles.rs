@@ -1,12 +1,12 @@
-//! Handles: what C holds in place of objects. Their types are here; which object is behind each
-//! stands in the module that is about it.
+//! Handles: what C holds in place of objects. Their types are here. The module of each type says
+//! which object is behind it.
 
 /// An open store. Any number of threads may use it.
 #[allow(non_camel_case_types)]
 pub struct runstone_store(());
 
 /// An ordered map from keys to values in a store. Any number of threads may use it. Keys have up to
-/// 65,535 bytes and are ordered by them; values have up to 4 GiB.
+/// 65,535 bytes and are ordered by their bytes; values have up to 4 GiB.
 #[allow(non_camel_case_types)]
 pub struct runstone_keyspace(());
 
@@ -15,12 +15,12 @@ pub struct runstone_keyspace(());
 pub struct runstone_batch(());
 
 /// A view of all keyspaces that later writes do not change. Any number of threads may use it. While
-/// it is open, the store keeps what it shows.
+/// the snapshot is open, the store keeps what it shows.
 #[allow(non_camel_case_types)]
 pub struct runstone_snapshot(());
 
-/// A place in a keyspace, which moves. One thread at a time may use it. It shows the moment when it
-/// was made, or a snapshot's.
+/// A position in a keyspace, which moves. One thread at a time may use it. It shows the keyspace as
+/// of the moment when it was made, or as of a snapshot.
 #[allow(non_camel_case_types)]
 pub struct runstone_cursor(());
 

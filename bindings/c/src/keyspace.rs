@@ -17,7 +17,7 @@ use crate::status::{answer, runstone_status};
 
 handle!(2 "keyspace" runstone_keyspace: Keyspace);
 
-/// What runstone_get_into() gives as the size of a value that is not there.
+/// The size that runstone_get_into() gives for a value that does not exist.
 pub const RUNSTONE_ABSENT: usize = usize::MAX;
 
 /// Hands the value of a key to `give`, if there is one.
@@ -40,7 +40,7 @@ fn look_up(
     })
 }
 
-/// Closes the handle of a keyspace; the keyspace stays. A null one is no error.
+/// Closes the handle of a keyspace; the keyspace stays. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_keyspace_close(keyspace: *mut runstone_keyspace) -> runstone_status {
     answer(|| runstone_keyspace::close(keyspace))
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn runstone_put(
     durability: i32,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
         let options = write_options(durability)?;
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn runstone_put(
     })
 }
 
-/// Stores a value that expires so many milliseconds from now. `durability` is a
+/// Stores a value that expires `ttl_ms` milliseconds from now. `durability` is a
 /// runstone_durability.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_put_with_ttl(
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn runstone_put_with_ttl(
     durability: i32,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
         let options = write_options(durability)?.ttl(Duration::from_millis(ttl_ms));
@@ -86,8 +86,8 @@ pub unsafe extern "C" fn runstone_put_with_ttl(
     })
 }
 
-/// Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null. Give
-/// the others back with runstone_bytes_free().
+/// Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null.
+/// Release other bytes with runstone_bytes_free().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_get(
     keyspace: *const runstone_keyspace,
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn runstone_get(
     value: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes and place.
+        // SAFETY: the caller promises valid bytes and places.
         let (key, place) =
             unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
         place.set(runstone_bytes::NONE);
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn runstone_get_into(
     value_size: *mut usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes and place.
+        // SAFETY: the caller promises valid bytes and places.
         let (key, place) =
             unsafe { (required("key", key, key_size)?, Place::new("value_size", value_size)?) };
         // SAFETY: as above; only its size is looked at.
@@ -135,7 +135,8 @@ pub unsafe extern "C" fn runstone_get_into(
     })
 }
 
-/// Looks up `count` keys at one moment. `values` gets as many results, in their order.
+/// Looks up `count` keys at one moment. `values` gets one result for each key, in the order of
+/// `keys`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_multi_get(
     keyspace: *const runstone_keyspace,
@@ -151,7 +152,7 @@ pub unsafe extern "C" fn runstone_multi_get(
         // SAFETY: as above. What is in it may be uninitialised; only the bounds are looked at.
         unsafe { array("values", values.cast::<std::mem::MaybeUninit<runstone_bytes>>(), count) }?;
         let keys = keys.iter().zip(sizes);
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let keys = keys.map(|(key, size)| unsafe { required("a key", *key, *size) });
         let keys = keys.collect::<Result<Vec<&[u8]>>>()?;
         let found = runstone_keyspace::get(keyspace)?.multi_get(&keys)?;
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn runstone_contains(
     is_there: *mut bool,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes and place.
+        // SAFETY: the caller promises valid bytes and places.
         let (key, place) =
             unsafe { (required("key", key, key_size)?, Place::new("is_there", is_there)?) };
         place.set(runstone_keyspace::get(keyspace)?.contains_key(key)?);
@@ -191,7 +192,7 @@ pub unsafe extern "C" fn runstone_delete(
     durability: i32,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let key = unsafe { required("key", key, key_size) }?;
         let options = write_options(durability)?;
         Ok(runstone_keyspace::get(keyspace)?.delete_with(key, options)?)
@@ -209,7 +210,7 @@ pub unsafe extern "C" fn runstone_merge(
     durability: i32,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, operand) = unsafe {
             (required("key", key, key_size)?, required("operand", operand, operand_size)?)
         };
@@ -218,8 +219,8 @@ pub unsafe extern "C" fn runstone_merge(
     })
 }
 
-/// Removes all keys from `from` (null: the first) until before `to` (null: all), by one small
-/// record.
+/// Removes all keys from `from` (null: the first key) up to but not including `to` (null: no
+/// bound), by one small record.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_delete_range(
     keyspace: *const runstone_keyspace,
@@ -230,14 +231,15 @@ pub unsafe extern "C" fn runstone_delete_range(
     durability: i32,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let range = unsafe { range(from, from_size, to, to_size) }?;
         let options = write_options(durability)?;
         Ok(runstone_keyspace::get(keyspace)?.delete_range_with(range, options)?)
     })
 }
 
-/// Stores a value if the key has none. `existing` gets the value that it has instead, or null.
+/// Stores a value if the key has none. Otherwise `existing` gets the value that the key has; it is
+/// null if the key had none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_put_if_absent(
     keyspace: *const runstone_keyspace,
@@ -248,10 +250,10 @@ pub unsafe extern "C" fn runstone_put_if_absent(
     existing: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("existing", existing) }?;
         place.set(runstone_bytes::NONE);
         let found = runstone_keyspace::get(keyspace)?.put_if_absent(key, value)?;
@@ -261,7 +263,7 @@ pub unsafe extern "C" fn runstone_put_if_absent(
 }
 
 /// Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
-/// `is_swapped` tells whether it had.
+/// `is_swapped` tells whether the key had that value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_compare_and_swap(
     keyspace: *const runstone_keyspace,
@@ -274,7 +276,7 @@ pub unsafe extern "C" fn runstone_compare_and_swap(
     is_swapped: *mut bool,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, expected, value) = unsafe {
             (
                 required("key", key, key_size)?,
@@ -282,7 +284,7 @@ pub unsafe extern "C" fn runstone_compare_and_swap(
                 optional("value", value, value_size)?,
             )
         };
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("is_swapped", is_swapped) }?;
         let keyspace = runstone_keyspace::get(keyspace)?;
         place.set(keyspace.compare_and_swap(key, expected, value)?.is_ok());
@@ -290,7 +292,7 @@ pub unsafe extern "C" fn runstone_compare_and_swap(
     })
 }
 
-/// About how many entries and bytes a range holds, what is deleted or replaced included. Null
+/// About how many entries and bytes a range holds, including deleted and replaced entries. Null
 /// pointers leave the range open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_estimate(
@@ -303,7 +305,7 @@ pub unsafe extern "C" fn runstone_estimate(
     bytes: *mut u64,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes and places.
+        // SAFETY: the caller promises valid bytes and places.
         let (range, entries, bytes) = unsafe {
             let range = range(from, from_size, to, to_size)?;
             (range, Place::new("entries", entries)?, Place::new("bytes", bytes)?)
@@ -325,14 +327,14 @@ pub unsafe extern "C" fn runstone_compact_range(
     to_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let range = unsafe { range(from, from_size, to, to_size)? };
         Ok(runstone_keyspace::get(keyspace)?.compact_range(range)?)
     })
 }
 
-/// Stores what `count` files of a runstone_sorted_writer hold, all of it or nothing. `entries` gets
-/// how many entries there were.
+/// Stores all entries of `count` files that a runstone_sorted_writer made, or none of them.
+/// `entries` gets the number of entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_ingest(
     keyspace: *const runstone_keyspace,
@@ -341,10 +343,10 @@ pub unsafe extern "C" fn runstone_ingest(
     entries: *mut u64,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's array and place.
+        // SAFETY: the caller promises a valid array and a valid place.
         let (paths, place) =
             unsafe { (array("paths", paths, count)?, Place::new("entries", entries)?) };
-        // SAFETY: the caller's texts.
+        // SAFETY: the caller promises valid strings.
         let paths = paths.iter().map(|path| Ok(PathBuf::from(unsafe { text("a path", *path) }?)));
         let paths = paths.collect::<Result<Vec<PathBuf>>>()?;
         place.set(runstone_keyspace::get(keyspace)?.ingest(&paths)?);

@@ -1,11 +1,11 @@
 //! `librunstone.so`: the store for C, and for languages that call C. The documentation of the
 //! functions is that of `include/runstone.h`, which is made from this crate.
 //!
-//! * [`status`]: what a function returns. [`bytes`]: bytes and texts on their way. [`durability`]:
-//!   what a write survives. [`handles`]: what C holds in place of objects.
-//! * [`options`], [`store`], [`keyspace`]: opening, and what needs no object of its own.
+//! * [`status`]: what a function returns. [`bytes`]: bytes and strings that cross the boundary.
+//!   [`durability`]: what a write survives. [`handles`]: what C holds in place of objects.
+//! * [`options`], [`store`], [`keyspace`]: opening, and functions that need no object of their own.
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
-//! * [`callbacks`]: merge operators, compaction filters and listeners of the caller's.
+//! * [`callbacks`]: the caller's merge operators, compaction filters and listeners.
 //!
 //! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: it points to no
 //! memory. So a closed object is refused, and so is a pointer that never was one.

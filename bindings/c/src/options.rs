@@ -1,4 +1,4 @@
-//! Options of a store: TOML, and functions of the caller.
+//! Options of a store: TOML, and the caller's functions.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -49,14 +49,14 @@ pub unsafe extern "C" fn runstone_resources_create(
     resources: *mut *mut runstone_resources,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's text and place.
+        // SAFETY: the caller promises valid strings and a valid place.
         let (toml, place) =
             unsafe { (optional_text("toml", toml)?, Place::new("resources", resources)?) };
         place.keep(of_resources(toml.unwrap_or_default())?)
     })
 }
 
-/// Closes resources. They last as long as a store, or options, that have them. Null ones are no
+/// Closes resources. They last until no store and no options use them any more. Null is not an
 /// error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_resources_close(resources: *mut runstone_resources) -> runstone_status {
@@ -64,7 +64,7 @@ pub extern "C" fn runstone_resources_close(resources: *mut runstone_resources) -
 }
 
 /// Lets stores that are opened with these options draw on `resources`, which set the memory budget,
-/// the threads and the open files. Options whose text names one of those are refused.
+/// the threads and the open files. Options whose TOML names one of those are refused.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_options_set_resources(
     options: *mut runstone_options,
@@ -83,16 +83,16 @@ pub extern "C" fn runstone_options_set_resources(
     })
 }
 
-/// Reads options from TOML; null or empty gives the defaults. Names of the first part are those of
-/// the store, such as `memory_budget_bytes = "1G"`; below `[keyspace]` come those of the default
-/// keyspace, as `runstone help options` lists them.
+/// Reads options from TOML; null or empty gives the defaults. The first part has the options of the
+/// store, such as `memory_budget_bytes = "1G"`. The options of the default keyspace follow below
+/// `[keyspace]`, as `runstone help options` lists them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_options_create(
     toml: *const c_char,
     options: *mut *mut runstone_options,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's text and place.
+        // SAFETY: the caller promises valid strings and a valid place.
         let (toml, place) =
             unsafe { (optional_text("toml", toml)?, Place::new("options", options)?) };
         let toml = toml.unwrap_or_default();
@@ -101,15 +101,15 @@ pub unsafe extern "C" fn runstone_options_create(
     })
 }
 
-/// Closes options; stores that were opened with them stay open. Null ones are no error.
+/// Closes options; stores that were opened with them stay open. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_options_close(options: *mut runstone_options) -> runstone_status {
     answer(|| runstone_options::close(options))
 }
 
-/// Registers a merge operator, which keyspaces name in `merge_operator`. Another behaviour needs
-/// another name: stores keep the name. `end` may be null; it is called with `context` when
-/// nobody needs the operator any more, also if this fails.
+/// Registers a merge operator, which keyspaces name in `merge_operator`. An operator that behaves
+/// differently needs another name, because stores keep the name. `end` may be null; it is called
+/// with `context` when nobody needs the operator any more, even if this function fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_options_add_merge_operator(
     options: *mut runstone_options,
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn runstone_options_add_merge_operator(
 ) -> runstone_status {
     let context = Context::new(context, end);
     answer(|| {
-        // SAFETY: the caller's text.
+        // SAFETY: the caller promises valid strings.
         let name = unsafe { text("name", name) }?.to_string();
         let call = merge.ok_or_else(|| Failure::invalid("merge is null"))?;
         let operator: Arc<dyn MergeOperator> = Arc::new(MergeCallback { name, call, context });
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn runstone_options_add_compaction_filter(
 ) -> runstone_status {
     let context = Context::new(context, end);
     answer(|| {
-        // SAFETY: the caller's text.
+        // SAFETY: the caller promises valid strings.
         let name = unsafe { text("name", name) }?.to_string();
         let call = filter.ok_or_else(|| Failure::invalid("filter is null"))?;
         let filter: Arc<dyn CompactionFilter> = Arc::new(FilterCallback { name, call, context });
@@ -152,8 +152,8 @@ pub unsafe extern "C" fn runstone_options_add_compaction_filter(
     })
 }
 
-/// Sets who is told of events, in place of who was set before; a null listener: nobody. `end` is as
-/// for a merge operator.
+/// Sets the listener that receives events, in place of an earlier one. A null listener means that
+/// nobody receives them. `end` is as for a merge operator.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_options_set_listener(
     options: *mut runstone_options,

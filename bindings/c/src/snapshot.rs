@@ -18,14 +18,14 @@ pub unsafe extern "C" fn runstone_snapshot_create(
     snapshot: *mut *mut runstone_snapshot,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("snapshot", snapshot) }?;
         let taken: Snapshot = runstone_store::get(store)?.snapshot();
         place.keep(taken)
     })
 }
 
-/// Closes a snapshot. A null one is no error.
+/// Closes a snapshot. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_snapshot_close(snapshot: *mut runstone_snapshot) -> runstone_status {
     answer(|| runstone_snapshot::close(snapshot))

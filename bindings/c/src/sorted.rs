@@ -30,7 +30,8 @@ fn finished() -> Failure {
     Failure::new(Code::Closed, "the file is finished; make another")
 }
 
-/// Makes a new file. `options` is TOML of a keyspace, for the layout of the file, or null.
+/// Makes a new file. `options` is null, or the TOML of a keyspace, which decides the layout of the
+/// file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_sorted_writer_create(
     path: *const c_char,
@@ -38,7 +39,7 @@ pub unsafe extern "C" fn runstone_sorted_writer_create(
     writer: *mut *mut runstone_sorted_writer,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's texts and place.
+        // SAFETY: the caller promises valid strings and a valid place.
         let (path, options, place) = unsafe {
             let place = Place::new("writer", writer)?;
             (text("path", path)?, optional_text("options", options)?, place)
@@ -49,7 +50,7 @@ pub unsafe extern "C" fn runstone_sorted_writer_create(
     })
 }
 
-/// Adds a value. Its key is larger than all before.
+/// Adds a value. Its key must be larger than all earlier keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_sorted_writer_put(
     writer: *mut runstone_sorted_writer,
@@ -59,14 +60,14 @@ pub unsafe extern "C" fn runstone_sorted_writer_put(
     value_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
         write(writer, |writer| writer.put(key, value))
     })
 }
 
-/// Adds the deletion of a key, which is larger than all before.
+/// Adds the deletion of a key, which must be larger than all earlier keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_sorted_writer_delete(
     writer: *mut runstone_sorted_writer,
@@ -74,20 +75,20 @@ pub unsafe extern "C" fn runstone_sorted_writer_delete(
     key_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let key = unsafe { required("key", key, key_size) }?;
         write(writer, |writer| writer.delete(key))
     })
 }
 
-/// Completes the file and makes it durable. `entries` gets how many it holds.
+/// Completes the file and makes it durable. `entries` gets the number of its entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_sorted_writer_finish(
     writer: *mut runstone_sorted_writer,
     entries: *mut u64,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("entries", entries) }?;
         let writer = runstone_sorted_writer::get(writer)?;
         let writer = writer.lock()?.take().ok_or_else(finished)?;
@@ -96,7 +97,7 @@ pub unsafe extern "C" fn runstone_sorted_writer_finish(
     })
 }
 
-/// Closes a writer; a file that is not finished goes. A null one is no error.
+/// Closes a writer; a file that is not finished is removed. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_sorted_writer_close(
     writer: *mut runstone_sorted_writer,

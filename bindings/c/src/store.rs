@@ -1,4 +1,4 @@
-//! The store: opening, closing, and what concerns all keyspaces.
+//! The store: opening, closing, and functions that concern all keyspaces.
 
 use std::ffi::c_char;
 
@@ -15,7 +15,7 @@ use crate::status::{answer, runstone_status};
 
 handle!(1 "store" runstone_store: Store);
 
-/// Opens the store in a directory, or makes it there. `options` may be null.
+/// Opens the store in a directory, or makes one there. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_open(
     path: *const c_char,
@@ -33,10 +33,10 @@ pub unsafe extern "C" fn runstone_open(
     })
 }
 
-/// Closes a store: waits for running jobs, writes what is in memory to tables, and lets the
-/// directory go. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
-/// then on; a cursor of a keyspace goes on showing its moment, and keeps the memory and files that
-/// it needs. Close them too. A null store is no error.
+/// Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
+/// directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
+/// then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
+/// memory and files that it needs. Close all of these too. A null store is no error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_close(store: *mut runstone_store) -> runstone_status {
     answer(|| {
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn runstone_checkpoint(
     path: *const c_char,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's text.
+        // SAFETY: the caller promises valid strings.
         let path = unsafe { text("path", path) }?;
         Ok(runstone_store::get(store)?.checkpoint(path)?)
     })
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn runstone_verify(
     report: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("report", report) }?;
         let found = runstone_store::get(store)?.verify()?;
         let json = serde_json::to_string(&found);
@@ -127,14 +127,14 @@ pub unsafe extern "C" fn runstone_verify(
     })
 }
 
-/// The counters, sizes and latencies of the store, as a text for Prometheus.
+/// The counters, sizes and latencies of the store, in the text format of Prometheus.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_metrics(
     store: *const runstone_store,
     metrics: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("metrics", metrics) }?;
         let store = runstone_store::get(store)?;
         place.set(runstone_bytes::of_text(store.metrics().to_prometheus()));
@@ -149,14 +149,15 @@ pub unsafe extern "C" fn runstone_default_keyspace(
     keyspace: *mut *mut runstone_keyspace,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("keyspace", keyspace) }?;
         place.keep(runstone_store::get(store)?.default_keyspace().clone())
     })
 }
 
-/// The keyspace of a name, which is made if there is none. `options` is TOML, as `runstone help
-/// options` lists it. If the keyspace exists, options replace its own, unless they are null.
+/// Opens the keyspace of this name, or makes it if there is none. `options` is TOML, as `runstone
+/// help options` lists it. If the keyspace exists, these options replace its own, unless they are
+/// null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_open_keyspace(
     store: *const runstone_store,
@@ -165,7 +166,7 @@ pub unsafe extern "C" fn runstone_open_keyspace(
     keyspace: *mut *mut runstone_keyspace,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's texts and place.
+        // SAFETY: the caller promises valid strings and a valid place.
         let (name, options, place) = unsafe {
             let place = Place::new("keyspace", keyspace)?;
             (text("name", name)?, optional_text("options", options)?, place)
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn runstone_open_keyspace(
     })
 }
 
-/// The keyspace of a name, which exists.
+/// Opens the keyspace of this name, which must exist.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_find_keyspace(
     store: *const runstone_store,
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn runstone_find_keyspace(
     keyspace: *mut *mut runstone_keyspace,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's text and place.
+        // SAFETY: the caller promises valid strings and a valid place.
         let (name, place) = unsafe { (text("name", name)?, Place::new("keyspace", keyspace)?) };
         place.keep(runstone_store::get(store)?.keyspace(name)?)
     })
@@ -197,7 +198,7 @@ pub unsafe extern "C" fn runstone_drop_keyspace(
     name: *const c_char,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's text.
+        // SAFETY: the caller promises valid strings.
         let name = unsafe { text("name", name) }?;
         Ok(runstone_store::get(store)?.drop_keyspace(name)?)
     })
@@ -210,7 +211,7 @@ pub unsafe extern "C" fn runstone_keyspace_names(
     names: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("names", names) }?;
         let json = serde_json::to_string(&runstone_store::get(store)?.keyspaces());
         place.set(runstone_bytes::of_text(json.unwrap_or_default()));
@@ -222,7 +223,7 @@ pub unsafe extern "C" fn runstone_keyspace_names(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_destroy(path: *const c_char) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's text.
+        // SAFETY: the caller promises valid strings.
         let path = unsafe { text("path", path) }?;
         Ok(Store::destroy(path)?)
     })

@@ -21,17 +21,17 @@ use crate::status::{answer, runstone_status};
 
 handle!(6 "transaction" runstone_transaction: SharedTransaction);
 
-/// How a transaction runs. All zero: optimistic, with snapshot isolation.
+/// How a transaction runs. All zero means optimistic, with snapshot isolation.
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 #[repr(C)]
 pub struct runstone_transaction_options {
-    /// Takes locks of the keys that it writes or reads for update, and waits for those of others;
-    /// otherwise its commit fails if somebody else wrote what it wrote.
+    /// Whether the transaction locks the keys that it writes or reads for update, and waits for the
+    /// locks of others. If not, its commit fails if somebody else wrote what it wrote.
     pub is_pessimistic: bool,
-    /// Its commit fails also if somebody else wrote what it read.
+    /// Whether its commit fails also if somebody else wrote what it read.
     pub is_serializable: bool,
-    /// How long a pessimistic one waits for a lock; 0: a second.
+    /// How long a pessimistic transaction waits for a lock; 0 means a second.
     pub lock_timeout_ms: u64,
 }
 
@@ -43,8 +43,8 @@ fn end(
     let ending = SharedTransaction::clone(&*runstone_transaction::get(handle)?);
     let outcome = how(&ending);
     if !matches!(&outcome, Err(failure) if failure.code == Code::Busy) {
-        // Another thread may have closed it meanwhile, because it saw the end. How that went is
-        // what counts.
+        // Another thread may have closed the handle meanwhile, because it saw that the transaction
+        // had ended. What counts is how the transaction ended.
         let _ = runstone_transaction::close(handle);
     }
     outcome
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn runstone_begin(
     transaction: *mut *mut runstone_transaction,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's options and place.
+        // SAFETY: the caller promises valid options and a valid place.
         let (given, place) = unsafe { (options.as_ref(), Place::new("transaction", transaction)?) };
         let mut options = TransactionOptions::default();
         if let Some(given) = given {
@@ -78,8 +78,9 @@ pub unsafe extern "C" fn runstone_begin(
     })
 }
 
-/// Makes all writes of a transaction visible at once. The transaction has then ended, also if this
-/// fails: RUNSTONE_CONFLICT means that nothing was written, and that it may be begun again.
+/// Makes all writes of a transaction visible at once. The transaction has then ended, even if this
+/// fails. RUNSTONE_CONFLICT means that nothing was written, and that a new transaction may try
+/// again.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_commit(
     transaction: *mut runstone_transaction,
@@ -91,7 +92,7 @@ pub extern "C" fn runstone_commit(
     })
 }
 
-/// Ends a transaction without its writes. A null one is no error.
+/// Ends a transaction without its writes. Null is not an error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_rollback(transaction: *mut runstone_transaction) -> runstone_status {
     answer(|| match transaction.is_null() {
@@ -100,7 +101,7 @@ pub extern "C" fn runstone_rollback(transaction: *mut runstone_transaction) -> r
     })
 }
 
-/// Sets a savepoint, to which the writes can go back. There may be several.
+/// Sets a savepoint, to which the writes can be rolled back. There may be several.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_set_savepoint(
     transaction: *mut runstone_transaction,
@@ -113,7 +114,7 @@ pub extern "C" fn runstone_set_savepoint(
     })
 }
 
-/// Undoes the writes since the last savepoint, and removes that.
+/// Undoes the writes since the last savepoint, and removes that savepoint.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_rollback_to_savepoint(
     transaction: *mut runstone_transaction,
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn runstone_transaction_get(
     value: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes and place.
+        // SAFETY: the caller promises valid bytes and places.
         let (key, place) =
             unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
         place.set(runstone_bytes::NONE);
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn runstone_transaction_get_for_update(
     value: *mut runstone_bytes,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes and place.
+        // SAFETY: the caller promises valid bytes and places.
         let (key, place) =
             unsafe { (required("key", key, key_size)?, Place::new("value", value)?) };
         place.set(runstone_bytes::NONE);
@@ -177,7 +178,7 @@ pub unsafe extern "C" fn runstone_transaction_put(
     value_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, value) =
             unsafe { (required("key", key, key_size)?, required("value", value, value_size)?) };
         let keyspace = runstone_keyspace::get(keyspace)?;
@@ -195,7 +196,7 @@ pub unsafe extern "C" fn runstone_transaction_delete(
     key_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let key = unsafe { required("key", key, key_size) }?;
         let keyspace = runstone_keyspace::get(keyspace)?;
         let transaction = runstone_transaction::get(transaction)?;
@@ -214,7 +215,7 @@ pub unsafe extern "C" fn runstone_transaction_merge(
     operand_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let (key, operand) = unsafe {
             (required("key", key, key_size)?, required("operand", operand, operand_size)?)
         };
@@ -224,8 +225,8 @@ pub unsafe extern "C" fn runstone_transaction_merge(
     })
 }
 
-/// Removes all keys from `from` (null: the first) until before `to` (null: all). Not in a
-/// pessimistic transaction, which locks keys.
+/// Removes all keys from `from` (null: the first key) up to but not including `to` (null: no
+/// bound). A pessimistic transaction refuses this, because it locks single keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_transaction_delete_range(
     transaction: *mut runstone_transaction,
@@ -236,7 +237,7 @@ pub unsafe extern "C" fn runstone_transaction_delete_range(
     to_size: usize,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let range = unsafe { range(from, from_size, to, to_size) }?;
         let keyspace = runstone_keyspace::get(keyspace)?;
         let transaction = runstone_transaction::get(transaction)?;
@@ -244,8 +245,9 @@ pub unsafe extern "C" fn runstone_transaction_delete_range(
     })
 }
 
-/// Makes a cursor over what a transaction sees: its own writes, also those that come later, over
-/// the store as of its beginning. It fails once the transaction has ended; close it then too.
+/// Makes a cursor over what a transaction sees: its own writes, including later ones, over the
+/// store as of its beginning. The cursor fails once the transaction has ended, but must still be
+/// closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_transaction_cursor(
     transaction: *mut runstone_transaction,
@@ -254,7 +256,7 @@ pub unsafe extern "C" fn runstone_transaction_cursor(
     cursor: *mut *mut runstone_cursor,
 ) -> runstone_status {
     answer(|| {
-        // SAFETY: the caller's options and place.
+        // SAFETY: the caller promises valid options and a valid place.
         let (options, place) = unsafe { (read_options(options)?, Place::new("cursor", cursor)?) };
         let keyspace = Keyspace::clone(&*runstone_keyspace::get(keyspace)?);
         let transaction = SharedTransaction::clone(&*runstone_transaction::get(transaction)?);
@@ -270,8 +272,8 @@ mod tests {
     use super::*;
 
     /// Two threads ended a transaction at once: one committed it, the other was told that it had
-    /// ended and closed the handle. The first then failed to close it too, and said CLOSED of
-    /// writes that everybody saw. What the end itself says is what is told now.
+    /// ended and closed the handle. The first thread then failed to close it too, and reported
+    /// CLOSED for writes that everybody saw. Now each thread reports the outcome of the end itself.
     #[test]
     fn a_commit_whose_handle_another_thread_closes_is_a_commit() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -14,7 +14,7 @@ use crate::memory::{bytes, quietly};
 
 handle!(inherited 4 "batch" leveldb_writebatch_t: Alone<Writes>);
 
-/// A write of a batch: where its bytes end. They begin where the bytes of the write before it end.
+/// A write of a batch: where its bytes end. They begin where the bytes of the previous write end.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     key_end: usize,
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn leveldb_writebatch_put(
     vlen: usize,
 ) {
     quietly((), || {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let write = unsafe { bytes(key, klen).and_then(|key| Ok((key, Some(bytes(val, vlen)?)))) };
         leveldb_writebatch_t::get(batch)?.wait()?.add(write);
         Ok(())
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn leveldb_writebatch_delete(
     klen: usize,
 ) {
     quietly((), || {
-        // SAFETY: the caller's bytes.
+        // SAFETY: the caller promises valid bytes.
         let key = unsafe { bytes(key, klen) };
         leveldb_writebatch_t::get(batch)?.wait()?.add(key.map(|key| (key, None)));
         Ok(())

@@ -73,7 +73,7 @@ pub unsafe extern "C" fn leveldb_open(
     name: *const c_char,
     errptr: *mut *mut c_char,
 ) -> *mut leveldb_t {
-    // SAFETY: the caller's text and place.
+    // SAFETY: the caller promises valid strings and a valid place.
     let opened = unsafe {
         report(errptr, || {
             let path = text(name)?;
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn leveldb_put(
     vallen: usize,
     errptr: *mut *mut c_char,
 ) {
-    // SAFETY: the caller's bytes and place.
+    // SAFETY: the caller promises valid bytes and places.
     unsafe {
         report(errptr, || {
             let (key, value) = (bytes(key, keylen)?, bytes(val, vallen)?);
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn leveldb_delete(
     keylen: usize,
     errptr: *mut *mut c_char,
 ) {
-    // SAFETY: the caller's bytes and place.
+    // SAFETY: the caller promises valid bytes and places.
     unsafe {
         report(errptr, || {
             let key = bytes(key, keylen)?;
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn leveldb_write(
     batch: *mut leveldb_writebatch_t,
     errptr: *mut *mut c_char,
 ) {
-    // SAFETY: the caller's place.
+    // SAFETY: the caller promises a valid place.
     unsafe {
         report(errptr, || {
             let db = leveldb_t::get(db)?;
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn leveldb_get(
     vallen: *mut usize,
     errptr: *mut *mut c_char,
 ) -> *mut c_char {
-    // SAFETY: the caller's bytes and place.
+    // SAFETY: the caller promises valid bytes and places.
     let found = unsafe {
         report(errptr, || {
             let key = bytes(key, keylen)?;
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn leveldb_get(
     };
     let value = found.flatten();
     if !vallen.is_null() {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         unsafe { vallen.write(value.as_ref().map_or(0, |value| value.len())) };
     }
     value.map_or(ptr::null_mut(), |value| copy(&value))
@@ -207,14 +207,14 @@ pub extern "C" fn leveldb_release_snapshot(
     close(snapshot);
 }
 
-/// A property, as a text that the caller frees; null if the property is not known.
+/// A property, as a string that the caller frees; null if the property is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn leveldb_property_value(
     db: *mut leveldb_t,
     propname: *const c_char,
 ) -> *mut c_char {
     quietly(ptr::null_mut(), || {
-        // SAFETY: the caller's text.
+        // SAFETY: the caller promises valid strings.
         let asked = unsafe { text(propname) }?;
         let found = property(&leveldb_t::get(db)?.store, asked);
         Ok(found.map_or(ptr::null_mut(), |value| own_text(&value)))
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn leveldb_destroy_db(
     name: *const c_char,
     errptr: *mut *mut c_char,
 ) {
-    // SAFETY: the caller's text and place.
+    // SAFETY: the caller promises valid strings and a valid place.
     unsafe {
         report(errptr, || destroy(text(name)?));
     }
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn leveldb_repair_db(
     name: *const c_char,
     errptr: *mut *mut c_char,
 ) {
-    // SAFETY: the caller's text and place.
+    // SAFETY: the caller promises valid strings and a valid place.
     unsafe {
         report(errptr, || verify(text(name)?));
     }

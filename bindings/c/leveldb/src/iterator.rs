@@ -131,7 +131,7 @@ pub unsafe extern "C" fn leveldb_iter_seek(
     k: *const c_char,
     klen: usize,
 ) {
-    // SAFETY: the caller's bytes.
+    // SAFETY: the caller promises valid bytes.
     go(iterator, |walk| walk.seek(unsafe { bytes(k, klen) }?));
 }
 
@@ -161,7 +161,7 @@ unsafe fn show(
         Ok(shown.map_or((ptr::null(), 0), |bytes| (bytes.as_ptr().cast(), bytes.len())))
     });
     if !size.is_null() {
-        // SAFETY: the caller's place.
+        // SAFETY: the caller promises a valid place.
         unsafe { size.write(len) };
     }
     data
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn leveldb_iter_key(
     iterator: *const leveldb_iterator_t,
     klen: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the caller's place.
+    // SAFETY: the caller promises a valid place.
     unsafe { show(iterator, klen, Cursor::key) }
 }
 
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn leveldb_iter_value(
     iterator: *const leveldb_iterator_t,
     vlen: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the caller's place.
+    // SAFETY: the caller promises a valid place.
     unsafe { show(iterator, vlen, Cursor::value) }
 }
 
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn leveldb_iter_get_error(
     iterator: *const leveldb_iterator_t,
     errptr: *mut *mut c_char,
 ) {
-    // SAFETY: the caller's place.
+    // SAFETY: the caller promises a valid place.
     unsafe {
         report(errptr, || {
             let walk = leveldb_iterator_t::get(iterator)?;

@@ -8,10 +8,10 @@ use runstone_boundary::{Code, Failure, guard};
 
 use crate::Result;
 
-/// Runs the work of a function. An error becomes a text at `error`, in place of the earlier text.
+/// Runs the work of a function. An error becomes a string at `error`, in place of the earlier one.
 ///
 /// # Safety
-/// `error` is null, or points to null or to a text that `malloc` gave.
+/// `error` is null, or points to null or to a string that `malloc` gave.
 pub(crate) unsafe fn report<T>(
     error: *mut *mut c_char,
     work: impl FnOnce() -> Result<T>,
@@ -57,7 +57,7 @@ pub(crate) fn copy(bytes: &[u8]) -> *mut c_char {
     }
 }
 
-/// A text that the caller frees.
+/// A string that the caller frees.
 pub(crate) fn text(text: &str) -> *mut c_char {
     copy(&[text.replace('\0', "\\0").as_bytes(), &[0]].concat())
 }
@@ -79,10 +79,10 @@ pub(crate) unsafe fn bytes<'a>(data: *const c_char, size: usize) -> Result<&'a [
     }
 }
 
-/// The caller's text.
+/// The caller's string.
 ///
 /// # Safety
-/// `name` is null or a text that ends with a zero byte.
+/// `name` is null or a string that ends with a zero byte.
 pub(crate) unsafe fn name<'a>(name: *const c_char) -> Result<&'a str> {
     if name.is_null() {
         return Err(Failure::invalid("a name is null"));

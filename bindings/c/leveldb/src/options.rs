@@ -1,4 +1,4 @@
-//! Options of LevelDB, and what they mean in Runstone.
+//! The options of LevelDB, and what they mean in Runstone.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::fs;
@@ -315,7 +315,7 @@ pub extern "C" fn leveldb_comparator_destroy(comparator: *mut leveldb_comparator
     close(comparator);
 }
 
-/// How filters are made.
+/// A policy for filters.
 #[derive(Debug)]
 pub struct FilterPolicy {
     /// `None` for a policy of the caller's own. Runstone's filters are used in its place.
@@ -395,7 +395,7 @@ pub extern "C" fn leveldb_readoptions_set_fill_cache(
     });
 }
 
-/// Reads as of a snapshot, or as of now if it is null. Reads fail after the snapshot was released.
+/// Reads as of a snapshot, or as of now if it is null. Reads fail after the snapshot is released.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_readoptions_set_snapshot(
     options: *mut leveldb_readoptions_t,
@@ -452,7 +452,7 @@ pub extern "C" fn leveldb_env_destroy(env: *mut leveldb_env_t) {
     close(env);
 }
 
-/// The directory for tests, which is created. The caller frees the text.
+/// The directory for tests, which is created. The caller frees the string.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_env_get_test_directory(env: *mut leveldb_env_t) -> *mut c_char {
     quietly(std::ptr::null_mut(), || {

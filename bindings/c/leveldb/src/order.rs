@@ -53,7 +53,7 @@ pub struct Comparator {
 
 impl Comparator {
     pub(crate) fn name(&self) -> String {
-        // SAFETY: the caller's function; LevelDB asks for a text that ends with a zero byte.
+        // SAFETY: the caller's function; LevelDB asks for a string that ends with a zero byte.
         let name = unsafe { (self.name)(self.state.pointer) };
         if name.is_null() {
             return "without a name".into();
