@@ -1,28 +1,29 @@
-//! Larger tables for larger sizes, so that a simulation of terabytes ends in seconds. Says what it
-//! changed: whoever shows a result shows that too.
+//! Makes tables larger for larger sizes, so that a simulation of terabytes ends in seconds. Reports
+//! what it changed, and whoever shows a result shows that too.
 
 use super::{KeyOrder, SimWorkload};
 use runstone_policy::options::PolicyOptions;
 
-/// By how much sizes were multiplied to keep a shape within a number of tables; powers of two.
+/// The factors that multiply sizes, so that a shape stays within a number of tables. They are
+/// powers of two.
 ///
-/// What it changes. A policy that compacts whole levels or runs writes the same whatever its tables
-/// are. One that sinks single tables treats a level that is smaller than one table as a whole, so
-/// its upper levels behave like full leveling. Fragmented leveling, 10 TiB, T = 10: write
-/// amplification 30.7, 31.8 and 34.3 with 1,024, 4,096 and 16,384 tables.
+/// What they change in the results: a policy that compacts whole levels or runs writes the same
+/// with tables of any size. A policy that sinks single tables treats a level that is smaller than
+/// one table as a whole, so its upper levels behave like full leveling. Fragmented leveling, 10
+/// TiB, T = 10: write amplification 30.7, 31.8 and 34.3 with 1,024, 4,096 and 16,384 tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coarsening {
-    /// Of `table_bytes`.
+    /// The factor of `table_bytes`.
     pub table_factor: u64,
-    /// Of `split_bytes`.
+    /// The factor of `split_bytes`.
     pub split_factor: u64,
-    /// Of `flush_bytes`. Above 1 for an ascending load only: its tables are never compacted, so
-    /// they stay as small as the flush made them.
+    /// The factor of `flush_bytes`. It is above 1 only for an ascending load: tables of such a load
+    /// are never compacted, so they stay as small as the flush made them.
     pub flush_factor: u64,
 }
 
 impl Coarsening {
-    /// The least factors with which `size_bytes` fit into `max_tables` tables.
+    /// The smallest factors with which `size_bytes` fit into `max_tables` tables.
     pub fn of(
         options: &PolicyOptions,
         workload: &SimWorkload,

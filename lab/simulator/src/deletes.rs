@@ -1,11 +1,12 @@
-//! Range deletes. One comes after a fixed number of bytes. It removes a share of the keys, behind
-//! the share of the one before, and begins anew at the end.
+//! Range deletes. One comes after each fixed number of bytes. It removes a share of the keys, which
+//! follows the share of the previous range delete. At the end of the keys, the next one starts at
+//! the beginning again.
 //!
-//! As in the engine, what a range delete hides goes when a compaction passes it, and a table that
-//! is hidden whole is dropped without being read; the policy sees that tables get smaller and
-//! fewer. Range tombstones take no room here, and gets are counted as if nothing were deleted. What
-//! was in the tree before a range delete is older than it, so the order of table numbers tells what
-//! it hides.
+//! As in the engine, a compaction drops the hidden entries that it reads, and a table that is
+//! hidden as a whole is dropped without being read. The policy sees that tables get smaller and
+//! fewer. Range tombstones take no space here, and gets are counted as if nothing were deleted.
+//! Tables that were in the tree before a range delete are older than it, so the order of table
+//! numbers tells which tables it hides.
 
 use std::sync::Arc;
 
@@ -19,14 +20,15 @@ use runstone_policy::shape::{Table, TableId};
 /// How often a range delete comes, and how much it removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RangeDeletes {
-    /// Bytes written from one to the next.
+    /// Bytes written from one range delete to the next.
     pub every_bytes: u64,
-    /// The share that each removes, in thousandths: 1 to 1000. The last of a round removes what is
-    /// left.
+    /// The share of the keys that each removes, in thousandths: 1 to 1000. The last of a round
+    /// removes the rest.
     pub share_permille: u64,
 }
 
-/// A range delete: keys from one on and below another, in tables below a number.
+/// A range delete: it hides the keys from one bound on and below another, in tables with smaller
+/// numbers than its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deleted {
     from: u64,
@@ -35,7 +37,7 @@ pub(super) struct Deleted {
 }
 
 impl Deleted {
-    /// Whether it hides all that another does.
+    /// Whether it hides everything that another range delete hides.
     fn replaces(&self, older: &Deleted) -> bool {
         self.from <= older.from && older.end <= self.end
     }
@@ -69,7 +71,8 @@ impl Simulator<'_> {
         self.deleted.push(new);
     }
 
-    /// First key, last key and entries of what is left of a table with so many entries, in pieces.
+    /// The pieces that are left of a table with this many entries: first key, last key and entries
+    /// of each.
     pub(super) fn pieces_of(&self, table: &Table, entries: u64) -> Vec<(u64, u64, u64)> {
         let (first, last) = (number(&table.min_key), number(&table.max_key));
         let mut pieces = vec![(first, last, entries)];
@@ -90,7 +93,7 @@ impl Simulator<'_> {
         (!drops.is_empty()).then(|| Plan { drops, why, ..Plan::default() })
     }
 
-    /// What all of these tables hold that is not deleted, each key once.
+    /// The entries of all these tables that are not deleted, each key once.
     pub(super) fn left_in<'t>(
         &self,
         tables: impl Iterator<Item = &'t Arc<Table>>,
@@ -100,7 +103,7 @@ impl Simulator<'_> {
     }
 }
 
-/// What a hole leaves of entries that are spread evenly: a piece in front of it and one behind it.
+/// The pieces of evenly spread entries that a hole leaves: one before it and one after it.
 fn without((first, last, entries): (u64, u64, u64), hole: &Deleted) -> [(u64, u64, u64); 2] {
     let keys = last - first + 1;
     let front = hole.from.clamp(first, last + 1) - first;

@@ -16,9 +16,9 @@ use runstone_policy::shape::expiry::{Expiries, ExpiryCounts, ExpiryStep};
 use runstone_policy::shape::plan::{Busy, Compaction, Plan};
 use runstone_policy::shape::{Table, TableId};
 
-/// What a compaction keeps of its inputs, before it joins equal keys.
+/// The entries of its inputs that a compaction keeps, before it joins equal keys.
 pub(super) struct Left {
-    /// First key, last key and entries of each input that leaves any.
+    /// First key, last key and entries of each input of which any are left.
     pub(super) spreads: Vec<(u64, u64, u64)>,
     entries: u64,
     tombstones: u64,
@@ -32,7 +32,7 @@ impl Simulator<'_> {
         Simulator { ttl_flushes: Some(ttl_flushes), ..self }
     }
 
-    /// What a memtable that is flushed now holds.
+    /// The contents of a memtable that is flushed now.
     pub(super) fn new_expiries(&self, entries: u64) -> Expiries {
         self.ttl_flushes.map_or(Expiries::default(), |ttl| {
             let at = self.flush_count + ttl;
@@ -59,13 +59,13 @@ impl Simulator<'_> {
         deepest
     }
 
-    /// The entries of so many that have not expired.
+    /// How many of this many entries have not expired.
     pub(super) fn unexpired(&self, entries: u64) -> u64 {
         let ttl = self.ttl_flushes.map(|ttl| ttl * self.workload.entries_per_flush());
         entries.min(ttl.unwrap_or(u64::MAX))
     }
 
-    /// What is left of the inputs of a compaction.
+    /// The entries that are left of the inputs of a compaction.
     pub(super) fn left_of(&self, compaction: &Compaction, inputs: &[Arc<Table>]) -> Left {
         let is_lowest = self.ttl_flushes.is_some() && self.is_lowest(compaction, inputs);
         let expiries = ExpiryCounts::default();
@@ -105,7 +105,7 @@ impl Left {
         lasting.for_each(|step| self.expiries.add_all(*step));
     }
 
-    /// Gives an output its share of what expires and of the tombstones.
+    /// Gives an output its share of the expiring entries and of the tombstones.
     pub(super) fn share_with(&self, table: &mut Table) {
         let share = |all: u64| mul_div(all, table.entries, self.entries).min(table.entries);
         table.tombstones = share(self.tombstones);

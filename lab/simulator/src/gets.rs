@@ -1,10 +1,10 @@
-//! A phase of gets after the load: what they leave on tables that overlap, and what a policy makes
-//! of it. Gets write nothing and take no time.
+//! A phase of gets after the load: the heat that they leave on overlapping tables, and what a
+//! policy does about it. Gets write nothing and take no time.
 //!
 //! A get of a key charges each table that covers it in a level where two or more do, as if no table
-//! held the key: gets of present keys stop earlier, so this is an upper estimate. Gets are even
-//! over the key space and come in lots, short enough that no table gains more than a quarter of
-//! `access_limit` in one; after a lot the policy is asked.
+//! held the key: gets of present keys stop earlier, so this is an upper estimate. Gets are spread
+//! evenly over the key space and come in batches. A batch is so short that no table gains more than
+//! a quarter of `access_limit` in it. After each batch the policy is asked.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use super::spread::{mul_div, number, sweep};
 use super::{Simulator, Totals, narrow};
 use runstone_policy::shape::{EditError, Level, Shape, Table, TableId};
 
-/// Most units in which the gets of a phase are counted, so that sums over tables and keys fit 128
-/// bits. A lot has many of them.
+/// The largest number of units in which the gets of a phase are counted, so that sums over tables
+/// and keys fit 128 bits. A batch has many units.
 const MOST_COUNTED: u64 = 1 << 40;
-/// Most lots of a phase: beyond, lots grow and jobs come late, but a phase ends.
+/// The largest number of batches of a phase. Beyond it batches grow and jobs come late, but the
+/// phase ends.
 const MOST_LOTS: u64 = 10_000;
 
 impl Simulator<'_> {
-    /// Does that many gets, with the jobs that they cause.
+    /// Runs this many gets, with the jobs that they cause.
     pub fn run_gets(&mut self, gets: u64) -> Result<SimGets, EditError> {
         let space = self.workload.key_space.max(1);
         let before = self.totals;
@@ -64,7 +65,7 @@ impl Simulator<'_> {
         })
     }
 
-    /// Gets until the policy is asked again.
+    /// The number of gets until the policy is asked again.
     fn lot(&self, hot: &BTreeMap<TableId, u128>, gets: u64) -> u64 {
         let Some(hottest) = hot.values().max() else {
             return gets;
@@ -76,7 +77,7 @@ impl Simulator<'_> {
 }
 
 /// Per table of an overlapping level, the keys at which it shares the level with another. A table
-/// that never does is not listed.
+/// that never shares its level is not listed.
 fn hot_keys(shape: &Shape) -> BTreeMap<TableId, u128> {
     let mut hot = BTreeMap::new();
     for level in &shape.levels {
@@ -109,7 +110,8 @@ mod tests {
     use runstone_policy::options::PolicyOptions;
     use runstone_policy::registry;
 
-    /// With 2^64 - 1 gets the sum left 128 bits: 7 thousandths of a table were probed per get.
+    /// With 2^64 - 1 gets the sum exceeded 128 bits, and the report said that a get probes 7
+    /// thousandths of a table.
     #[test]
     fn any_number_of_gets_probes_as_many_tables() {
         let workload = SimWorkload {

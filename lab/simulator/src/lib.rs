@@ -1,26 +1,28 @@
-//! The shape of a tree over time, without data: flushes, picks and compactions as metadata. Tells
-//! what a policy writes and how many tables a get meets, at sizes that no test can load. Not a
-//! model of time, of caches or of concurrency: each flush is followed by all the jobs that it
+//! The shape of a tree over time, without data: flushes, picks and compactions as metadata. It
+//! shows what a policy writes and how many tables a get probes, at sizes that no test can load. It
+//! does not model time, caches or concurrency: each flush is followed by all the jobs that it
 //! causes.
 //!
 //! Model. Keys are big-endian u64 below `key_space`. A table is its bounds and a number of distinct
 //! keys, spread evenly. Where sets of a and b keys cover the same w possible keys, a compaction
 //! holds a + b - a b / w there, the expected union of independent even spreads; all integers.
-//! Outputs are cut by entries, so they are narrower where inputs were denser. The prefix of a key
-//! is one of `prefix_count` equal buckets of the key space; a compaction that cuts by prefix ends
-//! tables where it changes. Partitioners that plan cells get a histogram of the spread.
+//! Outputs are cut by the number of entries, so they are narrower where inputs were denser. The
+//! prefix of a key is one of `prefix_count` equal buckets of the key space; a compaction that cuts
+//! by prefix ends tables where the prefix changes. Partitioners that plan cells get a histogram of
+//! the spread.
 //!
-//! Operands count as puts: where a merge operator makes one of two they join as equal keys do, and
-//! a get is counted through every table that covers its key, as one that looks for a base goes.
+//! Operands count as puts. Where a merge operator makes one operand of two, they join as equal keys
+//! do. A get counts every table that covers its key, like a get that looks for the base of
+//! operands.
 //!
-//! Reads. Gets are even over the key space and cost nothing but the heat that they leave on tables
-//! which overlap others of their level ([`Simulator::run_gets`]).
+//! Reads. Gets are spread evenly over the key space. They cost nothing except the heat that they
+//! leave on tables which overlap others of their level ([`Simulator::run_gets`]).
 //!
-//! How true. The engine itself, loaded with 80 MiB under Garnering (T = 5, level 1 of 256 KiB,
+//! Accuracy. The engine itself, loaded with 80 MiB under Garnering (T = 5, level 1 of 256 KiB,
 //! `runstone paper autumn`), writes 12.5 and 12.4 bytes per byte at c = 1 and 0.4 where level 0
 //! waits; the model says 12.0 and 12.1. With outputs spread evenly over a compaction's range it
-//! said 13.9 and 15.9: a level is dense just behind its round-robin cursor, and what is dense meets
-//! less below it.
+//! said 13.9 and 15.9: a level is dense just after its round-robin cursor, and dense tables overlap
+//! less of the level below.
 //!
 //! Cost. A policy sums over all tables in each decision, so a step costs O(tables): sizes of
 //! terabytes want larger tables than a store would have ([`Coarsening`]).
@@ -58,11 +60,11 @@ use runstone_policy::shape::{Edit, EditError, Level, Placement, RunSlot, Shape, 
 use runstone_random::mix64;
 use spread::{Buckets, Spread, mul_div, number, thrown_into};
 
-/// Entries are planned together up to this fraction of a table.
+/// Entries up to this fraction of a table are planned together.
 const GRAINS_PER_TABLE: u64 = 16;
 
-/// Looks at the tree for a point of the curve: reads cost less after a compaction than before it,
-/// so one look would tell little.
+/// The number of measurements of the tree for a point of the curve. Reads cost less after a
+/// compaction than before it, so one measurement would say little.
 const LOOKS_PER_POINT: u64 = 32;
 
 /// How keys arrive.
@@ -72,12 +74,12 @@ pub enum KeyOrder {
     /// Every flush spreads over the whole key space. How much is overwritten follows from the
     /// number of entries against `key_space`.
     Uniform,
-    /// Ascending: a flush starts after the one before it and takes one key per entry. One that does
-    /// not fit before the end of the key space starts at its begin.
+    /// Ascending: a flush starts after the one before it and takes one key per entry. A flush that
+    /// does not fit before the end of the key space starts at its beginning.
     Sequential,
 }
 
-/// What is written.
+/// The data to write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SimWorkload {
     /// User bytes per flush.
@@ -90,18 +92,20 @@ pub struct SimWorkload {
     pub order: KeyOrder,
     /// Varies the bounds of flushed tables. The same seed gives the same report.
     pub seed: u64,
-    /// Key prefixes there are. 1 to `key_space`; only compactions that cut by prefix look at it.
+    /// The number of key prefixes, 1 to `key_space`. Only compactions that cut by prefix look at
+    /// it.
     pub prefix_count: u64,
 }
 
 impl SimWorkload {
-    /// Distinct keys among so many entries, as expected.
+    /// The expected number of distinct keys among this many entries.
     pub fn distinct_keys(&self, entries: u64) -> u64 {
         let space = self.key_space.max(1);
         match self.order {
             KeyOrder::Uniform => thrown_into(entries, space),
             KeyOrder::Sequential => {
-                // A flush that does not fit before the end begins anew: no key is written there.
+                // A flush that does not fit before the end starts again at the beginning, so no key
+                // is written there.
                 let flush = self.entries_per_flush();
                 entries.min(space - if flush < space { space % flush } else { 0 })
             }
@@ -113,7 +117,7 @@ impl SimWorkload {
         (self.flush_bytes / self.entry_bytes.max(1)).max(1)
     }
 
-    /// The same with the smallest key space in which at most that share (in thousandths) of so
+    /// The same with the smallest key space in which at most this share (in thousandths) of this
     /// many entries overwrites an earlier one. O(log^2 of the key space).
     pub fn overwriting(self, overwrite_permille: u64, entries: u64) -> SimWorkload {
         let wanted = mul_div(entries, 1000 - overwrite_permille.min(999), 1000).max(1);
@@ -130,7 +134,7 @@ impl SimWorkload {
     }
 }
 
-/// So many possible keys that hardly any is drawn twice.
+/// A key space so large that hardly any key is drawn twice.
 pub const FRESH_KEYS: u64 = 1 << 60;
 
 /// A tree under one policy and one workload.
@@ -151,19 +155,19 @@ pub struct Simulator<'a> {
     /// Flushes after which an entry has expired.
     ttl_flushes: Option<u64>,
     range_deletes: Option<RangeDeletes>,
-    /// The range deletes that hide something others do not, oldest first.
+    /// The range deletes that hide something that no other one hides, oldest first.
     deleted: Vec<Deleted>,
     loads: Option<Loads>,
     load_count: u64,
 }
 
-/// Sums of bytes are wide: compactions write what a user wrote many times over.
+/// Sums of bytes have wide types, because compactions write many times as much as a user wrote.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     user_bytes: u128,
     user_entries: u64,
     flushed_bytes: u128,
-    /// The part of `user_bytes` that came by loads.
+    /// The part of `user_bytes` that came from loads.
     loaded_user_bytes: u128,
     loaded_bytes: u128,
     compaction_read_bytes: u128,
@@ -175,14 +179,14 @@ struct Totals {
     plan_count: u64,
 }
 
-/// The job that read most.
+/// The job that read the most bytes.
 #[derive(Default)]
 struct LargestJob {
     bytes: u64,
     why: String,
 }
 
-/// What reads cost since the last point of the curve.
+/// The cost of reads since the last point of the curve.
 #[derive(Default)]
 struct Looks {
     count: u64,
@@ -219,12 +223,12 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// The same tree with flushes that the partitioner cuts, unless by prefix.
+    /// The same tree, but the partitioner cuts flushes too, unless it cuts by prefix.
     pub fn with_cut_flushes(self) -> Self {
         Simulator { cuts_flushes: true, ..self }
     }
 
-    /// Flushes that many memtables, each followed by all the jobs that it causes; then reports on
+    /// Flushes this many memtables, each followed by all the jobs that it causes. Then reports on
     /// everything so far. An error means that the policy made a plan that does not fit the shape.
     pub fn run(&mut self, flushes: u64) -> Result<SimReport, EditError> {
         for _ in 0..flushes {
@@ -237,8 +241,8 @@ impl<'a> Simulator<'a> {
         Ok(self.report())
     }
 
-    /// Other numbers from now on, as a store that is reopened with them. The caller has had the
-    /// policy check them.
+    /// Uses other options from now on, like a store that is reopened with them. The caller has had
+    /// the policy check them.
     pub fn set_options(&mut self, options: PolicyOptions) {
         self.options = options;
     }
@@ -251,8 +255,8 @@ impl<'a> Simulator<'a> {
         Ok(())
     }
 
-    /// [`next_plan`](runstone_policy::policy::next_plan), with what the model knows of the keys in
-    /// the place of sketches.
+    /// [`next_plan`](runstone_policy::policy::next_plan), with the model's knowledge of the keys in
+    /// place of sketches.
     fn next_plan(&self) -> Option<Plan> {
         let (policy, options) = (self.policy, &self.options);
         let shape = &*self.shape.at(|_| self.flush_count);
@@ -266,7 +270,7 @@ impl<'a> Simulator<'a> {
         self.unread_drops().or_else(|| self.covered_drops()).or_else(wanted).or_else(bound)
     }
 
-    /// What a compaction of all tables would leave.
+    /// The entries that a compaction of all tables would leave.
     fn live_bytes(&self) -> Option<u64> {
         let left = self.left_in(self.shape.tables().map(|(_, table)| table))?;
         Some(left.entries * self.workload.entry_bytes.max(1))
@@ -282,8 +286,8 @@ impl<'a> Simulator<'a> {
         self.totals.user_bytes += u128::from(self.workload.flush_bytes);
         self.totals.user_entries += self.workload.entries_per_flush();
         self.totals.flushed_bytes += u128::from(whole.bytes);
-        // A flush's run is named after the table that it would be whole: a new name, and the same
-        // on every machine.
+        // The run of a flush is named after the table that it would be if it were not cut. So the
+        // name is new, and the same on every machine.
         let slot = RunSlot::New(whole.id);
         let (_, cut) = self.policy.whole_output(&self.shape, 0, &self.options);
         let tables = match Spread::of(&[spread_of(&whole)]).filter(|_| self.cuts_flushes) {
@@ -314,7 +318,7 @@ impl<'a> Simulator<'a> {
         Table { expiries: self.new_expiries(table.entries), ..table }
     }
 
-    /// So many entries that come at once, as one table. The number varies its bounds.
+    /// This many entries that come at once, as one table. The number varies its bounds.
     fn arriving(&mut self, written: u64, number: u64) -> Table {
         let space = self.workload.key_space.max(1);
         let (min_key, max_key, entries) = match self.workload.order {
@@ -408,7 +412,7 @@ impl<'a> Simulator<'a> {
         outputs.into_iter().map(Arc::new).collect()
     }
 
-    /// The tables that such a cut makes of a spread.
+    /// The tables into which such a cut divides a spread.
     fn outputs(
         &mut self,
         cut: Cut,
@@ -429,7 +433,7 @@ impl<'a> Simulator<'a> {
         outputs
     }
 
-    /// Where the tables of a spread end: the entry and the key behind each.
+    /// Where the tables of a spread end: for each table, the entry and the key after it.
     fn ends(&self, cut: Cut, spread: &Spread, input_entries: u64) -> Vec<(u64, u64)> {
         if let Cut::Cells { partitioner, table_bytes } = cut {
             return cell_ends(spread, partitioner, table_bytes, self.workload.entry_bytes.max(1));
@@ -448,11 +452,11 @@ impl<'a> Simulator<'a> {
         Buckets { key_space, count: self.workload.prefix_count.clamp(1, key_space) }
     }
 
-    /// Where the output that begins with entry `done` ends: the entry and the key behind it.
+    /// Where the output that begins with entry `done` ends: the entry and the key after it.
     ///
-    /// 1. At the cap, whatever the keys are.
+    /// 1. At the cap, for any keys.
     /// 2. Cut by prefix: at the first bucket that begins once the table has `split_bytes`, if that
-    ///    is before the cap and as much input is left behind it.
+    ///    is before the cap and as much input follows it.
     fn next_cut(&self, cut: Cut, spread: &Spread, input_entries: u64, done: u64) -> (u64, u64) {
         let entry_bytes = self.workload.entry_bytes.max(1);
         let cap = (cut.cap_bytes() / entry_bytes).max(1);
@@ -488,22 +492,23 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Applies an edit that changes no level below `deepest`. Those are set aside meanwhile:
-    /// applying looks at every table, and most tables are deep.
+    /// Applies an edit that changes no level below `deepest`. The deeper levels are set aside
+    /// meanwhile, because applying an edit looks at every table, and most tables are deep.
     fn install(&mut self, edit: &Edit, deepest: u32) -> Result<(), EditError> {
         let mut shape = std::mem::take(&mut self.shape);
         let kept = shape.levels.len().min(deepest as usize + 1);
         let deeper = shape.levels.split_off(kept);
         self.shape = shape.into_applied(edit)?;
         if !deeper.is_empty() {
-            // Empty levels at the end were taken away, but these are not at the end.
+            // Empty levels at the end were removed, but these are not at the end.
             self.shape.levels.resize_with(kept, || Level::Runs(Vec::new()));
             self.shape.levels.extend(deeper);
         }
         Ok(())
     }
 
-    /// Notes what reads cost now; at each doubling of the flushes that makes a point of the curve.
+    /// Notes what reads cost now. At each doubling of the number of flushes this makes a point of
+    /// the curve.
     fn look(&mut self) {
         let is_point = self.flush_count.is_power_of_two();
         let every = (self.flush_count.next_power_of_two() / 2 / LOOKS_PER_POINT).max(1);
@@ -574,7 +579,7 @@ impl<'a> Simulator<'a> {
         }
     }
 
-    /// Entries held over distinct keys written and not deleted, by the model.
+    /// The ratio of entries held to distinct keys that were written and not deleted, by the model.
     fn space_amplification_permille(&self) -> u64 {
         let distinct = match self.range_deletes {
             None => self.workload.distinct_keys(self.unexpired(self.totals.user_entries)),
@@ -608,7 +613,8 @@ impl<'a> Simulator<'a> {
 }
 
 /// Where the tables of a spread end if a partitioner plans its cells, from a histogram as an index
-/// would give it. A cell that holds no entry, because a grain is coarser than it, joins the next.
+/// would give it. A cell that holds no entry, because the histogram is coarser than the cell, joins
+/// the next cell.
 fn cell_ends(
     spread: &Spread,
     partitioner: Partitioner,
@@ -641,7 +647,7 @@ fn cell_ends(
     ends
 }
 
-/// The least key of eight bytes that is not below a cut.
+/// The smallest key of eight bytes that is not below a cut.
 fn least_number(cut: &[u8]) -> u64 {
     let mut head = [0; 8];
     let kept = cut.len().min(8);
@@ -654,7 +660,7 @@ fn spread_of(table: &Table) -> (u64, u64, u64) {
     (number(&table.min_key), number(&table.max_key), table.entries)
 }
 
-/// A sum as it is told, saturating.
+/// A sum as it is reported, saturating.
 fn narrow(bytes: u128) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }

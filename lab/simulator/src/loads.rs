@@ -19,7 +19,7 @@ use runstone_policy::shape::{EditError, Table};
 /// Makes the bounds of loads differ from those of flushes.
 const SEED: u64 = 1 << 62;
 
-/// How much of the data is loaded, and how much at once.
+/// How much of the data is loaded, and how much in each load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Loads {
     /// The share of written data that is loaded, in thousandths: 0 to 999.

@@ -8,7 +8,7 @@ use super::spread::number;
 use runstone_policy::shape::overlapping::sublevels;
 use runstone_policy::shape::{Level, Shape, Table};
 
-/// One level at the end.
+/// A level at the end of the simulation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SimLevel {
     /// Level number.
@@ -35,9 +35,9 @@ pub struct SimPoint {
     pub user_bytes: u64,
     /// (flushed + loaded + compacted) / user so far, in thousandths.
     pub write_amplification_permille: u64,
-    /// As of the report, but the mean since the point before.
+    /// As in the report, but the mean since the previous point.
     pub tables_probed_per_get_permille: u64,
-    /// As of the report, but the mean since the point before.
+    /// As in the report, but the mean since the previous point.
     pub runs_sought_per_scan_permille: u64,
     /// Non-empty levels.
     pub level_count: u64,

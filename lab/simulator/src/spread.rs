@@ -1,13 +1,14 @@
-//! Arithmetic of spread keys: unions, draws, positions, prefix buckets. Integers only, so
-//! that a report is the same on every machine. Knows no tree.
+//! Arithmetic on spreads of keys: unions, draws, positions, prefix buckets. It uses only integers,
+//! so that a report is the same on every machine. It knows no tree.
 
-/// Distinct keys among two even spreads of `a` and `b` keys over `width` keys.
+/// Distinct keys in two even spreads of `a` and `b` keys over `width` keys.
 pub(super) fn union_of(a: u64, b: u64, width: u64) -> u64 {
     (a + (b - mul_div(a, b, width))).min(width)
 }
 
-/// Distinct keys after `draws` independent draws out of `space`: the union rule, doubling, in
-/// fixed point where there is room, since rounding adds up over small numbers. O(log draws).
+/// Distinct keys after `draws` independent draws from `space`. It applies the union rule by
+/// doubling, in fixed point where there is room, since rounding errors add up over small numbers.
+/// O(log draws).
 pub(super) fn thrown_into(draws: u64, space: u64) -> u64 {
     let shift = space.leading_zeros().min(20);
     let (one, space) = (1 << shift, space << shift);
@@ -34,23 +35,23 @@ pub(super) fn number(key: &[u8]) -> u64 {
 /// Entries are summed with this many bits after the point, so that many small pieces lose none.
 const FRACTION_BITS: u32 = 20;
 
-/// Distinct keys of several tables: between two bounds of any of them the density is even, and what
-/// tables share there follows from the union rule. So a region that one of them has more of keeps
-/// having more, which decides what the next compaction of it meets. Each entry has a key of its
-/// own.
+/// Distinct keys of several tables: between two bounds of any of them the density is even, and the
+/// number of keys that tables share there follows from the union rule. So a region that is dense in
+/// one of them stays dense, which decides what the next compaction of it overlaps. Each entry has a
+/// key of its own.
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
     /// Keys at which the density changes, with the entries before them in fixed point.
     pieces: Vec<(u64, u128)>,
-    /// Key behind the last.
+    /// The key after the last one.
     pub end: u64,
     /// Distinct keys.
     pub entries: u64,
 }
 
 impl Spread {
-    /// Of tables as (first key, last key, entries); `entries` fit between the keys.
-    /// O(n log n + n overlap).
+    /// The spread of tables, each given as (first key, last key, entries); `entries` fit between
+    /// the keys. O(n log n + n overlap).
     pub fn of(tables: &[(u64, u64, u64)]) -> Option<Spread> {
         let end = tables.iter().map(|table| table.1).max()? + 1;
         let (mut pieces, mut sum) = (Vec::new(), 0_u128);
@@ -66,10 +67,11 @@ impl Spread {
         Some(Spread { pieces, end, entries })
     }
 
-    /// The key of an entry; that of entry `entries` lies just behind the range.
+    /// The key of an entry. The key of entry `entries` lies just after the range.
     pub fn key_at(&self, entry: u64) -> u64 {
         let wanted = u128::from(entry) << FRACTION_BITS;
-        // The last piece that begins there: one without entries has the sum of the next.
+        // The last piece that begins there, because a piece without entries has the same sum as the
+        // next piece.
         let next = self.pieces.partition_point(|(_, sum)| *sum <= wanted);
         match (self.pieces.get(next.wrapping_sub(1)), self.pieces.get(next)) {
             (Some((key, sum)), Some((next_key, next_sum))) if entry < self.entries => {
@@ -106,8 +108,8 @@ fn union_within(width: u64, tables: impl Iterator<Item = (u64, u64, u64)>) -> u1
     })
 }
 
-/// Visits the stretches between the bounds of ranges, from the first bound on, with the ranges that
-/// cover each. O(n log n + n depth).
+/// Visits the stretches between the bounds of ranges, from the first bound on. Each comes with the
+/// ranges that cover it. O(n log n + n depth).
 pub(super) fn sweep<K: Ord + Copy>(
     ranges: impl Iterator<Item = (K, K)>,
     mut visit: impl FnMut(K, K, &[usize]),
@@ -132,9 +134,9 @@ pub(super) fn sweep<K: Ord + Copy>(
 /// The key space cut into equal buckets; a key's bucket is its prefix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buckets {
-    /// Keys in all.
+    /// The number of keys.
     pub key_space: u64,
-    /// Buckets; between 1 and `key_space`.
+    /// The number of buckets, between 1 and `key_space`.
     pub count: u64,
 }
 
@@ -144,14 +146,14 @@ impl Buckets {
         mul_div(key, self.count, self.key_space).min(self.count - 1)
     }
 
-    /// The first key of a bucket; of bucket `count`, the end of the key space.
+    /// The first key of a bucket. For bucket `count` it is the end of the key space.
     pub fn start(&self, bucket: u64) -> u64 {
         let keys = u128::from(bucket) * u128::from(self.key_space);
         u64::try_from(keys.div_ceil(u128::from(self.count))).unwrap_or(u64::MAX)
     }
 
     /// The prefixes of the entries `from..to`, sorted; empty if there are more than `most`. A
-    /// prefix is the first key of its bucket, so that it orders against keys as a prefix does.
+    /// prefix is the first key of its bucket, so that it compares with keys as a prefix does.
     pub fn prefixes(&self, spread: &Spread, from: u64, to: u64, most: usize) -> Vec<Box<[u8]>> {
         let mut prefixes: Vec<Box<[u8]>> = Vec::new();
         let mut entry = from;
@@ -175,7 +177,7 @@ mod tests {
     fn expected_unions() {
         assert_eq!(union_of(0, 10, 10), 10);
         assert_eq!(union_of(500, 500, 1000), 750);
-        // 1000 draws of 1000 leave 1/e of the keys undrawn.
+        // 1000 draws from 1000 keys leave 1/e of the keys undrawn.
         let distinct = thrown_into(1000, 1000);
         assert!((631..=633).contains(&distinct), "{distinct}");
         assert_eq!(thrown_into(1, 1), 1);
@@ -197,8 +199,7 @@ mod tests {
 
     #[test]
     fn density_follows_the_tables() {
-        // 1000 keys over 0..1000, of which 500 more lie in its upper half, and a gap before the
-        // last table.
+        // 1000 keys over 0..1000, 500 more keys in its upper half, and a gap before the last table.
         let tables = [(0, 999, 100), (500, 999, 100), (2000, 2999, 50)];
         let spread = Spread::of(&tables).expect("tables");
         // 50 below; above 50 + 100 - 50 * 100 / 500 = 140.

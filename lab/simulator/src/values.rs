@@ -1,49 +1,51 @@
-//! Separated values, without data: what flushes and collections write to a value file,
-//! counted in records. Tells what a log and hash groups cost at sizes that no test can load. Not a
-//! model of the tree, to which only pointers go ([`ValueCosts::pointers`], and the tree's simulator
-//! takes it from there), nor of snapshots, deletions or a cold stream.
+//! Separated values, without data: what flushes and collections write to a value file, counted in
+//! records. It shows what a log and hash groups cost at sizes that no test can load. It does not
+//! model the tree, to which only pointers go ([`ValueCosts::pointers`] is the input of the tree's
+//! simulator), nor snapshots, deletions or a cold stream.
 //!
-//! Model. All records are as long. A flush takes `flush_records` writes; of each key one record is
-//! left. Slots end where no further record fits.
+//! Model. All records have the same length. A flush takes `flush_records` writes, and one record of
+//! each key is left. A slot ends when no further record fits.
 //!
 //! *Hash groups.* A group is four numbers: live records, records written since it was collected,
 //! its slots, and the room in the open one.
 //!
-//! 1. A flush needs so many slots for its groups. While they exceed capacity and reserve, the group
-//!    with most garbage is collected, if that is a slot or more.
+//! 1. A flush needs a number of slots for its groups. While the slots exceed capacity and reserve,
+//!    the group with the most garbage is collected, if it has a slot of garbage or more.
 //! 2. A collection writes the live records, each with eight bytes of a footer, to fresh slots. The
 //!    last of them stays partly empty; later appends begin a new one.
-//! 3. Updates are of known keys, so all that was written since the last collection is garbage, once
-//!    for each record: O(1) per record, whatever the size.
+//! 3. Updates are of known keys, so each record that was written since the last collection has made
+//!    one record garbage. This is O(1) per record at any size.
 //!
-//! *A log.* Its records are kept in order, and of each key where its newest one is. Collections
-//! take a chunk of the tail and append what is newest again. O(records) of memory.
+//! *A log.* The model keeps its records in order, and the place of the newest record of each key.
+//! Collections take a chunk of the tail and append those records again that are the newest of their
+//! keys. O(records) of memory.
 //!
-//! How true. Beside the engine (`runstone paper hashkv --only reckoned`, 32 MiB, P2) a log writes
-//! 1.03, 1.01 and 1.01 of the engine's value bytes at a reserve of 10, 30 and 90%, and hash groups
-//! 1.21, 1.01 and 1.01. The model moves whole groups, where the engine leaves segments at both ends
-//! that a copy would not shrink; whether that is all of the 1.21 was not measured. The tree of
-//! pointers is within 5%.
+//! Accuracy. Compared with the engine (`runstone paper hashkv --only reckoned`, 32 MiB, P2), a log
+//! writes 1.03, 1.01 and 1.01 of the engine's value bytes at a reserve of 10, 30 and 90%, and hash
+//! groups 1.21, 1.01 and 1.01. The model moves whole groups, where the engine leaves segments at
+//! both ends that a copy would not shrink; whether that is all of the 1.21 was not measured. The
+//! tree of pointers is within 5%.
 
 use std::collections::VecDeque;
 
 use super::spread::mul_div;
 use runstone_random::mix64;
 
-/// What a footer takes for a record.
+/// Bytes that a record takes in a footer.
 const FOOTER_BYTES: u64 = 8;
 
 /// Which records are updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draws {
-    /// All as often.
+    /// All records equally often.
     Uniform,
-    /// As YCSB's scrambled zipfian curve: ranks of ten thousand million items with an exponent of
-    /// 0.99, hashed onto the records. Inside one power of two all ranks are drawn as often.
+    /// By YCSB's scrambled zipfian distribution: ranks of ten thousand million items with an
+    /// exponent of 0.99, hashed onto the records. Inside one power of two all ranks are drawn
+    /// equally often.
     Zipfian,
 }
 
-/// Millionths of the draws whose rank, counted from 1, has so many binary digits behind its first.
+/// Millionths of the draws whose rank, counted from 1, has this many binary digits after its first.
 const RANKS: [u32; 34] = [
     37_780, 31_754, 29_169, 28_064, 27_629, 27_511, 27_547, 27_662, 27_815, 27_989, 28_174, 28_365,
     28_560, 28_757, 28_957, 29_158, 29_360, 29_564, 29_770, 29_977, 30_186, 30_396, 30_607, 30_820,
@@ -75,8 +77,9 @@ static DIGITS: [u8; 1000] = {
     digits
 };
 
-/// Binary digits behind the first of the rank of a draw. Any number of digits takes more than a
-/// thousand millionths, so that it is those of its thousand or one more.
+/// The number of binary digits after the first one in the rank of a draw. Each number of digits
+/// takes more than a thousand millionths, so the result is the number for its thousand, or one
+/// more.
 fn digits(millionth: u32) -> usize {
     let digits = usize::from(DIGITS[(millionth / 1000) as usize]);
     digits + usize::from(millionth >= ENDS[digits])
@@ -93,25 +96,25 @@ impl Draws {
     }
 }
 
-/// How values lie.
+/// How values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
     /// One log, collected at its tail in chunks of so many slots.
     Log {
-        /// Slots that a collection takes.
+        /// Slots of a chunk.
         chunk_slots: u64,
     },
-    /// So many groups, at least 1.
+    /// Hash groups.
     Groups {
-        /// How many.
+        /// The number of groups, at least 1.
         count: u32,
     },
 }
 
-/// What is written, and the room for it.
+/// The data to write, and the room for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueSetup {
-    /// How values lie.
+    /// How values are stored.
     pub apart: Apart,
     /// Distinct keys. At least 1, below 2^32.
     pub records: u64,
@@ -121,26 +124,27 @@ pub struct ValueSetup {
     pub flush_records: u64,
     /// Bytes of a slot.
     pub slot_bytes: u64,
-    /// Room beside that of the records, in thousandths of it.
+    /// Room in addition to that of the records, in thousandths of their room.
     pub reserve_permille: u32,
     /// Which records are updated.
     pub draws: Draws,
 }
 
-/// What was written since the last answer.
+/// What was written since the last result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValueCosts {
     /// Writes of the user.
     pub writes: u64,
     /// Records that flushes wrote, each with a pointer.
     pub flushed_records: u64,
-    /// Bytes of those.
+    /// Bytes of those records.
     pub flushed_bytes: u64,
     /// Bytes that collections read.
     pub collected_read_bytes: u64,
     /// Bytes that collections wrote.
     pub collected_bytes: u64,
-    /// Records that collections wrote: so many pointers are new if those are places in the file.
+    /// Records that collections wrote. If pointers are places in the file, as many pointers are
+    /// new.
     pub collected_records: u64,
     /// Groups or chunks collected.
     pub collections: u64,
@@ -149,18 +153,18 @@ pub struct ValueCosts {
 }
 
 impl ValueCosts {
-    /// Entries that go to the tree. Of a log, and of groups whose pointers are places in the file
-    /// (`writes_back`), collections write some as well.
+    /// Entries that go to the tree. With a log, and with groups whose pointers are places in the
+    /// file (`writes_back`), collections write some as well.
     pub fn pointers(&self, writes_back: bool) -> u64 {
         self.flushed_records + if writes_back { self.collected_records } else { 0 }
     }
 
-    /// The same of a file so many times as large.
+    /// The same for a file that is this many times as large.
     pub fn times(&self, factor: u64) -> ValueCosts {
         self.with(|value, _| value * factor, &ValueCosts::default())
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(&self, other: &ValueCosts) -> ValueCosts {
         self.with(|value, other| value + other, other)
     }
@@ -184,7 +188,7 @@ impl ValueCosts {
     }
 }
 
-/// A value file by its counts.
+/// A value file, as counts.
 pub struct ValueSimulator {
     setup: ValueSetup,
     limit_slots: u64,
@@ -209,15 +213,15 @@ struct Group {
     slots: u64,
     /// Records that fit into the open slot.
     room: u64,
-    /// Of the flush at hand.
+    /// The records of the current flush.
     incoming: u64,
 }
 
 struct Log {
     records: VecDeque<u32>,
-    /// Number of the first of them since the file was made.
+    /// The number of the first of them, counted since the file was made.
     tail: u64,
-    /// Number of the newest record of each key.
+    /// The number of the newest record of each key.
     newest: Vec<u64>,
     live: u64,
 }
@@ -248,7 +252,7 @@ impl ValueSimulator {
         }
     }
 
-    /// Writes each record once; what that cost.
+    /// Writes each record once, and returns the costs.
     pub fn load(&mut self) -> ValueCosts {
         for record in 0..self.setup.records {
             self.write(record, true);
@@ -257,7 +261,7 @@ impl ValueSimulator {
         std::mem::take(&mut self.costs)
     }
 
-    /// Updates so many records; what that cost. The file is loaded.
+    /// Updates this many records, and returns the costs. The file must be loaded.
     pub fn update(&mut self, updates: u64) -> ValueCosts {
         for _ in 0..updates {
             self.drawn += 1;
@@ -334,7 +338,7 @@ impl ValueSimulator {
         }
     }
 
-    /// Collects the group with most garbage, unless that is less than a slot.
+    /// Collects the group with the most garbage, unless it has less than a slot of garbage.
     fn collect_group(&mut self) -> bool {
         let ValueSetup { record_bytes, slot_bytes, .. } = self.setup;
         let File::Groups(groups) = &mut self.file else { return false };
@@ -388,7 +392,8 @@ impl Log {
         self.records.push_back(record);
     }
 
-    /// Moves what is newest of so many records at the tail to the head; how many that were.
+    /// Looks at this many records at the tail, and moves those that are the newest of their keys to
+    /// the head. Returns how many it moved.
     fn collect(&mut self, records: u64) -> u64 {
         let mut moved = 0;
         for _ in 0..records {
@@ -425,20 +430,22 @@ mod tests {
         let mut file = ValueSimulator::new(setup);
         let load = file.load();
         assert_eq!((load.writes, load.flushed_records, load.collections), (records, records, 0));
-        // Until the garbage of groups lies evenly: at first all have as much.
+        // Until the garbage is spread evenly over the groups: at first all groups have the same
+        // amount.
         file.update(6 * records);
         let costs = file.update(2 * records);
         assert_eq!(costs.grown, 0);
         costs.written_bytes() as f64 / (costs.writes * bytes) as f64
     }
 
-    /// Even updates of hash groups: garbage of the groups lies evenly between nothing and twice the
-    /// reserve, so a collection moves a group to free 2 r of it, and 1 + 1 / 2r is written.
+    /// Even updates of hash groups: the garbage of the groups is spread evenly between nothing and
+    /// twice the reserve r. So a collection moves a group to free 2 r of it, and 1 + 1 / 2r is
+    /// written.
     #[test]
     fn groups_with_even_updates_follow_the_closed_form() {
         let of = |reserve_permille: u32| {
             let groups = Apart::Groups { count: 64 };
-            // So much data that partly filled slots do not matter.
+            // There is so much data that partly filled slots do not matter.
             let setup = ValueSetup { records: 1 << 20, ..setup(groups, Draws::Uniform) };
             value_amplification(ValueSetup { reserve_permille, ..setup })
         };
@@ -449,8 +456,8 @@ mod tests {
         }
     }
 
-    /// A log whose records are all as likely to be updated: its tail is the oldest, of which the
-    /// share u is live with u = e^(-(1 - u) (1 + r)), and 1 / (1 - u) is written.
+    /// A log whose records are all equally likely to be updated. Its tail is the oldest part, and
+    /// the share u of it is live, with u = e^(-(1 - u) (1 + r)). So 1 / (1 - u) is written.
     #[test]
     fn a_log_with_even_updates_follows_the_closed_form() {
         let seen = value_amplification(setup(Apart::Log { chunk_slots: 4 }, Draws::Uniform));
@@ -473,7 +480,8 @@ mod tests {
         }
     }
 
-    /// The most popular rank is drawn as often as YCSB draws it, and ranks end where its do.
+    /// The most popular rank is drawn as often as YCSB draws it, and the largest rank is the same
+    /// as in YCSB.
     #[test]
     fn ranks_are_those_of_ycsb() {
         assert_eq!(RANKS.iter().sum::<u32>(), 1_000_000);
@@ -489,7 +497,7 @@ mod tests {
         assert!(RANKS.iter().all(|millionths| *millionths > 1000));
     }
 
-    /// Live data alone exceed the room: the file grows, and nothing is collected for ever.
+    /// Live data alone exceed the room: the file grows, and collection does not go on for ever.
     #[test]
     fn a_file_without_room_grows() {
         for apart in [Apart::Log { chunk_slots: 4 }, Apart::Groups { count: 8 }] {

@@ -1,6 +1,6 @@
-//! A block SSD below files: extents taken next-fit, requests of 64 KiB, pages mapped one by one,
-//! no trim, greedy collection. The rules are those of `devices/flash/src/{block,ftl}` without wear
-//! and bad blocks.
+//! A block SSD below files: extents are allocated next-fit, requests have 64 KiB, pages are mapped
+//! one by one, nothing is trimmed, and collection is greedy. The rules are those of
+//! `devices/flash/src/{block,ftl}` without wear and bad blocks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,14 +8,14 @@ use super::FlashError;
 
 /// Bytes of a host block.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// Most host blocks of a request.
+/// The most host blocks of a request.
 const REQUEST_BLOCKS: u64 = 16;
-/// Host blocks that the file system writes when a file is created, and the store's own log of edits
-/// with it.
+/// Host blocks that the file system writes when a file is created, including those of the store's
+/// own log of edits.
 const CREATE_BLOCKS: u64 = 3;
 /// Blocks that stay free for collections.
 const RESERVED_BLOCKS: usize = 2;
-/// Blocks that are never visible.
+/// Blocks that the host never sees.
 const MIN_SPARE_BLOCKS: u32 = 5;
 
 const NOWHERE: u32 = u32::MAX;
@@ -27,12 +27,12 @@ pub(super) struct Drive {
     /// Host blocks of a page.
     per_page: u64,
     is_split: bool,
-    /// Where each logical page is, and which one lies at each place.
+    /// The place of each logical page, and the logical page at each place.
     places: Vec<u32>,
     owners: Vec<u32>,
     valid: Vec<u32>,
-    /// The same of blocks that are full; others have `NOWHERE`, so that a look for the least is one
-    /// pass over numbers.
+    /// The same for blocks that are full. Other blocks have `NOWHERE`, so that a search for the
+    /// smallest count is one pass over numbers.
     sealed: Vec<u32>,
     free: VecDeque<u32>,
     frontiers: [Option<(u32, u32)>; 2],
@@ -102,7 +102,7 @@ impl Drive {
         }
     }
 
-    /// Writes so many blocks of the journal, as one request.
+    /// Writes this many blocks of the journal, as one request.
     fn log(&mut self, blocks: u64) -> Result<(), FlashError> {
         let (ring, next) = self.journal;
         let start = if next + blocks > ring { 0 } else { next };
@@ -142,7 +142,7 @@ impl Drive {
         Ok(())
     }
 
-    /// Block, page in it, and frontier.
+    /// Block, page in the block, and frontier.
     fn next_page(&mut self, stream: usize) -> Result<(u32, u32, usize), FlashError> {
         let slot = if self.is_split { stream } else { HOST };
         if stream == HOST {
@@ -178,7 +178,7 @@ impl Drive {
     }
 }
 
-/// Free host blocks, taken next-fit: each search goes on where the last one ended.
+/// Free host blocks, allocated next-fit: each search continues where the last one ended.
 struct FreeSpace {
     runs: BTreeMap<u64, u64>,
     cursor: u64,
@@ -189,7 +189,7 @@ impl FreeSpace {
         FreeSpace { runs: BTreeMap::from([(start, count)]), cursor: start }
     }
 
-    /// Up to `wanted` contiguous blocks: their first and their number.
+    /// Up to `wanted` contiguous blocks: the first block and the count.
     fn take(&mut self, wanted: u64) -> Option<(u64, u64)> {
         let around = self.runs.range(..=self.cursor).next_back();
         let around = around.filter(|&(start, count)| start + count > self.cursor);

@@ -9,14 +9,15 @@ use super::{FlashDesign, FlashError};
 
 /// Blocks for journal and checkpoints.
 const JOURNAL_BLOCKS: u32 = 5;
-/// Free blocks beyond what is planned and what streams may open.
+/// Free blocks beyond those that are planned and those that streams may open.
 const SPARE_BLOCKS: u32 = 2;
-/// What must be free whatever is open, and what the smallest part of a compaction fills.
+/// Blocks that must be free whatever is open, and blocks that the smallest part of a compaction
+/// fills.
 const WORK_BLOCKS: u32 = 7;
-/// Above this part of the limit nothing is remapped.
+/// Above this fraction of the limit nothing is remapped.
 const SHORT_PERCENT: u64 = 92;
 
-/// The stream of metadata pages; others are 1 and the level, or 1 for all.
+/// The stream of metadata pages. The other streams are 1 plus the level, or 1 for all levels.
 const META: usize = 0;
 const NOWHERE: u32 = u32::MAX;
 
@@ -44,9 +45,9 @@ pub(super) struct Firmware {
     free: VecDeque<u32>,
     /// By stream: the open block and its next page.
     frontiers: Vec<Option<(u32, u32)>>,
-    /// Where each page is.
+    /// The place of each page.
     places: Vec<u32>,
-    /// Where the metadata of each table is.
+    /// The place of each table's metadata.
     metas: BTreeMap<u32, u32>,
     live_pages: u64,
     /// Pages programmed for flushes and compactions.
@@ -90,7 +91,7 @@ impl Firmware {
         1 + self.stream(level_count.max(3))
     }
 
-    /// Pages that leave room to work.
+    /// The number of pages that leaves room to work.
     fn limit_pages(&self, level_count: usize) -> u64 {
         let blocks = self.uses.len() as u32 + JOURNAL_BLOCKS;
         let work = self.stream_count(level_count) as u32 + WORK_BLOCKS + JOURNAL_BLOCKS;
@@ -98,7 +99,7 @@ impl Firmware {
         u64::from(blocks.saturating_sub(reserve)) * u64::from(self.block_pages - 1)
     }
 
-    /// Whether garbage inside pages must go.
+    /// Whether garbage inside pages must be removed.
     pub(super) fn is_short(&self, level_count: usize) -> bool {
         self.live_pages * 100 > self.limit_pages(level_count) * SHORT_PERCENT
     }
@@ -108,7 +109,7 @@ impl Firmware {
         self.live_pages
     }
 
-    /// Refuses what would not fit.
+    /// Refuses pages that would not fit.
     pub(super) fn check_room(&self, more_pages: u32, level_count: usize) -> Result<(), FlashError> {
         let limit_pages = self.limit_pages(level_count);
         match self.live_pages + u64::from(more_pages) <= limit_pages {
@@ -135,7 +136,7 @@ impl Firmware {
         (first..first + self.block_pages).map(|place| (place, self.slots[place as usize]))
     }
 
-    /// Programs the pages of a new table that exist nowhere, and its metadata page.
+    /// Programs those pages of a new table that do not exist yet, and its metadata page.
     pub(super) fn add_table(
         &mut self,
         id: u32,
@@ -225,13 +226,13 @@ impl Firmware {
         }
     }
 
-    /// Blocks that so many pages of so many tables may need beyond the open ones.
+    /// Blocks that this many pages of this many tables may need beyond the open ones.
     pub(super) fn blocks_for(&self, pages: u64, tables: u64) -> u64 {
         let partial = if self.design == FlashDesign::Nlsm { tables } else { 0 };
         (pages + pages / 8).div_ceil(u64::from(self.block_pages)) + partial
     }
 
-    /// Collects until so many blocks can be opened beside those that streams may open. Tells
+    /// Collects until this many blocks can be opened beside those that streams may open. Returns
     /// whether it collected anything.
     pub(super) fn make_room(&mut self, blocks: u64, tree: &Tree) -> Result<bool, FlashError> {
         let mut has_collected = false;

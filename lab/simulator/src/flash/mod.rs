@@ -1,29 +1,30 @@
-//! A tree on flash, without data: which pages flushes, compactions and collections
-//! program, for a block SSD under files and for a device that keeps the tree itself (KVSSD). Tells
-//! what each layer writes on devices that no test can fill. Not a model of time, of reads, of power
-//! cuts or of deletions.
+//! A tree on flash, without data: which pages flushes, compactions and collections program, for a
+//! block SSD under files and for a device that keeps the tree itself (KVSSD). It shows what each
+//! layer writes on devices that no test can fill. It does not model time, reads, power cuts or
+//! deletions.
 //!
-//! Model. A record is its key, a u32; all are as long. A page is so many keys. The policy is asked
-//! as by the firmware, and each flush is followed by all the jobs that it causes.
+//! Model. A record is its key, a u32, and all records have the same length. A page is a number of
+//! keys. The policy is asked in the same way as by the firmware, and each flush is followed by all
+//! the jobs that it causes.
 //!
-//! 1. *Lsm.* Each table is a file of extents taken next-fit, in requests of 64 KiB; a request
-//!    programs each page that it touches (read-modify-write). Nothing is trimmed, so what the files
-//!    have left is valid until it is written over (`drive.rs`).
-//! 2. *Nlsm.* A table has blocks of its own, and a metadata page.
-//! 3. *Rlsm.* A compaction refers to pages that exist, with clips, as long as a table has at most
-//!    TH strata (`remap.rs`); each level fills blocks of its own. *Mixed* is rLSM(-): one block for
-//!    all levels.
-//! 4. A commit programs a journal page. Above 92% of what the device may hold nothing is remapped,
-//!    and what does not fit is refused ([`FlashError`]).
+//! 1. *Lsm.* Each table is a file whose extents are allocated next-fit, in requests of 64 KiB. A
+//!    request programs each page that it touches (read-modify-write). Nothing is trimmed, so the
+//!    blocks of removed files stay valid until they are overwritten (`drive.rs`).
+//! 2. *Nlsm.* Each table has blocks of its own, and a metadata page.
+//! 3. *Rlsm.* A compaction refers to existing pages, with clips, as long as a table has at most TH
+//!    strata (`remap.rs`); each level fills blocks of its own. *Mixed* is rLSM(-): one block takes
+//!    the pages of all levels.
+//! 4. A commit programs a journal page. Above 92% of the device's limit nothing is remapped, and
+//!    data that do not fit are refused ([`FlashError`]).
 //!
-//! How true. Beside the emulated devices (`runstone paper kvssd --only reckoned`: 1.5 GB, uniform)
-//! compaction is within 4%, read-modify-write within 2% and collection within 3% of theirs.
+//! Accuracy. Compared with the emulated devices (`runstone paper kvssd --only reckoned`: 1.5 GB,
+//! uniform), compaction is within 4%, read-modify-write within 2% and collection within 3%.
 //!
 //! Left out: checkpoints, wear levelling, parts of compactions, the store's log and manifest.
 //!
-//! Cost. Four bytes of memory for each record that a page holds and some 100 for a page, the block
-//! SSD 8 for a page; time goes into sorting the keys of rewritten tables. 15 GB with 13.5 million
-//! writes: under a minute for each design.
+//! Cost. Memory: four bytes for each record that a page holds, and some 100 for each page; for the
+//! block SSD 8 for each page. Most of the time is spent sorting the keys of rewritten tables. 15 GB
+//! with 13.5 million writes take under a minute for each design.
 
 mod drive;
 mod firmware;
@@ -42,11 +43,11 @@ use runstone_random::mix64;
 use runstone_rules::bands::Bands;
 use tree::{Entry, Tree};
 
-/// Fewest blocks of a device.
+/// The fewest blocks of a device.
 pub const MIN_BLOCKS: u32 = 24;
-/// Most pages of a device.
+/// The most pages of a device.
 pub const MOST_PAGES: u64 = 1 << 22;
-/// What a record takes in a page beside key and value, and what the page takes.
+/// Bytes that a record takes in a page beside key and value, and bytes that the page itself takes.
 const RECORD_OVERHEAD_BYTES: u64 = 20;
 const PAGE_OVERHEAD_BYTES: u64 = 16;
 
@@ -58,30 +59,31 @@ pub enum FlashDesign {
         /// Whether pages that collections move go to a block of their own.
         is_split: bool,
     },
-    /// The device; compactions rewrite.
+    /// The device keeps the tree, and compactions rewrite tables.
     Nlsm,
-    /// The device; compactions remap. One block takes the pages of all levels.
+    /// The device keeps the tree, and compactions remap pages. One block takes the pages of all
+    /// levels.
     Mixed {
         /// TH: most strata of a table.
         threshold: u8,
     },
-    /// The same with blocks for each level.
+    /// The same, but each level has blocks of its own.
     Rlsm {
         /// TH: most strata of a table.
         threshold: u8,
     },
 }
 
-/// What is written to which device.
+/// The data to write, and the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlashSetup {
     /// What keeps the tree.
     pub design: FlashDesign,
-    /// Bytes of a key with its value.
+    /// Bytes of a key and its value together.
     pub entry_bytes: u64,
     /// Blocks of the device.
     pub block_count: u32,
-    /// Pages of a block; a table is as large.
+    /// Pages of a block. A table has the size of a block.
     pub block_pages: u32,
     /// Bytes of a page.
     pub page_bytes: u64,
@@ -89,17 +91,17 @@ pub struct FlashSetup {
     pub set_aside_percent: u32,
     /// Pages that a memtable fills.
     pub memtable_pages: u32,
-    /// What the policy is told; tables are cut by size.
+    /// The options of the policy. Tables are cut by size.
     pub options: PolicyOptions,
 }
 
-/// Why a device takes no more.
+/// Why a device accepts no more writes.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FlashError {
-    /// The setup makes no sense.
+    /// The setup is invalid.
     #[error("{0}")]
     Setup(String),
-    /// Tables take all that the device may hold.
+    /// Tables take all the space that the device may use.
     #[error("the device is full: tables have {live_pages} pages of at most {limit_pages}")]
     Full {
         /// Pages in use.
@@ -107,7 +109,7 @@ pub enum FlashError {
         /// Pages that leave room to work.
         limit_pages: u64,
     },
-    /// Files take all that the block SSD shows.
+    /// Files take all the space that the block SSD shows.
     #[error("the block SSD is full: {files} files and no free block")]
     FullFiles {
         /// Files that exist.
@@ -118,7 +120,7 @@ pub enum FlashError {
     OutOfBlocks,
 }
 
-/// Bytes by layer; each layer's are at least those of the one above but for rounding.
+/// Bytes by layer. Each layer writes at least as many as the layer above it, except for rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashCosts {
     /// Writes of the user.
@@ -127,7 +129,8 @@ pub struct FlashCosts {
     pub user_bytes: u64,
     /// Bytes that flushes and compactions wrote, metadata and journal included.
     pub tree_bytes: u64,
-    /// Bytes of the pages that this programmed: more where requests touch pages in part.
+    /// Bytes of the pages that these writes programmed. They are more than the bytes above if
+    /// requests touch only parts of pages.
     pub page_bytes: u64,
     /// Bytes of all pages programmed.
     pub flash_bytes: u64,
@@ -142,7 +145,8 @@ pub struct FlashCosts {
 }
 
 impl FlashCosts {
-    /// Compaction, read-modify-write and collection, in thousandths; they multiply to all writes.
+    /// The factors of compaction, read-modify-write and collection, in thousandths. Their product
+    /// is the factor of all writes.
     pub fn layers_permille(&self) -> [u64; 3] {
         [
             permille(self.tree_bytes, self.user_bytes),
@@ -151,7 +155,7 @@ impl FlashCosts {
         ]
     }
 
-    /// Bytes of flash per byte of the user, in thousandths.
+    /// Bytes written to flash per byte that the user wrote, in thousandths.
     pub fn total_permille(&self) -> u64 {
         permille(self.flash_bytes, self.user_bytes)
     }
@@ -205,7 +209,7 @@ impl<'a> FlashSimulator<'a> {
         })
     }
 
-    /// Writes a record, by its number. Its key is a hash of that.
+    /// Writes a record, by its number. Its key is a hash of the number.
     pub fn put(&mut self, record: u64) -> Result<(), FlashError> {
         self.costs.writes += 1;
         self.costs.user_bytes += self.setup.entry_bytes;
@@ -221,8 +225,8 @@ impl<'a> FlashSimulator<'a> {
         Ok(())
     }
 
-    /// What was written since the device is new. What the memtable holds is in none of the layers
-    /// below the user.
+    /// What was written since the device was new. Records in the memtable count only as writes of
+    /// the user, and in no layer below.
     pub fn costs(&self) -> FlashCosts {
         let page_bytes = self.setup.page_bytes;
         match &self.medium {
@@ -301,7 +305,7 @@ impl<'a> FlashSimulator<'a> {
         Ok(())
     }
 
-    /// The level of the tree for what is compacted into a level of the policy.
+    /// The level of the tree that receives a compaction into a level of the policy.
     fn target(&self, band: u32, upper: &[u32]) -> usize {
         let range = self.tree.hull(upper);
         let meets = |level: u32| !self.tree.overlapping(level as usize, range).is_empty();
@@ -309,7 +313,7 @@ impl<'a> FlashSimulator<'a> {
         self.tree.bands.target(band, levels, meets) as usize
     }
 
-    /// Compacts tables with those that they meet in a level.
+    /// Compacts tables with the tables of a level that they overlap.
     fn sink(&mut self, mut upper: Vec<u32>, level: usize) -> Result<(), FlashError> {
         self.tree.sort_by_age(&mut upper);
         let lower = self.tree.overlapping(level, self.tree.hull(&upper));
@@ -342,7 +346,8 @@ impl<'a> FlashSimulator<'a> {
         Ok(())
     }
 
-    /// Plans until what the plan needs is free: a collection changes which blocks tables are in.
+    /// Plans again until the plan has the free blocks that it needs, because a collection changes
+    /// which blocks tables are in.
     fn plan(&mut self, upper: &[u32], lower: &[u32]) -> Result<Vec<Output>, FlashError> {
         loop {
             let tree = &self.tree;
@@ -384,7 +389,7 @@ impl<'a> FlashSimulator<'a> {
         }
     }
 
-    /// Writes keys in order into new pages, and those into tables.
+    /// Writes keys in order into new pages, and adds the pages to tables.
     fn write_tables(&mut self, level: usize, keys: &[u32], max_seq: u64) -> Result<(), FlashError> {
         let record_bytes = self.setup.record_bytes();
         let entries = self.tree.pages.pack(keys);
@@ -420,7 +425,7 @@ impl FlashSetup {
         self.entry_bytes.saturating_add(RECORD_OVERHEAD_BYTES)
     }
 
-    /// Records of a page and how the tree is laid out, if the setup makes sense.
+    /// The records of a page and the layout of the tree, if the setup is valid.
     fn check(&self, policy: &dyn CompactionPolicy) -> Result<(usize, Bands), FlashError> {
         let refuse = |what: String| Err(FlashError::Setup(what));
         let bands = Bands::of(policy.name(), self.options.size_ratio).map_err(FlashError::Setup)?;
@@ -493,7 +498,7 @@ mod tests {
         run_on(FlashSimulator::new(tiering, setup(design, 280)).unwrap())
     }
 
-    /// All records once, then as many updates.
+    /// Writes all records once, then makes as many updates.
     fn run_on(mut flash: FlashSimulator<'static>) -> FlashSimulator<'static> {
         for number in 0..2 * RECORDS {
             let update = mix64(number) % RECORDS;
@@ -520,11 +525,11 @@ mod tests {
         assert!((1400..1550).contains(&split[1]), "{split:?}");
         assert!(split[2] > 2000 && shared[2] > split[2], "{split:?} {shared:?}");
         assert!(rlsm[0] * 10 < nlsm[0] * 9, "{rlsm:?} {nlsm:?}");
-        // At this size hardly anything is collected for, in either.
+        // At this size hardly anything is collected, with either.
         assert!(rlsm[2] < 1200 && rlsm[2] * 100 <= mixed[2] * 101, "{rlsm:?} {mixed:?}");
     }
 
-    /// Nothing that was written is lost, and live pages are those that tables refer to.
+    /// No record is lost, and live pages are those that tables refer to.
     #[test]
     fn remapped_tables_keep_every_key() {
         let leveled = [1, 2, 4].map(|threshold| run(FlashDesign::Rlsm { threshold }));

@@ -12,24 +12,25 @@ pub(super) type Output = runstone_rules::remap::Planned<Entry>;
 
 /// The tables of a compaction.
 pub(super) struct Input<'a> {
-    /// Oldest first. Those of one level are one run, but in level 0, where each is.
+    /// Oldest first. The tables of one level are one run, except in level 0, where each table is a
+    /// run.
     pub(super) upper: Vec<&'a Node>,
     pub(super) lower: Vec<&'a Node>,
 }
 
-/// What the planning must know of flash.
+/// The facts about flash that planning needs.
 pub(super) struct Known<'a> {
     pub(super) threshold: u8,
     pub(super) table_pages: u32,
-    /// References of a page.
+    /// The number of references to a page.
     pub(super) references: &'a dyn Fn(u32) -> usize,
-    /// Block of a page.
+    /// The block of a page.
     pub(super) block: &'a dyn Fn(u32) -> u32,
     /// Tables with pages in a block.
     pub(super) tables: &'a dyn Fn(u32) -> BTreeSet<u32>,
 }
 
-/// Bounds are closed here: a cut is the first key of the table behind it.
+/// Bounds are closed here: a cut is the first key of the table after it.
 impl PageEntry for Entry {
     type Key = u32;
 
@@ -91,7 +92,7 @@ pub(super) fn plan_compaction(input: &Input<'_>, known: &Known<'_>) -> Vec<Outpu
     plan(&stacked, &size_cuts(&stacked, known.table_pages), &device)
 }
 
-/// The same where nothing is remapped.
+/// The same, but nothing is remapped.
 pub(super) fn rewrite(input: &Input<'_>) -> Vec<Output> {
     let nodes = input.upper.iter().chain(&input.lower);
     let entries = nodes.flat_map(|node| &node.entries).copied().collect();

@@ -8,7 +8,7 @@ use runstone_policy::shape::plan::Plan;
 use runstone_policy::shape::{PolicyState, Shape, Table};
 use runstone_rules::bands::Bands;
 
-/// A part of a page: the keys of a clip.
+/// A part of a page: the keys inside a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) page: u32,
@@ -50,12 +50,12 @@ fn bounds(entries: &[Entry]) -> (u32, u32) {
     (lo, hi)
 }
 
-/// Pages of keys. A page that no table refers to is given out anew.
+/// Pages of keys. A page to which no table refers is reused.
 pub(super) struct Pages {
     pub(super) per_page: usize,
     keys: Vec<u32>,
     lengths: Vec<u16>,
-    /// Tables of each page, one for each entry.
+    /// The tables of each page, once for each entry.
     tables: Vec<Vec<u32>>,
     free: Vec<u32>,
 }
@@ -66,7 +66,7 @@ impl Pages {
         Pages { per_page, keys, lengths, tables, free }
     }
 
-    /// A page of ascending keys, at most as many as fit.
+    /// A page of ascending keys, at most as many as fit into a page.
     fn add(&mut self, keys: &[u32]) -> u32 {
         let page = self.free.pop().unwrap_or_else(|| {
             self.keys.resize(self.keys.len() + self.per_page, 0);
@@ -103,7 +103,7 @@ impl Pages {
             let to = keys.partition_point(|key| *key <= entry.hi);
             merged.extend_from_slice(&keys[from..to]);
         }
-        // Pages are sorted runs already, of which a stable sort makes use.
+        // Pages are sorted runs already, which a stable sort makes use of.
         merged.sort();
         merged.dedup();
         merged
@@ -177,7 +177,7 @@ impl Tree {
         Shape { levels, state: self.state.clone(), ..Shape::default() }
     }
 
-    /// Keeps the facts that the policy wants remembered.
+    /// Keeps the facts that the policy wants to be remembered.
     pub(super) fn remember(&mut self, plan: &Plan) {
         self.state.cursors.extend(plan.cursors.iter().cloned());
         self.state.last_level = plan.last_level.unwrap_or(self.state.last_level);
@@ -190,7 +190,7 @@ impl Tree {
         (lo, bounds().map(|(_, hi)| hi).max().unwrap_or(0))
     }
 
-    /// Tables of a level that meet these keys, in the level's order.
+    /// Tables of a level that overlap these keys, in the level's order.
     pub(super) fn overlapping(&self, level: usize, (lo, hi): (u32, u32)) -> Vec<u32> {
         let ids = self.levels.get(level).map_or(&[][..], Vec::as_slice);
         let meets = |id: &&u32| {
@@ -252,7 +252,7 @@ impl Tree {
         self.levels[level].retain(|other| *other != id);
     }
 
-    /// Moves a table to a level where it meets nothing.
+    /// Moves a table to a level where it overlaps no table.
     pub(super) fn relabel(&mut self, id: u32, level: usize) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let from = std::mem::replace(&mut node.level, level);
@@ -260,7 +260,7 @@ impl Tree {
         self.place(id, level);
     }
 
-    /// Removes a table; returns the pages that are garbage now.
+    /// Removes a table, and returns the pages that are garbage now.
     pub(super) fn remove(&mut self, id: u32) -> Vec<u32> {
         let Some(node) = self.nodes.remove(&id) else { return Vec::new() };
         self.unplace(id, node.level);
