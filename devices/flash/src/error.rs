@@ -1,4 +1,5 @@
-//! The one error of this crate. Bytes of an image never panic; they end here, with the place.
+//! The only error type of this crate. Bytes of an image never cause a panic; they lead to an error
+//! that names the place.
 
 use std::io;
 
@@ -26,10 +27,10 @@ pub enum Error {
         /// Path of the image.
         place: String,
     },
-    /// The file does not begin as an image does.
+    /// The file does not begin like an image.
     #[error("not a NAND image: it does not begin with the magic number")]
     NotAnImage,
-    /// The checksum of the image's header does not hold.
+    /// The checksum of the image's header does not match.
     #[error("the header of the image is damaged")]
     HeaderDamaged,
     /// Written by a newer release.
@@ -37,26 +38,26 @@ pub enum Error {
     NewerFormat {
         /// Format of the image.
         found: u32,
-        /// Newest format that is understood.
+        /// The newest format that this release understands.
         supported: u32,
     },
-    /// The geometry asked for is not the image's.
+    /// The requested geometry is not that of the image.
     #[error("the image is {image}, not {asked}")]
     OtherGeometry {
-        /// What the image has.
+        /// The geometry of the image.
         image: Geometry,
-        /// What was asked for.
+        /// The requested geometry.
         asked: Geometry,
     },
-    /// A geometry that cannot be.
+    /// An impossible geometry.
     #[error("no such flash: {0}")]
     BadGeometry(&'static str),
     /// The image ends before its last block.
     #[error("the image is cut short: {found_bytes} of {expected_bytes} bytes")]
     CutShort {
-        /// Length of the file.
+        /// The length of the file.
         found_bytes: u64,
-        /// Length that its geometry asks for.
+        /// The length that its geometry requires.
         expected_bytes: u64,
     },
     /// The emulator's own record of a block is damaged.
@@ -68,19 +69,19 @@ pub enum Error {
     /// The power was cut by a fault; open the image again.
     #[error("the power is cut")]
     PowerCut,
-    /// The device reported that a program failed: the page is lost and the block is to be retired.
+    /// The device reported that a program failed: the page is lost and the block must be retired.
     #[error("program of {0} failed")]
     ProgramFailed(Ppa),
-    /// The device reported that an erase failed: the block is to be retired.
+    /// The device reported that an erase failed: the block must be retired.
     #[error("erase of block {block} failed")]
     EraseFailed {
         /// Which block.
         block: u32,
     },
-    /// More bits are wrong than the error correction corrects.
+    /// More bits are wrong than the error correction can repair.
     #[error("{0} cannot be corrected")]
     Uncorrectable(Ppa),
-    /// The bytes of a page are not what was programmed.
+    /// The bytes of a page are not the programmed ones.
     #[error("{0} is damaged: {1}")]
     PageDamaged(Ppa, &'static str),
     /// The page was expected to hold something.
@@ -89,20 +90,20 @@ pub enum Error {
     /// A rule of NAND flash was about to be broken: a bug of the firmware.
     #[error("{0}: {1}")]
     RuleBroken(Ppa, Rule),
-    /// An address past the end.
+    /// An address beyond the end.
     #[error("there is no {0}")]
     NoSuchPage(Ppa),
-    /// A host address past the end of the device.
+    /// A host address beyond the end of the device.
     #[error("blocks {first}..{end} are past the end at {limit}")]
     PastTheEnd {
         /// First host block.
         first: u64,
-        /// One past the last.
+        /// The host block after the last.
         end: u64,
         /// Number of host blocks.
         limit: u64,
     },
-    /// A host request that is not of whole blocks.
+    /// A host request that does not consist of whole blocks.
     #[error("a request of {bytes} bytes is not of whole host blocks")]
     BadRequest {
         /// Its length.
@@ -111,7 +112,7 @@ pub enum Error {
     /// Too many blocks are bad, or the device is smaller than its firmware needs.
     #[error("no erased block is left")]
     OutOfBlocks,
-    /// The device holds as much as it can.
+    /// The device is full.
     #[error(
         "the device is full: {live_pages} of {limit_pages} pages hold what is needed; delete \
              something"
@@ -119,10 +120,10 @@ pub enum Error {
     Full {
         /// Pages that tables and their metadata need.
         live_pages: u64,
-        /// Most that leave room to work.
+        /// The largest number that leaves room to work.
         limit_pages: u64,
     },
-    /// A key longer than the device takes.
+    /// A key that is too long for the device.
     #[error("a key of {bytes} bytes is too long: this geometry takes 1 to {limit_bytes}")]
     KeySize {
         /// Its length.
@@ -130,7 +131,7 @@ pub enum Error {
         /// Longest.
         limit_bytes: usize,
     },
-    /// A value longer than the device takes.
+    /// A value that is too long for the device.
     #[error("a value of {bytes} bytes is too long: this geometry takes up to {limit_bytes}")]
     ValueSize {
         /// Its length.
@@ -138,7 +139,8 @@ pub enum Error {
         /// Longest.
         limit_bytes: usize,
     },
-    /// The versions of a key that snapshots hold leave no room for another: all must fit one block.
+    /// The versions of a key that snapshots hold leave no room for another version: all must fit
+    /// one block.
     #[error(
         "with what snapshots hold of its history, a key would take {bytes} bytes of at most \
              {limit_bytes}; release a snapshot"
@@ -146,32 +148,32 @@ pub enum Error {
     VersionsHeld {
         /// Bytes of all its versions.
         bytes: usize,
-        /// Most that a block takes.
+        /// The largest number that a block takes.
         limit_bytes: usize,
     },
-    /// The image is a block SSD's or another firmware's.
+    /// The image belongs to a block SSD or to another firmware.
     #[error("the image {place} is not a KVSSD's: {why}")]
     NotAKvSsd {
         /// Path or name of the image.
         place: String,
-        /// What it holds instead.
+        /// What the image holds instead.
         why: &'static str,
     },
-    /// What one transaction changes does not fit a page of the journal or of metadata.
+    /// The changes of one transaction do not fit a page of the journal or of metadata.
     #[error("a transaction does not fit a journal page: keys are too long for this geometry")]
     JournalFull,
     /// An option that the firmware cannot work with.
     #[error("option {name}: {why}")]
     BadOption {
-        /// Name of the value.
+        /// The name of the option.
         name: &'static str,
-        /// What is wrong, and what is possible.
+        /// What is wrong, and which values are possible.
         why: String,
     },
-    /// What is stored does not fit together.
+    /// The stored data contradict each other.
     #[error("corrupt {what}: {why}")]
     Corrupt {
-        /// Which structure.
+        /// The structure.
         what: &'static str,
         /// What is wrong with it.
         why: String,
@@ -187,13 +189,13 @@ pub enum Rule {
     /// Pages of a block are programmed in order.
     #[error("pages of a block are programmed in order")]
     ProgramInOrder,
-    /// Nothing is programmed past a torn page before the block is erased.
+    /// Nothing is programmed after a torn page before the block is erased.
     #[error("nothing is programmed past a torn page")]
     NotPastTorn,
     /// A retired block is neither programmed nor erased.
     #[error("a retired block is left alone")]
     NotRetired,
-    /// A page is programmed and read whole.
+    /// A page is programmed and read as a whole.
     #[error("a page is programmed and read whole")]
     WholePage,
 }

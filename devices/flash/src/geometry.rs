@@ -1,8 +1,8 @@
-//! How large a flash device is, and where each of its pages lies. Knows no image and no content.
+//! How large a flash device is, and where each of its pages lies. It knows no image and no content.
 
 use std::fmt;
 
-/// Sizes of a device. The default is the paper's: 32 KiB pages, 128 of them a block.
+/// The sizes of a device. The default is that of the paper: 32 KiB pages, and 128 pages in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of data in a page.
@@ -33,7 +33,7 @@ impl Default for Geometry {
 }
 
 impl Geometry {
-    /// Refuses what no device can be and what would overflow an address; the error says why.
+    /// Refuses an impossible geometry, and one that would overflow an address. The error says why.
     pub fn check(&self) -> Result<(), &'static str> {
         if !(512..=1 << 20).contains(&self.page_bytes) || !self.page_bytes.is_power_of_two() {
             return Err("a page is a power of two from 512 bytes to 1 MiB");
@@ -71,7 +71,7 @@ impl Geometry {
         self.block_bytes() * u64::from(self.block_count)
     }
 
-    /// The page's number, counted through all blocks. Fits, by `check`.
+    /// The number of the page, counted through all blocks. It fits, as `check` ensures.
     pub fn flat(&self, ppa: Ppa) -> u32 {
         ppa.block * self.block_pages + ppa.page
     }

@@ -1,7 +1,7 @@
-//! Takes little-endian fields off the front of bytes that may be cut short or wrong. Not a format:
-//! the caller knows what the fields mean.
+//! Takes little-endian fields off the front of bytes that may be cut short or wrong. This is no
+//! format: the caller knows what the fields mean.
 
-/// The number at a place; `None` past the end.
+/// The number at a place; `None` beyond the end.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
@@ -10,7 +10,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// What is not decoded yet.
+/// The bytes that are not decoded yet.
 pub(crate) struct Rest<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -36,7 +36,7 @@ impl<'a> Rest<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A length of two bytes, and as much UTF-8.
+    /// A length of two bytes, and that many bytes of UTF-8.
     pub(crate) fn text(&mut self) -> Option<String> {
         let len = self.u16()?;
         String::from_utf8(self.bytes(usize::from(len))?.to_vec()).ok()

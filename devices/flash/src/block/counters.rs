@@ -16,7 +16,7 @@ pub struct BlockCounters {
 }
 
 impl BlockCounters {
-    /// Blocks of files of a category.
+    /// Blocks of the files of a category.
     pub fn of(&self, category: Category) -> u64 {
         self.categories[category as usize]
     }
@@ -31,15 +31,15 @@ impl BlockCounters {
     }
 }
 
-/// Each layer's part of the bytes that reach flash.
+/// The share of each layer in the bytes that reach flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerReport {
     /// Blocks that left the file system.
     pub blocks: BlockCounters,
-    /// What the device made of them. `device.host_bytes` is the bytes of `blocks`.
+    /// What the device wrote for them. `device.host_bytes` is the number of bytes in `blocks`.
     pub device: WriteAmplification,
-    /// Preset of the simulated time.
+    /// The preset of the simulated time.
     pub timing: &'static str,
-    /// Simulated time since opening.
+    /// The simulated time since opening.
     pub elapsed_ns: u64,
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The blocks of a file: runs from file block to device block. What no run covers reads as zeros.
+/// The blocks of a file: runs from file block to device block. Blocks that no run covers read as
+/// zeros.
 ///
-/// Invariant: runs do not overlap. A run that continues the one before is joined to it.
+/// Invariant: runs do not overlap. A run that continues the previous run is joined to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extents {
     runs: BTreeMap<u64, Run>,
@@ -18,7 +19,7 @@ pub(super) struct Run {
 }
 
 impl Extents {
-    /// The device block of a file block, with how many follow contiguously.
+    /// The device block of a file block, and the number of contiguous blocks from there on.
     pub(super) fn find(&self, file_block: u64) -> Option<Run> {
         let (&first, run) = self.runs.range(..=file_block).next_back()?;
         let skipped = file_block - first;
@@ -48,7 +49,7 @@ impl Extents {
         self.runs.insert(file_block, run);
     }
 
-    /// Makes a hole of the range and returns what was there.
+    /// Makes the range a hole, and returns the blocks that were there.
     pub(super) fn remove(&mut self, range: Range<u64>) -> Vec<Run> {
         let from = self.runs.range(..=range.start).next_back().map_or(range.start, |(&f, _)| f);
         let touched: Vec<(u64, Run)> =
@@ -82,8 +83,8 @@ impl Extents {
     }
 }
 
-/// Free device blocks, taken next-fit: each search goes on where the last one ended, so that files
-/// lie one after the other without regard to flash pages.
+/// Free device blocks, allocated next-fit: each search continues where the last one ended, so that
+/// files lie one after the other without regard to flash pages.
 #[derive(Clone, Debug)]
 pub(super) struct FreeSpace {
     runs: BTreeMap<u64, u64>,

@@ -9,9 +9,9 @@
 //! 1. An epoch begins with a snapshot in the area that the last epoch did not use; transactions
 //!    follow it. The other area is not touched, so a torn snapshot leaves the last epoch whole.
 //! 2. At open the newest epoch with a whole snapshot counts; its transactions are applied up to the
-//!    first that is not whole, which was never acknowledged. Then a new epoch begins.
+//!    first that is not complete, which was never acknowledged. Then a new epoch begins.
 //!
-//! Corruption does not end a journal early: the pages below have checksums of their own.
+//! Corruption does not end a journal early: the flash pages have checksums of their own.
 
 use super::records::{Record, corrupt};
 use crate::error::Result;
@@ -35,7 +35,7 @@ pub(super) struct Journal {
     next: u64,
 }
 
-/// A part of the journal that is whole.
+/// A part of the journal that is complete.
 struct Part {
     epoch: u64,
     block_count: u32,
@@ -43,7 +43,7 @@ struct Part {
 }
 
 impl Journal {
-    /// Blocks of an area on a device: 1/256 of it, for two of them are 1/128.
+    /// Blocks of an area on a device: 1/256 of the device, so the two areas take 1/128.
     pub(super) fn area_blocks(device_blocks: u64) -> u64 {
         (device_blocks / 256).max(32)
     }
@@ -85,14 +85,15 @@ impl Journal {
         Ok((journal, records))
     }
 
-    /// Whether a transaction of so many blocks fits behind the last one.
+    /// Whether a transaction of this many blocks fits after the last one.
     pub(super) fn has_room(&self, block_count: u64) -> bool {
         let area = self.epoch % 2;
         self.next + block_count <= (area + 1) * self.area_blocks
     }
 
-    /// Begins a new epoch. Returns the blocks written; `None` if the snapshot does not fit. It may
-    /// take an area whole: then whatever was committed, which lies in one, can be opened again.
+    /// Begins a new epoch. Returns the blocks written; `None` if the snapshot does not fit. The
+    /// snapshot may take a whole area. So anything that was committed, which lies in one area, can
+    /// be opened again.
     pub(super) fn write_snapshot(
         &mut self,
         ftl: &mut Ftl,
@@ -110,7 +111,7 @@ impl Journal {
         Ok(Some(block_count))
     }
 
-    /// Blocks that a transaction of these records takes.
+    /// The number of blocks that a transaction of these records takes.
     pub(super) fn transaction_blocks(records: &[Record]) -> u64 {
         blocks_for(encode(records).len())
     }
@@ -129,7 +130,7 @@ impl Journal {
         Ok(())
     }
 
-    /// `None` for anything that is not whole.
+    /// `None` for anything that is not complete.
     fn read_part(&self, ftl: &mut Ftl, at: u64, kind: u32, index: u32) -> Result<Option<Part>> {
         let mut block = vec![0; BLOCK];
         ftl.read(at, &mut block)?;

@@ -1,9 +1,10 @@
-//! A [`Storage`] on an emulated block SSD: what an LSM store meets on an ordinary device. Not a
-//! general file system: one flat directory per place, no permissions, no times.
+//! A [`Storage`] on an emulated block SSD: what an LSM store uses on an ordinary device. It is not
+//! a general file system: each place is one flat directory, and there are no permissions and no
+//! times.
 //!
-//! The emulating process is the machine, and its memory is the page cache: a kill loses what was
-//! not synced, as a power cut does. Dropping the last handle writes everything. Locks are held in
-//! memory; the image file itself is locked against other processes.
+//! The emulating process is the machine, and its memory is the page cache: a kill loses unsynced
+//! data, as a power cut does. Dropping the last handle writes everything. Locks are held in memory;
+//! the image file itself is locked against other processes.
 
 mod counters;
 mod extents;
@@ -35,16 +36,16 @@ const MAX_PLACE_BYTES: usize = 4096;
 /// Zeros are written in pieces of this size when a file is made with its space reserved.
 const ZEROS_BYTES: usize = 64 << 10;
 
-/// How the block SSD behaves.
+/// Options of the block SSD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockOptions {
     /// The translation layer.
     pub ftl: FtlOptions,
-    /// Times of the flash.
+    /// The times that flash operations take.
     pub timing: Timing,
     /// Whether the image file is synced, by a sync and where the order of its writes needs it, so
-    /// that it survives a power loss of the machine that emulates. Without it the image survives
-    /// the end of the process only.
+    /// that it survives a power loss of the machine that emulates. Otherwise the image survives
+    /// only the end of the process.
     pub syncs_image: bool,
 }
 
@@ -76,7 +77,8 @@ struct Device {
 }
 
 impl Drop for Device {
-    /// Ends cleanly. After a power cut there is nothing to do, and nobody to hear of an error.
+    /// Ends cleanly. After a power cut there is nothing to do, and nobody to whom an error could be
+    /// reported.
     fn drop(&mut self) {
         let _ = self.volume.get_mut().sync_all();
     }
@@ -134,7 +136,7 @@ impl BlockStorage {
         }
     }
 
-    /// Runs `f` on the flash, to set faults or read counters.
+    /// Runs `f` on the flash, so that tests can set faults or read counters.
     pub fn with_nand<T>(&self, f: impl FnOnce(&mut Nand) -> T) -> T {
         f(self.device.volume.lock().ftl.nand_mut())
     }
@@ -337,7 +339,7 @@ impl StorageFile for BlockFile {
         })
     }
 
-    /// Best effort: finds a full device now, and reserves nothing.
+    /// Best effort: this detects a full device now, but reserves nothing.
     fn allocate(&self, offset: u64, len_bytes: u64) -> StorageResult<()> {
         self.run(Operation::Allocate, |volume| {
             let end = offset.saturating_add(len_bytes);

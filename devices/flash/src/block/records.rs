@@ -1,4 +1,4 @@
-//! What the journal says, as bytes. Little-endian:
+//! The records of the journal, as bytes. Little-endian:
 //!
 //! ```text
 //! 1 volume:  block_count u64
@@ -7,7 +7,7 @@
 //! 4 no name: place | name
 //! ```
 //!
-//! Applying a sequence of records twice gives what applying it once gives.
+//! Applying a sequence of records twice has the same result as applying it once.
 
 use runstone_storage::Category;
 
@@ -15,7 +15,7 @@ use super::extents::{Extents, Run};
 use crate::error::{Error, Result};
 use crate::rest::Rest;
 
-/// A place and a name in it.
+/// A place, and a name in that place.
 pub(super) type Path = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ fn put_u64(bytes: &mut Vec<u8>, number: u64) {
     bytes.extend_from_slice(&number.to_le_bytes());
 }
 
-/// Names are checked to be short before they get here.
+/// The lengths of names were checked before.
 fn put_path(bytes: &mut Vec<u8>, path: &Path) {
     for part in [&path.0, &path.1] {
         bytes.extend_from_slice(&(part.len() as u16).to_le_bytes());

@@ -1,13 +1,14 @@
 //! The file system of the block SSD: directory, files, write-back, commits. One thread at a time;
 //! the handles in `mod.rs` share it under a lock.
 //!
-//! 1. Written blocks wait in their file until 16 of them do; then the longest contiguous ones leave
-//!    as one request of up to 64 KiB. Space is promised when a block begins to wait, so a full
-//!    device is found by the write and not later.
-//! 2. `sync` writes what waits and commits; `sync_dir` commits. A commit is one transaction of the
-//!    journal with the names that changed and the whole block list of each file that changed.
-//! 3. Blocks of removed files are free after the commit that says so, not before: until then a
-//!    power cut brings the file back.
+//! 1. Written blocks wait in their file until there are 16 of them. Then the longest contiguous
+//!    stretch is written as one request of up to 64 KiB. Space is reserved when a block begins to
+//!    wait, so the write itself detects a full device.
+//! 2. `sync` writes the waiting blocks and commits; `sync_dir` only commits. A commit is one
+//!    transaction of the journal with the names that changed and the whole block list of each file
+//!    that changed.
+//! 3. Blocks of removed files become free after the commit that records the removal, not before:
+//!    until then a power cut brings the file back.
 //!
 //! Data are written before the commit that makes them reachable.
 
@@ -36,24 +37,25 @@ pub(super) struct Inode {
     pub(super) category: Category,
     pub(super) len_bytes: u64,
     extents: Extents,
-    /// Blocks that are newer than the device's.
+    /// Blocks that are newer than their copies on the device.
     waiting: BTreeMap<u64, Waiting>,
-    /// Blocks whose copy on the device may hold bytes, behind a former end of the file, that are
-    /// not the file's: they were cut off, or appended before a power cut and not committed.
+    /// Blocks whose copy on the device may hold bytes after a former end of the file. These bytes
+    /// do not belong to the file: they were cut off, or were appended before a power cut and not
+    /// committed.
     dirty_ends: BTreeSet<u64>,
     pub(super) handle_count: u32,
     is_named: bool,
-    /// Length or blocks differ from what is committed.
+    /// Whether length or blocks differ from the committed state.
     is_changed: bool,
 }
 
-/// All files, and the device below.
+/// All files, and the device below them.
 #[derive(Debug)]
 pub(super) struct Volume {
     pub(super) ftl: Ftl,
     journal: Journal,
     free: FreeSpace,
-    /// Free after the next commit.
+    /// Blocks that are free after the next commit.
     freed: Vec<Run>,
     pub(super) names: BTreeMap<Path, u64>,
     inodes: BTreeMap<u64, Inode>,
@@ -64,7 +66,8 @@ pub(super) struct Volume {
     /// Waiting blocks that have no device block yet.
     promised_count: u64,
     pub(super) counters: BlockCounters,
-    /// A write or commit failed: nothing more is accepted before the device is opened again.
+    /// Whether a write or a commit failed: then nothing more is accepted until the device is opened
+    /// again.
     has_failed: bool,
 }
 
@@ -134,7 +137,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes the blocks of every file out of the free space; drops files without a name.
+    /// Removes the blocks of every file from the free space, and drops files without a name.
     fn claim_blocks(&mut self) -> Result<()> {
         for (path, id) in &self.names {
             let named = self.inodes.get_mut(id).filter(|inode| !inode.is_named);
@@ -206,9 +209,9 @@ impl Volume {
         self.remove_name(path)
     }
 
-    /// Takes back a file that was created just now.
+    /// Undoes the creation of a file.
     pub(super) fn discard_file(&mut self, path: &Path, id: u64) {
-        // A name that is missing already is as good.
+        // It is fine if the name is missing already.
         let _ = self.remove_name(path);
         self.close_file(id);
     }
@@ -282,7 +285,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes and extends. Nothing has changed if the device is full.
+    /// Writes bytes, and extends the file if necessary. If the device is full, nothing changes.
     pub(super) fn write(&mut self, id: u64, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check_alive()?;
         if data.is_empty() {
@@ -326,8 +329,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes the bytes of a range, which lies inside the file, zeros. Whole blocks go back to the
-    /// free space, as does the last one of the file.
+    /// Makes the bytes of a range, which lies inside the file, zeros. Whole blocks become free, and
+    /// so does the last block of the file.
     pub(super) fn make_hole(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
         self.check_alive()?;
         let last_whole =
@@ -348,7 +351,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes bytes of one block zeros, if there is a block: so it needs no space.
+    /// Overwrites bytes of one block with zeros, if the block exists. So it needs no space.
     fn clear(&mut self, id: u64, start: u64, end: u64) -> io::Result<()> {
         let inode = self.inode(id)?;
         let block = start / BLOCK;
@@ -359,7 +362,8 @@ impl Volume {
         self.write(id, start, &[0; BLOCK as usize][..(end - start) as usize])
     }
 
-    /// Clears what the last block holds behind the end, before the file grows over it.
+    /// Clears the bytes of the last block after the end of the file, before the file grows over
+    /// them.
     fn clear_behind_end(&mut self, id: u64, new_bytes: u64) -> io::Result<()> {
         let inode = self.inode(id)?;
         let block = inode.len_bytes / BLOCK;
@@ -369,7 +373,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes dirty ends before a commit, which may say that files are longer.
+    /// Writes dirty ends before a commit, because the commit may say that files are longer.
     fn write_dirty_ends(&mut self) -> io::Result<()> {
         let mut ends = Vec::new();
         for (&id, inode) in self.inodes.iter().filter(|(_, inode)| inode.is_named) {
@@ -381,7 +385,7 @@ impl Volume {
 
     // Durability.
 
-    /// Writes what waits in a file and commits if anything changed.
+    /// Writes the waiting blocks of a file, and commits if anything changed.
     pub(super) fn sync_file(&mut self, id: u64) -> io::Result<()> {
         self.check_alive()?;
         self.write_waiting(id)?;
@@ -398,7 +402,7 @@ impl Volume {
         self.sync_image()
     }
 
-    /// Writes and commits everything, as at the end.
+    /// Writes and commits everything, as a clean end does.
     pub(super) fn sync_all(&mut self) -> io::Result<()> {
         let ids: Vec<u64> = self.inodes.keys().copied().collect();
         for id in ids {
@@ -412,8 +416,8 @@ impl Volume {
         self.note(synced)
     }
 
-    /// One transaction with all changes since the last. A file's creation takes 3 blocks of the
-    /// ring and the removals of a compaction 4, as a journalling file system's would.
+    /// One transaction with all changes since the last. The creation of a file takes 3 blocks of
+    /// the ring, and the removals of a compaction take 4, as in a journalling file system.
     fn commit(&mut self) -> io::Result<()> {
         self.write_dirty_ends()?;
         let mut records: Vec<Record> = self
@@ -429,8 +433,8 @@ impl Volume {
             let mut block_count = Journal::transaction_blocks(&records).max(modelled);
             if !self.journal.has_room(block_count) {
                 self.begin_epoch()?;
-                // The snapshot holds every change. The ring takes what fits of a transaction that
-                // is larger than the rest of the area.
+                // The snapshot holds every change. If a transaction is larger than the rest of the
+                // area, the ring takes the part that fits.
                 while !self.journal.has_room(block_count) {
                     records.clear();
                     block_count /= 2;
@@ -458,7 +462,7 @@ impl Volume {
         Ok(())
     }
 
-    /// After a commit: what was changed is committed, so what was freed is free.
+    /// After a commit: all changes are committed, so blocks that were given up are free.
     fn settle(&mut self) {
         self.name_changes.clear();
         (self.created_count, self.removed_count) = (0, 0);
@@ -475,8 +479,7 @@ impl Volume {
     // Write-back.
 
     /// Makes sure that the blocks of a range can be written. If that may need blocks that only a
-    /// commit frees, the commit comes now: a directory that turns out full must not leave half a
-    /// write.
+    /// commit frees, the commit happens now: a full directory must not leave half a write.
     fn promise(&mut self, id: u64, range: std::ops::Range<u64>) -> io::Result<()> {
         let inode = self.inode(id)?;
         let mut missing = 0;
@@ -502,8 +505,8 @@ impl Volume {
         Ok(())
     }
 
-    /// The waiting copy of a block, made from the device's unless all of it will be written. A
-    /// dirty end goes: the file did not grow since, or its block would wait already.
+    /// The waiting copy of a block. It is read from the device unless all of it will be written. A
+    /// dirty end is cleared: the file did not grow since, or its block would be waiting already.
     fn waiting_block(
         &mut self,
         id: u64,
@@ -529,7 +532,7 @@ impl Volume {
         inode.waiting.get_mut(&file_block).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Writes all that waits in a file, in order.
+    /// Writes all waiting blocks of a file, in order.
     fn write_waiting(&mut self, id: u64) -> io::Result<()> {
         while let Some(&(first, count)) = self.inode(id)?.waiting_runs().first() {
             self.check_alive()?;
@@ -538,8 +541,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the longest contiguous waiting blocks of a file. Not the first ones: those may be the
-    /// block being appended to, while a stretch elsewhere keeps the file at its limit.
+    /// Writes the longest contiguous stretch of waiting blocks of a file. It does not write the
+    /// first stretch: that may be the block that is being appended to, while a stretch elsewhere
+    /// keeps the file at its limit.
     fn write_longest(&mut self, id: u64) -> io::Result<()> {
         let runs = self.inode(id)?.waiting_runs();
         match runs.into_iter().rev().max_by_key(|&(_, count)| count) {
@@ -548,8 +552,8 @@ impl Volume {
         }
     }
 
-    /// Writes waiting blocks, at most one request per device run. They wait until the device has
-    /// them: if it fails, readers must not see the older bytes.
+    /// Writes waiting blocks, at most one request per device run. They stay waiting until the
+    /// device has them: if it fails, readers must not see the older bytes.
     fn write_run(&mut self, id: u64, first: u64, count: u64) -> io::Result<()> {
         let mut at = first;
         while at < first + count {
@@ -557,7 +561,7 @@ impl Volume {
             let is_waiting = |block: &u64| waiting.contains_key(block);
             let waiting_count = (at..first + count).take_while(is_waiting).count() as u64;
             if waiting_count == 0 {
-                // The commit that freed blocks for what lies before wrote this dirty end.
+                // The commit that freed blocks for the earlier part wrote this dirty end.
                 at += 1;
                 continue;
             }
@@ -624,7 +628,7 @@ impl Inode {
         }
     }
 
-    /// Notes that the device's copy of the last block may end behind the file.
+    /// Notes that the device's copy of the last block may hold bytes after the end of the file.
     fn mark_end(&mut self, len_bytes: u64) {
         let block = len_bytes / BLOCK;
         if !len_bytes.is_multiple_of(BLOCK) && self.extents.find(block).is_some() {
@@ -637,7 +641,8 @@ impl Inode {
         Record::Inode { id, category, len_bytes, extents: self.extents.clone() }
     }
 
-    /// Contiguous waiting blocks, (first, count) in order, none longer than a request.
+    /// Stretches of contiguous waiting blocks as (first, count), in order, none longer than a
+    /// request.
     fn waiting_runs(&self) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for &block in self.waiting.keys() {
@@ -674,7 +679,7 @@ fn as_io(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// The error of the device again, or what the file system says itself.
+/// Repeats the error of the device, or returns the error of the file system itself.
 fn from_io(error: io::Error) -> Error {
     error.downcast().unwrap_or_else(|error| corrupt(format!("it cannot be written: {error}")))
 }

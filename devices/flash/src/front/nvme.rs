@@ -3,9 +3,9 @@
 use crate::error::Error;
 use crate::kvssd::{Direction, KvSsd};
 
-/// Longest key of the command set; the shortest has one byte.
+/// The longest key of the command set; the shortest has one byte.
 const MAX_KEY_BYTES: usize = 16;
-/// Bytes of the count that a list begins with; each entry is padded to as many.
+/// Bytes of the count with which a list begins. Each entry is padded to a multiple of them.
 const LIST_ALIGN_BYTES: usize = 4;
 
 /// When a value is stored.
@@ -15,16 +15,16 @@ pub enum StoreIf {
     Always,
     /// Only over an older value.
     Exists,
-    /// Only if there is none.
+    /// Only if there is no older value.
     Missing,
 }
 
-/// What deleting a key that does not exist gives.
+/// The result of deleting a key that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
     /// Success.
     Succeed,
-    /// [`NvmeError::KeyNotExist`]: the bit EDNEK.
+    /// [`NvmeError::KeyNotExist`], as with the bit EDNEK.
     Fail,
 }
 
@@ -34,22 +34,22 @@ pub enum NvmeError {
     /// The device is full.
     #[error("capacity exceeded")]
     CapacityExceeded,
-    /// The value is longer than the device takes, or a list's buffer has no room for its count.
+    /// The value is too long for the device, or the buffer of a list has no room for its count.
     #[error("invalid value size")]
     InvalidValueSize,
-    /// The key has not 1 to 16 bytes.
+    /// The key does not have 1 to 16 bytes.
     #[error("invalid key size")]
     InvalidKeySize,
-    /// There is no such key.
+    /// The key does not exist.
     #[error("the key does not exist")]
     KeyNotExist,
-    /// There is such a key.
+    /// The key exists.
     #[error("the key exists")]
     KeyExists,
-    /// What is stored cannot be read.
+    /// The stored data cannot be read.
     #[error("unrecovered: {0}")]
     Unrecovered(Error),
-    /// The device failed otherwise.
+    /// The device failed in another way.
     #[error("internal: {0}")]
     Internal(Error),
 }
@@ -95,7 +95,7 @@ pub struct NvmeKv<'a> {
 }
 
 impl<'a> NvmeKv<'a> {
-    /// Speaks for a device.
+    /// Makes the namespace of a device.
     pub fn new(device: &'a mut KvSsd) -> NvmeKv<'a> {
         NvmeKv { device }
     }
@@ -147,9 +147,9 @@ impl<'a> NvmeKv<'a> {
 
     /// List: the keys from `from` on, which need not exist, in order; an empty `from` is the first
     /// key. Fills the buffer with a count (u32) and for each key its length (u16) and its bytes,
-    /// padded with zeros to 4; little-endian. Returns the bytes used. A host goes on from the last
-    /// key, which it then gets again, until it gets that one only. Keys of other lengths than the
-    /// command set's, which came in another way, are passed over.
+    /// padded with zeros to 4; little-endian. Returns the bytes used. A host continues from the
+    /// last key, which it then gets again, until it gets only that key. Keys with lengths outside
+    /// the command set, which were not written through it, are skipped.
     pub fn list(&mut self, from: &[u8], buffer: &mut [u8]) -> Result<usize> {
         if from.len() > MAX_KEY_BYTES {
             return Err(NvmeError::InvalidKeySize);

@@ -3,11 +3,11 @@
 //!
 //! Keys on the device, by their first byte:
 //!
-//! * 0, name: a key space; the value is its number, four bytes, big-endian. Kept in RAM too.
-//! * 1, number, key: a pair of that space.
-//! * 2, number: a space whose pairs are being removed. A removal that was cut short ends when the
-//!   device is next opened by this API, and one that a full device refused also at the next
-//!   removal. Only then is its number free for a new space.
+//! * 0, name: a key space; the value is its number, four bytes, big-endian. It is kept in RAM too.
+//! * 1, number, key: a pair of the key space with that number.
+//! * 2, number: a key space whose pairs are being removed. A removal that was cut short is finished
+//!   when the device is next opened by this API. A removal that a full device refused is also
+//!   finished at the next removal. Only then is its number free for a new key space.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,40 +18,40 @@ const MIN_KEY_BYTES: usize = 4;
 const MAX_KEY_BYTES: usize = 255;
 const MAX_VALUE_BYTES: usize = 2 << 20;
 const MAX_ITERATORS: usize = 16;
-/// Pairs that a removed key space loses at a time.
+/// Pairs that are removed at a time when a key space is removed.
 const REMOVED_PAIRS: usize = 256;
-/// First byte and number before a pair's key.
+/// The first byte and the number before the key of a pair.
 const PREFIX_BYTES: usize = 5;
 
 const NAME: u8 = 0;
 const PAIR: u8 = 1;
 const DOOMED: u8 = 2;
 
-/// What the API refuses, after SNIA's names.
+/// Errors of the API, with SNIA's names.
 #[derive(Debug, thiserror::Error)]
 pub enum SniaError {
-    /// The key has not 4 to 255 bytes, or more than the device takes.
+    /// The key does not have 4 to 255 bytes, or is too long for the device.
     #[error("a key of {0} bytes: it has 4 to 255, and what the device takes")]
     KeyLengthInvalid(usize),
-    /// The value is longer than 2 MiB, or than the device takes.
+    /// The value is longer than 2 MiB, or too long for the device.
     #[error("a value of {0} bytes: it has at most 2 MiB, and what the device takes")]
     ValueLengthInvalid(usize),
-    /// There is no such key.
+    /// The key does not exist.
     #[error("the key does not exist")]
     KeyNotExist,
     /// The key exists, and the store must not overwrite.
     #[error("the key exists, and must not be overwritten")]
     UpdateNotAllowed,
-    /// The offset is past the end of the value.
+    /// The offset is beyond the end of the value.
     #[error("offset {0} is past the end of the value")]
     ValueOffsetInvalid(usize),
-    /// The buffer holds less than what is to be handed over.
+    /// The buffer is too small for the result.
     #[error("the buffer is too small: {0} bytes are needed")]
     BufferSmall(usize),
-    /// There is such a key space already.
+    /// The key space exists already.
     #[error("the key space exists")]
     KeySpaceExist,
-    /// There is no such key space.
+    /// The key space does not exist.
     #[error("the key space does not exist")]
     KeySpaceNotExist,
     /// The name is empty or longer than a key.
@@ -60,13 +60,13 @@ pub enum SniaError {
     /// Too many iterators are open.
     #[error("no more iterators: close one")]
     IteratorMax,
-    /// There is no such iterator.
+    /// The iterator does not exist.
     #[error("the iterator does not exist")]
     IteratorNotExist,
-    /// The device is full, or iterators hold as much of a key's history as it can keep.
+    /// The device is full, or iterators hold as many versions of a key as it can keep.
     #[error("the device is full")]
     CapacityExceeded,
-    /// The device failed otherwise.
+    /// The device failed in another way.
     #[error("{0}")]
     Device(Error),
 }
@@ -88,7 +88,7 @@ impl From<Error> for SniaError {
 
 type Result<T> = std::result::Result<T, SniaError>;
 
-/// An open key space. It may be gone when it is used, if it was deleted: then every call says so.
+/// An open key space. If it was deleted meanwhile, every call returns an error that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpace {
     name: Vec<u8>,
@@ -98,31 +98,31 @@ pub struct KeySpace {
 /// What a store does with an older value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreMode {
-    /// Replaces it, if there is one.
+    /// Replaces the older value, if there is one.
     Post,
-    /// Replaces it, and there must be one.
+    /// Replaces the older value, which must exist.
     UpdateOnly,
-    /// Nothing: there must be none.
+    /// Stores the value only if there is no older one.
     NoOverwrite,
-    /// Is added at its end; without one it is the value.
+    /// Appends to the older value. If there is none, stores the value.
     Append,
 }
 
-/// Whether a pair stays when it was retrieved.
+/// Whether a pair stays after it was retrieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRetrieve {
     /// It stays.
     Keep,
-    /// It goes, if the buffer took its value whole.
+    /// It is removed, if the buffer took its whole value.
     Delete,
 }
 
-/// Keys whose first four bytes, where `mask` has ones, are those of `pattern`.
+/// Keys whose first four bytes equal those of `pattern` in all bits where `mask` has ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyFilter {
-    /// Bits that count.
+    /// The bits that count.
     pub mask: [u8; 4],
-    /// What they must be.
+    /// The values of these bits.
     pub pattern: [u8; 4],
 }
 
@@ -132,7 +132,7 @@ impl KeyFilter {
         bits.clone().count() == 4 && bits.into_iter().all(|((k, m), p)| k & m == p & m)
     }
 
-    /// Bytes that every admitted key begins with.
+    /// The bytes with which every admitted key begins.
     fn prefix(&self) -> &[u8] {
         let whole = self.mask.iter().take_while(|mask| **mask == 0xff).count();
         &self.pattern[..whole]
@@ -143,24 +143,24 @@ impl KeyFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IteratorId(u64);
 
-/// Where an iterator is: a view of the time when it was opened.
+/// The state of an iterator, which shows a snapshot from the time when it was opened.
 #[derive(Debug)]
 struct Cursor {
     filter: KeyFilter,
     snapshot: u64,
-    /// Key on the device to go on from.
+    /// The key on the device from which it continues.
     next: Vec<u8>,
-    /// What the keys on the device begin with.
+    /// The prefix of the keys on the device.
     prefix: Vec<u8>,
 }
 
-/// The API on a device. Its iterators end with it.
+/// The API of a device. Its iterators end with it.
 #[derive(Debug)]
 pub struct Snia<'a> {
     device: &'a mut KvSsd,
     /// Key spaces: names and numbers.
     spaces: BTreeMap<Vec<u8>, u32>,
-    /// Numbers of spaces that are gone, of which pairs may be left.
+    /// Numbers of removed key spaces of which pairs may be left.
     doomed: BTreeSet<u32>,
     cursors: BTreeMap<IteratorId, Cursor>,
     last_iterator: u64,
@@ -175,7 +175,7 @@ impl Drop for Snia<'_> {
 }
 
 impl<'a> Snia<'a> {
-    /// Speaks for a device, and ends removals that were cut short.
+    /// Opens the API of a device, and finishes removals that were cut short.
     pub fn new(device: &'a mut KvSsd) -> Result<Snia<'a>> {
         let (spaces, doomed, cursors) = Default::default();
         let mut api = Snia { device, spaces, doomed, cursors, last_iterator: 0 };
@@ -189,7 +189,7 @@ impl<'a> Snia<'a> {
         Ok(api)
     }
 
-    /// Makes a key space. The name has 1 to 255 bytes, and not more than the device takes.
+    /// Makes a key space. The name has 1 to 255 bytes, and no more than the device allows.
     pub fn create_key_space(&mut self, name: &[u8]) -> Result<KeySpace> {
         let most = MAX_KEY_BYTES.min(self.device.max_key_bytes().saturating_sub(1));
         if !(1..=most).contains(&name.len()) {
@@ -217,9 +217,9 @@ impl<'a> Snia<'a> {
         self.spaces.keys().map(Vec::as_slice)
     }
 
-    /// Removes a key space and its pairs: the name at once, the pairs in groups. Where a full
-    /// device refuses a group, the rest goes later. An error other than that it is full may come
-    /// after the name has gone.
+    /// Removes a key space and its pairs: the name at once, the pairs in groups. If a full device
+    /// refuses a group, the rest is removed later. An error other than a full device may occur
+    /// after the name has been removed.
     pub fn delete_key_space(&mut self, space: KeySpace) -> Result<()> {
         self.check_space(&space)?;
         let doomed = numbered(DOOMED, space.number);
@@ -291,7 +291,7 @@ impl<'a> Snia<'a> {
         Ok(self.device.delete(&at)?)
     }
 
-    /// One bit per key, lowest first in each byte: whether it exists.
+    /// One bit per key, which says whether the key exists. The lowest bit of each byte comes first.
     pub fn exist(&mut self, space: &KeySpace, keys: &[&[u8]]) -> Result<Vec<u8>> {
         let mut bitmap = vec![0; keys.len().div_ceil(8)];
         for (bit, key) in keys.iter().enumerate() {
@@ -315,8 +315,8 @@ impl<'a> Snia<'a> {
         Ok(id)
     }
 
-    /// The next pairs, sorted: as many as have keys and values of at most `limit_bytes` together.
-    /// Nothing is the end; [`SniaError::BufferSmall`] says that not even one fits.
+    /// The next pairs, sorted: as many as fit into `limit_bytes` of keys and values together. An
+    /// empty result is the end. [`SniaError::BufferSmall`] says that not even one pair fits.
     pub fn next_pairs(
         &mut self,
         id: IteratorId,
@@ -344,7 +344,7 @@ impl<'a> Snia<'a> {
         };
         let scanned = self.device.scan(Some(&from), Direction::Forward, cursor.snapshot, visit);
         if let Err(error) = scanned {
-            // The pair was not handed over, so the next call finds it again.
+            // The pair was not returned, so the next call finds it again.
             cursor.next = from;
             return Err(error.into());
         }
@@ -398,7 +398,7 @@ impl<'a> Snia<'a> {
         Ok(entries)
     }
 
-    /// Ends removals, as far as a full device lets it.
+    /// Finishes removals, as far as a full device allows it.
     fn empty_doomed(&mut self) -> Result<()> {
         for number in self.doomed.clone() {
             match self.empty(number) {
@@ -422,8 +422,8 @@ impl<'a> Snia<'a> {
             }
             let writes = pairs.iter().map(|(key, _)| Write::Delete { key }).collect::<Vec<_>>();
             match self.device.write(&writes) {
-                // A full device may have room for the deletes of some, and iterators may hold too
-                // much of the history of others.
+                // A full device may have room for the deletes of some pairs, and iterators may hold
+                // too many versions of others.
                 Err(Error::Full { .. } | Error::VersionsHeld { .. }) if most > 1 => most /= 2,
                 other => other?,
             }
@@ -436,7 +436,7 @@ fn numbered(first: u8, number: u32) -> [u8; PREFIX_BYTES] {
     [first, a, b, c, d]
 }
 
-/// Reads the number of a key space. This front writes no number of another length.
+/// Reads the number of a key space. This API writes no number of another length.
 fn number_of(bytes: &[u8]) -> Result<u32> {
     let why = || format!("its number has {} bytes", bytes.len());
     let foreign = |_| Error::Corrupt { what: "key space", why: why() };

@@ -3,14 +3,14 @@
 
 use std::fmt;
 
-/// Counters of the layer. Programs are of whole pages.
+/// Counters of the layer. Each program writes a whole page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FtlCounters {
     /// Host blocks written.
     pub host_blocks_written: u64,
     /// Pages programmed for the host.
     pub host_programs: u64,
-    /// Of those, pages that a request covered in part.
+    /// How many of these pages a request covered only in part.
     pub partial_programs: u64,
     /// Pages read to complete them.
     pub rmw_reads: u64,
@@ -18,17 +18,17 @@ pub struct FtlCounters {
     pub host_reads: u64,
     /// Pages moved by garbage collection, wear levelling and the evacuation of bad blocks.
     pub gc_programs: u64,
-    /// Pages read to move them.
+    /// Pages read in order to move them.
     pub gc_reads: u64,
     /// Blocks collected.
     pub collections: u64,
-    /// Blocks moved to level wear.
+    /// Blocks moved for wear levelling.
     pub wear_moves: u64,
     /// Erases.
     pub erases: u64,
-    /// Programs that failed and were done again elsewhere.
+    /// Programs that failed and were repeated elsewhere.
     pub failed_programs: u64,
-    /// Pages that could not be read when they were to be moved.
+    /// Pages that had to be moved but could not be read.
     pub unreadable_pages: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct WriteAmplification {
     pub host_bytes: u64,
     /// Bytes of the pages programmed for the host.
     pub page_bytes: u64,
-    /// Bytes of all pages programmed, as the device counted them.
+    /// Bytes of all programmed pages, as the device counted them.
     pub flash_bytes: u64,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Display for WriteAmplification {
     }
 }
 
-/// Rounded to the nearest; 0 without a denominator.
+/// Rounded to the nearest integer; 0 if the denominator is 0.
 fn milli(numerator: u64, denominator: u64) -> u64 {
     let half = u128::from(denominator) / 2;
     let scaled = u128::from(numerator) * 1000 + half;

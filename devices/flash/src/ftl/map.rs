@@ -34,7 +34,7 @@ impl Map {
         (flat != NONE).then(|| self.geometry.page(flat))
     }
 
-    /// The logical page at a physical one, if that is its newest version.
+    /// The logical page at a physical page, if that is its newest version.
     pub(super) fn owner(&self, ppa: Ppa) -> Option<u32> {
         let logical = self.logical[self.geometry.flat(ppa) as usize];
         (logical != NONE).then_some(logical)
@@ -44,7 +44,7 @@ impl Map {
         self.valid[block as usize]
     }
 
-    /// Points a logical page at a physical one; where it was becomes garbage.
+    /// Maps a logical page to a physical page. Its former physical page becomes garbage.
     pub(super) fn assign(&mut self, logical: u32, ppa: Ppa) {
         self.remove(logical);
         let flat = self.geometry.flat(ppa);

@@ -2,8 +2,8 @@
 //! blocks of 4 KiB and does not know what they mean. It has no write cache, so a write is durable
 //! when it returns.
 //!
-//! A request that covers a mapped page in part costs one read and one program of it; one that
-//! covers it whole costs one program.
+//! A request that covers a mapped page in part costs one read and one program of the page. A
+//! request that covers the whole page costs one program.
 
 mod counters;
 mod map;
@@ -22,7 +22,7 @@ pub const HOST_BLOCK_BYTES: u32 = 4096;
 /// Where moved pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GcFrontier {
-    /// To a block of their own, apart from what the host writes.
+    /// To a block of their own, apart from the blocks that the host writes.
     Split,
     /// To the block that the host writes to.
     Shared,
@@ -31,11 +31,12 @@ pub enum GcFrontier {
 /// How the layer works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FtlOptions {
-    /// Part of the flash that the host does not see. A device keeps what it was made with.
+    /// The part of the flash that the host does not see. A device keeps the value that it was made
+    /// with.
     pub over_provision_percent: u32,
-    /// Where moved pages go.
+    /// Where moved pages are written.
     pub gc_frontier: GcFrontier,
-    /// Whether `trim` does anything. What was trimmed may come back after a restart.
+    /// Whether `trim` does anything. Trimmed data may come back after a restart.
     pub is_trim_on: bool,
 }
 
@@ -52,7 +53,8 @@ pub struct Ftl {
     options: FtlOptions,
     map: Map,
     uses: Vec<Use>,
-    /// Next page of the host's block, of the collection's (unused when shared), of recovery's.
+    /// The next page of the block of the host, of the collection (unused if they share a block),
+    /// and of recovery.
     frontiers: [Option<Ppa>; 3],
     program_seq: u64,
     counters: FtlCounters,
@@ -100,8 +102,8 @@ impl Ftl {
         u64::from(self.map.logical_pages()) * self.blocks_per_page()
     }
 
-    /// Writes whole host blocks, from `first` on. Each mapped page is written or not as one; a
-    /// power cut may fall between two.
+    /// Writes whole host blocks, from `first` on. Each mapped page is written as a whole or not at
+    /// all. A power cut may fall between two pages.
     pub fn write(&mut self, first: u64, data: &[u8]) -> Result<()> {
         self.check_range(first, data.len())?;
         self.counters.host_blocks_written += data.len() as u64 / u64::from(HOST_BLOCK_BYTES);
@@ -120,7 +122,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Reads whole host blocks. What was never written reads as zeros.
+    /// Reads whole host blocks. Blocks that were never written read as zeros.
     pub fn read(&mut self, first: u64, data: &mut [u8]) -> Result<()> {
         self.check_range(first, data.len())?;
         let mut rest = data;
@@ -139,7 +141,7 @@ impl Ftl {
     }
 
     /// Says that host blocks are no longer needed. If trimming is on, mapped pages that are covered
-    /// whole become garbage and read as zeros.
+    /// as a whole become garbage and read as zeros.
     pub fn trim(&mut self, first: u64, block_count: u64) -> Result<()> {
         let per_page = self.blocks_per_page();
         let end = self.check_end(first, block_count)?;
@@ -156,7 +158,7 @@ impl Ftl {
         self.nand.sync()
     }
 
-    /// What was done since opening.
+    /// The counters since opening.
     pub fn counters(&self) -> FtlCounters {
         self.counters
     }
@@ -241,15 +243,15 @@ impl Ftl {
     }
 }
 
-/// The part of a request that falls on one mapped page.
+/// The part of a request that lies in one mapped page.
 struct Part {
     logical: u32,
     inside: usize,
     bytes: usize,
 }
 
-/// Logical pages of a device: what over-provisioning leaves, and never so many that collection
-/// could stop making progress.
+/// The number of logical pages of a device: those that over-provisioning leaves, but never so many
+/// that collection could stop making progress.
 fn logical_pages(geometry: &Geometry, options: &FtlOptions) -> Result<u32> {
     geometry.check().map_err(Error::BadGeometry)?;
     if geometry.page_bytes < HOST_BLOCK_BYTES {

@@ -1,24 +1,24 @@
 //! Rebuilds the mapping from the spare bytes of all pages.
 //!
 //! 1. Of all intact pages of a logical page, the one with the largest program number is current.
-//! 2. A torn page is the last one of its block, for nothing is programmed past it; and its block is
-//!    the one that its stream opened last, for no block is resumed after another open. There a
-//!    damaged last page does not count: its older version is current, for nobody acknowledged the
-//!    new one. What lies beside it moves and the block is erased, before the host may write: so no
-//!    torn page is older than the last open.
-//! 3. Spare bytes that are damaged anywhere else are corruption: the page might have been current,
-//!    so the device is refused. Data that are damaged anywhere else stay mapped: their reader is
-//!    told.
-//! 4. Every block that holds anything is sealed. One that reads as erased may be disturbed, so it
-//!    is erased before use.
-//! 5. A collection that was cut off has taken a free block and given none back: after a few such
-//!    cuts in a row none would be left. So where few are free, what it had moved is taken back: if
-//!    all that the block holds is still where it was copied from, it lies there again, and the
-//!    block is free, as are all that hold nothing. So the next opening finds a block to move to,
-//!    even if the power is cut in each.
+//! 2. A torn page is the last page of its block, because nothing is programmed after it. Its block
+//!    is the one that its stream opened last, because no block is resumed after a later open. In
+//!    such a block a damaged last page does not count: its older version is current, because nobody
+//!    acknowledged the new one. The other pages of the block are moved and the block is erased
+//!    before the host may write. So no torn page is older than the last open.
+//! 3. Damaged spare bytes anywhere else are corruption: the page might have been current, so the
+//!    device is refused. Pages with damaged data anywhere else stay mapped, and their readers get
+//!    an error.
+//! 4. Every block that holds anything is sealed. A block that reads as erased may be disturbed, so
+//!    it is erased before use.
+//! 5. A collection that a power cut ended has taken a free block and given none back. After a few
+//!    such cuts in a row no free block would be left. So if few blocks are free, the moves of the
+//!    collection are undone: if all pages of its block are still where they were copied from, they
+//!    are mapped there again, and the block is free. Blocks that hold nothing are free too. So the
+//!    next open finds a block to move pages to, even if the power is cut in every open.
 //!
-//! Corruption in the last page of a frontier cannot be told from a torn program. What `trim` forgot
-//! comes back, as far as it was not collected.
+//! Corruption in the last page of a frontier cannot be told from a torn program. Trimmed pages come
+//! back, unless they were collected.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,8 @@ impl Ftl {
             }
             self.free_garbage(&torn);
         }
-        // Blocks that hold nothing come first: the pages of the others may go there.
+        // Blocks that hold nothing come first, because the pages of the other blocks may be moved
+        // there.
         torn.sort_by_key(|&block| self.map.valid_pages(block));
         for block in torn {
             self.empty(block, Stream::Recovery)?;
@@ -63,7 +64,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Takes the pages of one block, and tells whether its last page is torn.
+    /// Adds the pages of one block, and returns whether its last page is torn.
     fn recover_block(
         &mut self,
         block: u32,
@@ -101,7 +102,8 @@ impl Ftl {
     }
 
     /// If all valid pages of a block are copies of pages that are still there, maps those. Copies
-    /// are told by their bytes: of two that are equal it does not matter which is current.
+    /// are recognised by their bytes: if two pages are equal, it does not matter which one is
+    /// current.
     fn take_back(&mut self, block: u32, blocks: &[Vec<Spare>]) -> Result<()> {
         let mut sources: BTreeMap<u64, (u64, Ppa)> = BTreeMap::new();
         let pages = (0..self.nand.geometry().block_pages).map(|page| Ppa { block, page });
@@ -131,7 +133,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Blocks that hold nothing are free. Those with a torn page are to be erased first.
+    /// Blocks that hold nothing are free. Blocks with a torn page must be erased first.
     fn free_garbage(&mut self, torn: &[u32]) {
         for block in 0..self.nand.geometry().block_count {
             let used = &mut self.uses[block as usize];
@@ -142,7 +144,7 @@ impl Ftl {
         }
     }
 
-    /// Whether two pages can be read and hold the same.
+    /// Whether two pages can be read and hold the same bytes.
     fn are_equal(&mut self, one: Ppa, other: Ppa) -> Result<bool> {
         let mut read = |ppa| match self.nand.read_shared(ppa) {
             Ok((bytes, _)) => Ok(Some(bytes)),
@@ -179,8 +181,8 @@ impl Ftl {
     }
 }
 
-/// Whether no block of the same stream was opened later. A block whose first page is damaged has
-/// no other, or is half-erased.
+/// Whether no block of the same stream was opened later. A block whose first page is damaged has no
+/// other pages, or is half-erased.
 fn may_be_frontier(blocks: &[Vec<Spare>], spares: &[Spare]) -> bool {
     let opened = |spares: &[Spare]| match spares.first() {
         Some(Spare::Valid(oob)) => Some((oob.tag.level, oob.tag.program_seq)),

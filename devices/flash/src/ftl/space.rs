@@ -3,20 +3,20 @@
 //! The host opens a block only while `RESERVED_BLOCKS` more stay free, so that a collection, which
 //! fills at most one new block, always finds one even if a program fails meanwhile.
 //!
-//! Progress: logical pages fill at most all blocks but `MIN_SPARE_BLOCKS`. Of the others, at most
-//! two are frontiers and at most `RESERVED_BLOCKS` are free when a collection runs, so one more
-//! block's worth of garbage lies in sealed blocks, and the victim with the fewest valid pages has
-//! some. Each collection then gains at least one page.
+//! Progress: logical pages fill at most all blocks except `MIN_SPARE_BLOCKS`. Of those, at most two
+//! are frontiers, and at most `RESERVED_BLOCKS` are free when a collection runs. So the garbage of
+//! at least one more block lies in sealed blocks, and the victim with the fewest valid pages has
+//! some of it. Each collection therefore gains at least one page.
 
 use super::{Ftl, GcFrontier};
 use crate::error::{Error, Result};
 use crate::nand::{PageTag, PageType, Ppa, SharedBytes};
 
-/// Frontier of the pages that recovery moves; also the level in their tags.
+/// The frontier of the pages that recovery moves. It is also the level in their tags.
 pub(super) const RECOVERY_SLOT: usize = 2;
 pub(super) const RESERVED_BLOCKS: usize = 2;
 pub(super) const MIN_SPARE_BLOCKS: u32 = 5;
-/// A gap of erase counts from which cold blocks are moved.
+/// The difference of erase counts from which cold blocks are moved.
 pub(super) const WEAR_GAP: u64 = 100;
 
 /// Who writes.
@@ -24,7 +24,7 @@ pub(super) const WEAR_GAP: u64 = 100;
 pub(super) enum Stream {
     Host,
     Gc,
-    /// What lay beside a torn page, moved at open.
+    /// Pages from the block of a torn page, which are moved at open.
     Recovery,
 }
 
@@ -32,18 +32,19 @@ pub(super) enum Stream {
 pub(super) enum Use {
     /// Erased since the device was opened.
     Free,
-    /// Reads as erased, but a power cut may have disturbed its first page: erased before use.
+    /// The block reads as erased, but a power cut may have disturbed its first page. It is erased
+    /// before use.
     FreeUnerased,
     Frontier,
     Sealed,
-    /// A program failed here: retired, to be evacuated.
+    /// A program failed here. The block is retired, and its pages must be moved.
     Failing,
     Retired,
 }
 
 impl Ftl {
-    /// Programs a logical page at the stream's frontier and maps it there. A failed program is done
-    /// again elsewhere and dooms its block.
+    /// Programs a logical page at the stream's frontier and maps it there. A failed program is
+    /// repeated elsewhere, and its block is doomed.
     pub(super) fn place(&mut self, logical: u32, data: &SharedBytes, stream: Stream) -> Result<()> {
         loop {
             let ppa = self.next_page(stream)?;
@@ -78,7 +79,7 @@ impl Ftl {
         }
     }
 
-    /// Moves what failing blocks hold.
+    /// Moves the pages of failing blocks.
     pub(super) fn retire_failing(&mut self) -> Result<()> {
         while let Some(block) = self.find_block(Use::Failing) {
             self.move_valid(block, Stream::Gc)?;
@@ -109,7 +110,8 @@ impl Ftl {
         if stream == Stream::Host && self.frontiers[slot].is_none() {
             self.restore_reserve()?;
             while self.frontiers[slot].is_none() && self.free_count() <= RESERVED_BLOCKS {
-                // With a shared frontier the collection may have opened a block: look again.
+                // With a shared frontier the collection may have opened a block, so this looks
+                // again.
                 self.collect()?;
             }
         }
@@ -123,7 +125,7 @@ impl Ftl {
         Ok(ppa)
     }
 
-    /// Frees blocks where a power cut or a bad block took from the reserve. A collection into the
+    /// Frees blocks if a power cut or a bad block has reduced the reserve. A collection into the
     /// host's own block gains less than a block, so several may be needed.
     fn restore_reserve(&mut self) -> Result<()> {
         while self.free_count() < RESERVED_BLOCKS && self.victim().is_some() {
@@ -132,7 +134,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// The least worn free block, erased.
+    /// Takes the least worn free block, and erases it.
     fn open_block(&mut self) -> Result<u32> {
         loop {
             let free = |block: &u32| self.is_free(*block);
@@ -165,15 +167,15 @@ impl Ftl {
         self.level_wear(victim)
     }
 
-    /// The block to collect, if that gains a page.
+    /// The block to collect, if its collection gains a page.
     fn victim(&self) -> Option<u32> {
         let key = |block: u32| (self.map.valid_pages(block), self.nand.erase_count(block));
         let victim = self.sealed().min_by_key(|&block| key(block));
         victim.filter(|&block| self.map.valid_pages(block) < self.nand.geometry().block_pages)
     }
 
-    /// If the block just erased is far more worn than the least worn sealed one, what lies there is
-    /// cold: it moves, and its block goes round again.
+    /// If the block just erased is far more worn than the least worn sealed one, the pages of the
+    /// least worn block are cold. They are moved, and the block is used again.
     fn level_wear(&mut self, erased: u32) -> Result<()> {
         let coldest = self.sealed().min_by_key(|&block| self.nand.erase_count(block));
         let Some(coldest) = coldest.filter(|_| self.free_count() > RESERVED_BLOCKS) else {
@@ -190,9 +192,9 @@ impl Ftl {
         (0..self.uses.len() as u32).filter(|&block| self.uses[block as usize] == Use::Sealed)
     }
 
-    /// Moves the valid pages of a block away and erases it. A page that cannot be read stays where
-    /// it is, mapped, so that its reader gets an error and not an older version; the block is then
-    /// retired, for what it holds must not be erased.
+    /// Moves the valid pages of a block away and erases it. A page that cannot be read stays mapped
+    /// where it is, so that its reader gets an error and not an older version. The block is then
+    /// retired, because the page must not be erased.
     pub(super) fn empty(&mut self, block: u32, stream: Stream) -> Result<()> {
         self.move_valid(block, stream)?;
         if self.map.valid_pages(block) > 0 {
@@ -222,7 +224,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Erases a block and tells whether it is free now. A block that cannot be erased is retired.
+    /// Erases a block, and returns whether it is free now. A block that cannot be erased is
+    /// retired.
     fn erase(&mut self, block: u32) -> Result<bool> {
         self.counters.erases += 1;
         let now = match self.nand.erase(block) {

@@ -1,4 +1,5 @@
-//! The device: keys in, values out. It owns the parts and joins them; what they do is theirs.
+//! The device: keys in, values out. It owns the parts and connects them, and each part does its own
+//! work.
 
 use super::boot;
 use super::catalog::{Catalog, read_meta};

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! A page counts as programmed if its stamp carries the block's generation, which is one more than
-//! its erase count. So an erase writes one record, not four megabytes, and a fresh image is a hole.
-//! Data go first and the stamp last: a program that dies with the process leaves the page erased.
-//! What reaches the disk in which order is in `order.rs`.
+//! its erase count. So an erase writes one record, not four megabytes, and a fresh image is a
+//! sparse file. Data are written first and the stamp last, so a program that the end of the process
+//! cuts short leaves the page erased. The order in which bytes reach the disk is in `order.rs`.
 
 use super::header::HEADER_BYTES;
 use super::image::Image;
@@ -27,7 +27,8 @@ use crate::rest::{u32_at, u64_at};
 const RECORD_MAGIC: u32 = 0x4b4c_4252; // "RBLK"
 const RECORD_BYTES: usize = 24;
 const RECORD_AREA_BYTES: u64 = 4096;
-/// Where the mark of the last sync is, in the record area of block 0: in a sector of its own.
+/// The place of the mark of the last sync, in the record area of block 0. It has a sector of its
+/// own.
 const MARK_AT: u64 = 512;
 const STAMP_BYTES: usize = 16;
 const IS_RETIRED: u32 = 1;
@@ -36,21 +37,21 @@ const IS_HALF_ERASED: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamp {
     Programmed = 1,
-    /// A torn program that left the page looking erased.
+    /// A torn program, after which the page still looks erased.
     Disturbed = 2,
 }
 
-/// What the emulator knows of a block.
+/// The emulator's record of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BlockState {
     pub(super) erase_count: u64,
     pub(super) is_retired: bool,
     pub(super) is_half_erased: bool,
-    /// Pages below are programmed, well or badly; the others read as erased.
+    /// Pages below this one are programmed, correctly or not. The others read as erased.
     pub(super) programmed_pages: u32,
-    /// The first page that reads as erased is disturbed.
+    /// Whether the first page that reads as erased is disturbed.
     pub(super) is_disturbed: bool,
-    /// How many syncs there were when the record was written.
+    /// The number of syncs before the record was written.
     pub(super) recorded_at: u64,
 }
 
@@ -92,12 +93,12 @@ pub(super) struct Cells {
     pub(super) geometry: Geometry,
     pub(super) blocks: Vec<BlockState>,
     pub(super) order: Order,
-    /// Spare bytes and stamp of one page, made once.
+    /// The spare bytes and the stamp of one page, made once.
     slot: Vec<u8>,
 }
 
 impl Cells {
-    /// All blocks erased; the image is extended to its length, and synced.
+    /// Makes all blocks erased. The image is extended to its length, and synced.
     pub(super) fn create(image: Box<dyn Image>, geometry: Geometry) -> Result<Cells> {
         image.set_len(image_bytes(&geometry))?;
         let mut cells = Cells::over(image, geometry);
@@ -155,8 +156,8 @@ impl Cells {
         self.image.write_shared(self.data_offset(ppa), data)
     }
 
-    /// Writes spare bytes and stamp: from here on the page is what the stamp says. `check` is that
-    /// of the data, see `settle.rs`.
+    /// Writes spare bytes and stamp: from then on the stamp decides what the page is. `check` is
+    /// the check of the data, see `settle.rs`.
     pub(super) fn write_spare(
         &mut self,
         ppa: Ppa,
@@ -194,7 +195,7 @@ impl Cells {
         self.image.read_at(self.spare_offset(ppa), spare)
     }
 
-    /// Spare bytes and stamps of a whole block, `slot_bytes` apart.
+    /// The spare bytes and stamps of a whole block, `slot_bytes` apart.
     pub(super) fn read_spares(&self, block: u32, spares: &mut Vec<u8>) -> Result<()> {
         spares.resize(self.slot_bytes() * self.geometry.block_pages as usize, 0);
         self.image.read_at(self.spare_offset(Ppa { block, page: 0 }), spares)
@@ -204,8 +205,8 @@ impl Cells {
         self.geometry.spare_bytes as usize + STAMP_BYTES
     }
 
-    /// Changes a block's record, on the image first. What that takes away is unneeded since the
-    /// program of this number.
+    /// Changes the record of a block, first on the image. The pages that this removes were not
+    /// needed any more after the program with this number.
     pub(super) fn set_block(&mut self, block: u32, state: BlockState, seq: u64) -> Result<()> {
         let mark = self.before_record(seq)?;
         let mut record = [0; RECORD_BYTES + MARK_BYTES];
@@ -216,7 +217,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Makes a page one that looks erased and is not, and those behind it erased.
+    /// Makes a page look erased although it is not, and makes the pages after it erased.
     pub(super) fn take_back(&mut self, first: Ppa) -> Result<()> {
         let behind = Ppa { page: first.page + 1, ..first };
         let count = self.block(first.block).programmed_pages.saturating_sub(behind.page);
@@ -232,7 +233,7 @@ impl Cells {
     }
 
     /// A stamp that is neither zero, nor stale, nor intact was hit by corruption: its page counts
-    /// as programmed and its own checksums judge it.
+    /// as programmed, and the checksums of the page judge it.
     fn find_programmed(&mut self, block: u32, spares: &[u8]) {
         let state = &mut self.blocks[block as usize];
         let generation = state.erase_count + 1;

@@ -1,13 +1,13 @@
-//! What a device has done since it was opened, and how worn it is.
+//! Counts of what a device has done since it was opened, and its wear.
 
 use super::oob::PageType;
 
 /// Operations on pages of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TypeCounters {
-    /// Pages programmed, failed ones included.
+    /// Pages programmed, including failed ones.
     pub programs: u64,
-    /// Pages read, wholly or only their spare bytes.
+    /// Pages read, either the whole page or only its spare bytes.
     pub reads: u64,
     /// Blocks erased whose first page was of this type.
     pub erases: u64,
@@ -55,6 +55,6 @@ pub struct Wear {
     pub sum: u64,
     /// Blocks that are not retired.
     pub block_count: u32,
-    /// Blocks that are.
+    /// Blocks that are retired.
     pub retired_count: u32,
 }

@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use super::shared::SharedBytes;
 use crate::error::{Error, Result};
 
-/// Positioned bytes. Never written bytes read as zeros.
+/// Bytes with positioned I/O. Bytes that were never written read as zeros.
 pub trait Image: Send + Sync {
-    /// Fills `buf`; past the end is an error.
+    /// Fills `buf`. It is an error to read beyond the end.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Writes all of `data`.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
@@ -26,7 +26,7 @@ pub trait Image: Send + Sync {
     fn write_shared(&self, offset: u64, data: &SharedBytes) -> Result<()> {
         self.write_at(offset, &data.flat())
     }
-    /// Reads; gives back what was kept, if that is what lies there.
+    /// Reads bytes. If a kept range lies there, returns that range itself.
     fn read_shared(&self, offset: u64, len: usize) -> Result<SharedBytes> {
         let mut bytes = vec![0; len];
         self.read_at(offset, &mut bytes)?;
@@ -34,7 +34,7 @@ pub trait Image: Send + Sync {
     }
     /// Length in bytes.
     fn len_bytes(&self) -> Result<u64>;
-    /// Cuts, or extends with zeros that take no space.
+    /// Shortens the image, or extends it with zeros that take no space.
     fn set_len(&self, len_bytes: u64) -> Result<()>;
     /// Makes everything written so far survive a power loss of this machine.
     fn sync(&self) -> Result<()>;
@@ -47,7 +47,8 @@ pub trait Image: Send + Sync {
 pub struct FileImage {
     file: File,
     path: PathBuf,
-    /// A sync failed. What it was to make durable may be lost though a later one succeeds.
+    /// Whether a sync failed. The bytes that it should have made durable may be lost even if a
+    /// later sync succeeds.
     has_lost: AtomicBool,
 }
 
@@ -72,7 +73,7 @@ impl FileImage {
             Err(Errno::WOULDBLOCK) => return Err(Error::InUse { place }),
             Err(errno) => return Err(failed("lock", errno.into())),
         }
-        // Whoever made the file may have died before its name was durable.
+        // The process that made the file may have died before its name was durable.
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let synced = File::open(directory.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
         synced.map_err(|source| failed("sync the directory of", source))?;
@@ -115,7 +116,7 @@ impl Image for FileImage {
     }
 }
 
-/// An image that is not to survive a power loss of this machine: syncs do nothing.
+/// An image that need not survive a power loss of this machine: syncs do nothing.
 pub(crate) struct Unsynced(pub(crate) Box<dyn Image>);
 
 impl Image for Unsynced {
@@ -153,7 +154,7 @@ impl Image for Unsynced {
 }
 
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Most chunks that are kept for reuse: 16 MiB.
+/// The largest number of chunks that are kept for reuse: 16 MiB.
 const MOST_SPARE_CHUNKS: usize = 256;
 
 /// An image in memory. Clones share it, so that a test can open it again after a power cut.
@@ -162,15 +163,14 @@ pub struct MemoryImage {
     content: Arc<Mutex<Content>>,
 }
 
-/// What was kept lies over the chunks; kept ranges are disjoint. Chunks that were never written are
-/// absent.
+/// Kept ranges lie over the chunks, and are disjoint. Chunks that were never written are absent.
 #[derive(Clone, Debug, Default)]
 struct Content {
     len_bytes: u64,
-    /// As far as they were written; behind that are zeros.
+    /// The chunks, as far as they were written. Zeros follow.
     chunks: BTreeMap<u64, Vec<u8>>,
-    /// Chunks that were cut off, for the next ones: the allocator would give them back to the
-    /// system and fetch them cleared. The side file of a capacitor is cut at each flush.
+    /// Chunks that were cut off, for reuse. The allocator would return them to the system and get
+    /// them back cleared. The side file of a capacitor is cut at each flush.
     spare_chunks: Vec<Vec<u8>>,
     kept: BTreeMap<u64, SharedBytes>,
 }
@@ -183,7 +183,8 @@ impl Content {
         reaching.map(|(at, data)| (*at, data))
     }
 
-    /// Makes chunks of what is kept in a range, which is about to be changed in part.
+    /// Turns the kept ranges inside a range into chunks, because part of the range is about to be
+    /// changed.
     fn unkeep(&mut self, from: u64, to: u64) {
         let reaching: Vec<u64> = self.kept_in(from, to).map(|(at, _)| at).collect();
         for at in reaching {
@@ -234,7 +235,7 @@ impl MemoryImage {
         MemoryImage::default()
     }
 
-    /// A copy that shares nothing with this one but bytes that never change.
+    /// A copy that shares with this image only bytes that never change.
     pub fn duplicate(&self) -> MemoryImage {
         MemoryImage { content: Arc::new(Mutex::new(self.content.lock().clone())) }
     }
@@ -338,7 +339,8 @@ mod tests {
         bytes
     }
 
-    /// Whatever is kept, and however later writes fall on it, an image reads as plain bytes would.
+    /// An image reads like plain bytes, whichever ranges are kept and however later writes overlap
+    /// them.
     #[test]
     fn kept_bytes_read_as_any_others() {
         let (image, mut plain) = (MemoryImage::new(), vec![0; 300]);
@@ -363,8 +365,8 @@ mod tests {
         assert_eq!(content(&image), plain);
     }
 
-    /// After a sync that failed the next one succeeds, and what was to be synced may be gone all
-    /// the same: the system gives it up. An image took the second one's word.
+    /// After a failed sync the next sync succeeds, although the bytes of the first may be lost,
+    /// because the system gives them up. An image used to trust the second sync.
     #[test]
     fn a_sync_that_failed_is_not_tried_again() {
         let image = FileImage::open(Path::new("/dev/null")).unwrap();

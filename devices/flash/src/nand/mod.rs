@@ -1,8 +1,9 @@
 //! A NAND flash device over one image: the rules, the faults, the time and the wear. It knows no
 //! firmware, so it does not interpret the tags of pages.
 //!
-//! Rules, each an error and never a repair: only erased pages are programmed, in order inside a
-//! block, never past a torn one; an erased page reads 0xFF; a retired block is left alone.
+//! The rules of flash, whose violation is an error and is never repaired: only erased pages are
+//! programmed, in order inside a block, and never after a torn page; an erased page reads 0xFF; a
+//! retired block is neither programmed nor erased.
 //!
 //! A power cut ends the device: every later operation fails until the image is opened again. After
 //! a power loss of the machine that emulates, the image opens as after a power cut of the device.
@@ -31,9 +32,9 @@ pub use shared::{SharedBytes, SharedValue};
 use timing::Clock;
 pub use timing::Timing;
 
-/// What a cell reads while nothing is programmed to it.
+/// The byte that a cell reads as while nothing is programmed there.
 const ERASED: u8 = 0xff;
-/// What the pages of a half-erased block read.
+/// The byte that the pages of a half-erased block read as.
 const HALF_ERASED: u8 = 0xa5;
 
 /// A flash device.
@@ -63,13 +64,12 @@ impl Nand {
         Ok(Nand::over(Cells::create(image, geometry)?, geometry, timing))
     }
 
-    /// Opens a device, of the geometry asked for if one is.
+    /// Opens a device. If a geometry is given, the device must have it.
     pub fn open(image: Box<dyn Image>, asked: Option<Geometry>, timing: Timing) -> Result<Nand> {
         Nand::open_checked(image, asked, timing, &|_| true)
     }
 
-    /// As [`Nand::open`]; `is_whole` judges pages of which the firmware checks the values itself,
-    /// should they not have been synced.
+    /// As [`Nand::open`]; `is_whole` judges unsynced pages whose values only the firmware checks.
     pub fn open_checked(
         image: Box<dyn Image>,
         asked: Option<Geometry>,
@@ -108,7 +108,7 @@ impl Nand {
         self.program_shared(ppa, &data.to_vec().into(), tag)
     }
 
-    /// Programs a page. After any error but a broken rule the page is lost.
+    /// Programs a page. After any error except a broken rule, the page is lost.
     pub fn program_shared(&mut self, ppa: Ppa, data: &SharedBytes, tag: PageTag) -> Result<()> {
         self.check_alive(ppa)?;
         self.check_program(ppa, data.len())?;
@@ -143,7 +143,7 @@ impl Nand {
                 Err(Error::PowerCut)
             }
         };
-        // A failed one leaves a gap in the numbers.
+        // A failed program leaves a gap in the numbers.
         done.inspect(|()| self.cells.after_program(tag.program_seq))
     }
 
@@ -157,8 +157,8 @@ impl Nand {
         Ok(oob)
     }
 
-    /// Reads a page whole and checks it, as far as its checksum covers it: a gathered page that
-    /// comes back flat was checked up to its front.
+    /// Reads a whole page and checks the part that its checksum covers. Of a gathered page that
+    /// comes back flat, only the front was checked.
     pub fn read_shared(&mut self, ppa: Ppa) -> Result<(SharedBytes, Oob)> {
         self.read_again(ppa)?;
         let oob = match self.spare_of(ppa)? {
@@ -190,8 +190,8 @@ impl Nand {
         self.spare_of(ppa)
     }
 
-    /// Reads a page of which the caller knows the content: counted, timed and refused like any
-    /// other read, without its bytes. It spares the emulator work, not the device.
+    /// Reads a page whose content the caller knows. The read is counted, timed and refused like any
+    /// other, but returns no bytes. It saves work for the emulator, not for the device.
     pub fn read_again(&mut self, ppa: Ppa) -> Result<()> {
         self.check_alive(ppa)?;
         self.count_read(ppa, self.geometry.page_bytes as usize);
@@ -225,13 +225,13 @@ impl Nand {
         Ok(spares)
     }
 
-    /// Erases a block. What it holds may be needed up to now.
+    /// Erases a block. Its content may have been needed until now.
     pub fn erase(&mut self, block: u32) -> Result<()> {
         self.erase_unneeded(block, u64::MAX)
     }
 
-    /// Erases a block. What it holds is unneeded since the program of this number: if that is
-    /// synced, the erase costs no sync.
+    /// Erases a block. Its content was not needed any more after the program with this number. If
+    /// that program is synced, the erase costs no sync.
     pub fn erase_unneeded(&mut self, block: u32, seq: u64) -> Result<()> {
         let ppa = Ppa { block, page: 0 };
         self.check_alive(ppa)?;
@@ -264,8 +264,8 @@ impl Nand {
         }
     }
 
-    /// Marks a block as bad for ever. What it holds stays readable. The mark is synced, for without
-    /// it the page that failed would be taken for corruption.
+    /// Marks a block as bad for ever. Its content stays readable. The mark is synced, because
+    /// without it the page that failed would be taken for corruption.
     pub fn retire(&mut self, block: u32) -> Result<()> {
         self.check_alive(Ppa { block, page: 0 })?;
         let state = BlockState { is_retired: true, ..self.cells.block(block).clone() };
@@ -282,23 +282,23 @@ impl Nand {
         self.cells.sync()
     }
 
-    /// A number of the firmware's that never decreases. As from the next sync the image keeps it,
-    /// though a power loss of the machine may bring back the one of a sync before.
+    /// Notes a number of the firmware that never decreases. From the next sync on the image keeps
+    /// it, but a power loss of the machine may bring back the number of an earlier sync.
     pub fn set_note(&mut self, note: u64) {
         self.cells.order.note = note;
     }
 
-    /// The number last noted, as far as the image kept it.
+    /// The number that was noted last, as far as the image kept it.
     pub fn note(&self) -> u64 {
         self.cells.order.note
     }
 
-    /// The largest `program_seq` in use. Programs that go on from there cost no sync.
+    /// The largest `program_seq` in use. Programs that continue from there cost no sync.
     pub fn last_seq(&self) -> u64 {
         self.cells.order.last_seq
     }
 
-    /// Syncs of the image since opening: those asked for, and those that the order needs.
+    /// Syncs of the image since opening: those that were asked for, and those that the order needs.
     pub fn image_syncs(&self) -> u64 {
         self.cells.order.sync_count
     }
@@ -313,7 +313,7 @@ impl Nand {
         self.clock.timing()
     }
 
-    /// Simulated time from opening until everything issued so far is done.
+    /// The simulated time from opening until everything issued so far is done.
     pub fn elapsed_ns(&self) -> u64 {
         self.clock.idle_ns()
     }

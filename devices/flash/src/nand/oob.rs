@@ -1,4 +1,4 @@
-//! The spare bytes of a page: what they say and how they are checked. Little-endian:
+//! The spare bytes of a page: their fields and their checksums. Little-endian:
 //!
 //! ```text
 //!  0 magic u32 | 4 type u8 | 5 level u8 | 6 front_bytes u16 | 8 program_seq u64 | 16 txn u64
@@ -6,10 +6,10 @@
 //! 48 crc32c of bytes 0..48 and of the page's address u32 | the rest is 0xFF
 //! ```
 //!
-//! `front_bytes` is how much of the data the checksum covers; 0 is all. What lies behind the front
-//! has checksums in the front.
+//! `front_bytes` is the number of data bytes that the checksum covers; 0 means all. The front holds
+//! the checksums of the data after it.
 //!
-//! The address in the checksum catches a page that the image returns for another.
+//! The address in the checksum detects a page that the image returns in place of another.
 
 use super::shared::SharedBytes;
 use crate::geometry::{Geometry, Ppa};
@@ -20,7 +20,7 @@ const CHECKED_BYTES: usize = 48;
 /// Spare bytes that are used; the smallest spare area of a geometry is larger.
 pub(super) const ENCODED_BYTES: usize = 52;
 
-/// What a page is for. A block holds pages of one type.
+/// The type of a page. A block holds pages of one type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageType {
     /// Records of keys and values.
@@ -64,8 +64,8 @@ impl PageType {
         }
     }
 
-    /// Whether all pages of a block of this type are told apart by their spare bytes at boot:
-    /// nothing else says where they are.
+    /// Whether boot reads the spare bytes of all pages of a block of this type, because nothing
+    /// else says where these pages are.
     pub(crate) fn is_own(self) -> bool {
         !matches!(self, PageType::Kv | PageType::Meta | PageType::Value)
     }
@@ -75,16 +75,16 @@ impl PageType {
     }
 }
 
-/// What the firmware says about a page when it programs it.
+/// The firmware's tag of a page, which it gives when it programs the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageTag {
-    /// What the page is for.
+    /// The type of the page.
     pub page_type: PageType,
-    /// Level of the table; 0 where there is none.
+    /// Level of the table; 0 if there is none.
     pub level: u8,
     /// Position in the history of programs: larger is newer.
     pub program_seq: u64,
-    /// Transaction that wrote the page; 0 where there is none.
+    /// Transaction that wrote the page; 0 if there is none.
     pub txn: u64,
     /// Table of the page, or the logical page of a block SSD.
     pub owner: u64,
@@ -92,10 +92,10 @@ pub struct PageTag {
     pub index: u32,
 }
 
-/// A page's spare bytes, decoded.
+/// The decoded spare bytes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Oob {
-    /// What the firmware said.
+    /// The tag from the firmware.
     pub tag: PageTag,
     /// Erases of the block when the page was programmed.
     pub erase_count: u64,
@@ -105,7 +105,7 @@ pub struct Oob {
     pub data_crc: u32,
 }
 
-/// What the spare bytes of a page tell.
+/// What the spare bytes of a page show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spare {
     /// Nothing was programmed since the last erase.
@@ -117,7 +117,7 @@ pub enum Spare {
 }
 
 impl Oob {
-    /// Whether data is what was programmed, as far as the checksum covers it.
+    /// Whether the data are the programmed ones, as far as the checksum covers them.
     pub(super) fn covers(&self, data: &SharedBytes) -> bool {
         if self.front_bytes == 0 || !data.is_flat() {
             let covered = if data.is_flat() { 0 } else { data.front().len() };
@@ -147,7 +147,7 @@ impl Oob {
         spare[CHECKED_BYTES..ENCODED_BYTES].copy_from_slice(&crc.to_le_bytes());
     }
 
-    /// `None` for anything but what `encode` made for this very page.
+    /// `None` for anything except what `encode` made for this page.
     pub(super) fn decode(geometry: &Geometry, ppa: Ppa, spare: &[u8]) -> Option<Oob> {
         let checked = spare.get(..CHECKED_BYTES)?;
         let stored = u32_at(spare, CHECKED_BYTES)?;
@@ -175,7 +175,7 @@ impl Oob {
     }
 }
 
-/// Over bytes and the address of their page.
+/// The checksum over bytes and the address of their page.
 pub(super) fn checksum(geometry: &Geometry, ppa: Ppa, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(bytes), &geometry.flat(ppa).to_le_bytes())
 }

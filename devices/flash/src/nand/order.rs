@@ -1,16 +1,18 @@
-//! In which order the image's bytes reach the disk, should the machine that emulates lose power:
-//! then any of what was written since the last sync may be lost. Syncs no more than the order
-//! needs; what a loss left is put right at open (`settle.rs`).
+//! The order in which the bytes of the image reach the disk. It matters if the machine that
+//! emulates loses power: then any bytes that were written since the last sync may be lost. This
+//! file syncs no more than the order needs. The open repairs what a loss left (`settle.rs`).
 //!
-//! 1. Before a block is erased, the programs are synced up to the one that made its content
-//!    unneeded, a copy or a commit; if the firmware does not say which, all.
+//! 1. Before a block is erased, programs are synced up to the one after which its content was not
+//!    needed any more, which is a copy or a commit. If the firmware does not name that program, all
+//!    programs are synced.
 //! 2. Before the first page of a block is programmed, its erase is synced: otherwise the page may
-//!    be on the disk inside a block of its former life. Mostly a sync for 1 came meanwhile.
-//! 3. A mark says up to which `program_seq` all programs are synced. It lies behind each block's
-//!    record, written with it, so an erase never hides a gap; and one of its own is written after
-//!    each sync. The newest counts. It may be older than the last sync, never newer.
-//! 4. Programs are numbered without gaps, so what is missing behind the mark is found. Where the
-//!    firmware leaves a gap, or goes back, the mark is synced first.
+//!    be on the disk in a block that still has its earlier content. Usually a sync for step 1 has
+//!    happened meanwhile.
+//! 3. A mark says up to which `program_seq` all programs are synced. A mark lies after each block's
+//!    record and is written with it, so an erase never hides a gap. A separate mark is written
+//!    after each sync. The newest mark counts. It may be older than the last sync, but never newer.
+//! 4. Programs are numbered without gaps, so missing programs after the mark are noticed. Before
+//!    the firmware leaves a gap or goes back, the mark is synced.
 
 use super::cells::Cells;
 use super::oob::checksum;
@@ -22,11 +24,11 @@ const MAGIC: u32 = 0x4b52_4d52; // "RMRK"
 /// Bytes of a mark: magic u32, seq u64, note u64, crc32c of these and of the block u32.
 pub(super) const MARK_BYTES: usize = 24;
 
-/// See the module docs, 3.
+/// See step 3 of the module docs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mark {
     pub(super) seq: u64,
-    /// A number of the firmware's, as it was at that sync. It never decreases.
+    /// A number of the firmware, as it was at that sync. It never decreases.
     pub(super) note: u64,
 }
 
@@ -57,11 +59,11 @@ impl Mark {
 pub(super) struct Order {
     has_programs: bool,
     has_records: bool,
-    /// The largest number of a program.
+    /// The largest number of any program.
     pub(super) last_seq: u64,
     /// All programs up to here are synced.
     synced_seq: u64,
-    /// Goes into the next mark.
+    /// The number for the next mark.
     pub(super) note: u64,
     /// The newest mark; `None` on an image that has none.
     pub(super) mark: Option<Mark>,
@@ -69,14 +71,14 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Nobody knows what an earlier process synced.
+    /// It is unknown what an earlier process synced.
     pub(super) fn new() -> Order {
         let (last_seq, synced_seq, note, sync_count) = (0, 0, 0, 0);
         let (has_programs, has_records, mark) = (true, true, None);
         Order { has_programs, has_records, last_seq, synced_seq, note, mark, sync_count }
     }
 
-    /// Takes up a mark that the image has.
+    /// Takes over a mark that the image has.
     pub(super) fn found(&mut self, mark: Mark) {
         let newest = self.mark.get_or_insert(mark);
         newest.seq = newest.seq.max(mark.seq);
@@ -85,7 +87,7 @@ impl Order {
 }
 
 impl Cells {
-    /// Called before anything of a program is written.
+    /// Called before any part of a program is written.
     pub(super) fn before_program(&mut self, ppa: Ppa, seq: u64) -> Result<()> {
         if self.order.last_seq.checked_add(1) != Some(seq) {
             self.fence(seq.saturating_sub(1))?;
@@ -103,8 +105,8 @@ impl Cells {
         self.order.last_seq = self.order.last_seq.max(seq);
     }
 
-    /// Called before a block's record changes, once programs up to a number are done. The mark that
-    /// the record takes.
+    /// Called before the record of a block changes, after the programs up to a number. Returns the
+    /// mark for the record.
     pub(super) fn before_record(&mut self, seq: u64) -> Result<Mark> {
         if self.order.has_programs && seq > self.order.synced_seq {
             self.flush()?;
@@ -121,7 +123,8 @@ impl Cells {
         if self.order.mark == Some(self.next_mark()) { Ok(()) } else { self.write_mark() }
     }
 
-    /// Everything up to a number is synced and the mark says so, whatever becomes of the rest.
+    /// Makes sure that everything up to a number is synced and that the mark says so, whatever
+    /// happens to the rest.
     pub(super) fn fence(&mut self, seq: u64) -> Result<()> {
         self.order.last_seq = self.order.last_seq.max(seq);
         self.flush()?;
@@ -140,7 +143,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Syncs what was written, and leaves no mark of it.
+    /// Syncs what was written, without writing a mark.
     pub(super) fn flush(&mut self) -> Result<()> {
         self.image.sync()?;
         (self.order.has_programs, self.order.has_records) = (false, false);

@@ -1,20 +1,21 @@
-//! Puts right what a power loss of the machine that emulates left of an image, before the firmware
-//! sees it: then the device looks as after a power cut of its own.
+//! Repairs an image after a power loss of the machine that emulates, before the firmware sees it.
+//! Then the device looks as it does after a power cut of its own.
 //!
-//! 1. The programs behind the mark (`order.rs`) are looked at in their order. The first that is
-//!    missing ends them; one that is there and not whole was torn, and is the last.
-//! 2. All later ones are taken back, though they may be whole: the first of each block becomes a
-//!    page that looks erased and is not, the others erased ones. No firmware programs a block on
-//!    that it did not open itself, so those blocks are erased before they are used.
-//! 3. Erases need nothing: whether an erase that was not synced is on the disk or not, all that was
+//! 1. The programs after the mark (`order.rs`) are looked at in their order, up to the first that
+//!    is missing. A program that is there but not complete was torn, and is the last.
+//! 2. All later programs are undone, even complete ones: the first such page of each block becomes
+//!    a page that looks erased but is not, and the other pages become erased. No firmware continues
+//!    to program a block that it did not open itself, so those blocks are erased before they are
+//!    used.
+//! 3. Erases need no repair: whether an unsynced erase is on the disk or not, everything that was
 //!    needed of its block is elsewhere, at or before the mark.
 //!
-//! Of a program that was not synced the spare bytes may be on the disk, and of the data what the
-//! page held before. A CRC does not tell: two pages that differ in a header only, which ends with a
-//! CRC of its own, have the same. So the stamp has a check of another kind.
+//! The disk may hold the spare bytes of an unsynced program together with the earlier data of the
+//! page. A CRC does not show this: two pages that differ only in a header, which ends with a CRC of
+//! its own, have the same CRC. So the stamp has a check of another kind.
 //!
-//! The mark is synced before the firmware may reuse the numbers of what was taken back. Damage that
-//! a page at or before the mark shows is corruption, and is left for its reader to find.
+//! The mark is synced before the firmware may reuse the numbers of undone programs. Damage of a
+//! page at or before the mark is corruption, and is left for its reader to find.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ use crate::error::Result;
 use crate::rest::u32_at;
 
 impl Nand {
-    /// See the module docs. `is_whole` judges the bytes of a page of which the spare bytes'
-    /// checksum covers the front only.
+    /// See the module docs. `is_whole` judges the bytes of a page if the checksum in the spare
+    /// bytes covers only its front.
     pub(super) fn settle(&mut self, is_whole: &dyn Fn(&SharedBytes) -> bool) -> Result<()> {
         let mark = self.cells.order.mark;
         let marked_seq = mark.map_or(0, |mark| mark.seq);
@@ -44,7 +45,7 @@ impl Nand {
             last_seq = seq;
         }
         if mark.is_none() {
-            // Nothing was synced ever, or it is not known: all that is there counts.
+            // Nothing was ever synced, or that is not known. So every program that is there counts.
             last_seq = newer.last_key_value().map_or(0, |(seq, _)| *seq);
         }
         let gone = last_seq.checked_add(1).map(|first| newer.split_off(&first));
@@ -64,7 +65,7 @@ impl Nand {
         Ok(())
     }
 
-    /// Whole spare bytes with a larger number, by number.
+    /// Intact spare bytes with a larger number, by number.
     fn programs_after(&self, marked_seq: u64) -> Result<BTreeMap<u64, (Ppa, Oob, u32)>> {
         let (mut found, mut spares) = (BTreeMap::new(), Vec::new());
         for block in 0..self.geometry.block_count {
@@ -106,7 +107,7 @@ impl Nand {
     }
 }
 
-/// Of the bytes that the checksum covers: 24 bits, never 0.
+/// The check of the bytes that the checksum covers: 24 bits, never 0.
 pub(super) fn check(front: &[u8]) -> u32 {
     (xxh3_64(front) as u32 >> 8).max(1)
 }
@@ -115,9 +116,9 @@ pub(super) fn check(front: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// A random power loss met it: of a page of the block SSD's journal the spare bytes were on
-    /// the disk, and the data of the page's former life. Both were snapshots that differ in their
-    /// headers only, so the checksum fitted, and a file that had been removed came back.
+    /// A random power loss found this. The disk had the new spare bytes of a page of the block
+    /// SSD's journal, but the earlier data of the page. Both were snapshots that differ only in
+    /// their headers, so the checksum matched, and a removed file came back.
     #[test]
     fn pages_whose_headers_end_with_a_crc_are_told_apart() {
         let page = |epoch: u8| {

@@ -1,9 +1,9 @@
-//! Bytes of pages that never change: shared where a copy would cost, checked once.
+//! Bytes of pages that never change. They are shared instead of copied, and checked once.
 //!
-//! A page is flat, or gathered: a front that is its own, and behind it values that it shares with
-//! other pages, then zeros. Both read the same. A compaction hands values over from page to page,
-//! and copies fronts only. A gathered page's checksum covers its front; what checks the values is
-//! in the front, and up to the firmware.
+//! A page is flat or gathered. A gathered page has a front of its own, then values that it shares
+//! with other pages, then zeros. Both kinds read the same. A compaction passes values on from page
+//! to page, and copies only fronts. The checksum of a gathered page covers its front. The checksums
+//! of the values are in the front, and the firmware checks them.
 
 use std::borrow::Cow;
 use std::ops::Deref;
@@ -11,10 +11,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-/// Memory of flat pages that are gone, kept for the next ones. The allocator would give it back to
-/// the system and fetch it cleared.
+/// Memory of flat pages that were dropped, kept for the next pages. The allocator would return it
+/// to the system and get it back cleared.
 static SPARE_BUFFERS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
-/// Most buffers that are kept, and the smallest worth keeping.
+/// The largest number of buffers that are kept, and the smallest size worth keeping.
 const MOST_SPARE_BUFFERS: usize = 256;
 const MIN_SPARE_BYTES: usize = 4096;
 
@@ -24,8 +24,9 @@ const MIN_SPARE_BYTES: usize = 4096;
 pub struct SharedValue(Option<Arc<Box<[u8]>>>);
 
 impl SharedValue {
-    /// Fetches the reference counts of values that are about to be shared or dropped. They lie at
-    /// the values, far apart: here the processor waits for many at once, in clones for each.
+    /// Fetches the reference counts of values that are about to be shared or dropped. They lie
+    /// beside the values, far apart. Here the processor waits for many at once; in clones it would
+    /// wait for each.
     pub(crate) fn fetch(values: &[SharedValue]) {
         let count = |value: &SharedValue| value.0.as_ref().map_or(0, Arc::strong_count);
         std::hint::black_box(values.iter().map(count).sum::<usize>());
@@ -52,14 +53,14 @@ impl std::fmt::Debug for SharedValue {
     }
 }
 
-/// See the module docs. A clone is the same bytes.
+/// See the module docs. A clone shares the bytes.
 #[derive(Clone)]
 pub struct SharedBytes(Arc<Content>);
 
 struct Content {
-    /// What is not shared: all bytes, if flat.
+    /// The bytes that are not shared: all bytes, if the page is flat.
     front: Vec<u8>,
-    /// Those of a gathered page: at least one. None, if flat.
+    /// The values of a gathered page, at least one. A flat page has none.
     values: Vec<SharedValue>,
     len: usize,
     checksum: OnceLock<u32>,
@@ -87,8 +88,8 @@ impl SharedBytes {
         buffer
     }
 
-    /// A front, values behind it, and zeros up to `len` bytes. Without values it is flat, and the
-    /// front is `len` bytes long.
+    /// Makes a page of a front, the values after it, and zeros up to `len` bytes. Without values
+    /// the page is flat, and the front is `len` bytes long.
     pub(crate) fn gathered(front: Vec<u8>, values: Vec<SharedValue>, len: usize) -> SharedBytes {
         SharedBytes(Arc::new(Content { front, values, len, checksum: OnceLock::new() }))
     }
@@ -103,12 +104,12 @@ impl SharedBytes {
         self.len() == 0
     }
 
-    /// Whether it is flat: one piece of memory, all covered by the checksum.
+    /// Whether it is flat: one piece of memory that the checksum covers entirely.
     pub fn is_flat(&self) -> bool {
         self.0.values.is_empty()
     }
 
-    /// What the checksum covers: all bytes, or those before the values.
+    /// The bytes that the checksum covers: all bytes, or those before the values.
     pub fn front(&self) -> &[u8] {
         &self.0.front
     }
@@ -125,7 +126,7 @@ impl SharedBytes {
         &self.0.values
     }
 
-    /// All bytes in one piece: a copy, unless they are flat.
+    /// All bytes in one piece. This is a copy unless the page is flat.
     pub fn flat(&self) -> Cow<'_, [u8]> {
         if self.is_flat() {
             return Cow::Borrowed(&self.0.front);
@@ -136,7 +137,7 @@ impl SharedBytes {
         Cow::Owned(bytes)
     }
 
-    /// Copies the bytes from `offset` on, as many as `buf` takes. They must be there.
+    /// Fills `buf` with the bytes from `offset` on. They must exist.
     pub(super) fn copy_to(&self, offset: usize, buf: &mut [u8]) {
         let mut start = 0;
         let end = offset + buf.len();
@@ -155,7 +156,7 @@ impl SharedBytes {
         std::iter::once(&self.0.front[..]).chain(self.0.values.iter().map(Deref::deref))
     }
 
-    /// Checksum of the front, worked out when it is first asked for.
+    /// The checksum of the front, computed when it is first needed.
     pub fn checksum(&self) -> u32 {
         *self.0.checksum.get_or_init(|| crc32c::crc32c(&self.0.front))
     }

@@ -1,7 +1,7 @@
 //! How long flash takes, in simulated nanoseconds: one bus per channel, several dies on it. No
 //! clock is read; equal operations give equal times.
 //!
-//! 1. A read occupies its die for the array read, then the bus for the transfer; who reads waits.
+//! 1. A read occupies its die for the array read, then the bus for the transfer. The reader waits.
 //! 2. A program occupies the bus, then the die. Nobody waits for it, but a die without a cache
 //!    register takes nothing new until it is done.
 //! 3. An erase occupies the die.
@@ -11,7 +11,7 @@ use crate::geometry::Geometry;
 /// Times of a kind of flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Name that a report states.
+    /// The name in reports.
     pub name: &'static str,
     /// Array read of a page.
     pub read_ns: u64,
@@ -24,7 +24,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// The paper's simulator: the defaults of the SSD extension of DiskSim.
+    /// The times of the paper's simulator: the defaults of the SSD extension of DiskSim.
     pub const PAPER: Timing = Timing {
         name: "paper",
         read_ns: 25_000,
@@ -32,7 +32,7 @@ impl Timing {
         erase_ns: 1_500_000,
         byte_ps: 25_000,
     };
-    /// Two bits a cell on a 400 MB/s bus.
+    /// Two bits per cell on a 400 MB/s bus.
     pub const MLC: Timing = Timing {
         name: "mlc",
         read_ns: 50_000,
@@ -40,7 +40,7 @@ impl Timing {
         erase_ns: 3_000_000,
         byte_ps: 2_500,
     };
-    /// Three bits a cell on an 800 MB/s bus.
+    /// Three bits per cell on an 800 MB/s bus.
     pub const TLC: Timing = Timing {
         name: "tlc",
         read_ns: 80_000,
@@ -88,7 +88,7 @@ impl Clock {
         self.timing
     }
 
-    /// When everything issued so far is done.
+    /// The moment at which everything issued so far is done.
     pub(super) fn idle_ns(&self) -> u64 {
         let busiest = self.die_free_ns.iter().chain(&self.bus_free_ns).max();
         busiest.map_or(self.now_ns, |&free_ns| free_ns.max(self.now_ns))
