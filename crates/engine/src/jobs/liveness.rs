@@ -47,7 +47,6 @@ pub(crate) struct Liveness {
 /// entry, but a cursor there may have begun before the entry expired, and it keeps what it saw.
 /// Cursors come and go all the time. So an entry that expired before all of them began must be
 /// dropped although they see its sequence number.
-/// number.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Past {
     /// Milliseconds since 1970.

@@ -48,7 +48,7 @@ use crate::tree::record::Change;
 use crate::tree::version::RangeChange;
 use crate::wal::batch::check_sizes;
 
-/// Entries between two checks of what writers want.
+/// Entries between two checks whether writers need something.
 const PREPARE_INTERVAL: u64 = 4096;
 
 /// How often a load flushes what was written during the flush before.

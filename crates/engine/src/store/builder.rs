@@ -1,4 +1,4 @@
-//! Opening a store by a builder.
+//! Opening a store with a builder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::options::store::{
 use crate::store::Store;
 use crate::store::resources::Resources;
 
-/// Opens a store, or makes it, with what it is told in the place of defaults; see
-/// [`Store::builder`]. [`Options`] has the same as a struct, and says of each what it does.
+/// Opens a store, or makes it, with the options that were set in place of the defaults; see
+/// [`Store::builder`]. [`Options`] is the same as a struct, and says what each option does.
 #[derive(Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct StoreBuilder {
@@ -35,7 +35,8 @@ enum Place {
     Storage(Arc<dyn Storage>),
 }
 
-/// The setter of an option; some have another name here, and some register one thing at a time.
+/// Setters of options. Some options have another name here, and some setters register one thing at
+/// a time.
 macro_rules! each_setter {
     ([$at:ident] $(#[doc = $doc:expr])* memory_budget_bytes: $of:ty) => {
         $(#[doc = $doc])*
@@ -84,14 +85,14 @@ impl StoreBuilder {
         self
     }
 
-    /// Draws on resources that other stores of the process share, in the place of a budget, threads
-    /// and open files of its own.
+    /// Uses resources that other stores of the process share, in place of a budget, threads and
+    /// open files of its own.
     pub fn resources(mut self, resources: &Resources) -> StoreBuilder {
         self.resources = Some(resources.clone());
         self
     }
 
-    /// Opens the store, or makes it.
+    /// Opens the store, or makes one.
     ///
     /// # Errors
     /// Those of [`Store::open`].

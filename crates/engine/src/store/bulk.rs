@@ -5,14 +5,15 @@ use crate::keys::Kind;
 use crate::store::keyspace::Keyspace;
 
 impl Keyspace {
-    /// Stores sorted entries, written straight to tables: each byte once, without the log and
-    /// without a memtable. All of them become visible and durable together when it returns; after
-    /// an error or a crash before that none of them is there. Returns the number of entries.
+    /// Stores sorted entries. They are written straight to tables, each byte once, without the log
+    /// and without a memtable. All of them become visible and durable together when the call
+    /// returns. After an error or a crash before that, none of them is there. Returns the number of
+    /// entries.
     ///
-    /// Keys ascend strictly, by their bytes. They may be in the keyspace already, where the load
-    /// replaces them, and other threads may write meanwhile, also to the same keys: the load comes
-    /// behind the writes that were acknowledged before its end begins, when it waits for running
-    /// compactions of the keyspace and flushes its memtables.
+    /// Keys must ascend strictly, by their bytes. They may exist in the keyspace already: then the
+    /// load replaces them. Other threads may write meanwhile, even to the same keys. The last phase
+    /// of the load waits for running compactions of the keyspace and flushes its memtables. The
+    /// load is newer than all writes that were acknowledged before this phase.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -26,16 +27,16 @@ impl Keyspace {
     /// # }
     /// ```
     ///
-    /// Values stay in the tables even if the keyspace separates large ones; the first compaction
-    /// that rewrites them moves those.
+    /// Values stay in the tables even if the keyspace separates large values. The first compaction
+    /// that rewrites the tables moves the large ones.
     ///
     /// While the iterator runs, a close of the store, a drop of the keyspace, a change of its
     /// options and [`crate::Store::wait_idle`] wait for it. So it must not call these itself.
     ///
     /// # Errors
     /// If a key does not ascend, with both keys in the message; if a key or value is too long; if
-    /// the disk is full. Nothing is stored then, and the store goes on. With
-    /// [`crate::GcPointers::Writeback`], if keys of the range are there already.
+    /// the disk is full. Then nothing is stored, and the store continues. With
+    /// [`crate::GcPointers::Writeback`], also if the range already has keys.
     pub fn bulk_load<K, V>(&self, entries: impl IntoIterator<Item = (K, V)>) -> Result<u64>
     where
         K: AsRef<[u8]>,

@@ -14,7 +14,7 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
     let not_a_store = || Error::NotAStore { path: path.display().to_string() };
     let storage = PosixStorage::open(path, Access::MustExist)
         .map_err(|error| if error.is_not_found() { not_a_store() } else { error.into() })?;
-    // A damaged one goes too; that of another store does not.
+    // A damaged file is removed too, but not the file of another store.
     if let Err(error @ Error::OtherDatabase { .. }) = read_current(&storage) {
         return Err(error);
     }

@@ -1,18 +1,20 @@
 //! Ingests: the entries of files that [`crate::SortedWriter`] made become part of a keyspace, all
 //! at once.
 //!
-//! 1. Each file is opened: footer, properties and index are checked, and that it is a file of
+//! 1. Each file is opened. Footer, properties and index are checked, and it must be a file of
 //!    sorted entries. Files whose ranges overlap are refused.
 //! 2. Their entries go, in key order, to a bulk load (`jobs/load.rs`). Each block is read once and
-//!    its checksum looked at; each key must be above the one before. The load writes tables as the
-//!    keyspace lays them out: block size, compression, filters, the cuts of its policy.
-//! 3. The load is installed as any other: one number, one edit, as deep as nothing overlaps.
+//!    its checksum is checked; each key must be larger than the key before it. The load writes
+//!    tables as the keyspace lays them out: block size, compression, filters, the cuts of its
+//!    policy.
+//! 3. The load is installed like any other: with one sequence number and one edit, at the deepest
+//!    level above which nothing overlaps it.
 //!
 //! An error before step 3 leaves the keyspace as it was, and the files are never changed.
 //!
 //! Rejected: to link the files into the store. Whoever made a file could write to it later, and its
-//! checksums hold another uid than the one by which the store tells its own tables from strange
-//! ones. Nor does a file know where the policy of a keyspace cuts.
+//! checksums contain another uid than the one by which the store recognises its own tables. Also,
+//! the maker of a file does not know where the policy of a keyspace cuts tables.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,13 +31,13 @@ use crate::store::sorted::directory_and_name;
 use crate::table::iterator::{Access, TableIter};
 use crate::table::reader::TableReader;
 
-/// Holds a few partitions of a file that is read from one end to the other.
+/// A cache for a few partitions of a file that is read from one end to the other.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// A file to ingest. It is open while it is looked at and while it is read, so that any number of
-/// files needs one at a time.
+/// A file to ingest. It is open only while it is checked and while it is read, so that any number
+/// of files needs one open file at a time.
 struct Source<'a> {
-    /// How errors name it.
+    /// The name of the file in errors.
     shown: String,
     open: Box<dyn Fn() -> Result<TableReader> + 'a>,
     first_key: Vec<u8>,
@@ -43,20 +45,21 @@ struct Source<'a> {
 }
 
 impl Keyspace {
-    /// Stores what files of a [`crate::SortedWriter`] hold: all of it becomes visible and durable
-    /// together when this returns. After an error or a crash before that nothing of it is there.
-    /// Returns the number of entries, deletes included. The files are only read, and not needed
-    /// afterwards. O(bytes of the files).
+    /// Stores the entries of files that a [`crate::SortedWriter`] made. All of them become visible
+    /// and durable together when this returns. After an error or a crash before that, none of them
+    /// is there. Returns the number of entries, including deletes. The files are only read, and are
+    /// not needed afterwards. O(bytes of the files).
     ///
-    /// Entries that expire do so at their own instant; other values do so by the keyspace's
-    /// `ttl_seconds`, counted from now.
+    /// Entries with an instant of their own expire at that instant. Other values expire by the
+    /// keyspace's `ttl_seconds`, counted from now.
     ///
-    /// Their keys may be in the keyspace already, and other threads may write meanwhile, as beside
-    /// a [`Keyspace::bulk_load`].
+    /// Their keys may exist in the keyspace already, and other threads may write meanwhile, as
+    /// during a [`Keyspace::bulk_load`].
     ///
     /// # Errors
     /// If a file cannot be read, is damaged, is not a file of sorted entries or of a newer format,
-    /// or if two files overlap. The message names the file. Else those of [`Keyspace::bulk_load`].
+    /// or if two files overlap. The message names the file. Otherwise those of
+    /// [`Keyspace::bulk_load`].
     pub fn ingest<P: AsRef<Path>>(&self, files: &[P]) -> Result<u64> {
         let cache = Arc::new(Cache::new(CACHE_BYTES));
         let look = |path: &P| {
@@ -72,8 +75,7 @@ impl Keyspace {
         self.ingest_all(files.iter().map(look).collect::<Result<_>>()?)
     }
 
-    /// Stores what files of a [`crate::SortedWriter`] on a storage hold, as [`Keyspace::ingest`]
-    /// does.
+    /// Stores the entries of such files on a storage, as [`Keyspace::ingest`] does.
     ///
     /// # Errors
     /// Those of [`Keyspace::ingest`].
@@ -124,7 +126,8 @@ impl<'a> Source<'a> {
         ))
     }
 
-    /// The load refuses a key that does not ascend, so a file that was replaced meanwhile is told.
+    /// The load refuses a key that does not ascend, so a file that was replaced meanwhile is
+    /// noticed.
     fn add_to(&self, load: &mut Load<'_>) -> Result<()> {
         let reader = Arc::new((self.open)().map_err(|error| named(&self.shown, error))?);
         let mut iter = TableIter::new(Arc::clone(&reader), Access::Sequential);
@@ -150,7 +153,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Says in an error which file was read. Damage of a file that is in no store is a wrong argument:
+/// Adds to an error which file was read. Damage of a file that is in no store is a wrong argument:
 /// the store is sound.
 fn named(shown: &str, error: Error) -> Error {
     match error {

@@ -78,7 +78,7 @@ impl Keyspace {
         self.put_with(key, value, WriteOptions::default())
     }
 
-    /// Stores a value as the options say.
+    /// Stores a value with the durability and the time to live in `options`.
     ///
     /// # Errors
     /// If the time to live is less than a millisecond, or ends beyond the clock.
@@ -98,8 +98,8 @@ impl Keyspace {
         }
     }
 
-    /// Stores a value that expires: from then on nobody sees it, at no snapshot either. It takes
-    /// the place of the keyspace's `ttl_seconds`.
+    /// Stores a value that expires after `ttl`. From then on nobody sees it, not even at a
+    /// snapshot. `ttl` takes the place of the keyspace's `ttl_seconds`.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -125,12 +125,12 @@ impl Keyspace {
         self.put_with(key, value, WriteOptions::default().ttl(ttl))
     }
 
-    /// Until when a key has its value, see [`Cursor::expiry`]; `None` if it has none.
+    /// When the value of a key expires, see [`Cursor::expiry`]; `None` if the key has no value.
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
         self.expiry_by(key.as_ref(), ReadOptions::default())
     }
 
-    /// Until when a key has its value at a snapshot of the same store.
+    /// When the value of a key at a snapshot of the same store expires.
     pub fn expiry_at(&self, key: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Option<Expiry>> {
         self.expiry_by(key.as_ref(), ReadOptions::default().at(snapshot))
     }
@@ -143,7 +143,7 @@ impl Keyspace {
         (cursor.valid() && cursor.key() == key).then(|| cursor.expiry()).transpose()
     }
 
-    /// When a put of now expires by the keyspace's options.
+    /// When a put that happens now expires by the keyspace's options.
     #[inline]
     pub(crate) fn own_expiry_ms(&self) -> Option<u64> {
         match self.inner.ttl_ms.load(Relaxed) {
@@ -259,7 +259,7 @@ impl Keyspace {
         self.write_batch(options, |batch| batch.push_expiring(self.inner.id, key, value, at_ms))
     }
 
-    /// Commits a batch of one, in the thread's buffer.
+    /// Commits a batch with one write, in the thread's buffer.
     #[inline]
     fn write_batch(
         &self,
@@ -269,7 +269,8 @@ impl Keyspace {
         thread_local! {
             static BATCH: Cell<Batch> = Cell::new(Batch::new());
         }
-        // Taken, not borrowed: the commit may call a listener, and that may write to another store.
+        // The buffer is taken, not borrowed: the commit may call a listener, which may write to
+        // another store.
         let mut batch = threads::take(&BATCH);
         batch.clear();
         fill(&mut batch)?;
@@ -309,8 +310,8 @@ impl Keyspace {
     }
 
     /// Looks up many keys at one moment, and returns the results in the order of the keys. It
-    /// searches them in sorted order, so that neighbours share a block while the processor caches
-    /// it.
+    /// searches them in sorted order, so that neighbours share a block while it is in the
+    /// processor's cache.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
         self.store.reader.multi_get(&self.inner, keys, None)
     }
@@ -401,10 +402,10 @@ impl Keyspace {
         self.store.runner.compact_whole(std::slice::from_ref(&self.inner))
     }
 
-    /// Flushes the store, and compacts the tables with keys of a range. What was deleted or
-    /// replaced there is gone then. Where tables can only be compacted together, all of the
-    /// keyspace is.
-    /// O(bytes of the tables that the range meets); an empty range does nothing.
+    /// Flushes the store, and compacts the tables with keys of a range. Entries that were deleted
+    /// or replaced there are then gone. If tables can only be compacted together, the whole
+    /// keyspace is compacted. O(bytes of the tables that the range meets); an empty range does
+    /// nothing.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -473,8 +474,8 @@ impl Batch {
     }
 
     /// Adds a put with an expiry such as [`Keyspace::expiry`] returns. With [`Expiry::Never`] this
-    /// is a put, which expires by the keyspace's `ttl_seconds`, if it has any. An instant that has
-    /// passed hides the earlier value of the key, as a delete does.
+    /// is an ordinary put, which expires by the keyspace's `ttl_seconds`, if it has any. An instant
+    /// that has passed hides the earlier value of the key, as a delete does.
     ///
     /// # Errors
     /// If the instant lies beyond the clock.
@@ -519,8 +520,8 @@ impl Batch {
         self.push(Kind::Merge, keyspace.id(), key.as_ref(), operand.as_ref())
     }
 
-    /// Adds a range delete, which removes earlier puts of the batch too, and no later ones. An
-    /// empty range adds nothing.
+    /// Adds a range delete. It also removes earlier puts of the batch, but no later ones. An empty
+    /// range adds nothing.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -531,15 +532,15 @@ impl Batch {
     }
 }
 
-/// Turns the longest key with a zero behind it, which is too long for a key, into the least key
-/// behind that key. `false` if there is none.
+/// Turns the longest key with a zero after it, which is too long for a key, into the smallest key
+/// after that key. `false` if there is none.
 fn follow_longest(key: &mut Vec<u8>) -> bool {
     key.pop();
     while key.pop_if(|last| *last == 0xff).is_some() {}
     key.last_mut().map(|last| *last += 1).is_some()
 }
 
-/// The first key of a range and the least key behind it (empty if there is none); `None` for an
+/// The first key of a range and the smallest key after it (empty if there is none); `None` for an
 /// empty range.
 pub(super) fn range_of(range: &impl KeyRange) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
     let (start, end) = ends_of(range);

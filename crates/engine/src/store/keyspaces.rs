@@ -110,7 +110,7 @@ impl Engine {
         self.env.check_writable()?;
         let mut manifest = self.catalog.manifest.lock();
         if self.catalog.find_keyspace(name).is_some() {
-            // Another thread made it first; what exists wins.
+            // Another thread made it first, and the existing keyspace wins.
             return Ok(());
         }
         let state = KeyspaceState::new(name.to_string(), options.to_toml());

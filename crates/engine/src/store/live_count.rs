@@ -1,16 +1,16 @@
-//! About how many entries of a range readers see.
+//! Estimates how many entries of a range readers see.
 //!
-//! 1. Metadata tell how many entries there are, and about how many of them are deletes or have
-//!    expired. If there can be none of these, that is the answer.
-//! 2. Few entries are counted one by one.
-//! 3. Otherwise up to [`STRETCHES`] stretches, evenly apart among all entries, are looked at. They
-//!    tell two things: which share of all entries readers see, and how many entries are hidden for
-//!    each delete. Either gives an answer. The first errs where what is seen lies together, the
-//!    second where deletes differ in what they hide. That one is taken which fits the single
-//!    stretches better.
+//! 1. Metadata say how many entries there are, and about how many of them are deletes or have
+//!    expired. If none of them can be either, the number of entries is the answer.
+//! 2. If there are few entries, they are counted one by one.
+//! 3. Otherwise up to [`STRETCHES`] stretches, evenly spaced among all entries, are looked at. They
+//!    show two things: which share of all entries readers see, and how many entries are hidden for
+//!    each delete. Either gives an estimate. The first errs if the visible entries lie close
+//!    together. The second errs if deletes hide different numbers of entries. The estimate is used
+//!    that fits the single stretches better.
 //!
-//! Seeks at most as often as there are stretches. Of a table it reads at most two index partitions
-//! for the range, and in each run at most three for a stretch.
+//! There is at most one seek per stretch. It reads at most two index partitions of each table for
+//! the range, and at most three in each run for a stretch.
 
 use std::sync::Arc;
 
@@ -23,21 +23,22 @@ use crate::read::sample::{Sampler, Stretch};
 use crate::store::keyspace::{Keyspace, range_of};
 use crate::store::queries::{WHOLE, places_of, tally_of};
 
-/// The most stretches that are looked at.
+/// The largest number of stretches that are looked at.
 const STRETCHES: u64 = 64;
 
-/// Entries of a stretch.
+/// The number of entries of a stretch.
 const STRETCH_ENTRIES: u64 = 128;
 
-/// So many entries are counted one by one.
+/// Up to this many entries are counted one by one.
 const COUNTED: u64 = STRETCHES * STRETCH_ENTRIES;
 
 impl Keyspace {
-    /// About how many entries of a range readers see: without what was deleted, replaced or has
-    /// expired. A few thousand are counted. Of more, the error is at most the blocks at the ends of
-    /// the range if nothing was deleted and nothing has expired; what newer versions replace counts
-    /// then, too. Otherwise it looks at a few thousand entries in up to 64 places, and as a rule
-    /// comes within a factor of two. O(tables), and 64 seeks.
+    /// Estimates how many entries of a range readers see: those that were not deleted or replaced
+    /// and have not expired. Up to a few thousand entries are counted exactly. If there are more,
+    /// but nothing was deleted and nothing has expired, the error is at most the blocks at the ends
+    /// of the range, and replaced versions count too. Otherwise this looks at a few thousand
+    /// entries in up to 64 places, and the result is usually within a factor of two. O(tables), and
+    /// 64 seeks.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -77,7 +78,8 @@ impl Keyspace {
         starts.sort_unstable();
         starts.dedup();
         let mut stretches = Vec::with_capacity(starts.len());
-        // What readers see if each stretch is like the keys behind it, up to the next one.
+        // The entries that readers see if each stretch is like the keys after it, up to the next
+        // stretch.
         let mut by_share = 0;
         for (at, start) in starts.iter().enumerate() {
             let end = starts.get(at + 1).map(Vec::as_slice).or(to);
@@ -94,20 +96,20 @@ impl Keyspace {
     }
 }
 
-/// What a table or memtable holds of a range, by its metadata.
+/// The entries of a range in a table or memtable, by its metadata.
 struct Part<'a> {
-    /// Where the range begins and ends among all that it holds, in parts of [`WHOLE`].
+    /// Where the range begins and ends among all its entries, in parts of [`WHOLE`].
     places: (u128, u128),
     entries: u64,
     tombstones: u64,
-    /// Entries that have expired; `None` if nobody knows.
+    /// Entries that have expired; `None` if the number is unknown.
     past: Option<u64>,
     may_hide: bool,
-    /// Whether all of it lies inside, and the numbers are no estimates.
+    /// Whether all of it lies inside the range. Then the numbers are exact.
     is_exact: bool,
     /// Finds a key at a place.
     key_at: Box<dyn Fn(u128) -> Result<Option<Vec<u8>>> + 'a>,
-    /// Estimates the entries from one key on and before another.
+    /// Estimates the number of entries from one key on and before another.
     between: Between<'a>,
 }
 
@@ -145,7 +147,7 @@ fn parts_of<'a>(
     Ok(parts)
 }
 
-/// `None` if the memtable holds nothing of the range.
+/// `None` if the memtable holds no entry of the range.
 fn of_memtable<'a>(
     memtable: &'a Arc<Memtable>,
     from: &[u8],
@@ -169,7 +171,8 @@ fn of_memtable<'a>(
         let share = places.1.saturating_sub(places.0);
         (u128::from(count) * share / WHOLE) as u64
     };
-    // It knows exactly how many it holds, but for batches that write to several keyspaces.
+    // The memtable knows its exact number of entries, except for batches that write to several
+    // keyspaces.
     let all = memtable.entries();
     let is_exact = places == (0, WHOLE) && all.abs_diff(about) <= all / 4;
     let entries = if is_exact { all } else { about };
@@ -187,14 +190,14 @@ fn of_memtable<'a>(
     })
 }
 
-/// Whether some of a memtable has expired, by a few of its entries.
+/// Whether some entries of a memtable have expired, judged by a few of them.
 fn has_past(memtable: &Memtable, now_ms: u64) -> bool {
     let places = (0..u128::from(STRETCHES)).map(|at| at * WHOLE / u128::from(STRETCHES));
     let mut records = places.filter_map(|place| memtable.tree().record_at(place, WHOLE));
     records.any(|one| expiry_of(one.trailer(), one.value()).is_some_and(|at_ms| at_ms <= now_ms))
 }
 
-/// Keys evenly apart among all entries. O(parts), and an index partition for each key.
+/// Keys that are evenly spaced among all entries. O(parts), and an index partition for each key.
 fn starts_of(parts: &[Part<'_>], entries: u64) -> Result<Vec<Vec<u8>>> {
     let mut keys = Vec::new();
     let (mut before, mut at) = (0, 0);
@@ -214,18 +217,19 @@ fn starts_of(parts: &[Part<'_>], entries: u64) -> Result<Vec<Vec<u8>>> {
     Ok(keys)
 }
 
-/// What metadata tell of a range.
+/// What metadata say about a range.
 #[derive(Default)]
 struct Known {
     entries: u64,
     tombstones: u64,
     past: u64,
-    /// Whether `past` holds all that have expired.
+    /// Whether `past` counts all expired entries.
     is_past_known: bool,
     /// Whether all tables and memtables lie inside, and nothing deletes ranges. Otherwise the
-    /// deletes and what expires may lie outside, and a delete may hide any number.
+    /// deletes and the expired entries may lie outside, and a delete may hide any number of
+    /// entries.
     is_whole: bool,
-    /// Whether readers may see less than all.
+    /// Whether readers may see fewer than all entries.
     may_hide: bool,
 }
 
@@ -277,7 +281,7 @@ fn ratio(all: u64, part: u64, whole: u64) -> u64 {
     (u128::from(all) * u128::from(part)).checked_div(whole.into()).unwrap_or(0) as u64
 }
 
-/// How far the stretches are from having the same ratio of one count to another.
+/// How much the ratio of one count to another differs between the stretches.
 fn misfit(stretches: &[Stretch], of: impl Fn(&Stretch) -> (u64, u64)) -> u64 {
     let (mut counts, mut wholes) = (0, 0);
     stretches.iter().map(&of).for_each(|(count, whole)| {

@@ -1,7 +1,7 @@
-//! What a crash left of the log behind a gap. It is not used: it was not synced, and what should
-//! come before it is gone (P2). In an unsynced log a flipped bit looks like an ordinary power loss,
-//! so it is no error. But a user who lost 20,000 records to one bit wants to know of it, and to
-//! have them.
+//! The records that a crash left after a gap in the log. They are not used: they were not synced,
+//! and the records that should come before them are lost (P2). In an unsynced log a flipped bit
+//! looks like an ordinary power loss, so it is not an error. But a user who lost 20,000 records
+//! because of one bit wants to know of it, and to have the records.
 //!
 //! So an open for writing renames the segments to `lost-NNNNNN.wal` and keeps them, tells the
 //! listener, and counts the records. `dump` reads such a file. Together these files take at most
@@ -17,13 +17,13 @@ use crate::env::Env;
 use crate::metrics::Counter;
 use crate::wal::segments::{lost_name, lost_number, segment_name};
 
-/// Most bytes of all kept files together: eight usual segments.
+/// The largest size of all kept files together: eight usual segments.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// The records that a replay did not use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LostLog {
-    /// Valid records behind the gap.
+    /// Valid records after the gap.
     pub(super) records: u64,
     /// The segments that hold them, ascending.
     pub(super) segments: Vec<u64>,

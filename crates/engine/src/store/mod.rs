@@ -78,18 +78,19 @@ pub struct Store {
     opening: Arc<Opening>,
 }
 
-/// What closes a store with its last handle.
+/// Closes the store when its last handle is dropped.
 #[derive(Debug)]
 struct Opening {
     inner: Arc<Engine>,
-    /// What the store draws on, until it is closed.
+    /// The resources that the store uses, until it is closed.
     parts: Mutex<rank::StoreParts, Option<Arc<Parts>>>,
-    /// How the close ended, once it has. Held while somebody closes, so that others wait for it.
+    /// The outcome of the close, once it has ended. The lock is held during a close, so that others
+    /// wait for it.
     closed: Mutex<rank::StoreClosed, Option<Result<()>>>,
 }
 
 impl Store {
-    /// Opens the store in a directory, or makes it there.
+    /// Opens the store in a directory, or makes one there.
     ///
     /// # Errors
     /// [`Error::NotAStore`], [`Error::ForeignFiles`], [`Error::OtherDatabase`], [`Error::InUse`],
@@ -98,12 +99,12 @@ impl Store {
         open::open_path(path.as_ref(), options, None)
     }
 
-    /// Opens the store on a storage, or makes it there.
+    /// Opens the store on a storage, or makes one there.
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
         open::open_on(storage, options, None)
     }
 
-    /// Removes the store in a directory: all its files, whatever they hold, and no others. The
+    /// Removes the store in a directory: all its files, even damaged ones, and no others. The
     /// directory stays.
     ///
     /// ```
@@ -147,7 +148,7 @@ impl Store {
     }
 
     /// Drops a keyspace and its files. An old handle neither reads nor writes any more: it fails
-    /// with [`Error::UnknownKeyspace`]. Snapshots and cursors from before the drop go on.
+    /// with [`Error::UnknownKeyspace`]. Snapshots and cursors from before the drop still work.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.inner.drop_keyspace(name)
     }
@@ -211,7 +212,7 @@ impl Store {
     }
 
     /// Runs one job, such as a flush or a compaction, if one is due. With
-    /// [`crate::Background::Manual`] jobs run no other way.
+    /// [`crate::Background::Manual`] jobs run in no other way.
     pub fn run_one_job(&self) -> Result<bool> {
         self.inner.runner.run_one_job()
     }
@@ -264,14 +265,14 @@ impl Store {
 
     /// Closes the store for all its handles: stops background work, flushes memtables and releases
     /// the lock. Other handles fail with [`Error::Closed`] from then on. If another handle closes
-    /// it, this waits for that and returns the same.
+    /// the store, this call waits for it and returns the same result.
     pub fn close(self) -> Result<()> {
         self.opening.close_outside()
     }
 }
 
 impl Opening {
-    /// Lets the background work on a store that is open.
+    /// Lets background threads work on a store that is open.
     fn begin(inner: Arc<Engine>, parts: Arc<Parts>) -> Opening {
         let (env, opening) = (&inner.env, inner.env.opening);
         parts.count(true);
@@ -291,14 +292,15 @@ impl Opening {
         match self.inner.env.check_caller() {
             Ok(()) => self.inner.schedule.check_not_loading(None)?,
             Err(refused @ Error::InsideCallback) => return Err(refused),
-            // A fork asks for no lock.
+            // A fork takes no lock.
             Err(_) => {}
         }
         self.close()
     }
 
     fn close(&self) -> Result<()> {
-        // A callback must not wait for another thread's close, which waits for it.
+        // A callback must not wait for another thread's close, because that close waits for the
+        // callback.
         let mut closed = match self.closed.try_lock() {
             Some(closed) => closed,
             None => {
@@ -315,7 +317,8 @@ impl Opening {
     fn close_now(&self) -> Result<()> {
         let parts = self.parts.lock().take();
         if let Err(refused @ Error::OtherProcess) = self.inner.env.check_caller() {
-            // The threads are not here, and all the rest is the other process's.
+            // The threads do not exist in this process, and everything else belongs to the other
+            // process.
             mem::forget(parts);
             mem::forget(Arc::clone(&self.inner));
             return Err(refused);
@@ -324,8 +327,8 @@ impl Opening {
         if let Some(parts) = &parts {
             self.leave(parts);
         }
-        // The last handle was dropped inside a callback, for which this would wait. The log keeps
-        // what is in memory.
+        // The last handle was dropped inside a callback, for which a close would wait. The log
+        // keeps the contents of memory.
         let may_wait = self.inner.env.check_caller();
         if let Err(refused) = may_wait.and_then(|()| self.inner.schedule.check_not_loading(None)) {
             if let Some(parts) = parts.and_then(Arc::into_inner) {
@@ -338,7 +341,7 @@ impl Opening {
         outcome.and_then(|()| self.inner.finish_close())
     }
 
-    /// Takes the store out of what others share with it.
+    /// Removes the store from the resources that it shares with others.
     fn leave(&self, parts: &Parts) {
         let opening = self.inner.env.opening;
         parts.count(false);

@@ -12,7 +12,8 @@
 //!
 //! If the disk is too full for that, the log stays as it is and its writes stay in memory, as in a
 //! store that is opened for reading; steps 5 and 6 take their space from the reserve. The store
-//! then opens out of space (P9), so that somebody can delete or drop what takes it.
+//! then opens in the state of a full disk (P9), so that somebody can delete entries or drop
+//! keyspaces to free space.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -55,7 +56,7 @@ pub(super) fn open_path(
     options: Options,
     parts: Option<&Arc<Parts>>,
 ) -> Result<Store> {
-    // Before the storage makes a directory.
+    // This comes before the storage makes a directory.
     options.check()?;
     let access = match (options.read_only, options.create_if_missing) {
         (true, _) => Access::ReadOnly,
@@ -73,14 +74,15 @@ pub(super) fn open_path(
     open_on(Arc::new(storage), options, parts)
 }
 
-/// Opens a store that draws on `parts`, or on parts of its own.
+/// Opens a store that uses `parts`, or parts of its own.
 pub(super) fn open_on(
     storage: Arc<dyn Storage>,
     options: Options,
     parts: Option<&Arc<Parts>>,
 ) -> Result<Store> {
     options.check()?;
-    // Counted now: a fork that came while a thread counted them would wait for that thread.
+    // They are counted now: a fork that happens while a thread counts them would wait for that
+    // thread.
     LazyLock::force(&CORES);
     let parts = parts.map_or_else(|| Parts::of(&options), Arc::clone);
     let options = parts.apply(options);
@@ -89,7 +91,7 @@ pub(super) fn open_on(
     let current = find_store(&*storage, &options)?;
     let mode = if options.read_only { LockMode::Shared } else { LockMode::Exclusive };
     let lock = take_lock(&*storage, mode)?;
-    // Looks again under the lock: another process may have made the store meanwhile.
+    // This looks again under the lock, because another process may have made the store meanwhile.
     let current = match current {
         Some(found) => Some(read_current(&*storage)?.unwrap_or(found)),
         None => find_store(&*storage, &options)?,
@@ -113,7 +115,8 @@ pub(super) fn open_on(
     finish(inner, parts)
 }
 
-/// Opens a store for writing on a disk that is full, which the first attempt at a recovery found.
+/// Opens a store for writing on a full disk, after the first attempt at a recovery found that it is
+/// full.
 fn open_full(
     full: Arc<Engine>,
     read: (&StoreState, Current),
@@ -123,7 +126,7 @@ fn open_full(
 ) -> Result<Arc<Engine>> {
     let lock = full.lock.lock().take().ok_or(Error::Closed)?;
     let (storage, options) = (Arc::clone(&full.env.storage), full.env.options.clone());
-    // What it holds in memory would be twice there.
+    // Otherwise its contents would be in memory twice.
     drop(full);
     spend_reserves(&*storage, read.0.log_floor)?;
     let inner = Arc::new(assemble(storage, options, lock, read, random.clone(), parts)?);
@@ -132,10 +135,10 @@ fn open_full(
     Ok(inner)
 }
 
-/// Gives up the reserve, and the log segments that were prepared and hold nothing.
+/// Gives up the reserve, and the log segments that were prepared but hold nothing.
 fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
-    // One before a segment that was begun was begun too. Its header is damaged, as the replay
-    // tells.
+    // Every segment before one that was begun was begun too, even if its header is damaged, which
+    // the replay reports.
     for number in segments(storage, log_floor)?.into_iter().rev() {
         if is_begun(storage, number)? {
             break;
@@ -148,7 +151,7 @@ fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
     }
 }
 
-/// The current manifest, or `None` where a store may be made.
+/// The current manifest, or `None` if a store may be made here.
 fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current>> {
     if let Some(current) = read_current(storage)? {
         return Ok(Some(current));
@@ -158,8 +161,8 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         let example = foreign.name.clone();
         return Err(Error::ForeignFiles { path: storage.location(), example });
     }
-    // Tables or a log without `CURRENT` are no fresh directory but a store that lost its root. A
-    // value file without slots is made before the first manifest, and holds nothing.
+    // A directory with tables or a log but without `CURRENT` is not fresh: it is a store that lost
+    // its root. A value file without slots is made before the first manifest, and holds nothing.
     let needed = [("table", 0), ("wal", 0), ("values", FIRST_SLOT)];
     let lost = files.iter().find(|file| {
         needed.iter().any(|(extension, empty_bytes)| {
@@ -179,7 +182,7 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
     Ok(None)
 }
 
-/// Whether a store gives files such a name.
+/// Whether a store uses such a file name.
 pub(super) fn is_own_file(name: &str) -> bool {
     let known = ["manifest", "wal", "table", "values"];
     name == LOCK_NAME
@@ -221,7 +224,7 @@ fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Warns of a budget that the system does not allow.
+/// Warns of a budget that is larger than the system allows.
 fn tell_limit(env: &Env, limit_bytes: Option<u64>) {
     let budget_bytes = env.options.memory_budget_bytes;
     if let Some(limit_bytes) = limit_bytes.filter(|limit| *limit < budget_bytes) {
@@ -309,7 +312,7 @@ fn highest_file(storage: &dyn Storage) -> Result<u64> {
     let number = |name: &str| {
         let stem = name.split('.').next()?;
         let number = stem.bytes().all(|byte| byte.is_ascii_digit()).then(|| stem.parse().ok())?;
-        // A larger number is not ours, and would leave none above it.
+        // A larger number is not ours, and would leave no number above it.
         number.filter(|number: &u64| *number < NUMBER_LIMIT)
     };
     Ok(files.iter().filter_map(|file| number(&file.name)).max().unwrap_or(0))
@@ -319,7 +322,7 @@ fn finish(inner: Arc<Engine>, parts: Arc<Parts>) -> Result<Store> {
     let found = inner.catalog.find_keyspace(DEFAULT_KEYSPACE);
     let keyspace = found.ok_or_else(|| Error::corruption("manifest", 0, "no default keyspace"))?;
     for keyspace in inner.catalog.keyspaces.read().values() {
-        // The new policy reshapes levels that another policy left behind.
+        // The new policy reshapes levels that another policy left.
         keyspace.options.load().check()?;
     }
     let keyspaces = inner.catalog.all();

@@ -1,5 +1,5 @@
-//! Questions to a keyspace that need no walk over it: whether a key is there, which is the first or
-//! the last, about how much a range holds.
+//! Queries of a keyspace that need no walk over it: whether a key exists, the first and the last
+//! key, and about how much a range holds.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::values::Value;
 use crate::values::file::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
 
-/// About how much a range holds, versions that readers no longer see included.
+/// An estimate of what a range holds, including versions that readers no longer see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeEstimate {
@@ -70,11 +70,11 @@ impl Keyspace {
         self.iter()?.next_back().transpose()
     }
 
-    /// About how much a range holds. Tables that lie inside count as a whole, those at its ends by
-    /// the place of the bound among their blocks, so the error is at most the blocks at the ends,
-    /// and what newer versions replace or delete counts too. Memtables are sampled. Separated
-    /// values count as if all entries of the tables had as much of them. Reads at most two index
-    /// partitions of a table. O(tables), and O(log n) per memtable.
+    /// About how much a range holds. Tables that lie inside the range count as a whole. Tables at
+    /// its ends count by the place of the bound among their blocks, so the error is at most the
+    /// blocks at the ends. Replaced and deleted entries count too. Memtables are sampled. Separated
+    /// values count as if all entries of the tables had an equal share of them. Reads at most two
+    /// index partitions of a table. O(tables), and O(log n) per memtable.
     ///
     /// # Errors
     /// If the range ends before it starts.
@@ -101,7 +101,7 @@ impl Keyspace {
             sum.entries += (u128::from(meta.entries) * share / WHOLE) as u64;
             all_entries += meta.entries;
         }
-        // A value file knows no keys, so each entry of the tables has as much of it as the others.
+        // A value file knows no keys, so each entry of the tables gets an equal share of it.
         let apart = self.value_usage().iter().map(records_bytes).sum::<u64>();
         let of_entries = u128::from(apart) * u128::from(sum.entries);
         sum.bytes += of_entries.checked_div(all_entries.into()).unwrap_or(0) as u64;

@@ -340,8 +340,8 @@ fn holds_much(inner: &Engine, most_bytes: u64) -> bool {
 }
 
 /// Makes room in the memory budget: many memtables may exceed it together although none of them is
-/// full. The largest are written until the others take `left_bytes`. If they were written one at a
-/// time, each of thousands of small memtables would cost a look at all of them.
+/// full. The largest are written until the others take only `left_bytes`. If they were written one
+/// at a time, each of thousands of small memtables would cost a look at all of them.
 fn spill_largest(inner: &Engine, new_tables: &mut NewTables, left_bytes: u64) -> Result<()> {
     let active = |keyspace: &Arc<KeyspaceCore>| Arc::clone(&keyspace.view.load().active);
     let mut keyspaces = inner.catalog.unflushed.all();

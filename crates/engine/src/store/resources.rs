@@ -30,12 +30,12 @@ use crate::write::siblings::Siblings;
 const POOL_BYTES: u64 = 64 << 20;
 const POOL_FRACTION: u64 = 8;
 
-/// Log segments are as small as for so many stores, even if there are fewer yet.
+/// Log segments are as small as if there were this many stores, even if there are fewer.
 const FEW_STORES: u64 = 64;
 
-/// What any number of stores of a process draw on together. A program that opens many stores gives
+/// Resources that any number of stores of a process share. A program that opens many stores gives
 /// them one, so that a thousand of them take no more memory, threads and descriptors than a few.
-/// Cloning it is cheap. It lasts as long as a store that was opened with it.
+/// Cloning it is cheap. It lasts until the last store that was opened with it is closed.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -61,7 +61,7 @@ const FEW_STORES: u64 = 64;
 #[derive(Clone, Debug)]
 pub struct Resources(Arc<Parts>);
 
-/// Builds [`Resources`]. What is not set is as the options of a store have it by default.
+/// Builds [`Resources`]. Values that are not set are the defaults of a store's options.
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes them"]
 pub struct ResourcesBuilder {
@@ -79,24 +79,24 @@ pub(super) struct Parts {
     pub(super) files: Arc<OpenList>,
     /// `None` if callers run the jobs, or nothing is to be written.
     pub(super) workers: Option<Workers>,
-    /// What is set for all stores.
+    /// The options for all stores.
     options: Options,
     /// Stores that are open.
     stores: AtomicU64,
-    /// Caches that were made.
+    /// The number of caches that were made.
     caches: AtomicU64,
     process: Process,
 }
 
 impl Resources {
-    /// Begins to build some.
+    /// Begins to build resources.
     pub fn builder() -> ResourcesBuilder {
         ResourcesBuilder { options: Options::default(), background_bytes_per_second: None }
     }
 
-    /// Opens the store in a directory, or makes it there. It draws on these resources: its options
-    /// `memory_budget_bytes`, `background` (unless jobs are run by hand) and `max_open_files` do
-    /// not count.
+    /// Opens the store in a directory, or makes one there. It uses these resources: its options
+    /// `memory_budget_bytes`, `background` (unless jobs are run by hand) and `max_open_files` are
+    /// ignored.
     ///
     /// # Errors
     /// Those of [`Store::open`].
@@ -127,7 +127,8 @@ impl Resources {
 }
 
 impl Drop for Resources {
-    /// The threads are not in a fork, and a lock may be held there for ever. It keeps the memory.
+    /// The threads do not exist in a fork, and a lock may be held there for ever. So the fork keeps
+    /// the memory.
     fn drop(&mut self) {
         if !self.0.process.is_current() {
             mem::forget(Arc::clone(&self.0));
@@ -136,8 +137,9 @@ impl Drop for Resources {
 }
 
 impl ResourcesBuilder {
-    /// Bound on memtables, mapped log segments, block cache, index and filters of all stores
-    /// together. Each store that is written to takes 192 KiB for its log, however small its part.
+    /// The bound on memtables, mapped log segments, block cache, index and filters of all stores
+    /// together. Each store with writes takes 192 KiB for its log, however small its part of the
+    /// budget is.
     pub fn memory_budget(mut self, bytes: u64) -> Self {
         self.options.memory_budget_bytes = bytes;
         self
@@ -150,15 +152,16 @@ impl ResourcesBuilder {
         self
     }
 
-    /// Tables, value files and manifests kept open. Each store has one descriptor more, for its
-    /// lock, and one for its log where the file system cannot map that.
+    /// The number of tables, value files and manifests that are kept open. Each store has one more
+    /// descriptor, for its lock, and one for its log if the file system cannot map the log.
     pub fn max_open_files(mut self, count: usize) -> Self {
         self.options.max_open_files = Some(count);
         self
     }
 
     /// How fast flushes, compactions and collections may write, in bytes per second. Compactions
-    /// and collections wait, also for what flushes write; not while writers wait for them.
+    /// and collections wait, and bytes that flushes write count too. They do not wait while writers
+    /// wait for them.
     pub fn background_bytes_per_second(mut self, bytes: u64) -> Self {
         self.background_bytes_per_second = Some(bytes);
         self
@@ -167,7 +170,7 @@ impl ResourcesBuilder {
     /// Starts the threads.
     ///
     /// # Errors
-    /// A number that cannot work, or no more threads.
+    /// If a number is not possible, or no more threads can be started.
     pub fn build(self) -> Result<Resources> {
         self.options.check()?;
         if self.background_bytes_per_second.is_some_and(|bytes| bytes < LEAST_RATE_BYTES) {
@@ -183,11 +186,11 @@ impl ResourcesBuilder {
     }
 }
 
-/// Less would take a day for a gigabyte.
+/// With a lower rate, a gigabyte would take a day.
 const LEAST_RATE_BYTES: u64 = 16 << 10;
 
 impl Parts {
-    /// Those of one store alone.
+    /// The resources of one store alone.
     pub(super) fn of(options: &Options) -> Arc<Parts> {
         Arc::new(Parts::new(options.clone(), IoRate::new(None), false))
     }
@@ -231,8 +234,8 @@ impl Parts {
         self.common.is_sharing
     }
 
-    /// The options of a store that draws on these parts. Its log segments are the smaller, the more
-    /// stores there are already.
+    /// The options of a store that uses these parts. The more stores there are already, the smaller
+    /// are its log segments.
     pub(super) fn apply(&self, mut options: Options) -> Options {
         if !self.is_sharing() {
             return options;
@@ -249,13 +252,13 @@ impl Parts {
         options
     }
 
-    /// A cache for a store that is being opened. Each attempt gets one of its own: a store that
-    /// was opened on a full disk gives numbers of files that the first attempt made and removed.
+    /// A cache for a store that is being opened. Each attempt gets one of its own: a store that was
+    /// opened on a full disk reuses the numbers of files that the first attempt made and removed.
     pub(super) fn new_cache(&self) -> Cache {
         Cache::sharing(&self.budget, self.caches.fetch_add(1, Relaxed))
     }
 
-    /// Counts a store as open, or not any more.
+    /// Counts a store as open, or as closed.
     pub(super) fn count(&self, is_open: bool) {
         match is_open {
             true => self.stores.fetch_add(1, Relaxed),

@@ -1,5 +1,5 @@
-//! Changes that depend on what is there: small optimistic transactions, repeated until nobody comes
-//! between.
+//! Changes that depend on the current value: small optimistic transactions, which are repeated
+//! until nobody interferes.
 
 use crate::error::{Error, Result};
 use crate::keys::range::KeyRange;
@@ -13,18 +13,18 @@ use crate::transaction::locks::Locks;
 use crate::transaction::options::TransactionOptions;
 use crate::values::Value;
 
-/// Entries are taken out together up to this size. The deletes of a transaction must fit, too.
+/// Entries are removed together up to this size. The deletes of a transaction must fit, too.
 const MOST_TAKEN_BYTES: usize = 64 << 20;
-/// What an entry takes beside its key and value, about.
+/// About how many bytes an entry takes beside its key and value.
 const TAKEN_BYTES: usize = 64;
 
-/// A change that was refused, with the value that the key has instead.
+/// A change that was refused, with the value that the key has.
 type Refused = Option<Value>;
 
 impl Keyspace {
-    /// Gives a key a new value, or deletes it, if it has the value expected, where `None` stands
-    /// for an absent key. The inner error is the value that it has. This and the two methods below
-    /// wait up to a second for a pessimistic transaction that holds the key.
+    /// Gives a key a new value, or deletes it, if it has the expected value, where `None` stands
+    /// for an absent key. The inner error is the value that the key has. This and the two methods
+    /// below wait up to a second for a pessimistic transaction that holds the key.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -54,7 +54,7 @@ impl Keyspace {
         .map(|(old, is_changed)| if is_changed { Ok(()) } else { Err(old) })
     }
 
-    /// Stores a value if the key has none. Returns the value that it has instead, if there is one.
+    /// Stores a value if the key has none. Otherwise returns the value that the key has.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -78,8 +78,9 @@ impl Keyspace {
         Ok(old)
     }
 
-    /// Gives a key the value that `update` makes of its old one, or deletes the key if that is
-    /// `None`. Returns the old value. `update` is called again if somebody comes between.
+    /// Gives a key the value that `update` makes from its old one, or deletes the key if `update`
+    /// returns `None`. Returns the old value. `update` is called again if somebody else changes the
+    /// key meanwhile.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -101,8 +102,8 @@ impl Keyspace {
         Ok(self.change(key.as_ref(), |old| Change::To(update(old)))?.0)
     }
 
-    /// Removes the first entry and returns it; `None` if the keyspace is empty. Callers beside each
-    /// other get different entries.
+    /// Removes the first entry and returns it; `None` if the keyspace is empty. Concurrent callers
+    /// get different entries.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -118,7 +119,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// [`Error::LockTimeout`] if a pessimistic transaction holds the key for longer than a second,
-    /// and why the value of the entry cannot be read or made: then it stays the first.
+    /// and the reason if the value of the entry cannot be read or made: then the entry stays the
+    /// first.
     pub fn pop_first(&self) -> Result<Option<(Vec<u8>, Value)>> {
         Ok(self.take(ReadOptions::default(), 1, |scan| scan.next())?.pop())
     }
@@ -131,9 +133,10 @@ impl Keyspace {
         Ok(self.take(ReadOptions::default(), 1, |scan| scan.next_back())?.pop())
     }
 
-    /// Removes the first entries of a range, up to `most` of them, and returns them in order: all
-    /// of them are removed, or none. There are fewer if others took some meanwhile, and no more
-    /// once they are 64 MiB; there are none only if the range has none, or `most` is 0.
+    /// Removes the first entries of a range, up to `most` of them, and returns them in order.
+    /// Either all of them are removed or none. There may be fewer if others took some meanwhile,
+    /// and the call takes no more once it has 64 MiB. It returns none only if the range has none,
+    /// or `most` is 0.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -154,7 +157,7 @@ impl Keyspace {
         self.take(ReadOptions::default().with_range(range), most, |scan| scan.next())
     }
 
-    /// Removes `most` entries that `next` gives, and returns them.
+    /// Removes `most` entries that `next` returns, and returns them.
     fn take(
         &self,
         options: ReadOptions,
@@ -177,7 +180,8 @@ impl Keyspace {
             }
             taken.iter().try_for_each(|(key, _)| transaction.delete(self, key))?;
             match transaction.commit(WriteOptions::default()) {
-                // A caller that wants many entries meets others each time, so it asks for fewer.
+                // A caller that wants many entries conflicts with others each time, so it asks for
+                // fewer.
                 Err(Error::Conflict { key, .. }) => {
                     most = (taken.len() / 2).max(1);
                     self.wait_for_lock(&key)?;
@@ -187,8 +191,8 @@ impl Keyspace {
         }
     }
 
-    /// Changes a key as `decide` says of its value. Returns the value, and whether it was changed.
-    /// Each repetition means that another write of the key got through, or that its lock is free
+    /// Changes a key as `decide` says for its value. Returns the value, and whether it was changed.
+    /// Each repetition means that another write of the key succeeded, or that its lock is free
     /// again.
     fn change(
         &self,
@@ -224,7 +228,7 @@ impl Keyspace {
     }
 }
 
-/// What becomes of a key.
+/// What happens to a key.
 enum Change {
     /// It stays.
     None,

@@ -1,5 +1,6 @@
 //! Writes files of sorted entries outside of any store, for [`crate::Keyspace::ingest`]. Such a
-//! file is a table (`table/builder.rs`) whose entries have no numbers yet, under a uid of its own.
+//! file is a table (`table/builder.rs`) with a uid of its own, whose entries have no sequence
+//! numbers yet.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::options::store::KeyspaceOptions;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::wal::batch::check_sizes;
 
-/// Makes a file of sorted entries that [`crate::Keyspace::ingest`] takes, now or in any later
-/// release, into any keyspace. No store is needed: a file can be made elsewhere, many at once.
+/// Makes a file of sorted entries that [`crate::Keyspace::ingest`] takes into any keyspace, in this
+/// or any later release. No store is needed: files can be made on other machines, and many at once.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -42,8 +43,8 @@ use crate::wal::batch::check_sizes;
 /// # }
 /// ```
 ///
-/// A file is whole once [`SortedWriter::finish`] has returned. A writer that is dropped before
-/// removes what it wrote.
+/// A file is complete once [`SortedWriter::finish`] has returned. A writer that is dropped earlier
+/// removes its file.
 #[derive(Debug)]
 pub struct SortedWriter {
     storage: Arc<dyn Storage>,
@@ -54,22 +55,22 @@ pub struct SortedWriter {
     entries: u64,
     /// A value with its instant.
     expiring: Vec<u8>,
-    /// The one that made the file.
+    /// The process that made the file.
     process: Process,
 }
 
-/// A file that was written.
+/// A complete file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortedFile {
-    /// Its entries, puts and deletes.
+    /// The number of its entries, puts and deletes.
     pub entries: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
 impl SortedWriter {
-    /// Makes a new file. Of the options it takes the size, compression and layout of blocks and
-    /// the filter, as they are for the deepest level.
+    /// Makes a new file. Of the options it uses the size, compression and layout of blocks, and the
+    /// filter, as for the deepest level.
     ///
     /// # Errors
     /// If the file exists, the directory does not, or an option is out of range.
@@ -105,17 +106,17 @@ impl SortedWriter {
         Ok(SortedWriter { storage, name, table, last_key, entries: 0, expiring, process })
     }
 
-    /// Adds a value. The key is larger than all before, by their bytes. In a keyspace with
-    /// `ttl_seconds` the value expires so long after its ingest.
+    /// Adds a value. Its key must be larger than all earlier keys, by their bytes. In a keyspace
+    /// with `ttl_seconds` the value expires that long after its ingest.
     ///
     /// # Errors
     /// If the key does not ascend, with both keys in the message, or a key or value is too long:
-    /// the entry is not added, and the writer can go on. If the disk is full.
+    /// then the entry is not added, and the writer can continue. Also if the disk is full.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(Kind::Put, key.as_ref(), value.as_ref())
     }
 
-    /// Adds a value that expires so long after now, by the clock of the system. Neither the time of
+    /// Adds a value that expires `ttl` after now, by the clock of the system. Neither the time of
     /// the ingest nor the keyspace's `ttl_seconds` changes the instant.
     ///
     /// # Errors
@@ -131,9 +132,9 @@ impl SortedWriter {
     }
 
     /// Adds a value with an expiry such as [`crate::Keyspace::expiry`] returns. With
-    /// [`Expiry::Never`] this is a put, which expires by the keyspace's `ttl_seconds`, if it has
-    /// any. If the instant has passed when the file is ingested, the entry hides the earlier value
-    /// of the key, as a delete does.
+    /// [`Expiry::Never`] this is an ordinary put, which expires by the keyspace's `ttl_seconds`, if
+    /// it has any. If the instant has passed when the file is ingested, the entry hides the earlier
+    /// value of the key, as a delete does.
     ///
     /// # Errors
     /// Those of [`SortedWriter::put`], or if the instant lies beyond the clock.
@@ -149,7 +150,8 @@ impl SortedWriter {
         }
     }
 
-    /// Adds the deletion of a key, which hides what the keyspace holds when the file is ingested.
+    /// Adds the deletion of a key, which hides the value that the keyspace holds when the file is
+    /// ingested.
     ///
     /// # Errors
     /// Those of [`SortedWriter::put`].
@@ -157,10 +159,10 @@ impl SortedWriter {
         self.add(Kind::Delete, key.as_ref(), &[])
     }
 
-    /// Completes the file and makes it durable, name included.
+    /// Completes the file and makes it and its name durable.
     ///
     /// # Errors
-    /// If nothing was added. After an error the file is gone.
+    /// If no entry was added. After an error the file is removed.
     pub fn finish(mut self) -> Result<SortedFile> {
         self.check_process()?;
         if self.entries == 0 {
@@ -205,13 +207,14 @@ impl SortedWriter {
         Ok(())
     }
 
-    /// A fork has a copy of the writer. The file is that of the process which made it.
+    /// A fork has a copy of the writer, but the file belongs to the process that made it.
     fn check_process(&self) -> Result<()> {
         if self.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
     }
 
     fn remove(&self) {
-        // Without a footer nobody takes what may stay for a file of sorted entries.
+        // Part of the file may stay, but without a footer nobody takes it for a file of sorted
+        // entries.
         let _ = self.storage.remove(&self.name);
     }
 }
@@ -225,7 +228,7 @@ impl Drop for SortedWriter {
     }
 }
 
-/// The parts of a path, as a storage wants them.
+/// The parts of a path that a storage needs.
 pub(super) fn directory_and_name(path: &Path) -> Result<(&Path, &str)> {
     let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
         let what = format!("{} is no name of a file in UTF-8", path.display());

@@ -1,5 +1,5 @@
-//! Transactions as users hold them: begun by a store, and committed to it. How writes are kept,
-//! walked and checked is in `transaction/`.
+//! Transactions as users hold them: begun by a store, and committed to it. The code that keeps,
+//! walks and checks their writes is in `transaction/`.
 
 use std::sync::Arc;
 use std::thread;
@@ -28,11 +28,11 @@ use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::check_sizes;
 
 /// Reads and writes over any keyspaces of a store that happen together or not at all, protected
-/// from what others write meanwhile. See [`Store::begin`].
+/// from the writes of others meanwhile. See [`Store::begin`].
 ///
-/// Nobody else sees its writes before the commit, and it sees nobody's writes after its beginning,
-/// but for [`Transaction::get_for_update`]. Dropping it rolls it back. While it is open, the store
-/// keeps what its snapshot sees.
+/// Nobody else sees its writes before the commit, and it does not see writes of others after its
+/// beginning, except in [`Transaction::get_for_update`]. Dropping it rolls it back. While it is
+/// open, the store keeps what its snapshot sees.
 #[derive(Debug)]
 pub struct Transaction {
     store: Arc<Engine>,
@@ -81,8 +81,8 @@ impl Store {
         Transaction::begin(&self.inner, options)
     }
 
-    /// Runs `work` in a transaction, commits it and returns what `work` made. Where others come
-    /// in the way, so that an error is [`Error::is_retryable`], all of it begins again in a new
+    /// Runs `work` in a transaction, commits it and returns the result of `work`. If others
+    /// interfere, so that an error is [`Error::is_retryable`], everything begins again in a new
     /// transaction, up to a hundred times, with pauses that grow to 10 ms. So `work` should change
     /// nothing but the transaction.
     ///
@@ -105,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Store::begin`] and of the commit, and those of `work`, which roll the transaction
-    /// back. The last conflict if none of the attempts got through.
+    /// back. The last conflict, if no attempt succeeded.
     pub fn transact<T>(
         &self,
         options: TransactionOptions,
@@ -127,8 +127,8 @@ impl Store {
     }
 }
 
-/// How often work is tried that others come in the way of, and the pauses between. The first is the
-/// time of a commit or two, and later ones grow by the square.
+/// How often work is tried if others interfere, and the pauses in between. The first pause is as
+/// long as a commit or two, and later pauses grow with the square.
 const MOST_ATTEMPTS: u32 = 100;
 const FIRST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
@@ -150,7 +150,7 @@ impl Transaction {
             TransactionMode::Pessimistic => {
                 let mut locks = Locks::new(&store.locks, options.max_locks, options.lock_timeout);
                 locks.begin_use();
-                // Commits that did not see that there is a user of locks are visible after this.
+                // After this, all commits are visible that did not see that somebody uses locks.
                 store.committer.wait_for_writers();
                 Some(locks)
             }
@@ -160,7 +160,7 @@ impl Transaction {
         Ok(Transaction { store, snapshot, writes, reads, locks })
     }
 
-    /// The moment that it reads at.
+    /// The moment as of which it reads.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -211,8 +211,8 @@ impl Transaction {
     }
 
     /// Locks a key, and looks it up as it is now: its own last write, or else the newest value that
-    /// was committed. So what it read stays true until the commit, as long as others use
-    /// transactions too. Only pessimistic transactions can.
+    /// was committed. So the value stays the same until the commit, as long as others use
+    /// transactions too. Only pessimistic transactions can do this.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -231,7 +231,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LockTimeout`], [`Error::Deadlock`], or too many locks. Locks that it holds stay.
+    /// [`Error::LockTimeout`], [`Error::Deadlock`], or too many locks. Locks that the transaction
+    /// holds already stay held.
     pub fn get_for_update(
         &mut self,
         keyspace: &Keyspace,
@@ -265,8 +266,8 @@ impl Transaction {
         self.write(keyspace, key, Some(Put { value: Value::owned(value), expiry_ms }))
     }
 
-    /// Stores a value that expires after `ttl`, counted from now. The transaction itself sees it to
-    /// its end.
+    /// Stores a value that expires after `ttl`, counted from now. The transaction itself sees the
+    /// value until it ends.
     ///
     /// # Errors
     /// If the time to live is less than a millisecond, or ends beyond the clock; and as
@@ -305,7 +306,7 @@ impl Transaction {
     /// # }
     /// ```
     ///
-    /// Each call makes the value anew, and so costs its length.
+    /// Each call writes the whole value anew, so its cost grows with the length of the value.
     ///
     /// # Errors
     /// As [`Keyspace::merge`], [`Transaction::get`] and [`Transaction::put`].
@@ -333,12 +334,12 @@ impl Transaction {
         self.write(keyspace, key.as_ref(), None)
     }
 
-    /// Removes the keys of a range, those that it wrote so far among them. At the commit, a write
-    /// of somebody else anywhere in the range is a conflict.
+    /// Removes the keys of a range, including those that the transaction has written so far. At the
+    /// commit, a write by somebody else anywhere in the range is a conflict.
     ///
     /// # Errors
-    /// If the range ends before it starts, and in a pessimistic transaction, which has locks of
-    /// keys only.
+    /// If the range ends before it starts, and in a pessimistic transaction, which can only lock
+    /// single keys.
     pub fn delete_range(&mut self, keyspace: &Keyspace, range: impl KeyRange) -> Result<()> {
         let core = Arc::clone(self.writable(keyspace)?);
         if self.locks.is_some() {
@@ -414,13 +415,13 @@ impl Transaction {
         self.scan(keyspace, ReadOptions::default())
     }
 
-    /// Sets a savepoint, to which the writes can go back. There may be several.
+    /// Sets a savepoint, to which the writes can be rolled back. There may be several.
     pub fn set_savepoint(&mut self) {
         self.writes.set_savepoint();
     }
 
-    /// Undoes the writes since the last savepoint, and removes it. Reads stay tracked, and locks
-    /// stay held.
+    /// Undoes the writes since the last savepoint, and removes the savepoint. Reads stay tracked,
+    /// and locks stay held.
     ///
     /// # Errors
     /// If there is no savepoint.
@@ -434,13 +435,13 @@ impl Transaction {
         }
     }
 
-    /// Forgets all writes and lets go of all locks. Dropping the transaction does the same.
+    /// Discards all writes and releases all locks. Dropping the transaction does the same.
     pub fn rollback(self) {}
 
     /// Makes all writes visible at once, durable as the options say. A transaction without writes
     /// has nothing to check, since its snapshot is one moment, and syncs nothing.
     ///
-    /// What is committed or rolled back cannot be used again: the compiler sees to it.
+    /// A transaction cannot be used after a commit or a rollback: the compiler ensures that.
     ///
     /// ```compile_fail,E0382
     /// # fn main() -> runstone::Result<()> {
@@ -454,10 +455,11 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Conflict`] and errors of the checks and of the log leave nothing written. Others
-    /// write while a large transaction is checked, so it looks again at what came; if after sixteen
-    /// looks too much has still come, that is a conflict too. If the sync of a durable commit
-    /// fails, the store has stopped, and a reopen shows all of it or nothing (P3, P7).
+    /// After [`Error::Conflict`] and errors of the checks and of the log, nothing is written.
+    /// Others write while a large transaction is checked, so it checks the new writes again. If
+    /// there are still too many after sixteen checks, that is a conflict too. If the sync of a
+    /// durable commit fails, the store has stopped, and a reopen shows all of the transaction or
+    /// nothing (P3, P7).
     pub fn commit(self, options: WriteOptions) -> Result<()> {
         options.check_no_ttl("a transaction")?;
         let env = Arc::clone(&self.store.env);
@@ -526,7 +528,7 @@ impl Transaction {
         }
     }
 
-    /// The same, if it may be written to.
+    /// The same, if the transaction may write to it.
     fn writable<'k>(&self, keyspace: &'k Keyspace) -> Result<&'k Arc<KeyspaceCore>> {
         let core = self.own(keyspace)?;
         core.check_readable()?;

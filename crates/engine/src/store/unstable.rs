@@ -1,4 +1,4 @@
-//! Looks inside an open store, for drawings, reports and measurements. Semantic versioning does not
+//! Looks inside an open store, for pictures, reports and measurements. Semantic versioning does not
 //! cover this module: any release may change it.
 
 use std::sync::Arc;
@@ -30,9 +30,9 @@ pub struct TableDump {
     pub user_bytes: u64,
 }
 
-/// How the compactions of a plan would fall into cells and parts if `cores` cores were idle: one
-/// answer per compaction, in the plan's order. A compaction that is not planned by cells has no
-/// cuts and no parts. Reads the indexes of the inputs.
+/// How the compactions of a plan would be divided into cells and parts if `cores` cores were idle:
+/// one answer per compaction, in the order of the plan. A compaction that is not planned by cells
+/// has no cuts and no parts. Reads the indexes of the inputs.
 pub fn slices(keyspace: &Keyspace, plan: &Plan, cores: usize) -> Result<Vec<Slices>> {
     let version = Arc::clone(&keyspace.inner.view.load().version);
     let options = keyspace.inner.options.load();

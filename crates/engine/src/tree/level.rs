@@ -17,7 +17,7 @@ use crate::tree::probe::{Hit, Lookup, MOST_PROBES, Probe};
 /// Tables of one run, for searching.
 #[derive(Debug)]
 pub struct RunTables {
-    /// How heads of its keys are taken.
+    /// How the heads of its keys are computed.
     pub head_rule: HeadRule,
     /// Heads of the tables' largest keys. Most searches end at them.
     max_heads: Vec<u64>,
@@ -92,7 +92,7 @@ impl<'a> OldLevel<'a> {
     }
 }
 
-/// The tables of a level that another one lacks or holds in another form.
+/// The tables of a level that another level lacks or holds in another form.
 pub(super) fn missing<'a>(level: &'a Level, other: &'a Level) -> Vec<&'a Arc<Table>> {
     let of_run = |tables: &'a [Arc<Table>], others: &'a [Arc<Table>]| {
         tables.iter().zip(places(tables, others)).filter(|(_, at)| at.is_none()).map(|(t, _)| t)
@@ -125,7 +125,7 @@ fn is_same(old: &Level, new: &Level) -> bool {
     }
 }
 
-/// For each of `tables` its place among `others`. Both are in the order of (`min_key`, id). Tables
+/// For each of `tables`, its place among `others`. Both are in the order of (`min_key`, id). Tables
 /// are looked at only where the two lists differ.
 fn places<'a>(
     tables: &'a [Arc<Table>],
@@ -154,7 +154,7 @@ impl RunTables {
         RunTables { head_rule, max_heads, tables }
     }
 
-    /// The old run if nothing changed, otherwise a run with the new tables opened.
+    /// The old run if nothing changed, or else a run with the new tables opened.
     fn next(
         old: Option<(&[Arc<Table>], &Arc<RunTables>)>,
         tables: &[Arc<Table>],

@@ -5,8 +5,9 @@
 //!   the record. A seal (a record without changes) follows unsynced, so that damage to the last
 //!   edit is not taken for a torn tail.
 //! - Every record says up to which offset the log was synced before it. A damaged record is
-//!   corruption if a later valid one says that it was synced. Otherwise it is what a power loss, or
-//!   a copy of the disk of a running machine, leaves of an edit that nobody was promised.
+//!   corruption if a later valid one says that it was synced. Otherwise it is the remains of an
+//!   edit that was never acknowledged, after a power loss or in a copy of the disk of a running
+//!   machine.
 //! - `CURRENT` also records how long the manifest was when `CURRENT` was written: at creation, at
 //!   close, and whenever [`NAMED_STEP_BYTES`] were added. A shorter manifest has lost its end.
 //! - When the log has grown to twice its first record, a new manifest is written: whole shapes,
@@ -32,8 +33,8 @@ pub const CURRENT: &str = "CURRENT";
 const CURRENT_NEW: &str = "CURRENT.new";
 /// A manifest is not rewritten below this size.
 const MIN_ROTATE_BYTES: u64 = 1 << 20;
-/// `CURRENT` is written again when the manifest has grown by so much: what is missing at the end of
-/// a manifest, and no later record tells of, is less. An edit takes 100 to 1,000 bytes.
+/// `CURRENT` is written again when the manifest has grown by this many bytes. So a missing end of a
+/// manifest that no later record shows is shorter than that. An edit takes 100 to 1,000 bytes.
 const NAMED_STEP_BYTES: u64 = 16 << 10;
 
 /// File name of a manifest.
@@ -240,7 +241,7 @@ pub struct Manifest {
     log: LogWriter,
     /// Everything before this offset is synced.
     synced_to: u64,
-    /// Where the end was when all of it was last synced, the seal as well.
+    /// The end at the last time when everything, including the seal, was synced.
     rested_at: u64,
     /// Size at which a new manifest is written.
     rotate_at_bytes: u64,
@@ -262,7 +263,7 @@ impl Manifest {
         debug_assert!(state.next_file > number);
         let file = storage.create(&manifest_name(number), Category::Manifest)?;
         let made = Manifest::fill(Arc::clone(&storage), file, LogHeader { number, id }, state);
-        // On a full disk a half-made file would hold the space that it did get.
+        // On a full disk an incomplete file would keep the space that it got.
         made.inspect_err(|_| drop(storage.remove(&manifest_name(number))))
     }
 
@@ -321,8 +322,8 @@ impl Manifest {
         if !seeded!(DirectoryNotSynced) {
             self.storage.sync_dir()?;
         }
-        // A full disk shows in the write. What that left is garbage behind the end, and the next
-        // record overwrites it.
+        // A full disk fails the write. The bytes that it left are garbage after the end, and the
+        // next record overwrites them.
         let put = self.put(&record::encode(changes));
         put.inspect_err(|error| self.broken = !error.is_no_space())?;
         if !seeded!(EditNotSynced) {
@@ -370,7 +371,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// Makes this manifest the one in force. After an error, either one may be.
+    /// Makes this manifest the one in force. After an error, either manifest may be in force.
     pub fn switch_current(&self) -> Result<()> {
         self.storage.rename(CURRENT_NEW, CURRENT)?;
         self.storage.sync_dir()?;
@@ -426,7 +427,7 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     }
     let bytes = file.read_vec(0, len as usize)?;
     let text = std::str::from_utf8(&bytes).map_err(|_| bad("not text"))?;
-    // So LevelDB and RocksDB name theirs.
+    // LevelDB and RocksDB name their manifests so.
     if text.starts_with("MANIFEST-") {
         return Err(Error::OtherDatabase { path: storage.location() });
     }
@@ -444,7 +445,7 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
     parsed.map(Some).ok_or_else(|| bad("does not name a manifest"))
 }
 
-/// Reads a manifest to its end, and returns with its state how many bytes of it are valid. A torn
+/// Reads a manifest to its end, and returns its state and the number of its valid bytes. A torn
 /// last record is ignored, because it was never acknowledged.
 pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, u64)> {
     let Current { number, least_bytes } = current;
@@ -486,7 +487,7 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
     }
 }
 
-/// Looks behind the end of the valid part for proof that more was there.
+/// Looks after the end of the valid part for proof that more was there.
 fn refuse_corruption(reader: &mut LogReader, name: &str, offset: u64) -> Result<()> {
     let mut proof = None;
     reader.scan_after(offset, |at, bytes| {
@@ -544,7 +545,8 @@ mod tests {
         manifest
     }
 
-    /// The file may be closed behind it, so nothing may be left that only a sync would tell of.
+    /// The file may be closed after this, so no failure may be left that only a later sync would
+    /// report.
     #[test]
     fn rest_syncs_the_seal_once_and_a_failure_breaks_the_manifest() {
         let storage = SimStorage::new(1);

@@ -2,7 +2,7 @@
 //!
 //! - [`version`]: an immutable shape with its open tables, which readers share.
 //! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe;
-//!   [`versions`]: all versions of one key; `newer`: what was written after some number.
+//!   [`versions`]: all versions of one key; `newer`: what was written after some sequence number.
 //! - [`manifest`]: the log of edits, the sole commit point of the store.
 //! - [`record`]: how edits are encoded; `pending`: how plans in them are.
 

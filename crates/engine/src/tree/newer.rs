@@ -1,4 +1,5 @@
-//! Finds what was written after some number: in few tables, because most are older.
+//! Finds what was written after some sequence number. It looks into few tables, because most are
+//! older.
 
 use std::iter;
 use std::sync::Arc;

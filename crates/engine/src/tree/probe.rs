@@ -1,7 +1,7 @@
 //! Tables that a get will probe. Several are looked up before the first is probed, so that the
 //! cache lines of their filters come from memory together instead of one after another. The price
-//! is that a get that finds its key has looked up a few tables for nothing, though it read nothing
-//! from them.
+//! is that a get that finds its key has looked up a few tables in vain, though it read nothing from
+//! them.
 
 use std::sync::Arc;
 

@@ -21,15 +21,15 @@ use crate::tree::probe::{Lookup, ProbeQueue};
 /// How an edit changes the range deletes of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RangeChange<'a> {
-    /// Those of the memtables that it flushes, or of all tables of a tree that was just found. Some
-    /// that no reader needs may be among them, too.
+    /// The range deletes of the memtables that it flushes, or of all tables of a tree that was just
+    /// opened. They may include some that no reader needs.
     pub flushed: Option<&'a RangeDeletes>,
-    /// The numbers of those that flushes and compactions dropped.
+    /// The sequence numbers of those that flushes and compactions dropped.
     pub left: &'a [SeqNo],
 }
 
-/// Range deletes that left the tables stay in the set until they are more than the rest, and than
-/// this.
+/// Range deletes that left the tables stay in the set until there are more of them than of the
+/// others, and more than this number.
 const LEAST_REBUILT: u64 = 1024;
 
 /// An immutable tree.
@@ -42,14 +42,15 @@ pub struct Version {
     /// Shared with the versions before and after, except for changes. Ordered by id, because a
     /// simulation repeats exactly only if it handles tables in a fixed order.
     handles: RedBlackTreeMapSync<TableId, Arc<TableHandle>>,
-    /// The range deletes of all tables, if there are any, and some that were in tables before: the
-    /// tables hold nothing that these hide.
+    /// The range deletes of all tables, if there are any. Some may be included that were in tables
+    /// before: the tables hold nothing that these hide.
     pub range_deletes: Option<Arc<RangeDeletes>>,
     /// How many of them are in tables.
     range_delete_count: u64,
-    /// The numbers of those that are not.
+    /// The sequence numbers of those that are not in tables.
     left: Vec<SeqNo>,
-    /// For the memory of all of them, shared with the versions that have the same set.
+    /// Accounts for the memory of all of them. It is shared with the versions that have the same
+    /// set.
     range_memory: Option<Arc<Reservation>>,
 }
 
@@ -107,7 +108,8 @@ impl Version {
     }
 
     /// Changes the set of range deletes. O(log n) for those of a flush. A compaction brings no new
-    /// ones. What it drops hides nothing any more, so it may stay in the set for a while.
+    /// ones. A range delete that it drops hides nothing any more, so it may stay in the set for a
+    /// while.
     fn change_range_deletes(&mut self, flushed: Option<&RangeDeletes>, left: &[SeqNo]) {
         if let Some(flushed) = flushed.filter(|set| !set.is_empty()) {
             let mut set = self.range_deletes.as_deref().cloned().unwrap_or_default();
@@ -126,15 +128,15 @@ impl Version {
         }
     }
 
-    /// Whether a range delete that a reader at `seq` sees hides an entry of this number. O(1)
-    /// without range deletes that are newer, else O(log n).
+    /// Whether a range delete that a reader at `seq` sees hides an entry with this sequence number.
+    /// O(1) without range deletes that are newer, else O(log n).
     #[inline]
     pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.range_deletes.as_ref().is_some_and(|ranges| ranges.hide(key, entry, seq))
     }
 
-    /// Takes the memory of the range deletes from the budget, if they are not those of the version
-    /// before.
+    /// Takes the memory of the range deletes from the budget, if they differ from those of the
+    /// previous version.
     pub fn count_memory(&mut self, before: &Version, cache: &Arc<Cache>) {
         let place = |version: &Version| version.range_deletes.as_ref().map(Arc::as_ptr);
         if place(self) != place(before) {
@@ -143,7 +145,7 @@ impl Version {
         }
     }
 
-    /// The tables that another shape lacks or holds elsewhere or in another form.
+    /// The tables that another shape lacks, or holds in another place or form.
     fn missing_in<'a>(&'a self, other: &'a Shape) -> impl Iterator<Item = &'a Arc<Table>> {
         (0..)
             .zip(&self.shape.levels)
@@ -221,7 +223,7 @@ impl Version {
 }
 
 impl Version {
-    /// Whether a range delete may hide entries of a table, from those who see it.
+    /// Whether a range delete may hide entries of a table from readers that see the range delete.
     pub fn hides_some_of(&self, table: &Table) -> bool {
         let over = |set: &Arc<RangeDeletes>| set.over_any(&table.min_key, &table.max_key);
         self.range_deletes.as_ref().is_some_and(|set| over(set) > table.min_seq)
@@ -470,7 +472,7 @@ mod tests {
             let expected = (100 - seq..TABLES).find(|i| has(*i));
             assert_eq!(hit.map(|(found, _)| seq_of(found.trailer)), expected.map(|i| 100 - i));
             assert_eq!(stats.hit_level, expected.map(level_of), "as of {seq}");
-            // Those of an overlapping level that begin after `seq` are passed.
+            // Tables of an overlapping level that begin after `seq` are skipped.
             let passed = (12..22).filter(|i| 100 - i > seq).count() as u64;
             let to_probe = expected.map_or(TABLES, |i| i + 1);
             let passed =

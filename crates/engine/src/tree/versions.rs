@@ -1,11 +1,12 @@
-//! Walks the versions of one key through the tables of a tree, newest first. A get that asks for
-//! each older version anew searches the blocks of the key from the first one on each time, because
-//! the index knows keys alone.
+//! Walks the versions of one key through the tables of a tree, newest first. A get that looked up
+//! each older version anew would search the blocks of the key from the first one each time, because
+//! the index knows only keys.
 //!
-//! 1. Levels come from shallow to deep, and the runs of a level newest first: what one holds of a
-//!    key is newer than what the next ones do (I1), and a run holds it in one table (I2).
+//! 1. Levels come from shallow to deep, and the runs of a level newest first. The versions of a key
+//!    in one run are newer than those in the next runs (I1), and a run holds them in one table
+//!    (I2).
 //! 2. In an overlapping level, a heap gives the newest version among the open tables. A table is
-//!    opened when its `max_seq` is not below that version's number (I3).
+//!    opened when its `max_seq` is not below the sequence number of that version (I3).
 //! 3. Each table is sought once, and then stepped. So n versions in t tables cost O(n + t) steps,
 //!    and O(n log t) comparisons where tables overlap.
 
@@ -22,7 +23,7 @@ use crate::table::reader::ProbeStats;
 use crate::tree::level::{IntervalIndex, ReadLevel};
 use crate::tree::version::Version;
 
-/// Is shown a version, and says whether it wants the next older one.
+/// A callback that is shown a version, and says whether it wants the next older one.
 type Take<'t> = dyn FnMut(&BlockCursor) -> Result<bool> + 't;
 
 /// A walk over the versions of a key that a reader at `seq` sees.
@@ -40,7 +41,7 @@ impl<'a> VersionWalk<'a> {
         VersionWalk { key, hash, seq, access, stats }
     }
 
-    /// What the walks so far did.
+    /// Counts of what the walks have done so far.
     pub(crate) fn stats(&self) -> &ProbeStats {
         &self.stats
     }
@@ -145,8 +146,8 @@ mod tests {
     use runstone_random::Random;
     use runstone_storage::MemoryStorage;
 
-    /// A tree of which each level holds these numbers of key `k`, a list per table: the first level
-    /// of runs, the second one of tables that overlap.
+    /// A tree whose levels hold these sequence numbers of key `k`, one list per table. The first
+    /// level has runs, and the second has tables that overlap.
     fn tree(runs: &[Vec<SeqNo>], overlapping: &[Vec<SeqNo>]) -> Version {
         let context = Arc::new(TableContext {
             storage: Arc::new(MemoryStorage::new()),
@@ -178,7 +179,8 @@ mod tests {
         )
     }
 
-    /// The numbers of a key that a walk shows, at most so many of them, and what it did.
+    /// The sequence numbers of a key that a walk shows, at most this many, and the counts of the
+    /// walk.
     fn shown(tree: &Version, key: &[u8], seq: SeqNo, most: usize) -> (Vec<SeqNo>, ProbeStats) {
         let mut walk = VersionWalk::new(key, seq, Access::Cached { fill: true });
         let mut numbers = Vec::new();
@@ -190,8 +192,8 @@ mod tests {
         (numbers, *walk.stats())
     }
 
-    /// Whatever tables of an overlapping level hold the versions of a key, they come in order, from
-    /// any number on, and the walk stops where it is told to.
+    /// The versions of a key come in order, from any sequence number on, whichever tables of an
+    /// overlapping level hold them. The walk stops where it is told to.
     #[test]
     fn versions_come_newest_first() {
         let mut random = Random::new(7);
@@ -199,7 +201,7 @@ mod tests {
             let mut overlapping = vec![Vec::new(); 6];
             for seq in 1..300 {
                 if random.chance(70) {
-                    // Stretches of some length lie in one table.
+                    // Stretches of several versions lie in one table.
                     let table = if random.chance(50) { seq / 60 } else { random.below(6) };
                     overlapping[table as usize].push(seq);
                 }
@@ -219,8 +221,8 @@ mod tests {
         }
     }
 
-    /// Each block is searched once, in tables that overlap too, and a table that is older than what
-    /// is wanted is not opened.
+    /// Each block is searched once, even in tables that overlap, and a table that is older than the
+    /// wanted versions is not opened.
     #[test]
     fn each_block_is_searched_once() {
         let mut blocks = Vec::new();

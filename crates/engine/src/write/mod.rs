@@ -1,6 +1,6 @@
 //! The write path.
 //!
-//! - [`commit`]: gives a batch its numbers, logs, inserts and publishes it.
+//! - [`commit`]: gives a batch its sequence numbers, logs, inserts and publishes it.
 //! - [`apart`]: writes the record of a batch that is too long to be copied under the lock.
 //! - [`conditional`]: commits a batch if nothing came between, for transactions.
 //! - [`relocation`]: writes the new pointers of values that a collection moved.
