@@ -1,5 +1,5 @@
-//! The fuzz targets of `testing/fuzz/` without a fuzzer: on the corpora that are committed, and on
-//! mutations of those from a seed. `REWRITE=1` makes the seeds of the corpora anew.
+//! Runs the fuzz targets of `testing/fuzz/` without a fuzzer, on the committed corpora and on
+//! mutations of them from a seed. `REWRITE=1` makes the seeds of the corpora anew.
 
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ fn run(name: &str) {
     }
 }
 
-/// Says which input it was.
+/// Says which input failed.
 fn judge(target: &Target, input: &[u8], place: &str) {
     let outcome = std::panic::catch_unwind(|| (target.judge)(input));
     if let Err(panic) = outcome {

@@ -1,4 +1,4 @@
-//! Loads beside writers, readers, checkpoints and changes of options, on threads.
+//! Loads while other threads write, read, make checkpoints and change options.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -45,13 +45,13 @@ fn open_copy(storage: &MemoryStorage, options: &Options, place: &str) -> Store {
     Store::open_on(Arc::new(copy), options.clone()).expect("opens")
 }
 
-/// Number in a value such as `w12`, and who wrote it.
+/// The number in a value such as `w12`, and its writer.
 fn parse(value: &[u8]) -> (u8, u64) {
     let text = std::str::from_utf8(&value[1..]).expect("digits");
     (value[0], text.parse().expect("digits"))
 }
 
-/// Two values that only loads write are always those of one load, at any snapshot.
+/// Two values that only loads write always come from one load, at any snapshot.
 fn check_whole(store: &Store, keyspace: &Keyspace, last: &mut u64) {
     let snapshot = store.snapshot();
     let load = |key: &str| {
@@ -64,8 +64,8 @@ fn check_whole(store: &Store, keyspace: &Keyspace, last: &mut u64) {
     *last = low;
 }
 
-/// Copies of the store hold whole loads, those that had ended among them, and all that came before
-/// what they hold of the other keyspace.
+/// Copies of the store hold whole loads, including those that had ended. They hold everything that
+/// was written before their newest write of the other keyspace.
 fn check_copies(store: &Store, storage: &MemoryStorage, options: &Options, loaded: &AtomicU64) {
     for turn in 0..6 {
         let (place, mut least) = (format!("/copy-{turn}"), loaded.load(Acquire));
@@ -150,8 +150,8 @@ fn check(options: &Options) {
     }
 }
 
-/// Somebody flushes and somebody commits large batches while loads end: both put newer memtables
-/// behind the load's back, whose writes become visible only after it.
+/// Somebody flushes and somebody commits large batches while loads end. Both add newer memtables,
+/// whose writes become visible only after the load, without the load noticing.
 #[test]
 fn flushes_and_large_batches() {
     let options = options("leveling", ValuePlacement::Inline, Background::Threads(2));
@@ -196,7 +196,7 @@ fn writers_of_the_same_keys_under_every_policy() {
     }
 }
 
-/// A load that ends while a checkpoint waits for flushes is behind a write that the copy lacks.
+/// A load that ends while a checkpoint waits for flushes comes after a write that the copy lacks.
 fn load_inside_a_checkpoint(bug: Option<Bug>) {
     let options = options("leveling", ValuePlacement::Inline, Background::Manual);
     let storage = MemoryStorage::new();
@@ -211,7 +211,7 @@ fn load_inside_a_checkpoint(bug: Option<Bug>) {
             bug.map_or_else(load, |bug| seeded::with(bug, load))
         });
         match bug {
-            // Time to come to where it waits for the checkpoint.
+            // Gives the load time to reach the point where it waits for the checkpoint.
             None => thread::sleep(Duration::from_millis(50)),
             Some(_) => while !loading.is_finished() {},
         }
@@ -232,9 +232,9 @@ fn a_checkpoint_has_no_load_without_what_came_before() {
     assert!(panics(|| load_inside_a_checkpoint(Some(Bug::LoadsBesideCheckpoints))));
 }
 
-/// Loads of two threads into one keyspace, with a write behind each of the first: whoever sees the
-/// write sees the load, in one look at several keys, by a cursor and by gets, while the other load
-/// is under way. See `features.rs` for the same stepped by hand.
+/// Two threads load into one keyspace, and a write follows each load of the first thread. A reader
+/// that sees the write sees the load too, with `multi_get`, a cursor or gets, while the other load
+/// is under way. `features.rs` has the same case stepped by hand.
 #[test]
 fn readers_beside_two_loads_see_what_lies_behind_them() {
     beside_two_loads(options("leveling", ValuePlacement::Inline, Background::Threads(1)), 400, 0);
@@ -254,7 +254,7 @@ fn readers_beside_any_two_loads_see_what_lies_behind_them() {
     });
 }
 
-/// `more`: entries of each load beside those that are checked.
+/// `more`: the number of entries of each load in addition to those that are checked.
 fn beside_two_loads(options: Options, loads: u64, more: u64) {
     let store = open(&MemoryStorage::new(), &options);
     let keyspace = store.default_keyspace();

@@ -13,8 +13,8 @@ use crate::{Step, apply, open};
 
 const OPERATIONS: usize = 60;
 
-/// A workload that begins with a load: where value files write pointers back, later ones come over
-/// keys that are there, and are refused.
+/// A workload that begins with a load. If collections write pointers back, later loads find
+/// existing keys in their range and are refused.
 fn steps(seed: u64) -> Vec<Step> {
     let mut steps = crate::steps(seed, OPERATIONS, 6);
     let puts = |step: &Step| match step {
@@ -73,7 +73,7 @@ fn at_every_operation_under_every_placement() {
     placements(30).iter().for_each(|options| crash_everywhere(options, 30));
 }
 
-/// Options of a seed with values in each kind of place.
+/// Options of a seed, with each placement of values.
 fn placements(seed: u64) -> [Options; 4] {
     let options = options(seed, Background::Manual);
     [
@@ -115,7 +115,7 @@ fn a_disk_that_stays_full() {
     fail_everywhere(FaultKind::NoSpace, true);
 }
 
-/// A load is durable when it returns, and with it every earlier write, of other keyspaces too (P2).
+/// When a load returns, it is durable, and so is every earlier write, also to other keyspaces (P2).
 #[test]
 fn earlier_writes_are_durable_with_a_load() {
     holds_and_trips(Bug::LoadsOutrunTheLog, "before the log is synced up to it", || {

@@ -1,5 +1,5 @@
-//! Loads beside range deletes, operands, transactions and snapshots: each asks for the numbers of
-//! entries, and those of a load are in the manifest only.
+//! Loads together with range deletes, operands, transactions and snapshots. Each of these needs the
+//! sequence numbers of entries, and the manifest alone has that of a load.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -47,7 +47,7 @@ fn all(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Vec<(String, String)
     found
 }
 
-/// Runs `check` as things are, after a flush, after a compaction, and after a reopen.
+/// Runs `check` at once, after a flush, after a compaction, and after a reopen.
 fn at_each_place(storage: &MemoryStorage, store: Store, check: impl Fn(&Store)) {
     check(&store);
     store.flush().expect("flushes");
@@ -109,7 +109,8 @@ fn a_range_delete_behind_a_load_hides_it() {
     }
 }
 
-/// A table of a load that is wholly covered goes unread, and not while a snapshot sees it.
+/// A table of a load that a range delete covers entirely is dropped without being read, but not
+/// while a snapshot sees it.
 #[test]
 fn a_covered_load_goes_at_once() {
     let store = open(&MemoryStorage::new());
@@ -126,7 +127,7 @@ fn a_covered_load_goes_at_once() {
     assert_eq!(keyspace.estimate(..).expect("estimates").entries, 0);
 }
 
-/// What is written while a load waits for flushes has a smaller number, so it must not come to lie
+/// A write while a load waits for flushes has a smaller sequence number, so it must not end up
 /// above the load.
 #[test]
 fn a_load_lies_above_what_came_before() {
@@ -147,8 +148,8 @@ fn a_load_lies_above_what_came_before() {
     });
 }
 
-/// Writers with later numbers wait for a load's number to be published, so what was written before
-/// it is durable by then: a power loss at that moment takes nothing of it.
+/// Writers with later sequence numbers wait until that of a load is published. Earlier writes are
+/// durable by then: a power loss at that moment loses none of them.
 #[test]
 fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
     let disk = SimStorage::new(1);
@@ -170,8 +171,8 @@ fn what_lies_before_a_load_is_synced_before_it_has_its_number() {
     assert_eq!(other.iter().expect("opens").count(), 100);
 }
 
-/// A snapshot from between a load's number and its edit shows the same before and after the edit
-/// (P5).
+/// A snapshot that is taken between the sequence number of a load and its edit shows the same
+/// before and after the edit (P5).
 #[test]
 fn a_snapshot_inside_a_load_does_not_change() {
     holds_and_trips(Bug::LoadsPublishedFirst, "visible before it is in the tree", || {
@@ -217,7 +218,8 @@ fn operands_lie_above_and_below_a_load() {
     });
 }
 
-/// What is loaded into a keyspace with a time to live expires as what is put there.
+/// Entries that are loaded into a keyspace with a time to live expire like entries that are put
+/// there.
 #[test]
 fn loads_expire_by_the_keyspaces_time_to_live() {
     let storage = MemoryStorage::new();
@@ -267,8 +269,8 @@ fn is_conflict<T>(outcome: Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::Conflict { .. }))
 }
 
-/// A load conflicts with what was written or read before it, whether it ends before the check of
-/// the commit begins or behind it; and with nothing else.
+/// A load conflicts with earlier reads and writes of a transaction, whether it ends before or after
+/// the check of the commit begins. It conflicts with nothing else.
 fn loads_conflict() {
     for is_late in [false, true] {
         for key in ["k001", "x"] {
@@ -297,15 +299,16 @@ fn loads_conflict() {
     }
 }
 
-/// A commit that had looked at the tables before the load took the memtable, which was still there,
-/// for a sign that nothing had reached tables since, and replaced what was loaded unseen.
+/// A commit had looked at the tables before the load. The memtable was still there, so the commit
+/// concluded that nothing had reached tables since, and replaced loaded values that it had not
+/// seen.
 #[test]
 fn transactions_conflict_with_loads() {
     loads_conflict();
     assert!(panics(|| seeded::with(Bug::LoadsNotChecked, loads_conflict)));
 }
 
-/// A load and a write behind it, in the middle of a read.
+/// A load, and a write after it, in the middle of a read.
 fn load_between(keyspace: &Keyspace, place: Waypoint) {
     let other = keyspace.clone();
     seeded::step_in(place, move || {
@@ -315,7 +318,8 @@ fn load_between(keyspace: &Keyspace, place: Waypoint) {
     });
 }
 
-/// Readers that have their view and no number see the load with what came behind it, or neither.
+/// Readers that have their view but no sequence number see the load together with the write after
+/// it, or neither.
 fn readers_see_a_moment() {
     let fresh = || {
         let store = open(&MemoryStorage::new());
@@ -344,8 +348,8 @@ fn readers_see_a_moment() {
     assert_eq!(&*value, b"loaded,behind it");
 }
 
-/// In the middle of a read: a load of x and a put of y behind it, both done, and another load that
-/// has its number and has not ended. It ends when the sender is dropped.
+/// In the middle of a read, a load of x and then a put of y are completed. Another load has its
+/// sequence number but has not ended. It ends when the sender is dropped.
 fn loads_between(keyspace: &Keyspace, place: Waypoint) -> mpsc::Sender<()> {
     let (other, (ends, end)) = (keyspace.clone(), mpsc::channel::<()>());
     seeded::step_in(place, move || {
@@ -364,9 +368,10 @@ fn loads_between(keyspace: &Keyspace, place: Waypoint) -> mpsc::Sender<()> {
     ends
 }
 
-/// A reader without a snapshot compared its view with the last load that had a number. While a
-/// second load was under way, that number was too large to be seen, and the reader took a view from
-/// before the first load for complete: it saw what was written behind the load, and not the load.
+/// A reader without a snapshot compared its view with the last load that had a sequence number.
+/// While a second load was under way, that number was too large to be visible. The reader then took
+/// a view from before the first load for complete: it saw the write after the load, but not the
+/// load.
 fn readers_see_a_moment_beside_two_loads() {
     let fresh = || {
         let store = open(&MemoryStorage::new());
@@ -406,7 +411,7 @@ fn readers_beside_two_loads_see_a_moment() {
     }));
 }
 
-/// The values that one cursor shows.
+/// The values that a cursor shows.
 fn all_once(keyspace: &Keyspace) -> Vec<String> {
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).expect("text");
     let pairs = keyspace.iter().expect("opens");
@@ -419,8 +424,8 @@ fn readers_that_began_beside_a_load_see_a_moment() {
     assert!(panics(|| seeded::with(Bug::LoadsMissedInViews, readers_see_a_moment)));
 }
 
-/// The commit of a transaction waits for all earlier numbers under the commit lock, and a load
-/// needs that lock to publish its own: the two waited for each other.
+/// The commit of a transaction waits under the commit lock for all earlier sequence numbers, and a
+/// load needs that lock to publish its own. The two waited for each other.
 #[test]
 fn a_commit_beside_the_end_of_a_load_ends() {
     let store = Arc::new(open(&MemoryStorage::new()));
@@ -433,7 +438,7 @@ fn a_commit_beside_the_end_of_a_load_ends() {
                 let one = begin(&other, other.default_keyspace(), "k001");
                 committed.0.send(commit(one)).expect("somebody waits");
             });
-            // Time to come to the commit lock.
+            // Gives the other thread time to reach the commit lock.
             thread::sleep(Duration::from_millis(100));
         });
         keyspace.bulk_load(numbered(0..10)).expect("loads");

@@ -1,4 +1,4 @@
-//! Files of sorted entries: what a store takes of them, and what it refuses.
+//! Files of sorted entries: which files a store takes, and which it refuses.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +16,8 @@ use runstone::{
 use runstone_policy::shape::Shape;
 use runstone_sim::clock::{LASTING, WorkloadClock};
 
-/// Writes the entries to so many files of any layout, on a disk without faults, and ingests those,
-/// the last first.
+/// Writes the entries to this many files of any layout, on a disk without faults, and ingests them,
+/// the last file first.
 pub fn ingest(
     keyspace: &Keyspace,
     entries: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -52,7 +52,7 @@ fn store() -> Store {
     store
 }
 
-/// A file with these keys. A third of them expires in a far future.
+/// A file with these keys. A third of them expire in the far future.
 fn write(path: &Path, keys: std::ops::Range<u32>) {
     let mut writer = SortedWriter::create(path, &KeyspaceOptions::default()).expect("makes");
     for key in keys {
@@ -65,7 +65,7 @@ fn write(path: &Path, keys: std::ops::Range<u32>) {
     writer.finish().expect("finishes");
 }
 
-/// Why files are refused. The store has what it had, and takes writes.
+/// The reasons why files are refused. The store keeps its contents, and accepts writes.
 fn refused(store: &Store, paths: &[&Path]) -> Error {
     let keyspace = store.default_keyspace();
     let error = keyspace.ingest(paths).expect_err("refused");
@@ -108,7 +108,7 @@ fn a_file_that_is_damaged_anywhere_is_named() {
         damaged[at] ^= 0x10;
         std::fs::write(&bad, damaged).expect("writes");
         let told = refused(&store, &[&path.with_file_name("good"), &bad]);
-        // Whole, the two would overlap; so a file that is not noticed shows.
+        // If both were complete, they would overlap. So a file that is not noticed shows.
         let shown = bad.display().to_string();
         assert!(told.to_string().contains(&shown), "byte {at}: {told}");
     }
@@ -177,8 +177,8 @@ fn at(ms: u64) -> Expiry {
     Expiry::At(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
-/// The instants of a file hold in whatever keyspace takes it; what has none expires by that
-/// keyspace's options, from the ingest on.
+/// The instants of a file are valid in any keyspace that takes it. Entries without an instant
+/// expire by that keyspace's options, from the ingest on.
 #[test]
 fn entries_expire_at_the_instants_of_their_file() {
     WorkloadClock::restart();
@@ -246,8 +246,8 @@ fn a_loaded_table_that_is_past_leaves_unread() {
     assert_eq!(store.metrics().counters.compaction_bytes_read, 0);
 }
 
-/// A value that is too short for its instant is damage, whatever its checksum says; readers of a
-/// store would take it for expired.
+/// A value that is too short for its instant is damage, even under a valid checksum, because
+/// readers of a store would take it for expired.
 #[test]
 fn an_entry_without_its_instant_is_refused() {
     const EXPIRING_PUT: u64 = 6;
@@ -331,7 +331,7 @@ fn a_writer_that_is_not_finished_leaves_nothing() {
     assert_eq!(storage.list().expect("lists"), []);
 }
 
-/// A table that a store wrote holds numbers of that store.
+/// A table that a store wrote holds sequence numbers of that store.
 #[test]
 fn a_table_of_a_store_is_refused() {
     let storage = MemoryStorage::new();

@@ -1,6 +1,6 @@
-//! Bulk loads and ingests among all other operations: the content against the model, a crash or a
-//! failure at every I/O operation, other threads meanwhile, and what else a store can do. Not here:
-//! the command (`crates/cli/tests`).
+//! Bulk loads and ingests among all other operations: contents compared with the model, a crash or
+//! a failure at every I/O operation, other threads at the same time, and the other features of a
+//! store. Not here: the command (`crates/cli/tests`).
 
 mod beside;
 mod crash;
@@ -22,7 +22,7 @@ use runstone_sim::workload::{Operation, Run, generate, keyspaces};
 #[derive(Debug)]
 enum Step {
     Usual(Operation),
-    /// A load of an iterator, or of so many files. `None` deletes.
+    /// A load of an iterator, or of this many files. `None` deletes.
     Load {
         keyspace: usize,
         entries: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
@@ -30,8 +30,8 @@ enum Step {
     },
 }
 
-/// A workload with a load after every `every` operations or so. The keys are those of the
-/// workload, or new ones beside them.
+/// A workload with a load after about every `every` operations. The keys are those of the workload,
+/// or new keys between them.
 fn steps(seed: u64, count: usize, every: u64) -> Vec<Step> {
     let mut random = Random::new(seed ^ 0xb01c);
     let operations = generate(seed, count);

@@ -1,4 +1,4 @@
-//! Loads against a map, under every policy and placement of values; and what they refuse.
+//! Loads compared with a map, under every policy and placement of values; and what loads refuse.
 
 use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
@@ -128,7 +128,7 @@ fn snapshots_and_cursors_from_before_see_nothing() {
     let entries = [("a", "new"), ("b", "new"), ("c", "new")];
     let during = std::cell::RefCell::new(None);
     let watched = entries.into_iter().inspect(|_| {
-        // The load has begun, and has no number.
+        // The load has begun, and has no sequence number yet.
         during.borrow_mut().get_or_insert_with(|| store.snapshot());
     });
     assert_eq!(keyspace.bulk_load(watched).expect("loads"), 3);
@@ -147,7 +147,7 @@ fn snapshots_and_cursors_from_before_see_nothing() {
     assert_eq!(keyspace.get("b").expect("reads").as_deref(), Some(&b"newest"[..]));
 }
 
-/// A load is cut as the policy cuts, lies below level 0, and costs its own bytes.
+/// A load is cut as the policy cuts tables, lies below level 0, and writes only its own bytes.
 #[test]
 fn a_load_into_an_empty_range_is_written_once() {
     let (_, store) = fresh();

@@ -1,4 +1,4 @@
-//! The simulator of policies says what the engine does with bulk loads of random keys.
+//! The simulator of policies predicts what the engine does with bulk loads of random keys.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,15 +13,16 @@ use runstone_simulator::{FRESH_KEYS, KeyOrder, Loads, SimWorkload, Simulator};
 
 const FLUSHES: u64 = 160;
 const ENTRIES: u64 = 500;
-/// Flushes from one load to the next, and how many of them a load is as large as. With eight, the
-/// model says 22% more for `universal`, which then compares sums that are nearly equal.
+/// The number of flushes from one load to the next, and the size of a load in flushes. With eight,
+/// the model says 22% more for `universal`, which then compares sums that are nearly equal.
 const EVERY: u64 = 8;
 const LARGE: u64 = 6;
-/// The smallest share, in thousandths, with which a load is due after so many.
+/// The smallest share, in thousandths, with which a load is due after this many flushes.
 const SHARE_PERMILLE: u64 = (1000 * LARGE).div_ceil(EVERY + LARGE);
 const VALUE: [u8; 104] = [7; 104];
 
-/// A store of such a policy after flushes, with a load of as many entries behind every so many.
+/// A store under this policy after flushes. After each group of flushes comes a load with this many
+/// entries.
 fn loaded(policy: &str) -> Store {
     let mut keyspace = KeyspaceOptions::default().policy(Policy::named(policy));
     keyspace.write_buffer_bytes = 1 << 20;
@@ -51,8 +52,8 @@ fn loaded(policy: &str) -> Store {
     store
 }
 
-/// What compactions wrote differs by less than a tenth; when this was written by 1%, under
-/// `universal` by 6%.
+/// The bytes that compactions wrote differ by less than a tenth. When this was written they
+/// differed by 1%, and under `universal` by 6%.
 #[test]
 fn the_simulator_agrees_with_the_engine() {
     for name in ["fragmented-leveling", "leveling", "tiering", "universal", "garnering"] {

@@ -1,5 +1,5 @@
-//! Reads in whose middle loads, writes and flushes end while another load is under way, stepped by
-//! hand. `features.rs` has the case that was found, `beside.rs` the same with threads.
+//! Loads, writes and flushes end in the middle of a read while another load is under way, stepped
+//! by hand. `features.rs` has the case that was found, and `beside.rs` the same with threads.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -18,7 +18,7 @@ const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 type State = BTreeMap<&'static str, String>;
 
-/// What happens to a store, of which a reader sees all or nothing.
+/// A change of a store. A reader sees all of it or nothing.
 #[derive(Clone, Debug)]
 enum Step {
     Load(State),
@@ -76,7 +76,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8(value.to_vec()).expect("text")
 }
 
-/// What a cursor shows.
+/// The entries that a cursor shows.
 fn scan(keyspace: &Keyspace) -> State {
     let pairs = keyspace.iter().expect("opens").map(|pair| pair.expect("reads"));
     let known = |key: &[u8]| *KEYS.iter().find(|known| known.as_bytes() == key).expect("a key");
@@ -94,8 +94,8 @@ fn get_at(keyspace: &Keyspace, snapshot: &Snapshot) -> State {
     KEYS.into_iter().filter_map(|key| Some((key, text(&get(key)?)))).collect()
 }
 
-/// Begins a load in a thread, and returns when it has its number and no reader may see it. It ends
-/// when the sender is dropped.
+/// Begins a load in a thread, and returns when the load has its sequence number but no reader may
+/// see it yet. It ends when the sender is dropped.
 fn begin_load(keyspace: Keyspace, entries: State) -> (mpsc::Sender<()>, JoinHandle<()>) {
     let ((ends, end), (numbered, is_numbered)) = (mpsc::channel::<()>(), mpsc::channel());
     let loading = thread::spawn(move || {
@@ -109,8 +109,8 @@ fn begin_load(keyspace: Keyspace, entries: State) -> (mpsc::Sender<()>, JoinHand
     (ends, loading)
 }
 
-/// A read in whose middle steps are taken and a load begins. It shows one of the moments between
-/// the steps, and the next read the last of them.
+/// In the middle of a read, steps are taken and a load begins. The read shows one of the moments
+/// between the steps, and the next read shows the last of them.
 fn read_between(random: &mut Random, store: &Store, number: &mut u64, state: &mut State) {
     let keyspace = store.default_keyspace();
     let before = (store.snapshot(), state.clone());
@@ -183,7 +183,7 @@ fn reads_see_a_moment_beside_any_two_loads() {
     for_seeds(60, live);
 }
 
-/// With the view that misses loads, readers see a moment that never was.
+/// With the view that misses loads, readers see a state that never existed.
 #[test]
 fn the_generator_finds_views_that_miss_loads() {
     let finds = |seed: &u64| panics(|| seeded::with(Bug::LoadsMissedInViews, || live(*seed)));

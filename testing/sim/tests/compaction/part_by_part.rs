@@ -346,7 +346,7 @@ fn fill_under_a_range_delete(store: &Store) -> Model {
 }
 
 /// A range tombstone lies in one part and hides entries of others. A crash between two parts shows
-/// whether it went too early.
+/// whether the tombstone was dropped too early.
 #[test]
 fn a_crash_beside_a_range_delete() {
     holds_and_finds(Bug::RangeDeletesInParts, || {
@@ -371,8 +371,9 @@ fn a_crash_beside_a_range_delete() {
     });
 }
 
-/// A compaction by whole tables falls apart into slices that share no key, but a range delete whose
-/// tombstone lies in the first. It goes with its slice, and what it hides with all of them.
+/// A compaction by whole tables is divided into slices that share no key. A range delete covers
+/// them, and its tombstone lies in the first slice. The tombstone is dropped with its slice, and
+/// the entries that it hides are dropped in all slices.
 #[test]
 fn a_range_delete_acts_in_every_slice() {
     holds_and_finds(Bug::RangeDeletesEndWithTheirSlice, || {

@@ -35,8 +35,8 @@ fn run(options: &Options, operations: &[Operation]) -> Run {
     run
 }
 
-/// Metamorphic: one list of operations, every policy, equal answers. Each answer is also compared
-/// with the oracle on the way.
+/// A metamorphic test: one list of operations gives equal answers under every policy. Each answer
+/// is also compared with the oracle.
 #[test]
 fn every_policy_answers_alike() {
     for seed in 0..12 {
@@ -71,7 +71,7 @@ fn every_placement_answers_alike() {
     }
 }
 
-/// A store of several levels with snapshots held, in which keys were overwritten and deleted.
+/// A store of several levels in which keys were overwritten and deleted while snapshots were held.
 struct Aged {
     store: Store,
     state: State,
@@ -116,8 +116,8 @@ impl Aged {
     }
 }
 
-/// Every ordered pair of policies: first while the store is open and snapshots are held, with
-/// writes going on; then back by reopening.
+/// Every ordered pair of policies. The policy changes first while the store is open, with snapshots
+/// and concurrent writes, and then back at a reopen.
 #[test]
 fn a_store_changes_from_any_policy_to_any_other() {
     for (i, from) in POLICIES.iter().enumerate() {
@@ -148,7 +148,7 @@ fn a_store_changes_from_any_policy_to_any_other() {
     }
 }
 
-/// The tree is as the policy in force wants it.
+/// The tree has the form that the current policy wants.
 fn check_targets(store: &Store, place: &str) {
     let keyspace = store.default_keyspace();
     let (shape, targets) = (unstable::shape(keyspace), unstable::level_targets(keyspace));
@@ -158,7 +158,7 @@ fn check_targets(store: &Store, place: &str) {
     }
 }
 
-/// Whether a run with the bug ends in a wrong answer for one of some seeds.
+/// Whether a run with the bug gives a wrong answer for at least one of some seeds.
 fn finds(bug: Bug) -> bool {
     let options = |seed| options_for("adaptive-tiering", seed, Background::Manual);
     finds_with(bug, options)

@@ -1,6 +1,6 @@
 //! Callbacks that use the store which calls them: merge operators, compaction filters, sources of
-//! loads. (Listeners: `jobs.rs`.) No call waits for its own callback, and what could is refused by
-//! name.
+//! loads. (Listeners: `jobs.rs`.) No call waits for its own callback, and a call that could do so
+//! is refused by name.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -14,12 +14,12 @@ use runstone::{
 };
 use runstone_sim::random::{Random, for_seeds};
 
-/// Far more than any call takes.
+/// Far longer than any call takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Call = fn(&Store) -> Result<(), Error>;
 
-/// What waits, or could wait, for a job, a lock or a load.
+/// Calls that wait, or could wait, for a job, a lock or a load.
 const CALLS: [(&str, Call); 19] = [
     ("put", |store| store.put("own", "1")),
     ("synced put", |store| store.default_keyspace().put_with("own", "1", WriteOptions::sync())),
@@ -53,13 +53,13 @@ const CALLS: [(&str, Call); 19] = [
     ("close", |store| store.clone().close()),
 ];
 
-/// Those of them that would wait for the load whose source calls.
+/// The calls that would wait for the load whose source makes the call.
 const REFUSED_IN_SOURCES: [&str; 4] = ["wait_idle", "change options", "drop_keyspace", "close"];
 
-/// What a callback does once, and what came of it.
+/// A call that a callback makes once, and its outcome.
 #[derive(Default)]
 struct Trap {
-    /// Whether the filter springs it, not the operator.
+    /// Whether the filter makes the call, not the operator.
     is_filter: bool,
     store: OnceLock<Store>,
     call: Mutex<Option<Call>>,
@@ -145,7 +145,7 @@ fn open(background: Background, is_filtered: bool) -> (Store, Arc<Trap>) {
     (store, trap)
 }
 
-/// Runs what makes the store call the trap, in a thread of its own.
+/// Runs, in a thread of its own, the work that makes the store call the trap.
 fn beside(work: impl FnOnce() + Send + 'static) -> mpsc::Receiver<()> {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
@@ -155,8 +155,8 @@ fn beside(work: impl FnOnce() + Send + 'static) -> mpsc::Receiver<()> {
     is_done
 }
 
-/// A filter that put waited for ever for the compaction that called it, one that flushed for
-/// itself, and one that closed the store closed it under itself.
+/// A filter that made a put waited for ever for the compaction that had called it. A filter that
+/// flushed waited for itself. A filter that closed the store closed it during its own call.
 #[test]
 fn a_callback_waits_for_nobody() {
     for background in [Background::Manual, Background::Threads(1)] {
@@ -181,7 +181,7 @@ fn a_callback_waits_for_nobody() {
     }
 }
 
-/// Where a callback is called from.
+/// The place from which a callback is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     FilterOrOperatorOfACompaction,
@@ -208,8 +208,8 @@ fn load_that_calls(store: &Store, call: Option<Call>, told: mpsc::Sender<Result<
     assert_eq!(other.bulk_load(source.map(|n| ([n], "loaded"))).expect("loads"), 3);
 }
 
-/// One store, many calls: any of them, from a filter, from an operator of reads or of compactions,
-/// from the source of a load, beside a thread that writes. The seed chooses.
+/// Many calls to one store, while another thread writes. The seed chooses each call, and whether it
+/// comes from a filter, from an operator in reads or compactions, or from the source of a load.
 fn live_with_callbacks(seed: u64) {
     let mut random = Random::new(seed);
     let threads = random.below(3) as usize;
@@ -265,8 +265,8 @@ fn callbacks_beside_writers_wait_for_nobody() {
     for_seeds(6, live_with_callbacks);
 }
 
-/// Reads wait for nobody. An operator that read the key which it made recursed until the stack was
-/// full.
+/// Reads wait for nobody. An operator that read the key whose value it was making recursed until
+/// the stack was full.
 #[test]
 fn a_callback_may_read_but_not_what_it_makes() {
     let read: Call = |store| {
@@ -305,7 +305,7 @@ impl Keys for Keyspace {
     }
 }
 
-/// The source of a load may write and read. What would wait for the load is refused.
+/// The source of a load may write and read. Calls that would wait for the load are refused.
 #[test]
 fn a_source_of_a_load_does_not_wait_for_itself() {
     for (what, call) in CALLS {
@@ -327,8 +327,8 @@ fn a_source_of_a_load_does_not_wait_for_itself() {
     }
 }
 
-/// The drop of a keyspace waits for its load, and a flush of all others waited for both: as long as
-/// the source of the load took for its next entry.
+/// The drop of a keyspace waits for its load, and a flush of all other keyspaces waited for both.
+/// That took as long as the source of the load needed for its next entry.
 #[test]
 fn a_drop_beside_a_load_holds_no_flush_up() {
     let (store, _) = open(Background::Threads(1), false);

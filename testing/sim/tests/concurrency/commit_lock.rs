@@ -1,5 +1,6 @@
-//! What is done under the commit lock, by counters: the same for a user who does little and for one
-//! who does much. And that commits which look at what came without that lock miss none of it.
+//! Counts the work under the commit lock, which must be the same for a user who does little and for
+//! one who does much. Also tests that commits which look at new writes without the lock miss none
+//! of them.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -16,11 +17,11 @@ use runstone_sim::found::panics;
 
 const SIZES: [u64; 3] = [10, 1_000, 100_000];
 
-/// The most entries under one hold of the lock.
+/// The largest number of entries under one hold of the lock.
 const MOST_ENTRIES: u64 = 4_096;
 const MOST_BYTES: u64 = 256 << 10;
 
-/// What one write of a few hundred bytes may do there at most.
+/// The most work that a write of a few hundred bytes may do under the lock.
 const LITTLE: u64 = 512;
 
 fn options() -> Options {
@@ -35,7 +36,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:08}").into_bytes()
 }
 
-/// The most entries and bytes so far.
+/// The largest numbers of entries and bytes so far.
 fn held(store: &Store) -> (u64, u64) {
     let metrics = store.metrics();
     (metrics.commit_lock_peak_entries, metrics.commit_lock_peak_bytes)
@@ -55,7 +56,7 @@ fn is_conflict(outcome: &Result<(), Error>) -> bool {
     matches!(outcome, Err(Error::Conflict { .. }))
 }
 
-/// Lets others write so many keys that nobody else touches, between the check of a transaction and
+/// Lets others write this many keys, which nobody else uses, between the check of a transaction and
 /// its lock.
 fn write_at_the_check(store: &Arc<Store>, count: u64) {
     let keyspace = store.default_keyspace().clone();
@@ -91,7 +92,7 @@ fn locks_of_others_cost_a_commit_nothing_under_the_lock() {
 }
 
 /// The check under the lock searched each memtable for each key that was read, and walked each
-/// stretch.
+/// range that was scanned.
 #[test]
 fn what_a_transaction_read_costs_nothing_under_the_lock() {
     for (count, are_spans) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
@@ -111,13 +112,13 @@ fn what_a_transaction_read_costs_nothing_under_the_lock() {
         write_at_the_check(&store, 500);
         commit(one).expect("nobody is in the way");
         assert!(seeded::has_stepped_in());
-        // The writes that came, each looked at once, and the commit's own.
+        // The writes that came meanwhile, each looked at once, and the writes of the commit itself.
         let entries = held(&store).0;
         assert!((500..600).contains(&entries), "{count} reads: {entries} looked at");
     }
 }
 
-/// A commit looks at few writes under the lock, however many came while it was checked.
+/// A commit looks at few writes under the lock, however many writes came during its check.
 #[test]
 fn writes_between_cost_a_commit_little_under_the_lock() {
     for count in SIZES {
@@ -141,7 +142,7 @@ fn writes_between_cost_a_commit_little_under_the_lock() {
     }
 }
 
-/// Writes as many keys as make another look necessary, and stays to do it at the next one.
+/// Writes enough keys to make another look necessary, and does the same again at the next look.
 fn write_for_ever(keyspace: Keyspace, round: u64, rounds: u64) {
     if round < rounds {
         seeded::step_in(Waypoint::TransactionChecked, move || {
@@ -151,8 +152,8 @@ fn write_for_ever(keyspace: Keyspace, round: u64, rounds: u64) {
     }
 }
 
-/// Writers that are faster than every look of a transaction end it with a conflict; before that,
-/// any number of looks does it no harm.
+/// If writers are faster than every look of a transaction, it ends with a conflict. Up to that
+/// limit, any number of looks does no harm.
 #[test]
 fn a_commit_that_others_are_too_fast_for_is_a_conflict() {
     for (rounds, is_outrun) in [(1, false), (15, false), (16, true)] {
@@ -167,13 +168,13 @@ fn a_commit_that_others_are_too_fast_for_is_a_conflict() {
         assert_eq!(keyspace.get("own").expect("reads").is_none(), is_outrun);
         assert_eq!(store.metrics().counters.transaction_conflicts, u64::from(is_outrun));
         assert!(seeded::has_stepped_in() && held(&store).0 < MOST_ENTRIES);
-        // Nothing is left of it.
+        // Nothing of it remains.
         keyspace.put("own", "2").expect("puts");
     }
 }
 
-/// What comes at the check and touches what the transaction read, in each way: a write among few
-/// and among many, a range delete, a large batch, a load.
+/// Changes that arrive during the check and conflict with what the transaction read: a write among
+/// few and among many, a range delete, a large batch, a load.
 #[test]
 fn what_comes_at_the_check_conflicts_if_it_touches() {
     type Write = fn(&Keyspace, &str);
@@ -275,15 +276,15 @@ fn with_long_batch() -> (SimStorage, Arc<Store>, Batch) {
     (storage, Arc::new(store), batch)
 }
 
-/// Keys of the batch, of those before, and of those behind it.
+/// The number of keys of the batch, of the writes before it, and of the writes after it.
 fn counts(store: &Store) -> (usize, bool, bool) {
     let keyspace = store.default_keyspace();
     let has = |key: &str| keyspace.contains_key(key).expect("reads");
     (keyspace.prefix("key").expect("opens").count(), has("before"), has("behind"))
 }
 
-/// Writes the batch, and behind it, while the record is not written, something from another thread
-/// with a sync. Then `meanwhile` is done. Returns the outcome of both writes.
+/// Writes the batch. While its record is not written yet, another thread makes a synced write after
+/// it. Then `meanwhile` runs. Returns the outcome of both writes.
 fn write_behind(
     (storage, store, batch): &(SimStorage, Arc<Store>, Batch),
     meanwhile: impl FnOnce(&Store) + 'static,
@@ -295,7 +296,7 @@ fn write_behind(
         let writer = thread::spawn(move || {
             other.default_keyspace().put_with("behind", "2", WriteOptions::sync())
         });
-        // It takes the lock, and its record is in the log.
+        // The other write takes the lock, and its record is in the log.
         while disk.ops() == ops {
             thread::yield_now();
         }
@@ -308,15 +309,15 @@ fn write_behind(
     [outcome, told.recv().expect("it stepped in").join().expect("no panic")]
 }
 
-/// While a long record is written, the lock is free. A process that is killed then, or a power cut,
-/// leaves what came before; nobody was told of what comes behind.
+/// While a long record is written, the lock is free. If the process is killed or the power is cut
+/// then, the earlier writes stay. No later write was acknowledged.
 #[test]
 fn a_store_that_ends_within_a_long_record_has_what_was_acknowledged() {
     for seed in 0..5 {
         let scene = with_long_batch();
         let (disk, (tell, told)) = (scene.0.clone(), mpsc::channel());
         scene.1.sync().expect("syncs");
-        // What becomes of the store that was copied is another's test.
+        // Another test checks what happens to the store that was copied.
         let _ = write_behind(&scene, move |_| {
             let copy = if seed == 0 { disk.process_crash() } else { disk.power_cut(seed).0 };
             tell.send(copy).expect("the test waits");
@@ -332,8 +333,8 @@ fn a_store_that_ends_within_a_long_record_has_what_was_acknowledged() {
     assert_eq!(counts(&copy), (5_000, true, true), "the sync covers the record");
 }
 
-/// A long record that cannot be written leaves a gap: the store stops, and nobody is told that
-/// what lies behind was written.
+/// A long record that cannot be written leaves a gap: the store stops, and no later write is
+/// acknowledged.
 #[test]
 fn a_long_record_that_fails_stops_what_is_behind_it() {
     let scene = with_long_batch();
@@ -350,8 +351,9 @@ fn a_long_record_that_fails_stops_what_is_behind_it() {
     assert_eq!(counts(&copy), (0, true, false));
 }
 
-/// A collection writes pointers when all earlier writes are visible, and keeps the lock for that
-/// wait. It waited so for a long record, whose writer needs the lock to say that it is written.
+/// A collection writes pointers when all earlier writes are visible, and holds the lock while it
+/// waits for that. It waited for a long record in this way, but the writer of the record needs the
+/// lock to report that it is written.
 #[test]
 fn a_collection_does_not_hold_the_lock_for_a_long_record() {
     let values = ValueOptions::default()
@@ -381,7 +383,7 @@ fn a_collection_does_not_hold_the_lock_for_a_long_record() {
             collecting.collect_values()
         });
         is_copied.recv().expect("there is something to collect");
-        // Each look takes the lock. Who waits for this thread must not hold it.
+        // Each look takes the lock. A thread that waits for this one must not hold it.
         for _ in 0..1_000 {
             assert_eq!(beside.metrics().counters.value_collections, 0);
             thread::yield_now();
@@ -396,7 +398,7 @@ fn a_collection_does_not_hold_the_lock_for_a_long_record() {
     assert_eq!(keyspace.prefix("key").expect("opens").count(), 5_010);
 }
 
-/// A store whose keyspaces each hold a write.
+/// A store with a write in each keyspace.
 fn with_keyspaces(count: u64) -> (MemoryStorage, Arc<Store>, Vec<Keyspace>) {
     let storage = MemoryStorage::new();
     let store = Arc::new(Store::open_on(Arc::new(storage.clone()), options()).expect("opens"));
@@ -410,7 +412,7 @@ fn with_keyspaces(count: u64) -> (MemoryStorage, Arc<Store>, Vec<Keyspace>) {
 }
 
 /// Flushes and checkpoints replaced the memtables of all keyspaces under the lock, and each flush
-/// looked there at all of them for where the log is needed from.
+/// looked at all of them there to find the first log segment that is still needed.
 #[test]
 fn keyspaces_cost_a_flush_little_under_the_lock() {
     for count in [10, 1_000, 10_000] {
@@ -423,8 +425,9 @@ fn keyspaces_cost_a_flush_little_under_the_lock() {
     }
 }
 
-/// A checkpoint holds what was written before its moment and nothing else, although its memtables
-/// are replaced one after another: a batch that comes meanwhile replaces those that it meets.
+/// A checkpoint holds everything that was written before its moment and nothing else, although the
+/// memtables are replaced one after another. A batch that comes meanwhile replaces the memtables
+/// that it writes to.
 #[test]
 fn a_checkpoint_is_one_moment_beside_a_batch() {
     for at in [Waypoint::MomentKnown, Waypoint::MemtablesReplaced] {
@@ -459,7 +462,8 @@ fn a_checkpoint_is_one_moment_beside_a_batch() {
     }
 }
 
-/// A load flushed what was written beside it when it had its number, which all others waited for.
+/// A load flushed the concurrent writes while it had its sequence number, and all other writers
+/// waited for that.
 #[test]
 fn a_load_flushes_little_with_its_number() {
     for count in SIZES {
@@ -483,7 +487,7 @@ fn a_load_flushes_little_with_its_number() {
     }
 }
 
-/// The seeded bugs that the looks without the lock must not hide.
+/// Looks without the lock must not hide these seeded bugs.
 #[test]
 fn a_check_that_is_not_repeated_is_found() {
     let write = || {
@@ -501,8 +505,8 @@ fn a_check_that_is_not_repeated_is_found() {
     assert!(panics(|| seeded::with(Bug::CheckedBeforeTheLock, write)));
 }
 
-/// A batch that is too long to be noted made a commit look at the tree again. One writer of such
-/// batches made a fifth of these commits give up.
+/// A batch that is too long to be noted made a commit look at the tree again. Because of one writer
+/// of such batches, a fifth of the commits gave up.
 #[test]
 fn long_batches_let_a_commit_pass() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), Options::default()).expect("opens");
@@ -532,7 +536,7 @@ fn long_batches_let_a_commit_pass() {
     });
 }
 
-/// Deletes lead to space, so on a full disk their records come out of the reserve, long ones too.
+/// Deletes free space, so on a full disk their records use the reserve, even long records.
 #[test]
 fn a_long_batch_of_deletes_finds_room_on_a_full_disk() {
     let storage = SimStorage::new(1);

@@ -202,7 +202,8 @@ fn a_store_closes_beside_a_job_that_panics() {
     }
 }
 
-/// A listener panicked again when it was told of its first panic, and the process aborted.
+/// A listener panicked again when it received the event of its first panic, and the process
+/// aborted.
 #[test]
 fn a_listener_may_panic_twice() {
     #[derive(Debug)]
@@ -518,7 +519,7 @@ fn a_close_flushes_alone() {
     seeded::step_in(Waypoint::MemtableReplaced, move || {
         let (tell, told) = mpsc::channel();
         trap.arm("flush", move || {
-            // By the close's own flush the receiver is gone.
+            // When the close itself flushes, the receiver is gone.
             let _ = tell.send(());
         });
         let refused = beside(move || keyspace.compact()).recv_timeout(PATIENCE).expect("ends");

@@ -1,11 +1,11 @@
 //! Puts and gets of single keys are linearizable: each seems to happen at one moment between its
 //! call and its return, whatever flushes, compactions and other threads do meanwhile.
 //!
-//! Every put writes a value of its own, so a history of one key can be judged exactly (Gibbons and
-//! Korach, *Testing Shared Memories*, 1997, zones). A *cluster* is a put with the gets that saw it;
-//! between its earliest return and its latest call its value must have been there. If that is an
-//! interval (earliest return before latest call) no other such interval may overlap it, and no
-//! other cluster may have to fit into it whole.
+//! Every put writes a different value, so a history of one key can be judged exactly (Gibbons and
+//! Korach, *Testing Shared Memories*, 1997, zones). A *cluster* is a put together with the gets
+//! that saw its value. Between its earliest return and its latest call, the value must have been
+//! there. If that is an interval (the earliest return comes before the latest call), no other such
+//! interval may overlap it, and no other cluster may lie entirely inside it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -39,7 +39,7 @@ struct Cluster {
     latest_call: u64,
 }
 
-/// Panics if no register could have answered the calls of one key.
+/// Panics if no register could have given these answers to the calls of one key.
 fn judge(calls: &[Call]) {
     let mut clusters: BTreeMap<u64, Cluster> = BTreeMap::new();
     for call in calls {
@@ -126,7 +126,7 @@ fn single_keys_are_linearizable() {
     }
 }
 
-/// The judge rejects what no register does.
+/// The judge rejects histories that no register has.
 #[test]
 fn what_no_register_does_is_told() {
     let call = |value, is_put, called, returned| Call { key: 0, value, is_put, called, returned };
@@ -138,6 +138,6 @@ fn what_no_register_does_is_told() {
     let put = call(2, true, 3, 9);
     judge(&[first, put, call(1, false, 4, 5), call(2, false, 6, 7)]);
     assert!(panics(|| judge(&[first, put, call(2, false, 4, 5), call(1, false, 6, 7)])));
-    // A value before its put.
+    // A value is seen before its put.
     assert!(panics(|| judge(&[first, call(2, false, 3, 4), call(2, true, 5, 6)])));
 }

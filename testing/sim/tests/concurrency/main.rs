@@ -1,4 +1,4 @@
-//! Many threads on one store: batches, single keys, the scheduler, and who waits for its jobs.
+//! Many threads on one store: batches, single keys, the scheduler, and threads that wait for jobs.
 
 mod batches;
 mod callbacks;

@@ -78,7 +78,7 @@ fn show_threads() {
     }
 }
 
-/// One thread's part: its own keys, so that it knows what they hold.
+/// The state of one thread. It has its own keys, so it knows their values.
 struct Worker<'a> {
     seed: u64,
     number: u64,

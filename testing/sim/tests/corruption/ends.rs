@@ -1,6 +1,6 @@
-//! Damage to the end of the manifest or of the log, where nothing behind it tells. The one tells of
-//! the other: records of the log say how much of the manifest is durable, and edits say how much of
-//! the log is. What was not synced may go; it is counted, and kept.
+//! Damage to the end of the manifest or of the log, where nothing after it reveals the damage. Each
+//! of the two describes the other: records of the log say how much of the manifest is durable, and
+//! edits say how much of the log is. Unsynced data may be lost; they are counted and kept.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use runstone_sim::found::holds_and_finds;
 
 use super::synced::{last_of, used, zero};
 
-/// What a store said of a lost end of its log.
+/// What a store reported about a lost end of its log.
 #[derive(Debug, Default)]
 struct Lost(Mutex<Vec<(u64, Vec<String>)>>);
 
@@ -59,7 +59,7 @@ fn flip(disk: &SimStorage, name: &str, at: usize) {
     disk.overwrite(name, &bytes).expect("is there");
 }
 
-/// An edit that readers see and no record of the log carries.
+/// An edit that readers see but that has no record in the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Edit {
     Load,
@@ -92,7 +92,7 @@ pub(super) fn edit(store: &Store, edit: Edit) {
     }
 }
 
-/// A store that stopped after an edit, and after a synced write behind it. Its manifest without the
+/// A store that stopped after an edit and a later synced write. Returns its manifest without the
 /// edit.
 fn without(kind: Edit, is_apart: bool, writes_to_it: bool) -> (SimStorage, String) {
     let disk = SimStorage::new(1);
@@ -112,9 +112,9 @@ fn without(kind: Edit, is_apart: bool, writes_to_it: bool) -> (SimStorage, Strin
     (left, manifest)
 }
 
-/// The end of the manifest of a crashed store was damaged. The store opened without a word: a load
-/// was gone, a keyspace with its synced writes, a drop or new options were undone, while later
-/// synced writes were there. The log says now how much of the manifest was durable.
+/// The end of the manifest of a crashed store was damaged. The store opened without an error. A
+/// load was lost, or a keyspace with its synced writes; a drop or new options were undone. But
+/// later synced writes were there. Now the log says how much of the manifest was durable.
 #[test]
 fn the_log_tells_of_a_lost_edit() {
     for (kind, is_apart) in EDITS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
@@ -131,7 +131,7 @@ fn the_log_tells_of_a_lost_edit() {
     }
 }
 
-/// The same without that record: a write to a keyspace that no edit has made tells.
+/// The same without that record: a write to a keyspace that no edit has made reveals the loss.
 #[test]
 fn a_write_to_no_keyspace_tells_of_a_lost_edit() {
     let (left, _) =
@@ -140,7 +140,7 @@ fn a_write_to_no_keyspace_tells_of_a_lost_edit() {
     assert!(refused.is_corruption() && refused.to_string().contains("no edit has made"));
 }
 
-/// A dropped keyspace's id is not given out again, so what the log holds of it is passed over.
+/// The id of a dropped keyspace is not used again, so its records in the log are skipped.
 #[test]
 fn a_dropped_keyspace_leaves_its_writes_behind() {
     let disk = SimStorage::new(1);
@@ -157,7 +157,7 @@ fn a_dropped_keyspace_leaves_its_writes_behind() {
     assert_eq!(next.iter().expect("opens").count(), 1, "nothing of the dropped one");
 }
 
-/// The last segment of the log was damaged, and took a synced write while an edit behind it stayed.
+/// The last segment of the log was damaged, and a synced write was lost while a later edit stayed.
 /// Each edit says how much of the log was durable; one that makes or changes a keyspace did not.
 #[test]
 fn an_edit_tells_of_a_lost_end_of_the_log() {
@@ -208,7 +208,7 @@ fn a_closed_store_needs_no_log() {
     }
 }
 
-/// Writes that were not synced, with one bit flipped early among them.
+/// Unsynced writes, with one flipped bit near their beginning.
 fn torn() -> SimStorage {
     let disk = SimStorage::new(1);
     let store = open(&disk).expect("opens");
@@ -221,9 +221,9 @@ fn torn() -> SimStorage {
     left
 }
 
-/// One flipped bit in an unsynced log took everything behind it, and only a subscriber of `tracing`
-/// heard of it. It cannot be told from a power loss, so it is no error. But `verify` counts the
-/// records, the open tells its listener, and the segments stay under another name.
+/// One flipped bit in an unsynced log lost everything after it, and only a subscriber of `tracing`
+/// was told. It cannot be distinguished from a power loss, so it is not an error. But `verify`
+/// counts the records, the open tells its listener, and the segments stay under another name.
 #[test]
 fn a_lost_end_of_the_log_is_counted_and_kept() {
     let disk = torn();
@@ -258,7 +258,7 @@ fn a_lost_end_of_the_log_is_counted_and_kept() {
     assert_eq!(store.default_keyspace().iter().expect("opens").count() as u64, count);
 }
 
-/// Kept segments take 64 MiB together at most. The oldest go.
+/// Kept segments take at most 64 MiB together. The oldest are removed.
 #[test]
 fn kept_segments_have_a_limit() {
     let disk = torn();
@@ -275,7 +275,8 @@ fn kept_segments_have_a_limit() {
     store.put("goes", "on").expect("writes");
 }
 
-/// One of two copies of a header is enough to read a file. `verify` said nothing of the other.
+/// One of two copies of a header is enough to read a file. `verify` did not report damage to the
+/// other copy.
 #[test]
 fn verify_tells_of_a_damaged_copy_of_a_header() {
     for ending in [".wal", ".manifest"] {

@@ -178,7 +178,7 @@ fn swapped_missing_and_foreign_files_are_told() {
     let (image, oracle) = small_store(true);
     let (other, _) = {
         let (mut image, oracle) = small_store(true);
-        // The same files under a store of another seed have other uids; here one byte suffices.
+        // The same files in a store of another seed have other uids; here one byte is enough.
         image.retain(|name, _| name.ends_with(".table"));
         (image, oracle)
     };

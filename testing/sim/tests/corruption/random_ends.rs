@@ -1,6 +1,6 @@
-//! Random lives with the end of their manifest or of their log damaged, behind each kind of edit:
-//! bytes zeroed or overwritten from somewhere on, one bit flipped, a file cut. `ends.rs` has the
-//! same by hand, and says what each of the two tells of the other.
+//! Random stores whose manifest or log is damaged at its end, after each kind of edit: bytes zeroed
+//! or overwritten from some place on, one bit flipped, a file cut. `ends.rs` has the same by hand,
+//! and says what each of the two records about the other.
 
 use runstone::Store;
 use runstone::storage::Storage;
@@ -12,16 +12,16 @@ use runstone_sim::workload::read_keyspaces;
 use super::ends::{EDITS, Edit, edit, open, open_apart, put};
 use super::synced::{last_of, used};
 
-/// More bytes than a seal takes: the record without changes behind each edit.
+/// More bytes than a seal takes, which is the record without changes after each edit.
 const SEAL_BYTES: usize = 10;
 
-/// A store behind random writes, flushes and edits.
+/// A store after random writes, flushes and edits.
 struct Life {
     disk: SimStorage,
     store: Store,
-    /// The puts and the keyspaces, but no entries that were loaded.
+    /// The puts and the keyspaces, but not the loaded entries.
     oracle: Oracle,
-    /// How many puts there were. No key comes twice.
+    /// The number of puts. No key occurs twice.
     puts: usize,
 }
 
@@ -62,7 +62,7 @@ impl Life {
         }
     }
 
-    /// A put whose sync the caller tells the oracle of, if no damage may take it back.
+    /// A put. The caller reports its sync to the oracle if no damage may undo the put.
     fn put(&mut self, name: &'static str, is_synced: bool) {
         let key = format!("k{:03}", self.puts);
         self.puts += 1;
@@ -89,8 +89,8 @@ impl Life {
         }
     }
 
-    /// Checks that a store shows an edit, and the first so many of the writes: all of them, or if
-    /// their end may be lost, at least those that are durable. Returns how many.
+    /// Checks that a store shows an edit and a prefix of the writes: all of them, or, if the last
+    /// ones may be lost, at least the durable ones. Returns the length of the prefix.
     fn check(&self, store: &Store, kind: Edit, loses_end: bool, place: &str) -> usize {
         match kind {
             Edit::Load | Edit::Ingest => {
@@ -112,7 +112,7 @@ impl Life {
     }
 }
 
-/// Damages a file from a byte on, or at it; returns what it did.
+/// Damages a file from some byte on, or only at that byte. Returns a description of the damage.
 fn damage(random: &mut Random, disk: &SimStorage, name: &str, at: usize) -> &'static str {
     let mut bytes = disk.read_all(name).expect("is there");
     let end = used(disk, name);
@@ -138,8 +138,8 @@ fn damage(random: &mut Random, disk: &SimStorage, name: &str, at: usize) -> &'st
     what
 }
 
-/// The last edit is damaged, and synced writes are behind it. Such a store is refused at each
-/// attempt. If only the seal is damaged, all may be there as well.
+/// The last edit is damaged, and synced writes follow it. Such a store is refused at each attempt.
+/// If only the seal is damaged, everything may be there as well.
 #[test]
 fn the_log_tells_of_any_lost_edit() {
     for_seeds(40, |seed| {
@@ -174,8 +174,8 @@ fn the_log_tells_of_any_lost_edit() {
 }
 
 /// A segment of the log is damaged, and the manifest is not. An edit says how much of the log was
-/// durable before it: so much is there, or the store is refused. Behind that the writes may lose
-/// their end, and have no hole.
+/// durable before it: either that much is there, or the store is refused. Of the later writes the
+/// last ones may be lost, but there is no hole.
 #[test]
 fn an_edit_tells_of_any_lost_end_of_the_log() {
     for_seeds(40, |seed| {

@@ -17,7 +17,7 @@ use runstone_flash::nand::Timing;
 use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, Sample, image_of, make, options, storage_of};
 
-/// More memory than any of this takes. A store that believes a damaged length ends the process.
+/// More memory than any of this takes. A store that trusts a damaged length ends the process.
 const MOST_MEMORY_BYTES: u64 = 3 << 30;
 
 fn every(usual: usize) -> usize {
@@ -111,8 +111,8 @@ fn scan(keyspace: &Keyspace, i: usize, mut state: State) -> Result<State, Error>
     Ok(state)
 }
 
-/// Gets every key alone, since gets go through filters and hash indexes and scans do not. Returns
-/// how many differ from what is expected.
+/// Gets every key separately, since gets use filters and hash indexes and scans do not. Returns how
+/// many values differ from the expected ones.
 fn get_all(keyspace: &Keyspace, i: usize, expected: &State) -> usize {
     let of_keyspace = expected.iter().filter(|((of, _), _)| *of == i);
     let is_wrong = |(key, value): &(&[u8], &Vec<u8>)| match keyspace.get(key) {

@@ -1,7 +1,7 @@
 //! Damage to synced data is refused, and damage to unsynced data never is (P6, P8). The log and the
-//! manifest say which data is synced. They do not say whether the machine has booted since: a copy
-//! of the disk of a running machine looks like one that lost its power. The tests also show what no
-//! check can tell, and bound it.
+//! manifest say which data is synced. They do not say whether the machine has rebooted since: a
+//! copy of the disk of a running machine looks like one that lost its power. The tests also show
+//! what no check can tell, and bound it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use runstone_fault_storage::SimStorage;
 use runstone_sim::oracle::{Change, Oracle, Write};
 use runstone_sim::workload::read_all;
 
-/// No test puts as many.
+/// No test makes this many puts.
 const MOST_PUTS: u32 = 400;
 
 fn options() -> Options {
@@ -75,7 +75,7 @@ fn named_bytes(disk: &SimStorage) -> usize {
 }
 
 /// The directory of an open store is copied file by file, and a page of the log has not reached the
-/// disk. The machine has not booted since, so the copy was refused as corrupt.
+/// disk. The machine had not rebooted since, so the copy was refused as corrupt.
 #[test]
 fn a_copy_of_a_disk_in_use_opens() {
     let root = tempfile::tempdir().expect("temporary directory");

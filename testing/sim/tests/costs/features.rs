@@ -1,4 +1,4 @@
-//! The features, each with steps of which the cost is compared.
+//! The features, each with the steps whose costs are compared.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ fn last(store: &Store) {
     cursor.seek_to_last().expect("seeks");
 }
 
-/// Gets, and looks at both ends, once all is known that earlier ones leave behind: blocks in the
-/// cache, which takes those that it is asked for twice, and dead ranges.
+/// Gets, and reads at both ends, after earlier reads have left what they leave: dead ranges, and
+/// blocks in the cache, which takes a block when it is asked for it a second time.
 fn reads(costs: &mut Costs, names: [&'static str; 3], of: u64) {
     let store = costs.store;
     let get = || {
@@ -270,7 +270,7 @@ fn range_deletes() {
             }
         });
         costs.step("put", count, || fill(store, count));
-        // Readers that asked often enough share a skyline over all.
+        // Readers that have asked often enough share a skyline over all range deletes.
         costs.step("many gets", count, || {
             (0..count).for_each(|number| drop(store.get(key(number)).expect("reads")));
         });

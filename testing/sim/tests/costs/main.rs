@@ -1,10 +1,10 @@
-//! What a step costs does not depend on how much of a feature is there. Each feature is tried with
-//! 10, 1,000 and 100,000 of it, and the cost of one must not double from one number to the next.
+//! The cost of a step does not depend on how often a feature is used. Each feature is tried with
+//! 10, 1,000 and 100,000 uses, and the cost of a step must not double from one number to the next.
 //!
 //! Cost is counted, not timed: bytes and calls of the allocator, bytes written, and entries, blocks
-//! and runs that reads pass. Jobs run by hand, so that all of it happens in this thread. A loop
-//! over data that is there already allocates nothing and is not seen; the tests of range deletes,
-//! operands and dead ranges count the steps of theirs.
+//! and runs that reads pass. Jobs are run by hand, so that everything happens in this thread. A
+//! loop over existing data allocates nothing and is not counted; the tests of range deletes,
+//! operands and dead ranges count the steps of such loops.
 
 mod features;
 
@@ -14,18 +14,19 @@ use allocation_counter::measure;
 use runstone::storage::MemoryStorage;
 use runstone::{Background, KeyspaceOptions, Options, Store};
 
-/// How many there are of a feature.
+/// How often a feature is used.
 const COUNTS: [u64; 3] = [10, 1_000, 100_000];
-/// What costs the same whatever the number is tried so often.
+/// A step that costs the same for every number is repeated this often.
 const READS: u64 = 128;
 /// A call of the allocator, and an entry or block that a read passes, count as this many bytes.
 const STEP_BYTES: u64 = 64;
-/// What writes do once, however many there are: chunks of memtables, buffers of a flush.
+/// The cost of things that writes do once, however many there are: chunks of memtables, buffers of
+/// a flush.
 const ONCE_BYTES: u64 = 6 << 20;
-/// What one may cost in any case: where there are few, there may be nothing to do.
+/// The cost that a step may have in any case: with few uses there may be nothing to do.
 const LEAST_BYTES: u64 = 512;
 
-/// The costs of the steps of a feature, for one of its numbers.
+/// The costs of the steps of a feature, for one number of uses.
 struct Costs<'a> {
     store: &'a Store,
     steps: Vec<(&'static str, u64, u64)>,
@@ -36,7 +37,7 @@ impl<'a> Costs<'a> {
         Costs { store, steps: Vec::new() }
     }
 
-    /// Runs a step that does something so many times.
+    /// Runs a step that does something this many times.
     fn step<T>(&mut self, name: &'static str, times: u64, work: impl FnOnce() -> T) -> T {
         let before = self.store.metrics().counters;
         let mut result = None;

@@ -2,8 +2,9 @@
 //! lock file was removed or replaced. The process that is not the owner changes nothing.
 //!
 //! Obligations of the unsafe code:
-//! * O1 the child only does what waits for no lock: either one thread of the process runs when it
-//!   forks, or what the child calls is what must not wait, and the parent looks whether it ends.
+//! * O1 the child does only what waits for no lock. Either only one thread of the process runs at
+//!   the fork, or the test is about calls in the child that must not wait, and the parent checks
+//!   that the child ends.
 //! * O2 the child ends without returning to the test harness.
 
 use std::collections::BTreeMap;
@@ -151,7 +152,7 @@ fn values_beside_a_fork(path: &str) {
     assert_eq!(hung, None, "a child hangs, or has other bytes");
 }
 
-/// What a fork inherits and may drop, each in its turn or not at all.
+/// The objects that a fork inherits and may drop, in any order or not at all.
 struct Held {
     snapshot: Option<Snapshot>,
     cursor: Option<Cursor>,
@@ -186,7 +187,7 @@ impl Held {
         }
     }
 
-    /// What the child does with one of them; `false` if it was not refused.
+    /// What the child does with one of the objects; `false` if it was not refused.
     fn end(&mut self, one: u32, uses: bool) -> bool {
         let refused = |outcome: Result<(), Error>| matches!(outcome, Err(Error::OtherProcess));
         match one {
@@ -222,7 +223,7 @@ impl Held {
         }
     }
 
-    /// What the parent goes on with.
+    /// What the parent continues to do.
     fn go_on(self, store: &Store, file: &str) {
         if let Some(mut writer) = self.writer {
             writer.put("b", "2").expect("writes");
@@ -238,12 +239,13 @@ impl Held {
     }
 }
 
-/// A fork has copies of snapshots, cursors, transactions and writers, and of locks that threads
-/// held which it does not have. Dropping a copy waited for such a lock for ever, and that of a
-/// writer removed the parent's file, whose `finish` then said that all was well.
+/// A fork has copies of snapshots, cursors, transactions and writers, and of locks that were held
+/// by threads which do not exist in the fork. Dropping a copy waited for such a lock for ever.
+/// Dropping the copy of a writer removed the parent's file, and the parent's `finish` then reported
+/// success.
 ///
 /// The seed chooses the placement, the threads, whether the store shares resources, which objects
-/// there are, in which order the child uses or drops them, and which it leaves.
+/// there are, in which order the child uses or drops them, and which it leaves alone.
 fn fork_beside_threads(path: &str, seed: u64) {
     let mut random = Random::new(seed);
     let placements = [ValuePlacement::HashGrouped, ValuePlacement::Inline, ValuePlacement::Vlog];
@@ -301,7 +303,7 @@ fn fork_beside_threads(path: &str, seed: u64) {
     store.close().expect("closes");
 }
 
-/// Takes and drops all that a store hands out, in a thread.
+/// Takes and drops every kind of object that a store hands out, in a thread.
 fn keep_busy(store: &Store, one: u8, ends: &Arc<AtomicBool>) -> JoinHandle<()> {
     let (store, ends) = (store.clone(), Arc::clone(ends));
     std::thread::spawn(move || {
@@ -316,7 +318,7 @@ fn keep_busy(store: &Store, one: u8, ends: &Arc<AtomicBool>) -> JoinHandle<()> {
     })
 }
 
-/// How a child ended; `None` if it hangs, and is killed.
+/// How a child ended; `None` if it hangs and had to be killed.
 fn status_of(child: Pid) -> Option<i32> {
     for _ in 0..3_000 {
         match waitpid(Some(child), WaitOptions::NOHANG).expect("waits") {

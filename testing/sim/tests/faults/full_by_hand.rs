@@ -18,9 +18,9 @@ fn open(disk: &SimStorage) -> Store {
     Store::open_on(Arc::new(disk.clone()), options).expect("opens")
 }
 
-/// With jobs run by hand, a store that had met a full disk went on to say so when there was space
-/// again: writes told of a failure that was over, and of the jobs that would have found out, none
-/// ran for a quarter of a second. A caller who runs the jobs hears of this moment.
+/// With jobs run by hand, a store that had met a full disk still reported it when there was space
+/// again. Writes failed with an error that was over, and for a quarter of a second no job ran that
+/// would have noticed the space. Now a caller who runs the jobs notices it at once.
 #[test]
 fn writes_go_on_once_there_is_space() {
     for category in [Some(Category::Table), Some(Category::Wal), None] {

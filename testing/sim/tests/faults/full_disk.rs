@@ -34,9 +34,9 @@ fn mount<'a>(place: &'a Path, size: &str) -> Option<Mounted<'a>> {
     mounted.is_ok_and(|output| output.status.success()).then_some(Mounted(place))
 }
 
-/// Runs a test with the place of a store and a file of `filler_bytes` beside it, on a disk of
-/// `size`. One test at a time: a process that another starts holds a copy of the store's lock until
-/// it has become `mount` or `umount`.
+/// Runs a test with the path of a store and a file of `filler_bytes` beside it, on a disk of
+/// `size`. One test runs at a time: a process that another test starts holds a copy of the store's
+/// lock until it has become `mount` or `umount`.
 fn on_small_disk(size: &str, filler_bytes: usize, test: impl FnOnce(&Path, &Path)) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock();
@@ -80,13 +80,14 @@ fn eight_mebibytes_fill_up_and_come_back() {
     });
 }
 
-/// Preparation for writers failed, stayed due, and was tried again for ever: in the flush at the
-/// close of a store, and in compactions that waited for a flush.
+/// A preparation for writers failed, stayed due, and was tried again for ever, both in the flush at
+/// the close of a store and in compactions that waited for a flush.
 #[test]
 fn a_store_closes_on_a_disk_that_is_full() {
     let options = || {
         let mut options = options();
-        // All is in the log when the next segment does not fit, and a table of it fits in part.
+        // Everything is in the log when the next segment does not fit, and a table of it fits only
+        // in part.
         options.memory_budget_bytes = 256 << 20;
         options.wal_segment_bytes = 4 << 20;
         options.keyspace.as_mut().expect("set").write_buffer_bytes = 64 << 20;
@@ -109,7 +110,7 @@ fn short(i: u32) -> Vec<u8> {
     value(i)[..SHORT_BYTES].to_vec()
 }
 
-/// Puts until the disk is full; how many puts were acknowledged.
+/// Puts until the disk is full. Returns how many puts were acknowledged.
 fn fill(store: &Store, value: fn(u32) -> Vec<u8>) -> u32 {
     for i in 0..1_000_000 {
         if let Err(refused) = store.put(acknowledged_key(i), value(i)) {

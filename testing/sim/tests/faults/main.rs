@@ -1,4 +1,5 @@
-//! Operations that fail while the process goes on: errors, short writes, failed syncs, full disks.
+//! Operations that fail while the process continues: errors, short writes, failed syncs, full
+//! disks.
 
 mod any_operation;
 mod full_at_open;

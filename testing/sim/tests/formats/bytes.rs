@@ -1,7 +1,7 @@
-//! A cursor over bytes that must be as docs/formats.md says: anything else panics. It shares no
-//! code with the store.
+//! A cursor over bytes that must be as docs/formats.md says: it panics at anything else. It shares
+//! no code with the store.
 
-/// The bytes that are left.
+/// The remaining bytes.
 #[derive(Clone, Copy)]
 pub struct Bytes<'a>(pub &'a [u8]);
 
@@ -46,7 +46,7 @@ impl<'a> Bytes<'a> {
         panic!("a varint of more than 10 bytes");
     }
 
-    /// `varint` length, then that many bytes.
+    /// A `varint` length, then that many bytes.
     pub fn bytes(&mut self) -> &'a [u8] {
         let len = self.varint() as usize;
         self.take(len)
@@ -56,7 +56,7 @@ impl<'a> Bytes<'a> {
         String::from_utf8(self.bytes().to_vec()).expect("UTF-8")
     }
 
-    /// Count, then elements.
+    /// A count, then the elements.
     pub fn list<T>(&mut self, element: impl Fn(&mut Self) -> T) -> Vec<T> {
         (0..self.varint()).map(|_| element(self)).collect()
     }

@@ -1,5 +1,5 @@
 //! Stores of each release are opened (P11): the samples in `samples/RELEASE/`, each a store or
-//! device as it was written then, with a hash of what it holds in `samples/golden.txt`. Samples
+//! device as that release wrote it, with a hash of its contents in `samples/golden.txt`. Samples
 //! are never made anew; `SAMPLES=RELEASE` adds those of a release (CONTRIBUTING.md).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/samples")
 }
 
-/// Place (`0.1/plain`) and hash, entries.
+/// Place (`0.1/plain`), hash and number of entries.
 fn golden() -> BTreeMap<String, (u64, usize)> {
     let text = fs::read_to_string(directory().join("golden.txt")).expect("committed");
     let line = |line: &str| {
@@ -57,7 +57,7 @@ fn made() -> impl Iterator<Item = Sample> {
     make().into_iter().chain([sorted(), sorted_expiring()])
 }
 
-/// What was opened.
+/// The store or device that was opened.
 enum Opened {
     Store(Store),
     Device(Box<KvSsd>),
@@ -132,7 +132,7 @@ fn text(error: Error) -> String {
     error.to_string()
 }
 
-/// What was opened is written to, compacted and read again.
+/// The opened store is written to, compacted and read again.
 fn go_on(opened: &mut Opened, state: &mut State) {
     state.insert((0, b"new".to_vec()), b"of today".to_vec());
     match opened {
@@ -162,7 +162,7 @@ fn every_sample_opens_and_goes_on() {
 }
 
 /// A store has a cold stream from its first write, but tags only when a collection has moved
-/// records there: of the first sample no collection had.
+/// records there: in the first sample no collection had.
 #[test]
 fn a_sample_has_tags_that_lead_to_the_cold_stream() {
     let cold_bytes = |(place, files): (String, Files)| {
@@ -176,7 +176,7 @@ fn a_sample_has_tags_that_lead_to_the_cold_stream() {
     assert!(all.iter().any(|bytes| *bytes > 0), "cold bytes of the samples: {all:?}");
 }
 
-/// A later release counts a format up: this one says so instead of guessing.
+/// A later release increases a format number: this release says so instead of guessing.
 #[test]
 fn a_newer_format_is_refused() {
     let mut refused = BTreeSet::new();
@@ -194,7 +194,7 @@ fn a_newer_format_is_refused() {
     assert!(refused.into_iter().eq(expected), "each kind of file was met");
 }
 
-/// Gives a file a later format under valid checksums; tells its kind.
+/// Gives a file a later format under valid checksums. Returns its kind.
 fn count_up(name: &str, bytes: &mut [u8]) -> Option<&'static str> {
     let mut seal = |at: usize, covered: usize, sum_at: usize| {
         bytes[at] += 1;
@@ -229,8 +229,8 @@ fn count_up(name: &str, bytes: &mut [u8]) -> Option<&'static str> {
     }
 }
 
-/// Whoever counts a format up, or writes a new tag, adds samples of what was until then and of
-/// what is now.
+/// Whoever increases a format number, or writes a new tag, adds samples of the old form and of the
+/// new one.
 #[test]
 fn what_is_written_today_has_a_sample() {
     if let Some(release) = std::env::var_os("SAMPLES") {
@@ -247,7 +247,7 @@ fn what_is_written_today_has_a_sample() {
     }
 }
 
-/// Writes the samples of a release. Those that are there stay.
+/// Writes the samples of a release. Existing ones stay.
 fn add(release: &str) {
     let place = directory().join(release);
     fs::create_dir_all(&place).expect("writable");

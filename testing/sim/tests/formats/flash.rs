@@ -85,7 +85,7 @@ fn erase_count(block: &[u8], number: u32, block_pages: u32) -> u64 {
     erase_count
 }
 
-/// What was synced; an image of release 0.1 may have none.
+/// The mark of what was synced; an image of release 0.1 may have none.
 fn check_mark(mark: &[u8], block: u32, block_pages: u32) {
     if mark.iter().any(|byte| *byte != 0) {
         assert_eq!(&mark[..4], b"RMRK");
@@ -116,7 +116,7 @@ fn take_page<'a>(spare: &[u8], data: &'a [u8], number: u32, erase_count: u64) ->
     Page { kind, front_bytes, program_seq, txn, owner, index, data }
 }
 
-/// A table of a KVSSD, as commits name it.
+/// A table of a KVSSD, as commits describe it.
 struct Node {
     meta_page: u32,
     level: u8,
@@ -131,7 +131,7 @@ struct Tree {
     flushed_seq: u64,
     nodes: BTreeMap<u64, Node>,
     group_count: u8,
-    /// Pages of values by their first: how many, group, starts.
+    /// Pages of values by their first page: count, group, starts.
     values: BTreeMap<u32, (u16, u8, Vec<u64>)>,
 }
 
@@ -249,7 +249,8 @@ pub fn kvssd(image: &Image<'_>, saved: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     live.collect()
 }
 
-/// The page programmed last for each owner or transaction and index, among the pages of a type.
+/// The page that was programmed last for each owner (or transaction) and index, among the pages of
+/// a type.
 fn newest<'a, 'b>(
     image: &'b Image<'a>,
     kind: u8,
@@ -293,7 +294,7 @@ fn newest_checkpoint(image: &Image<'_>) -> (Tree, bool) {
     (tree, durability == 1)
 }
 
-/// As a record, and its kind.
+/// The entry as a record, and its kind.
 type Stamped = (Vec<u8>, u64, Option<Vec<u8>>, u8);
 
 fn read_table(image: &Image<'_>, id: u64, node: &Node) -> Vec<Stamped> {
@@ -356,7 +357,7 @@ fn read_group(image: &Image<'_>, kind: u8, first: u32, count: u32) -> Vec<Stampe
     slots.into_iter().map(record).collect()
 }
 
-/// Writes of all groups of the log, in the order of their numbers.
+/// The writes of all groups of the log, in the order of the groups' numbers.
 fn logged(image: &Image<'_>) -> Vec<KvRecord> {
     let mut groups: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for ((number, _), page) in newest(image, 5, |page| (page.owner, page.index)) {

@@ -23,7 +23,7 @@ pub struct LogFile {
     pub end: u64,
 }
 
-/// `None` if the file has no header of its number.
+/// `None` if the file has no header with its own number.
 pub fn read(bytes: &[u8], magic: &[u8; 8], number: u64) -> Option<LogFile> {
     if bytes.len() < HEADERS_BYTES as usize {
         return None;
@@ -49,7 +49,7 @@ fn header(bytes: &[u8], magic: &[u8; 8], number: u64) -> Option<u64> {
     (of_number == number).then_some(id)
 }
 
-/// Where the record behind `end` starts, its bytes, and where it ends.
+/// Where the record after `end` starts, its bytes, and where it ends.
 fn record(bytes: &[u8], id: u64, end: u64) -> Option<(u64, Vec<u8>, u64)> {
     let (mut offset, mut start, mut record) = (end, None, Vec::new());
     loop {
@@ -97,7 +97,7 @@ pub struct Operation {
     pub value: Vec<u8>,
 }
 
-/// All operations of the segments from the floor on; numbers continue without a gap.
+/// All operations of the segments from the floor on. Sequence numbers continue without a gap.
 pub fn operations(segments: &[(u64, &[u8])], start_seq: u64) -> Vec<Operation> {
     let mut operations = Vec::new();
     let mut next = start_seq;

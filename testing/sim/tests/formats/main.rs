@@ -1,6 +1,6 @@
-//! docs/formats.md is what is on disk: a reader that was written from that page alone, and shares
-//! no code with the store, reads what the store wrote under each placement and on each device, and
-//! finds what was put. Everything in the files is compared with the page on the way.
+//! docs/formats.md describes what is on disk. A reader that was written from that page alone, and
+//! shares no code with the store, reads the files of a store under each placement and on each
+//! device, and finds the entries that were put. It compares everything in the files with the page.
 
 mod bytes;
 mod compatibility;
@@ -27,7 +27,7 @@ use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, files_of, make, options};
 use table::Entry;
 
-/// What all files together were seen to have.
+/// The features that were seen in all files together.
 #[derive(Debug, Default)]
 struct Met {
     tables: table::Seen,
@@ -86,7 +86,7 @@ fn versions_of(files: &Files, store: &manifest::Store, met: &mut Met) -> Version
     versions
 }
 
-/// What is left of the versions of a key: operands, newest first, and what they apply to.
+/// What is left of the versions of a key: operands, newest first, and the value that they apply to.
 fn visible<'a>(versions: &'a [Entry], ranges: &[&Entry]) -> (Vec<&'a Entry>, Option<&'a Entry>) {
     let key = versions[0].key.as_slice();
     let is_over = |range: &&&Entry| {
@@ -105,12 +105,12 @@ fn visible<'a>(versions: &'a [Entry], ranges: &[&Entry]) -> (Vec<&'a Entry>, Opt
     (operands, None)
 }
 
-/// Whether an entry has expired: in the samples, those of 1970 have.
+/// Whether an entry has expired: in the samples, entries with an expiry in 1970 have.
 fn is_past(entry: &Entry) -> bool {
     bytes::at(&entry.value, entry.value.len() as u64 - 8).u64() < 365 * 24 * 3600 * 1000
 }
 
-/// What a store's files hold.
+/// The contents of a store's files.
 fn read_store(files: &Files, met: &mut Met) -> State {
     let store = manifest_of(files);
     met.tags.extend(&store.tags);
@@ -173,7 +173,7 @@ fn every_placement_and_device_is_as_the_document_says() {
     assert!(met.tags.is_superset(&expected), "{:?}", met.tags);
 }
 
-/// A store whose values are collected a dozen times, of keys that are updated and others.
+/// A store with updated and other keys, whose values are collected a dozen times.
 fn collected(of: KeyspaceOptions) -> (Files, State) {
     let storage = MemoryStorage::new();
     let store = Store::open_on(Arc::new(storage.clone()), options(Some(of))).expect("fresh");
@@ -215,8 +215,8 @@ fn collected_values_are_as_the_document_says() {
     }
 }
 
-/// What samples are too small for: several partitions, keys whose versions span blocks, records
-/// over several frames of the log, values larger than a slot.
+/// Cases for which samples are too small: several partitions, keys whose versions span blocks,
+/// records over several frames of the log, values larger than a slot.
 #[test]
 fn a_larger_store_is_as_the_document_says() {
     let storage = MemoryStorage::new();
@@ -229,7 +229,7 @@ fn a_larger_store_is_as_the_document_says() {
     let mut held = Vec::new();
     for i in 0..1800usize {
         let (key, len) = match i % 9 {
-            // Some of them in a row under snapshots.
+            // Some of the versions in a row, under snapshots.
             0 => (b"often".to_vec(), 300),
             _ => (format!("key{:05}", i * 7919 % 10_000).into_bytes(), 20 + i % 460),
         };
@@ -258,7 +258,7 @@ fn a_larger_store_is_as_the_document_says() {
     assert!(tables.partitions > 1 && tables.spanning_keys > 3 && *has_log, "{met:?}");
 }
 
-/// Trims and the plan that is left: in the edits of a compact in parts, and in the manifest of the
+/// Trims and the remaining plan, in the edits of a compaction in parts and in the manifest of the
 /// next open.
 #[test]
 fn a_half_compacted_store_is_as_the_document_says() {

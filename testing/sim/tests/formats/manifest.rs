@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::bytes::{Bytes, at};
 
-/// What a manifest says in the end.
+/// The state at the end of a manifest.
 #[derive(Default)]
 pub struct Store {
     pub uid: u64,
@@ -26,18 +26,18 @@ pub struct Keyspace {
     pub flushed_seq: u64,
     pub flush_count: u64,
     pub prefix_rule: String,
-    /// By id: level, run (none in a level whose tables overlap), table.
+    /// Tables by id, each with its level and run (none in a level whose tables overlap).
     pub tables: BTreeMap<u64, (u64, Option<u64>, Table)>,
     pub values: BTreeMap<u64, ValueFile>,
 }
 
-/// First key, end (empty if there is none) and number.
+/// First key, end (empty if there is none) and sequence number.
 pub type RangeDelete = (Vec<u8>, Vec<u8>, u64);
 
 #[derive(Clone)]
 pub struct Table {
     pub id: u64,
-    /// Of what the tree shows of the file.
+    /// The smallest key that the tree shows of the file.
     pub min_key: Vec<u8>,
     pub max_key: Vec<u8>,
     pub bytes: u64,
@@ -217,7 +217,7 @@ impl Keyspace {
     }
 }
 
-/// Start, end and number.
+/// Start, end and sequence number.
 pub fn take_range_delete(body: &mut Bytes<'_>) -> RangeDelete {
     (body.bytes().to_vec(), body.bytes().to_vec(), body.varint())
 }

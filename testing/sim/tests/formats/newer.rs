@@ -1,5 +1,5 @@
-//! What a later release may write, made by hand under valid checksums: refused by name, with what
-//! to do, or passed over, as sections 6, 7.6 and 10 of docs/formats.md say.
+//! Things that a later release may write, made by hand under valid checksums. They are refused by
+//! name, with what to do, or skipped, as sections 6, 7.6 and 10 of docs/formats.md say.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn sample(name: &str) -> Files {
     make().into_iter().find(|sample| sample.name == name).expect("a sample").files
 }
 
-/// How many entries there are.
+/// The number of entries.
 fn read(files: &Files) -> runstone::Result<usize> {
     let store = Store::open_on(Arc::new(storage_of(files)), options(None))?;
     let mut count = 0;
@@ -31,7 +31,7 @@ fn name_of(files: &Files, extension: &str) -> String {
     files.keys().rfind(|name| name.ends_with(extension)).expect("such a file").clone()
 }
 
-/// Opening and dumping refuse the file as newer, and say what would be understood.
+/// Opening and dumping refuse the file as newer, and say which formats they understand.
 fn refused(files: &Files, name: &str, supported: u32) {
     let dumped = dump_file(&storage_of(files), name, true).map(drop);
     for outcome in [read(files).map(drop), dumped] {
@@ -179,7 +179,8 @@ fn later_codecs_and_kinds_are_refused() {
         record.push(left as u8 | 0x80);
         left >>= 7;
     }
-    // Its number, none unsynced, one operation of kind 2 in keyspace 0 on a key of one byte.
+    // Its sequence number, none unsynced, and one operation of kind 2 in keyspace 0 on a key of one
+    // byte.
     record.extend_from_slice(&[left as u8, 0, 1, 2, 0, 1, b'k']);
     append(&mut newer, &name, b"RunstWAL", &record);
     let error = read(&newer).expect_err("a later kind");

@@ -14,7 +14,7 @@ pub struct Entry {
     pub value: Vec<u8>,
 }
 
-/// What files of one store have been seen to have, so that a test knows that it met it.
+/// The features that were seen in the files of one store, so that a test knows that they occurred.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub frame_kinds: BTreeSet<u8>,
@@ -237,7 +237,7 @@ fn check_filter(filter: &[u8], entries: &[Entry], seen: &mut Seen) -> u64 {
     lines.len() as u64 * 8
 }
 
-/// Returns whether it is a table of a bulk load, whose number only the manifest has.
+/// Returns whether it is a table of a bulk load, whose sequence number only the manifest has.
 fn check_properties(
     raw: &[u8],
     entries: &[Entry],
@@ -301,7 +301,8 @@ fn check_properties(
     tags.contains(&12)
 }
 
-/// Checks that steps say how many entries have expired, and count none before it has.
+/// Checks that the steps say how many entries have expired, and count no entry before it has
+/// expired.
 fn check_expiries(expiries: &Expiries, table: &Table, entries: &[Entry]) {
     let of_entry = |entry: &Entry| at(&entry.value, entry.value.len() as u64 - 8).u64();
     let all = entries.iter().filter(|entry| matches!(entry.kind, 6 | 7)).map(of_entry);

@@ -21,15 +21,15 @@ struct Record<'a> {
     kind: u8,
     seq: u64,
     key: &'a [u8],
-    /// Of the value, wherever it lies.
+    /// The offset of the value, wherever it lies.
     value_len: u32,
     value: &'a [u8],
     len: u64,
 }
 
 impl<'a> Values<'a> {
-    /// Checks the header and every record and footer that the manifest names. Kinds of records
-    /// that were met go to `kinds`.
+    /// Checks the header and every record and footer that the manifest names. The kinds of records
+    /// that occur are added to `kinds`.
     pub fn open(
         bytes: &'a [u8],
         (store_uid, number): (u64, u64),
@@ -139,7 +139,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The value that an entry points to, which is what is behind the pointer's file number.
+    /// The value that an entry points to. The argument is the part of the pointer after the file
+    /// number.
     pub fn value(&self, entry: &Entry, pointer: &mut Bytes<'_>) -> Vec<u8> {
         let (group, stream_offset, len) = (pointer.varint(), pointer.varint(), pointer.varint());
         let expiry_bytes = if entry.kind == 7 { 8 } else { 0 };

@@ -1,5 +1,5 @@
-//! The unchanged store on an emulated block SSD: every policy, the oracle's answers, power cuts
-//! during programs and erases, and layers that account for every byte.
+//! The unchanged store on an emulated block SSD: every policy, answers compared with the oracle,
+//! power cuts during programs and erases, and layers that account for every byte.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,7 +70,8 @@ fn every_policy_runs_on_a_block_ssd() {
     assert_eq!(placements.len(), 2, "values in a log and in hash groups: {placements:?}");
 }
 
-/// The power goes at programs and erases spread over the whole run, each time under another policy.
+/// The power is cut at programs and erases spread over the whole run, each time under another
+/// policy.
 #[test]
 fn a_power_cut_keeps_the_promises() {
     const CUTS: u64 = 60;

@@ -1,4 +1,5 @@
-//! Compaction filters: what they are shown, what their decisions do, and what they cannot break.
+//! Compaction filters: which entries they are shown, what their decisions do, and what they cannot
+//! break.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,8 +19,8 @@ use runstone::{
 use runstone_sim::found::holds_and_finds;
 use runstone_sim::random::Random;
 
-/// Removes values that begin with `-`, gives those that begin with `+` a new one, and notes what it
-/// was shown.
+/// Removes values that begin with `-`, replaces those that begin with `+`, and notes the entries
+/// that it was shown.
 #[derive(Debug, Default)]
 struct Signs {
     shown: Mutex<Vec<(u32, String, Vec<u8>)>>,
@@ -75,8 +76,8 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Decisions hold, also for entries that expire, and for values that are separated, or still are
-/// because the keyspace had another placement.
+/// Decisions take effect, also for entries that expire, and for values that are separated, or that
+/// are still separated because the keyspace had another placement.
 #[test]
 fn decisions_hold() {
     holds_and_finds(Bug::FilterForgetsExpiry, || {
@@ -117,7 +118,7 @@ fn decisions_hold() {
             assert!(matches!(expiry, Some(Expiry::At(_))), "{expiry:?}");
             let shape = unstable::shape(store.default_keyspace());
             assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 4);
-            // Each compaction that is asked for shows it everything.
+            // Each compaction that a caller asks for shows the filter everything.
             store.compact().expect("compacts");
             assert_eq!(filter.take_shown().len(), 4);
             assert!(store.verify().expect("verifies").is_clean());
@@ -126,7 +127,7 @@ fn decisions_hold() {
                 (counters.entries_removed_by_filters, counters.entries_changed_by_filters);
             assert_eq!(counted, (2, 2));
             if is_apart {
-                // What it removed leaves the groups, and what it changed lies there.
+                // Removed values leave the groups, and changed values are in them.
                 store.collect_values().expect("collects");
                 let usage = store.default_keyspace().value_usage();
                 let groups = usage[0].groups.iter();
@@ -138,8 +139,8 @@ fn decisions_hold() {
     });
 }
 
-/// A compaction that is asked for shows it everything, and drops all tombstones, where tables
-/// overlap no other, which a compaction moves as they are.
+/// A compaction that a caller asks for shows the filter everything and drops all tombstones. This
+/// holds even for tables that overlap no others, which a compaction usually moves as they are.
 #[test]
 fn lone_tables_are_not_passed_over() {
     for sub_compactions in [SubCompactions::Slices, SubCompactions::Components] {
@@ -178,7 +179,7 @@ fn lone_tables_are_not_passed_over() {
     }
 }
 
-/// What it removes in an upper level does not bring back an older version below.
+/// If the filter removes a version in an upper level, no older version below comes back.
 #[test]
 fn a_removal_hides_older_versions() {
     holds_and_finds(Bug::FilterUncoversOlder, || {
@@ -198,7 +199,7 @@ fn a_removal_hides_older_versions() {
             if shown.contains(&"a".to_string()) {
                 break;
             }
-            // Around it, so that its table is not moved as it is.
+            // These keys lie around it, so that its table is not moved as it is.
             for side in ["0", "b"] {
                 store.put(format!("{side}{round}"), "stays").expect("writes");
             }
@@ -301,8 +302,8 @@ fn one_that_panics_or_is_unknown_loses_nothing() {
     assert_eq!(get(&store, "d").as_deref(), Some("-"), "it was switched off");
 }
 
-/// A reader that begins while a compaction runs comes to what the filter drops, whatever
-/// collections do meanwhile. When it has gone, the records go.
+/// A reader that begins while a compaction runs can still read values that the filter drops,
+/// whatever collections do meanwhile. When the reader has ended, their records are dropped.
 #[test]
 fn values_stay_for_readers_that_come_to_them() {
     holds_and_finds(Bug::FilteredValuesDeadAtOnce, || {
@@ -312,7 +313,7 @@ fn values_stay_for_readers_that_come_to_them() {
             keyspace.values.separate_at = 100;
         })));
         let value = |sign: &str, turn: u64| format!("{sign}{turn}{}", "x".repeat(300));
-        // So many that the compaction looks once whether it should go on.
+        // So many entries that the compaction checks once whether it should continue.
         (0..5000).for_each(|i| store.put(format!("a{i:04}"), "small").expect("writes"));
         let signed = |i: u64| (format!("k{i:02}"), ["-", "+", "="][i as usize % 3]);
         for turn in 0..2 {
@@ -365,8 +366,8 @@ fn values_stay_for_readers_that_come_to_them() {
     });
 }
 
-/// A cursor that stands while the filter works keeps its entry, and goes on behind it.
-/// Cursors of which one is always open would leave the filter nothing to look at; a snapshot does.
+/// A cursor that stands still while the filter works keeps its entry, and continues after it. If
+/// one cursor or another was always open and counted like a snapshot, the filter would see nothing.
 #[test]
 fn cursors_and_scans_do_not_hold_the_filter_up() {
     let filter = Arc::new(Signs::default());

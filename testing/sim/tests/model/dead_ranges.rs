@@ -212,8 +212,8 @@ fn a_walk_from_before_the_watch_proves_nothing() {
     });
 }
 
-/// A cursor takes its number and then its view. In between, a new memtable takes a key and a watch
-/// begins. The cursor does not see the key, and proves nothing of the present.
+/// A cursor takes its sequence number and then its view. In between, a new memtable takes a key and
+/// a watch begins. The cursor does not see the key, and proves nothing of the present.
 #[test]
 fn a_cursor_from_before_a_memtable_does_not_prove_it_empty() {
     for end in [first as End, last as End] {
@@ -255,7 +255,7 @@ fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
     assert_eq!(first(keyspace, b"b", b"\xff", None), Some(b"m".to_vec()));
 }
 
-/// A walk passed all that had expired, and so did each later one.
+/// A walk passed all expired entries, and so did each later walk.
 #[test]
 fn walks_jump_over_what_has_expired() {
     for (end, name) in [(first as End, "upward"), (last as End, "downward")] {
@@ -278,14 +278,14 @@ fn walks_jump_over_what_has_expired() {
             (0..10).for_each(|_| walk());
             let later = passed() - at_first;
             assert!(later <= 50, "{name} {count}: {later} in ten walks");
-            // What is put there is seen.
+            // Keys that are put there are seen.
             put_for(keyspace, &key("k", 5), 1000);
             assert_eq!(end(keyspace, b"", b"\xff", None), Some(key("k", 5)));
         }
     }
 }
 
-/// A cursor saw entries that expired since. They are there for it until it ends.
+/// A cursor saw entries that have expired since. It continues to see them until it ends.
 #[test]
 fn a_cursor_from_before_the_expiry_does_not_jump() {
     let check = || {
@@ -329,7 +329,7 @@ fn walks_see_what_a_map_says() {
     for_seeds(40, |seed| Life::new(seed).run());
 }
 
-/// The random test finds that a range is taken for dead before all in it has expired.
+/// The random test notices if a range is taken for dead before all of its entries have expired.
 #[test]
 fn random_walks_find_ranges_that_ignore_clocks() {
     let bug = Bug::DeadRangesIgnoreClocks;
@@ -340,7 +340,7 @@ fn random_walks_find_ranges_that_ignore_clocks() {
 /// The step that put each key, and when the entry expires.
 type Entries = BTreeMap<Vec<u8>, (u64, u64)>;
 
-/// An entry of this key never expires. A cursor that begins with it has its time from there on.
+/// An entry of this key never expires. A cursor that reads it first has its time from then on.
 const TIMEKEEPER: &[u8] = b"!";
 
 /// A store beside a map of what it holds.
@@ -352,7 +352,7 @@ struct Life {
     now_ms: u64,
     now: Entries,
     held: Vec<(Snapshot, Entries)>,
-    /// Cursors, what was there when they began, and when that was.
+    /// Cursors, with the entries and the time at their beginning.
     cursors: Vec<(Cursor, Entries, u64)>,
 }
 
@@ -373,7 +373,7 @@ impl Life {
         let store = Arc::clone(&self.store);
         let keyspace = store.default_keyspace();
         let at = self.random.below(400);
-        // Half of the time nobody writes: only then do old cursors see what proofs saw.
+        // Half of the time nobody writes: only then do old cursors see the same entries as proofs.
         let writes = if (step / 20).is_multiple_of(2) { 0 } else { 11 };
         match writes + self.random.below(17 - writes) {
             0..2 => (at..at + self.random.below(60)).for_each(|number| {
@@ -414,7 +414,7 @@ impl Life {
         }
     }
 
-    /// Moves the clock, back too, and lets the store see it.
+    /// Moves the clock, sometimes back, and lets the store see it.
     fn turn_the_clock(&mut self) {
         let now_ms = self.now_ms + self.random.below(60) - 20;
         self.clock.0.store(now_ms, Relaxed);
@@ -422,7 +422,7 @@ impl Life {
         assert!(first(self.store.default_keyspace(), b"", b"~", None).is_some());
     }
 
-    /// A cursor whose time stands from now on.
+    /// A cursor whose time is fixed from now on.
     fn hold_a_cursor(&mut self, at: u64) {
         let end = key("", at + self.random.below(400));
         let snapshot = self.random.one_in(2).then(|| self.store.snapshot());
@@ -446,7 +446,7 @@ impl Life {
     }
 }
 
-/// Keys and values of what has not expired.
+/// The entries that have not expired.
 fn visible(entries: &Entries, now_ms: u64) -> Vec<(Vec<u8>, u64)> {
     let lasting = entries.iter().filter(|(_, (_, expiry_ms))| *expiry_ms > now_ms);
     lasting.map(|(key, (step, _))| (key.clone(), *step)).collect()
@@ -466,7 +466,7 @@ fn check(cursor: &mut Cursor, inside: &[(Vec<u8>, u64)]) {
     cursor.seek_to_last().expect("seeks");
     for (at, entry) in inside.iter().enumerate().rev() {
         is_at(cursor, entry);
-        // Walks there and back, to cover a change of direction.
+        // Walks forward and back, to cover a change of direction.
         if at % 16 == 7 {
             cursor.next().expect("steps");
             is_at_or_behind(cursor, inside.get(at + 1).map(|(key, _)| &key[..]));

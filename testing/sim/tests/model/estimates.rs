@@ -1,4 +1,4 @@
-//! Estimates of ranges are near what a scan counts.
+//! Estimates of ranges are close to the counts of a scan.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -86,8 +86,8 @@ fn values_apart_are_reckoned() {
     check(keyspace, (tables + apart) as f64, "values apart");
 }
 
-/// An estimate walked over all that memtables held. Now the tree tells, whether its keys came in
-/// order, which leaves full nodes behind, or not, which leaves them half full.
+/// An estimate walked over all entries of the memtables. Now the tree gives the estimate, whether
+/// its keys came in order, which leaves full nodes, or not, which leaves half-full nodes.
 #[test]
 fn memtables_are_not_walked() {
     for ascending in [false, true] {
@@ -117,19 +117,20 @@ impl Clock for TestClock {
     }
 }
 
-/// Where entries are when they are counted.
+/// Where the entries are when they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Memtable,
-    /// Puts in tables, what hides them in the memtable.
+    /// Puts are in tables, and the entries that hide them are in the memtable.
     Both,
-    /// Puts in some tables, what hides them in others.
+    /// Puts are in some tables, and the entries that hide them are in others.
     Tables,
-    /// All in one run.
+    /// All entries are in one run.
     Compacted,
 }
 
-/// Fills a store, hides some of it, and compares the counts of ranges with what a scan counts.
+/// Fills a store, hides some of its entries, and compares the estimates of ranges with the counts
+/// of a scan.
 fn check_counts(what: &str, fill: impl Fn(&Keyspace), hide: impl Fn(&Keyspace, &TestClock)) {
     for place in [Place::Memtable, Place::Both, Place::Tables, Place::Compacted] {
         let clock = Arc::new(TestClock::default());
@@ -171,7 +172,7 @@ fn put_all(keyspace: &Keyspace) {
     });
 }
 
-/// Deletes and what they hide counted as entries: of 50,000 keys it said 250,000.
+/// Deletes and the entries that they hide were counted: for 50,000 keys the estimate was 250,000.
 #[test]
 fn deletes_are_not_counted() {
     let delete = |keyspace: &Keyspace, is_gone: &dyn Fn(u64) -> bool| {

@@ -169,7 +169,7 @@ fn an_expired_entry_is_hidden_wherever_it_lies() {
     }
 }
 
-/// An expired entry that a compaction meets above an older one goes on hiding it.
+/// An expired entry that a compaction finds above an older version continues to hide it.
 #[test]
 fn what_it_replaced_stays_hidden_below() {
     holds_and_finds(Bug::ExpiredDroppedEarly, || {
@@ -189,7 +189,7 @@ fn what_it_replaced_stays_hidden_below() {
             if expired() > 0 {
                 break;
             }
-            // Around it, so that its table is not moved as it is.
+            // These keys lie around it, so that its table is not moved as it is.
             for side in ["a", "z"] {
                 world.put(&format!("{side}{round}"), "", 1 << 30);
             }
@@ -253,7 +253,7 @@ fn a_table_that_is_past_leaves_unread() {
     world.store().wait_idle().expect("works");
     assert!(world.entries() >= 2000, "the snapshot keeps what it saw");
     drop(snapshot);
-    // The drop alone tells nobody; the next change or the next look does.
+    // The drop alone notifies nobody; the next change or the next check does.
     world.keyspace().put_with_ttl("later", "", Duration::from_secs(1 << 40)).expect("writes");
     world.store().flush().expect("flushes");
     world.store().wait_idle().expect("works");
@@ -296,7 +296,7 @@ fn a_clock_that_is_set_back_shows_nothing_again() {
 }
 
 /// Later walks learn nothing of the stretch that one walk passed because it had expired by then: a
-/// cursor that began earlier goes on seeing it.
+/// cursor that began earlier continues to see it.
 #[test]
 fn a_cursor_that_began_earlier_sees_what_others_pass() {
     let world = World::new(|_| ());
@@ -391,8 +391,8 @@ fn batches_transactions_and_conditional_writes_expire() {
     assert_eq!(keyspace.expiry("a").expect("reads"), Some(Expiry::Never));
 }
 
-/// A batch took times to live only, so that an entry with an instant of its own, such as one that
-/// is imported, could not be written.
+/// A batch accepted only times to live, so an entry with an instant of its own, such as an imported
+/// one, could not be written.
 #[test]
 fn a_batch_takes_instants() {
     let world = World::new(|keyspace| keyspace.ttl_seconds = 10);
@@ -428,8 +428,8 @@ fn a_senseless_time_to_live_is_refused() {
     assert!(error.to_string().contains("ttl_seconds"), "{error}");
 }
 
-/// The simulator of policies says what the engine does with random keys that expire: at most 5.5%
-/// less compacted, and 8% less held.
+/// The simulator of policies predicts what the engine does with random keys that expire: it
+/// compacts at most 5.5% less, and holds at most 8% less.
 #[test]
 fn the_simulator_agrees_with_the_engine() {
     const FLUSHES: u64 = 160;
@@ -482,7 +482,7 @@ fn the_simulator_agrees_with_the_engine() {
     }
 }
 
-/// A cursor has one time, for the values below operands too.
+/// A cursor has one time, which also counts for the values below operands.
 #[test]
 fn a_merged_value_does_not_change_under_a_cursor() {
     let world = World::new(|keyspace| keyspace.merge_operator = "append(,)".into());

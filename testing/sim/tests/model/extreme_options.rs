@@ -1,5 +1,5 @@
-//! Options at the edges of their types, for stores and keyspaces: each is refused with a reason, or
-//! the store works with it and finds what was written when it is opened again.
+//! Options at the limits of their types, for stores and keyspaces. Each is refused with a reason,
+//! or the store works with it and finds its entries when it is opened again.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,7 +124,7 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     let placements = [ValuePlacement::Inline, ValuePlacement::Vlog, ValuePlacement::HashGrouped];
     values.placement = pick(random, &placements);
     values.gc_pointers = pick(random, &[GcPointers::Stable, GcPointers::Writeback]);
-    // A stall waits as long as it is told to; that is no bug.
+    // A stall lasts as long as its option says; that is no bug.
     values.when_full = pick(random, &[WhenFull::Grow, WhenFull::Error]);
     (values.separate_at, values.groups, values.slot_bytes) = (300, 4, 4096);
     values.vlog_chunk_bytes = 8192;
@@ -248,7 +248,7 @@ fn extreme_options_work_or_are_refused() {
                 failed.push(seed);
             }
         }
-        // As text they mean the same, and are refused alike.
+        // As text they mean the same, and are refused in the same way.
         if keyspace.check().is_ok() {
             let again = KeyspaceOptions::from_toml(&keyspace.to_toml()).expect("parses");
             assert_eq!(again, *keyspace, "seed {seed}");

@@ -1,4 +1,4 @@
-//! What a program holds: handles of a store, values, and a compaction policy of its own.
+//! Objects that a program holds: handles of a store, values, and a compaction policy of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What flushes and compactions hold of the operands of a key, and what they leave of chains that
-//! they may not hold.
+//! How many operands of a key flushes and compactions hold, and what they leave of chains that they
+//! may not hold.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use runstone::{
 };
 use runstone_sim::random::Random;
 
-/// Appends. No operand stands for two.
+/// Appends. No operand can replace two.
 #[derive(Debug)]
 struct Glue;
 
@@ -30,10 +30,10 @@ impl MergeOperator for Glue {
     }
 }
 
-/// What passed unfolded: how often, the first key, operands, bytes, and the limit.
+/// The operands that passed unfolded: how often, the first key, operands, bytes, and the limit.
 type Told = (u64, Vec<u8>, u64, u64, u64);
 
-/// Notes what passed unfolded.
+/// Notes the operands that passed unfolded.
 #[derive(Debug, Default)]
 struct Passed(Mutex<Vec<Told>>);
 
@@ -58,7 +58,7 @@ fn entries(store: &Store) -> u64 {
     unstable::shape(store.default_keyspace()).tables().map(|(_, table)| table.entries).sum()
 }
 
-/// Options with so much memory: an eighth of it is what a chain may take.
+/// Options with this much memory. A chain may take an eighth of it.
 fn limited(operator: &str, budget_bytes: u64, passed: &Arc<Passed>) -> Options {
     let mut keyspace = KeyspaceOptions::default().merge_operator(operator);
     keyspace.write_buffer_bytes = 256 << 10;
@@ -124,7 +124,7 @@ fn a_chain_beyond_the_memory_passes_unfolded() {
     assert_eq!((passed.take(), entries(&store)), (vec![], 4));
 }
 
-/// Operands that one operand stands for never fill the memory.
+/// Operands that one operand can replace never fill the memory.
 #[test]
 fn counts_are_folded_in_pieces() {
     let (storage, passed) = (MemoryStorage::new(), Arc::new(Passed::default()));
@@ -143,8 +143,8 @@ fn counts_are_folded_in_pieces() {
     assert_eq!(store.metrics().counters.operands_folded, 10_000);
 }
 
-/// A store that folds and one that may not show the same, now and at every snapshot, whatever else
-/// happened to the keys, with inline and separated values.
+/// A store that folds operands and one that may not show the same, now and at every snapshot,
+/// whatever else happened to the keys, with inline and with separated values.
 #[test]
 fn what_passes_unfolded_reads_the_same() {
     let mut passed_in_all = 0;

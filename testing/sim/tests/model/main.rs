@@ -1,4 +1,5 @@
-//! The store against a map: operations, cursors, dead ranges, versions, any options, any storage.
+//! The store compared with a map: operations, cursors, dead ranges, versions, any options, any
+//! storage.
 
 mod block_ssd;
 mod compaction_filters;

@@ -74,8 +74,8 @@ impl Failures {
     }
 }
 
-/// An operator that fails or panics is an error of the reader, and an event of compactions. What
-/// those could not fold is there when it works again.
+/// If an operator fails or panics, a reader gets an error, and a compaction reports an event.
+/// Operands that compactions could not fold are still there when the operator works again.
 #[test]
 fn a_failing_operator_loses_nothing() {
     let (operator, failures) = (Arc::new(Fickle::default()), Arc::new(Failures::default()));
@@ -118,8 +118,8 @@ fn a_failing_operator_loses_nothing() {
     assert_eq!(shape.tables().map(|(_, table)| table.entries).sum::<u64>(), 3, "all are folded");
 }
 
-/// Without its operator, a store reads everything else, compacts, verifies and writes; an event
-/// tells of what a compaction could not fold.
+/// Without its operator, a store reads everything else, compacts, verifies and writes. An event
+/// reports operands that a compaction could not fold.
 #[test]
 fn an_unknown_operator_is_named() {
     let mut known = options("fickle", |_| ());
@@ -175,7 +175,7 @@ fn what_cannot_work_is_refused() {
     }
 }
 
-/// Operands on a separated value are folded with it, and its record dies.
+/// Operands on a separated value are folded with it, and its record becomes garbage.
 #[test]
 fn operands_on_separated_values() {
     let options = options("append()", |keyspace| {
@@ -204,9 +204,9 @@ fn operands_on_separated_values() {
     assert!(used < 30_000, "{used} bytes of records for 20 values of 1,019 bytes");
 }
 
-/// A cursor whose view is from before a compaction goes on through the operands that it folded.
-/// The record of the result hides the base in the eyes of a collection, and the cursor reported the
-/// base as damage.
+/// A cursor whose view is from before a compaction continues through the operands that the
+/// compaction folded. For a collection, the record of the result hides the base, and the cursor
+/// reported the missing base as damage.
 #[test]
 fn a_cursor_outlives_the_folding_of_its_operands() {
     let options = options("append(,)", |keyspace| {
@@ -227,7 +227,7 @@ fn a_cursor_outlives_the_folding_of_its_operands() {
     let store = open(&storage, &options).expect("reopens");
     let keyspace = store.default_keyspace();
     let mut pairs = keyspace.iter().expect("opens");
-    // A seek would take the view of its own time.
+    // A seek would take a new view.
     pairs.next().expect("the first").expect("reads");
     store.compact().expect("folds and collects");
     let used: u64 = keyspace.value_usage().iter().map(|usage| usage.bytes()).sum();

@@ -13,8 +13,8 @@ use runstone_fault_storage::SimStorage;
 /// Bytes of an operand: some thirty in a block.
 const OPERAND_BYTES: usize = 100;
 
-/// An operator that counts. Each operand is the number after the one before it. No two operands
-/// join into one.
+/// An operator that counts. Each operand is the number after that of the previous operand. No two
+/// operands join into one.
 #[derive(Debug, Default)]
 struct Relay {
     /// How many operands the operator was given.
@@ -258,7 +258,7 @@ fn a_standing_reader_leaves_no_chain_behind() {
             let then = scene.keyspace().get_at("m", &snapshot).expect("reads").expect("is there");
             assert_eq!(Relay::number(&then), seen);
             assert_eq!(Relay::number(cursor.value()), seen);
-            // A get would write the value back.
+            // A get here would write the value back.
             let newest = scene.store.snapshot();
             let now = scene.keyspace().get_at("m", &newest).expect("reads").expect("is there");
             assert_eq!(Relay::number(&now), last);
@@ -269,7 +269,7 @@ fn a_standing_reader_leaves_no_chain_behind() {
     }
 }
 
-/// What lies below the operands is a delete, a value that expires, a separated value, or one that a
+/// Below the operands lies a delete, a value that expires, a separated value, or a value that a
 /// range delete hides from all readers or from newer ones. It stays for the reader who sees it.
 #[test]
 fn operands_are_folded_onto_what_older_readers_see() {

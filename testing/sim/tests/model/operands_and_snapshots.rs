@@ -1,4 +1,5 @@
-//! Operands that no operand replaces, against a map, under snapshots and cursors that come and go.
+//! Operands that cannot be joined, compared with a map, under snapshots and cursors that come and
+//! go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use runstone_sim::found::holds_and_finds;
 use runstone_sim::oracle::{Change, State, Write, apply};
 use runstone_sim::random::{Random, for_seeds};
 
-/// Appends with a comma. No operand stands for two.
+/// Appends with a comma. No operand can replace two.
 #[derive(Debug)]
 struct Commas;
 
@@ -34,7 +35,7 @@ impl MergeOperator for Commas {
     }
 }
 
-/// Readers from moments of the past, with what they see.
+/// Readers from earlier moments, with the entries that they see.
 #[derive(Default)]
 struct Readers {
     snapshots: Vec<(Snapshot, State)>,

@@ -1,5 +1,5 @@
-//! The store against a map: random options, batches over two keyspaces, snapshots, iterators in
-//! both directions, flushes, compactions, reopen.
+//! The store compared with a map: random options, batches over two keyspaces, snapshots, iterators
+//! in both directions, flushes, compactions, reopen.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Range deletes: what they hide, for whom, and when they and what they hide may go. Each rule has
-//! a test that holds, and that finds the bug which the rule prevents.
+//! Range deletes: which entries they hide, for whom, and when they and the hidden entries may be
+//! dropped. Each rule has a test that passes without a bug, and that finds the bug which the rule
+//! prevents.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -68,8 +69,8 @@ fn bounds_are_those_of_a_range() {
     assert!(refused.to_string().contains("\"c\" to \"a\" ends before it starts"), "{refused}");
 }
 
-/// Whoever takes a range refuses one that ends before it starts, rather than to find nothing in it;
-/// an empty one is none of these.
+/// Every call with a range refuses a range that ends before it starts, instead of finding nothing
+/// in it. An empty range is not refused.
 #[test]
 fn inverted_ranges_are_refused_everywhere() {
     let store = open(|_| ());
@@ -126,8 +127,8 @@ fn a_batch_applies_in_order() {
     });
 }
 
-/// A batch that does not fit a log segment is numbered after it was inserted. Its range deletes act
-/// by those numbers.
+/// A batch that does not fit a log segment gets its sequence numbers after it was inserted. Its
+/// range deletes act by those numbers.
 #[test]
 fn a_large_batch_deletes_ranges() {
     let store = open(|_| ());
@@ -142,7 +143,8 @@ fn a_large_batch_deletes_ranges() {
     assert_eq!(count(keyspace), 21);
 }
 
-/// Snapshots from before a range delete show what it hides, also after everything was compacted.
+/// Snapshots from before a range delete show the entries that it hides, even after everything was
+/// compacted.
 #[test]
 fn older_snapshots_see_what_was_deleted() {
     holds_and_finds(Bug::RangeDeletesForAllSnapshots, || {
@@ -172,8 +174,8 @@ fn older_snapshots_see_what_was_deleted() {
     });
 }
 
-/// A range tombstone must stay while any table holds what it hides, in whatever level that is. That
-/// its own range is deleted is no reason to drop it: it is what deletes it.
+/// A range tombstone must stay while a table in any level holds entries that it hides. It is no
+/// reason to drop it that its own range is deleted, because the tombstone itself deletes the range.
 #[test]
 fn a_range_tombstone_outlives_what_it_hides() {
     let check = || {
@@ -181,7 +183,7 @@ fn a_range_tombstone_outlives_what_it_hides() {
         fill(&store, 0..2000);
         store.compact().expect("compacts");
         delete(&store, 500, 1500);
-        // Compacts the tables with the first keys of the range, and not those behind.
+        // Compacts the tables with the first keys of the range, but not those after them.
         store.put(key(500), "new").expect("puts");
         store.flush().expect("flushes");
         store.default_keyspace().compact_range(key(499)..key(501)).expect("compacts");
@@ -205,8 +207,8 @@ fn a_put_of_its_first_key_leaves_a_range_tombstone() {
     });
 }
 
-/// A compaction that drops a range tombstone drops what it hides too, in blocks that no other input
-/// meets as well.
+/// A compaction that drops a range tombstone also drops the entries that it hides, even in blocks
+/// that no other input overlaps.
 #[test]
 fn blocks_with_hidden_entries_are_not_copied() {
     holds_and_finds(Bug::CoveredBlocksCopied, || {
@@ -290,7 +292,8 @@ fn a_collection_does_not_bring_a_deleted_key_back() {
     });
 }
 
-/// A collection of a log moves what is written after a range delete, and nothing that it hides.
+/// A collection of a log moves values that were written after a range delete, and none that it
+/// hides.
 #[test]
 fn a_collection_of_a_log_knows_range_deletes() {
     let check = || {
@@ -301,7 +304,7 @@ fn a_collection_of_a_log_knows_range_deletes() {
         fill(&store, 0..1000);
         store.flush().expect("flushes");
         delete(&store, 200, 1000);
-        // What is replaced is garbage, for which the log is collected.
+        // The replaced values are garbage, because of which the log is collected.
         fill(&store, 900..1000);
         store.flush().expect("flushes");
         let moved = || store.metrics().counters.value_gc_bytes_written;
@@ -317,7 +320,7 @@ fn a_collection_of_a_log_knows_range_deletes() {
     holds_and_finds(Bug::ValuesUnderRangesDead, check);
 }
 
-/// Deleting everything and compacting gives the space back, under every placement.
+/// Deleting everything and compacting frees the space, under every placement.
 #[test]
 fn space_comes_back() {
     for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -342,8 +345,8 @@ fn space_comes_back() {
     }
 }
 
-/// A range delete refused an excluded start of the longest key, because the least key behind it
-/// was taken to be one byte longer, and no key may be. Reads took it.
+/// A range delete refused an excluded start of the greatest length, because the smallest key after
+/// it was taken to be one byte longer, which no key may be. Reads accepted it.
 #[test]
 fn ranges_begin_behind_the_longest_key() {
     let store = open(|_| ());

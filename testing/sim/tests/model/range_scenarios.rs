@@ -1,6 +1,7 @@
-//! What other stores' tests of range deletes ask, told anew: tombstones and table bounds, snapshots
-//! in between, overlaps, the last level. Each is told under every policy, after every step all is
-//! compared with a map, and each finds a bug. The rules one by one are in `range_deletes`.
+//! Scenarios from other stores' tests of range deletes: tombstones and table bounds, snapshots in
+//! between, overlaps, the last level. Each scenario runs under every policy, everything is compared
+//! with a map after every step, and each scenario finds a bug. `range_deletes` tests the rules one
+//! by one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -86,7 +87,7 @@ impl Scene {
     }
 }
 
-/// Tells a scenario under every policy, without a bug and with one.
+/// Runs a scenario under every policy, without a bug and with one.
 fn scenario(bug: Bug, tell: impl Fn(&mut Scene)) {
     holds_and_finds(bug, || {
         for policy in POLICIES {
@@ -129,7 +130,7 @@ fn snapshots_between_ranges() {
     });
 }
 
-/// Ranges that begin or end at a bound of a table take that key, or leave it.
+/// Ranges that begin or end at a bound of a table include that key, or exclude it.
 #[test]
 fn ranges_that_end_with_a_table() {
     scenario(Bug::CoveredBlocksCopied, |scene| {
@@ -158,12 +159,12 @@ fn ranges_that_overlap() {
     });
 }
 
-/// A file comes to lie above an older range delete, and below a newer one.
+/// An ingested file lies above an older range delete and below a newer one.
 #[test]
 fn a_file_between_ranges() {
     scenario(Bug::RangeDeletesHideNewer, |scene| {
         if scene.writes_back() {
-            // Such a keyspace takes no file over keys that are there.
+            // Such a keyspace refuses a file over existing keys.
             return;
         }
         scene.write(put(0..100, 1));
@@ -186,7 +187,7 @@ fn a_file_between_ranges() {
     });
 }
 
-/// A cursor comes to a hidden range from both sides, and turns around inside and at its ends.
+/// A cursor reaches a hidden range from both sides, and turns around inside it and at its ends.
 #[test]
 fn a_cursor_that_turns_around() {
     scenario(Bug::RangeDeletesHideNewer, |scene| {
@@ -211,7 +212,8 @@ fn a_cursor_that_turns_around() {
     });
 }
 
-/// What lies in the last level goes when no snapshot sees it, and the tombstone with it.
+/// Hidden entries in the last level are dropped when no snapshot sees them, and the tombstone with
+/// them.
 #[test]
 fn nothing_is_left_in_the_last_level() {
     scenario(Bug::CoveredTablesDroppedUnderSnapshots, |scene| {
@@ -225,7 +227,7 @@ fn nothing_is_left_in_the_last_level() {
     });
 }
 
-/// In one batch ranges overlap, and two are the same.
+/// In one batch, ranges overlap, and two are the same.
 #[test]
 fn ranges_of_one_batch() {
     scenario(Bug::RangeDeletesHideNewer, |scene| {
@@ -236,7 +238,7 @@ fn ranges_of_one_batch() {
     });
 }
 
-/// Operands on both sides of a range delete: those above it have no base.
+/// Operands above and below a range delete: those above it have no base.
 #[test]
 fn operands_around_a_range() {
     let merge = |number, operand: &str| vec![write(key(number), Change::Merge(operand.into()))];
@@ -266,7 +268,7 @@ fn a_range_below_newer_puts() {
     });
 }
 
-/// Ranges that are in the log only come back with it, in their order among puts.
+/// Range deletes that are only in the log come back with it, in their order among puts.
 #[test]
 fn ranges_come_back_with_the_log() {
     scenario(Bug::RangeDeletesHideNewer, |scene| {

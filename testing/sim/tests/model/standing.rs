@@ -1,6 +1,6 @@
-//! Cursors that stand while the store goes on. Flushes and compactions take back what such cursors
-//! hold, and they must show the same as before, go on as of their moment in every direction, and
-//! hold next to nothing.
+//! Cursors that stand still while the store is written to. Flushes and compactions release the
+//! memory and files that such cursors hold. The cursors must show the same as before, continue as
+//! of their moment in both directions, and hold almost nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use runstone_sim::workload::options_for;
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A cursor, all that it may ever show, and where it is.
+/// A cursor, all entries that it may ever show, and its position.
 struct Standing {
     cursor: Cursor,
     content: Arc<Content>,

@@ -72,7 +72,7 @@ fn under_guards(versions: [&str; 3], expected: &str) {
 
 /// An operand was folded onto the oldest value of its key, durably: `guards` compacts small tables
 /// of the deepest level around a large one, which held the value that the operand was for. The same
-/// went for two operands around a put. What lies in the largest table is asked for now.
+/// happened to two operands around a put. Now the largest table is asked too.
 #[test]
 fn operands_are_not_folded_past_the_largest_table() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
@@ -84,8 +84,8 @@ fn operands_are_not_folded_past_the_largest_table() {
     under_guards(["old", "+newer", "+operand"], "old,newer,operand");
 }
 
-/// The same under adaptive tiering, which compacts a hot table with all that overlap it, and not
-/// what overlaps only those.
+/// The same under adaptive tiering, which compacts a hot table with all tables that overlap it, but
+/// not with tables that overlap only those.
 #[test]
 fn operands_are_not_folded_past_what_gets_leave_alone() {
     holds_and_finds(Bug::OperandsFoldedPastTables, || {
@@ -124,7 +124,8 @@ fn operands_are_not_folded_past_what_gets_leave_alone() {
     });
 }
 
-/// Removes what is closed once the operand is written, and remembers what it was shown of key k.
+/// Removes values that are `closed` once the operand is written, and remembers the values of key k
+/// that it was shown.
 #[derive(Debug, Default)]
 struct Closed {
     is_reopened: AtomicBool,
@@ -235,7 +236,7 @@ fn key(n: u64) -> Vec<u8> {
     format!("key{n:03}").into_bytes()
 }
 
-/// Keys from somewhere on: mostly few, sometimes all.
+/// The keys from some place on: usually few, sometimes all.
 fn range(random: &mut Random) -> std::ops::Range<u64> {
     let len = match random.below(6) {
         0 => KEYS,
@@ -247,7 +248,8 @@ fn range(random: &mut Random) -> std::ops::Range<u64> {
     from..(from + len).min(KEYS)
 }
 
-/// Writes to some keys of a range, its ends among them, so that the table gets the range's bounds.
+/// Writes to some keys of a range, including its ends, so that the table gets the bounds of the
+/// range.
 fn writes(random: &mut Random) -> Vec<Write> {
     let keys = range(random);
     let (first, last) = (keys.start, keys.end - 1);

@@ -1,5 +1,6 @@
-//! Entries whose value cannot be made or read, among others: walks give the error in their place
-//! and go on, in both directions, in transactions too. And no error of a walk looks like its end.
+//! Entries whose value cannot be made or read, among other entries. Walks give the error in place
+//! of the entry and continue, in both directions, and also in transactions. No error of a walk
+//! looks like its end.
 
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ fn fill(keyspace: &Keyspace) {
     keyspace.merge("e", "!").expect("merges");
 }
 
-/// One operand that its operator refused ended every scan, count and export behind it.
+/// One operand that its operator refused ended every scan, count and export at that entry.
 #[test]
 fn walks_go_on_behind_a_value_that_cannot_be_made() {
     for (is_flushed, is_apart) in [(false, false), (true, false), (true, true)] {
@@ -132,7 +133,7 @@ fn a_cursor_tells_the_key_and_goes_on() {
     cursor.next().expect("still the end");
 }
 
-/// What a transaction wrote hides what cannot be read.
+/// Writes of a transaction hide entries that cannot be read.
 #[test]
 fn transactions_walk_on_too() {
     let store = open(&MemoryStorage::new(), &options(|_| ()));
@@ -211,8 +212,8 @@ fn an_error_does_not_look_like_an_end() {
     store.write(&runstone::Batch::new(), WriteOptions::default()).expect("goes on");
 }
 
-/// A walk over separated values reads ahead. An error that it met there was told in the place of
-/// entries which had been read before it, and those were never shown.
+/// A walk over separated values reads ahead. An error during that was reported in place of entries
+/// that had been read before it, and those were never shown.
 #[test]
 fn what_lies_before_a_damaged_block_is_shown() {
     let disk = SimStorage::new(1);
@@ -249,8 +250,8 @@ fn what_lies_before_a_damaged_block_is_shown() {
     assert_eq!(count(ReadOptions::default()), keys);
 }
 
-/// A walk in a transaction that turned around on an own write, and failed there, took the store
-/// below for empty: it showed own writes only, and then the end.
+/// A walk in a transaction that turned around at a write of its own, and failed there, took the
+/// store below for empty: it showed only the transaction's own writes, and then the end.
 #[test]
 fn a_turn_that_fails_is_no_end() {
     let disk = SimStorage::new(1);

@@ -1,5 +1,5 @@
-//! Keys of many versions. A cursor seeks past the versions that no reader asks for, in both
-//! directions, and shows what it would show step by step.
+//! Keys with many versions. A cursor seeks past the versions that no reader needs, in both
+//! directions, and shows the same as it would step by step.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ fn check(is_upward: bool) {
     for (at, last) in [(None, "new999"), (Some(&snapshot), "old999")] {
         let before = passed();
         assert_eq!(walk(store.default_keyspace(), at, is_upward), expected(last));
-        // Some ten streams hold versions of each key. Single steps would be thousands.
+        // Some ten streams hold versions of each key. Single steps would number in the thousands.
         let hidden = passed() - before;
         assert!(hidden < KEYS * 100, "{hidden} hidden entries passed, upward: {is_upward}");
     }

@@ -1,5 +1,5 @@
-//! What gets make of many operands and write back: when they do, what comes between, and what must
-//! not be written.
+//! Values that gets make from many operands and write back: when gets do that, what may interfere,
+//! and what must not be written.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -55,7 +55,7 @@ fn counted(store: &Store, key: &str) -> (Option<String>, u64) {
     (value, store.metrics().counters.since(&before).operands_read)
 }
 
-/// A cursor is always open somewhere. It goes on to see the operands.
+/// A cursor is always open somewhere. It continues to see the operands.
 #[test]
 fn cursors_do_not_hold_it_up() {
     let store = fresh();
@@ -123,7 +123,8 @@ fn many_operands_are_applied_once() {
     }
 }
 
-/// Few operands are left to flushes and compactions, and so is what other calls than gets see.
+/// A few operands are left to flushes and compactions, and so are operands that calls other than
+/// gets read.
 #[test]
 fn few_operands_are_not_written_back() {
     let store = fresh();
@@ -142,7 +143,7 @@ fn few_operands_are_not_written_back() {
     assert_eq!(written(&store), 1);
 }
 
-/// Whatever another thread does between the fold and the write is not lost.
+/// Writes of another thread between the fold and the write are not lost.
 #[test]
 fn what_comes_between_is_kept() {
     type Step = fn(&Keyspace, &Store);
@@ -174,8 +175,8 @@ fn what_comes_between_is_kept() {
     }
 }
 
-/// A get that began between a load's tables and its number does not see the load, and does not
-/// write over it.
+/// A get that began between the tables of a load and its sequence number does not see the load, and
+/// does not overwrite it.
 #[test]
 fn a_load_that_becomes_visible_is_not_written_over() {
     let store = Arc::new(fresh());
@@ -206,7 +207,7 @@ fn a_load_that_becomes_visible_is_not_written_over() {
     assert_eq!(written(&store), 0);
 }
 
-/// A flush that comes between makes the get leave the write to a later one.
+/// If a flush happens in between, the get leaves the write to a later get.
 #[test]
 fn another_view_is_left_to_a_later_get() {
     let store = Arc::new(fresh());
@@ -222,7 +223,7 @@ fn another_view_is_left_to_a_later_get() {
     }
 }
 
-/// Counts go up and down from several threads while others read: none is lost.
+/// Several threads count up and down while others read: no count is lost.
 #[test]
 fn no_operand_is_lost_beside_readers() {
     const TURNS: i64 = 5_000;
@@ -254,8 +255,8 @@ fn no_operand_is_lost_beside_readers() {
     assert!(written(&store) > 0);
 }
 
-/// A locked key is not written, and the reader does not wait; nor does a transaction meet a
-/// conflict with a get.
+/// A locked key is not written, and the reader does not wait. A transaction does not conflict with
+/// a get.
 #[test]
 fn transactions_notice_nothing() {
     let store = fresh();
@@ -273,7 +274,7 @@ fn transactions_notice_nothing() {
         transaction.commit(WriteOptions::default()).expect("commits");
         assert_eq!(written(&store), 0);
     }
-    // One that began before the operands, and holds another key, is not in the way.
+    // A transaction that began before the operands, and holds another key, does not interfere.
     let mut earlier = store.begin(TransactionOptions::pessimistic()).expect("begins");
     earlier.put(keyspace, "other", "[]").expect("puts");
     patch(keyspace, "k", 100..101);
@@ -287,7 +288,7 @@ fn transactions_notice_nothing() {
     assert_eq!(get(keyspace, "k").as_deref(), Some("[]"));
 }
 
-/// Where writers are held up or refused, gets go on and write nothing.
+/// If writers are delayed or refused, gets still work and write nothing.
 #[test]
 fn gets_do_not_wait_for_room() {
     let storage = MemoryStorage::new();
@@ -323,8 +324,9 @@ impl Clock for TestClock {
     }
 }
 
-/// What is made of a base that expires is not written, since it is another value afterwards. What
-/// never expires does not do so because it was written back, whatever the keyspace's time to live.
+/// A value that is made from an expiring base is not written, since it is another value afterwards.
+/// A value that never expires does not expire because it was written back, whatever the keyspace's
+/// time to live is.
 #[test]
 fn expiry_is_kept() {
     let clock = Arc::new(TestClock::default());
@@ -356,7 +358,7 @@ fn expiry_is_kept() {
     }
 }
 
-/// Deletes hide what was written back, through flushes and compactions.
+/// Deletes hide values that were written back, through flushes and compactions.
 #[test]
 fn deletes_hide_what_was_written_back() {
     for delete in [|one: &Keyspace| one.delete("k"), |one: &Keyspace| one.delete_range("a".."z")] {
@@ -375,8 +377,8 @@ fn deletes_hide_what_was_written_back() {
     }
 }
 
-/// A log that fails under the write of a get has no say in what the reader gets. What was there is
-/// there after a crash, with that write or without it.
+/// If the log fails during the write of a get, the reader still gets the value. After a crash the
+/// earlier contents are there, with that write or without it.
 #[test]
 fn a_write_back_that_fails_is_not_told() {
     for kind in [FaultKind::Eio, FaultKind::NoSpace, FaultKind::ShortWrite, FaultKind::Crash] {
@@ -391,7 +393,7 @@ fn a_write_back_that_fails_is_not_told() {
             assert_eq!(get(keyspace, "k").as_deref(), Some(r#"{"n":99}"#), "{kind:?}");
         }
         assert_eq!((storage.fired().len(), written(&store)), (1, 0), "{kind:?}");
-        // Of a full disk a writer who runs the jobs finds out himself that it is over.
+        // A writer who runs the jobs finds out by itself when a full disk has space again.
         let is_over = kind == FaultKind::NoSpace;
         let put = keyspace.put("k", "[]");
         assert_eq!(put.is_ok(), is_over, "{kind:?}: the log failed, whoever wrote to it");

@@ -31,7 +31,7 @@ impl Table {
         self.store.begin(TransactionOptions::default().isolation(isolation)).expect("begins")
     }
 
-    /// One that takes locks, and does not wait for them.
+    /// A transaction that takes locks, and does not wait for them.
     fn lock(&self) -> Transaction {
         let lock_timeout = Duration::ZERO;
         let options = TransactionOptions::pessimistic().lock_timeout(lock_timeout);
@@ -46,7 +46,7 @@ impl Table {
         text(transaction.get(&self.keys, key).expect("reads").as_deref())
     }
 
-    /// The keys with a value of which something is true.
+    /// The keys whose value satisfies a condition.
     fn find(&self, transaction: &Transaction, is_it: impl Fn(u64) -> bool) -> Vec<String> {
         let scan = transaction.scan(&self.keys, ReadOptions::default()).expect("scans");
         let items = scan.map(|item| item.expect("reads"));
@@ -71,8 +71,8 @@ fn is_locked<T>(outcome: Result<T, Error>) -> bool {
     matches!(outcome, Err(Error::LockTimeout { .. }))
 }
 
-/// Two writers of the same keys in the other order. Prevented by every level: the writes of one
-/// stand.
+/// Two transactions write the same keys in opposite orders. Prevented by every level: only the
+/// writes of one take effect.
 #[test]
 fn g0_write_cycles() {
     for level in LEVELS {
@@ -92,7 +92,7 @@ fn g0_write_cycles() {
     assert!(is_locked(two.put(&table.keys, "1", "12")));
 }
 
-/// A read of what is rolled back. Prevented by every level.
+/// A read of a value that is rolled back. Prevented by every level.
 #[test]
 fn g1a_aborted_reads() {
     for level in LEVELS {
@@ -111,7 +111,7 @@ fn g1a_aborted_reads() {
     assert_eq!(table.get(&two, "1"), "10");
 }
 
-/// A read of what is overwritten before the commit. Prevented by every level.
+/// A read of a value that is overwritten before the commit. Prevented by every level.
 #[test]
 fn g1b_intermediate_reads() {
     for level in LEVELS {
@@ -151,8 +151,8 @@ fn g1c_circular_information_flow() {
     assert!(is_locked(one.get_for_update(&table.keys, "2")));
 }
 
-/// A reader that sees a transaction on one key and no more of it on another. Prevented by every
-/// level.
+/// A reader that sees a transaction's write of one key, but then not its write of another.
+/// Prevented by every level.
 #[test]
 fn otv_observed_transaction_vanishes() {
     for level in LEVELS {
@@ -266,7 +266,7 @@ fn g2_item_write_skew() {
 }
 
 /// Two transactions that each add what the other's predicate would have found. Prevented by
-/// `Serializable`. Locks do not prevent it: there are none of keys that nobody named.
+/// `Serializable`. Locks do not prevent it, because nobody can lock keys that nobody named.
 #[test]
 fn g2_anti_dependency_cycles() {
     for level in LEVELS {

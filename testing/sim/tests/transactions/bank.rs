@@ -1,5 +1,5 @@
-//! A bank of eight threads. Whatever they transfer, the total stays, for every reader at every
-//! moment.
+//! A bank of eight threads. Whatever they transfer, the total stays the same, for every reader at
+//! every moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};

@@ -1,4 +1,4 @@
-//! What counts as a write that came between, wherever it lies by the time of the commit.
+//! Which writes count as conflicts, wherever they lie at the time of the commit.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ fn commit(transaction: Transaction) -> runstone::Result<()> {
     transaction.commit(WriteOptions::default())
 }
 
-/// Where what came between lies at the commit.
+/// Where the conflicting write lies at the commit.
 const PLACES: [fn(&Store); 3] =
     [|_| {}, |store| store.flush().expect("flushes"), |store| store.compact().expect("compacts")];
 
-/// Each way to touch a key, or a range with it, conflicts with each way to write it, in memtables,
-/// in level 0 and below.
+/// Each way to read or write a key, or a range with it, conflicts with each way to write it, in
+/// memtables, in level 0 and below.
 fn every_way_conflicts() {
     let touches: [fn(&mut Transaction, &Keyspace); 5] = [
         |one, keyspace| one.put(keyspace, "k", "own").expect("puts"),
@@ -83,7 +83,7 @@ fn tables_that_are_not_checked_are_found() {
     assert!(panics(|| seeded::with(Bug::TablesNotChecked, every_way_conflicts)));
 }
 
-/// Writes of neighbours, of the same keys in another keyspace, and from before, are not in the way.
+/// Writes of neighbours, of the same keys in another keyspace, and earlier writes do not conflict.
 #[test]
 fn nothing_else_conflicts() {
     for place in PLACES {
@@ -98,7 +98,7 @@ fn nothing_else_conflicts() {
         assert!(one.get(keyspace, "d").expect("reads").is_some());
         let options = ReadOptions::default();
         let mut cursor = one.cursor(keyspace, options).expect("opens");
-        // From "e" on it looks at no more than "f", and from there down at no more than "d".
+        // From "e" on it reads no further than "f", and from there down no further than "d".
         cursor.seek(b"e").expect("seeks");
         cursor.next().expect("steps");
         cursor.prev().expect("steps");
@@ -116,7 +116,7 @@ fn nothing_else_conflicts() {
     }
 }
 
-/// A cursor that is leaked never tells how far it came, so all that it could pass counts.
+/// A leaked cursor never reports how far it came, so everything that it could pass counts as read.
 #[test]
 fn a_leaked_cursor_conflicts() {
     let store = store();
@@ -131,7 +131,7 @@ fn a_leaked_cursor_conflicts() {
     assert!(is_conflict_of(&commit(one), "b"));
 }
 
-/// So does one that has turned around, on the way that it took then.
+/// The same holds for a cursor that has turned around, in its new direction.
 #[test]
 fn a_leaked_cursor_that_turned_conflicts() {
     let store = store();
@@ -174,7 +174,7 @@ fn a_write_that_is_flushed_before_the_lock_conflicts() {
     assert!(seeded::has_stepped_in());
 }
 
-/// A transaction too large for a log segment is checked as any other.
+/// A transaction that is too large for a log segment is checked like any other.
 #[test]
 fn a_large_transaction_conflicts() {
     let store = store();
@@ -219,8 +219,9 @@ fn collected(move_it: impl FnOnce(&Store, &Keyspace)) -> runstone::Result<()> {
     commit(one)
 }
 
-/// A collection of values moves the value of a key, which is no write: neither while its pointer is
-/// in a memtable, nor in a table, nor when compactions have dropped the version that it moved.
+/// A collection of values moves the value of a key. That does not count as a write: neither while
+/// its pointer is in a memtable, nor when it is in a table, nor when compactions have dropped the
+/// version that it moved.
 #[test]
 fn moved_values_do_not_conflict() {
     for place in PLACES {
@@ -248,8 +249,8 @@ fn a_write_below_a_moved_value_conflicts() {
     }
 }
 
-/// Work begins again as long as others come in the way, in a new transaction each time; its own
-/// errors end it, and what it wrote is gone.
+/// Work begins again as long as others interfere, in a new transaction each time. Its own errors
+/// end it, and its writes are discarded.
 #[test]
 fn transact_begins_again() {
     let store = store();

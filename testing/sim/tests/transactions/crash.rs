@@ -1,5 +1,5 @@
-//! A crash at every I/O operation of workloads whose writes are committed by transactions: all of a
-//! transaction is there after a reopen or nothing (P3), in order of commits (P2).
+//! A crash at every I/O operation of workloads whose writes are committed by transactions: after a
+//! reopen either all of a transaction is there or nothing (P3), in the order of commits (P2).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub fn open(storage: &SimStorage, options: &Options) -> Result<Store, Error> {
     Ok(store)
 }
 
-/// Every third transaction takes locks, which ranges do not go with.
+/// Every third transaction takes locks, and such transactions refuse range deletes.
 pub fn mode(number: usize, writes: &[Write]) -> TransactionOptions {
     let has_range = writes.iter().any(|write| matches!(write.change, Change::DeleteRange(_)));
     match number.is_multiple_of(3) && !has_range {
@@ -67,7 +67,7 @@ fn at_every_operation() {
     }
 }
 
-/// Transactions that take log segments of their own, among others.
+/// Some of the transactions take log segments of their own.
 #[test]
 fn large_transactions() {
     crash_everywhere(21, &generate_large(21, 60));

@@ -1,5 +1,5 @@
-//! What a transaction reads: its own writes over a snapshot, against a model map; and savepoints,
-//! against copies of the model.
+//! Reads of a transaction: its own writes over a snapshot, compared with a model map. Savepoints
+//! are compared with copies of the model.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn change(
     }
 }
 
-/// Walks with a cursor and in the model side by side.
+/// Walks with a cursor and in the model at the same time.
 fn walk(transaction: &Transaction, keyspace: &Keyspace, model: &Model, random: &mut Random) {
     let (start, end) = bounds(random);
     let options = ReadOptions::default().with_bounds(start.as_deref(), end.as_deref());
@@ -105,7 +105,7 @@ fn walk(transaction: &Transaction, keyspace: &Keyspace, model: &Model, random: &
     scan(transaction, keyspace, &options, &inside, random);
 }
 
-/// Takes from both ends at random.
+/// Takes entries from both ends at random.
 fn scan(
     transaction: &Transaction,
     keyspace: &Keyspace,
@@ -136,8 +136,8 @@ fn check_gets(transaction: &Transaction, keyspace: &Keyspace, model: &Model) {
     }
 }
 
-/// Transactions with random writes and savepoints show what a map shows, in both directions, while
-/// others write; and a commit leaves just that.
+/// Transactions with random writes and savepoints show the same as a map, in both directions, while
+/// others write. A commit leaves exactly these entries.
 #[test]
 fn a_transaction_reads_like_a_map() {
     for seed in 1..=60 {

@@ -1,5 +1,5 @@
-//! Commits on a disk that fails: whole or not visible, and the store says why it takes no more.
-//! What a crash leaves of a commit is in `crash`.
+//! Commits on a disk that fails. Each is visible as a whole or not at all, and the store says why
+//! it accepts no more. `crash` tests what a crash leaves of a commit.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -17,9 +17,9 @@ use crate::crash::{mode, open};
 /// How long a store waits until it lets a write find out whether there is space again.
 const RETRY: Duration = Duration::from_millis(260);
 
-/// Looks at what a failed commit left. Returns whether the store may take later ones: it waits for
-/// space then, and nothing of the commit is there. A store that has stopped may show all of it,
-/// because its sync comes last.
+/// Looks at what a failed commit left. Returns whether the store may accept later commits: in that
+/// case it waits for space, and nothing of the commit is there. A store that has stopped may show
+/// all of it, because its sync comes last.
 fn look(run: &mut Run, error: &Error, place: &str) -> bool {
     let store = run.store.as_ref().expect("open");
     let shown = read_all(store, None).unwrap_or_else(|error| panic!("{place}: reads: {error}"));
@@ -37,7 +37,7 @@ fn look(run: &mut Run, error: &Error, place: &str) -> bool {
     false
 }
 
-/// Applies operations until the store has stopped. Returns how many commits succeeded behind one
+/// Applies operations until the store has stopped. Returns how many commits succeeded after one
 /// that found no space.
 fn apply(
     run: &mut Run,
@@ -70,7 +70,7 @@ fn apply(
 }
 
 /// Fails I/O operations of workloads, one each time, or one and all behind it, and judges what a
-/// crash of the process or of the machine leaves. Returns how many commits succeeded behind one
+/// crash of the process or of the machine leaves. Returns how many commits succeeded after one
 /// that found no space.
 fn fail(kind: FaultKind, sticky: bool, every: usize) -> u64 {
     let (mut fired, mut recovered) = (0, 0);

@@ -56,7 +56,7 @@ type Committed = Rc<RefCell<Vec<Deeds>>>;
 #[derive(Clone, Copy)]
 struct Kind {
     options: TransactionOptions,
-    /// Whether gets are for update, and nobody scans.
+    /// Whether gets are for update. Then nobody scans.
     locks: bool,
 }
 
@@ -117,7 +117,7 @@ impl History<'_> {
         Ok(())
     }
 
-    /// Reads some first or last keys, absent ones among them.
+    /// Reads some first or last keys, including absent ones.
     fn scan(&mut self, transaction: &Transaction, deeds: &mut Deeds) {
         let (first, last) = (self.random.below(KEYS), KEYS - 1);
         let (low, high) = (key(self.number, first), key(self.number, last + 1));

@@ -1,4 +1,4 @@
-//! Wrong use, and stores that cannot commit: a clear error each, and nothing half done.
+//! Wrong use, and stores that cannot commit: each gives a clear error and leaves nothing half done.
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -137,7 +137,7 @@ fn reads_are_tracked_up_to_a_limit() {
     }
 }
 
-/// What was overwritten, and what a savepoint took back, is not counted any more.
+/// Overwritten values, and writes that a savepoint undid, no longer count.
 #[test]
 fn writes_take_memory_up_to_a_limit() {
     let store = store();
@@ -168,7 +168,7 @@ fn writes_take_memory_up_to_a_limit() {
 }
 
 /// The commit finds no space for the log: nothing of it is visible, then or after a reopen, and the
-/// next one goes through when there is space again.
+/// next commit succeeds when there is space again.
 #[test]
 fn a_full_disk() {
     let storage = SimStorage::new(5);
@@ -190,7 +190,7 @@ fn a_full_disk() {
         assert!(keyspace.get("large").expect("reads").is_none());
     }
     storage.clear_faults();
-    // The store tries it out once in a while.
+    // The store tries this from time to time.
     let commit = || {
         let mut one = store.begin(TransactionOptions::default()).expect("begins");
         one.put(keyspace, "k", "own").expect("puts");

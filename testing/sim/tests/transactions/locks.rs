@@ -50,7 +50,7 @@ fn locks_end_with_their_transaction() {
     }
 }
 
-/// Who waits goes on when the lock is free, and sees what was committed.
+/// A transaction that waits continues when the lock is free, and sees what was committed.
 #[test]
 fn a_waiter_sees_the_newest_value() {
     let store = store();
@@ -100,7 +100,7 @@ fn circle(store: &Store, timeout: Duration, bug: Option<Bug>) -> Vec<Error> {
     received.into_iter().flatten().collect()
 }
 
-/// The last one to ask gets the error, which names the circle; the others go on.
+/// The last transaction to ask gets the error, which names the cycle; the others continue.
 #[test]
 fn a_circle_is_found_and_named() {
     let store = store();
@@ -134,7 +134,7 @@ fn locks_are_limited() {
     one.commit(WriteOptions::default()).expect("commits what it wrote");
 }
 
-/// A commit that takes no locks of its own does not pass one that is held.
+/// A commit that takes no locks of its own still respects a lock that another transaction holds.
 #[test]
 fn an_optimistic_commit_respects_locks() {
     let store = store();
@@ -152,7 +152,7 @@ fn an_optimistic_commit_respects_locks() {
     assert_eq!(keyspace.get("a").expect("reads").as_deref(), Some(&b"1"[..]));
 }
 
-/// Neither does one that deletes a range: a locked key inside is in its way.
+/// So does a commit that deletes a range: a locked key inside the range stops it.
 #[test]
 fn a_range_delete_respects_locks() {
     holds_and_finds(Bug::LocksIgnoredByRanges, || {
@@ -175,7 +175,7 @@ fn a_range_delete_respects_locks() {
     });
 }
 
-/// What a transaction has locked does not change under it, while others delete ranges over it.
+/// Keys that a transaction has locked do not change while others delete ranges over them.
 #[test]
 fn locked_keys_stay_while_ranges_are_deleted() {
     let store = store();

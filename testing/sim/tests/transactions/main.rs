@@ -1,5 +1,5 @@
 //! Transactions: what each level of isolation prevents, by name and by random histories, and what a
-//! crash leaves of a commit. Not here: batches and lone writes (`concurrency`, `crash`).
+//! crash leaves of a commit. Not here: batches and single writes (`concurrency`, `crash`).
 
 mod anomalies;
 mod bank;

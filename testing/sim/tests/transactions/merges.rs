@@ -59,7 +59,7 @@ fn an_operand_from_outside_is_a_conflict() {
     assert_eq!(number(counters.get("k").expect("reads")), Some(1));
 }
 
-/// Increments of all threads are counted, whichever way they are kept apart.
+/// The increments of all threads are counted, whichever way conflicts are avoided.
 #[test]
 fn nothing_is_counted_twice_or_lost() {
     const THREADS: u64 = 4;
