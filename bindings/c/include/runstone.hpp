@@ -1,4 +1,4 @@
-// Callbacks in C++ for runstone.h: what they throw becomes an error of the read that needs them.
+// Callbacks in C++ for runstone.h: an exception becomes an error of the read that needs them.
 // An exception must not leave a callback of runstone.h itself.
 
 #ifndef RUNSTONE_HPP
@@ -16,7 +16,7 @@
 
 namespace runstone {
 
-/// Makes a value of an older one, if there is one, and operands, oldest first.
+/// Makes a value from an older one, if there is one, and operands, oldest first.
 using Merger = std::function<std::string(std::string_view key, std::optional<std::string_view> base,
                                          const std::vector<std::string_view> &operands)>;
 
@@ -24,7 +24,7 @@ using Merger = std::function<std::string(std::string_view key, std::optional<std
 using Filter = std::function<runstone_decision(std::uint32_t level, std::string_view key,
                                                std::string_view value, std::string &changed)>;
 
-/// Is told of an event: its kind, and the JSON of all of it.
+/// Receives an event: its kind, and all of it as JSON.
 using Listener = std::function<void(std::string_view kind, std::string_view json)>;
 
 namespace detail {
@@ -97,7 +97,7 @@ inline runstone_status add_compaction_filter(runstone_options *options, const ch
                                                   detail::end<Filter>);
 }
 
-/// Sets who is told of events. What it throws is dropped.
+/// Sets the listener that receives events. What it throws is dropped.
 inline runstone_status set_listener(runstone_options *options, Listener listener) {
     return runstone_options_set_listener(options, detail::listen, new Listener(std::move(listener)),
                                          detail::end<Listener>);

@@ -83,7 +83,7 @@ impl Simulator<'_> {
         pieces
     }
 
-    /// The tables of which nothing is left, to be dropped.
+    /// The tables whose entries are all deleted, which are dropped.
     pub(super) fn covered_drops(&self) -> Option<Plan> {
         self.range_deletes?;
         let tables = self.shape.tables().map(|(_, table)| table);

@@ -99,7 +99,7 @@ impl Draws {
 /// How values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apart {
-    /// One log, collected at its tail in chunks of so many slots.
+    /// One log, which is collected at its tail in chunks.
     Log {
         /// Slots of a chunk.
         chunk_slots: u64,

@@ -283,8 +283,8 @@ impl Liveness {
         self.points.get(stripe).is_some_and(|point| deletes(ranges.over(&self.key, *point), seq))
     }
 
-    /// Whether a range tombstone stays: it goes if newer ones of its stripe cover all of its range,
-    /// or if all readers see it and nothing is left to hide.
+    /// Whether a range tombstone stays. It is dropped if newer ones of its stripe cover all of its
+    /// range, or if all readers see it and nothing is left to hide.
     fn keeps_range(&self, seq: SeqNo, stripe: usize, end: &[u8]) -> bool {
         let range = range_delete(&self.key, seq, end);
         let is_hidden = |ranges: &Arc<RangeDeletes>| {

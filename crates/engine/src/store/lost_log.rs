@@ -35,7 +35,7 @@ pub(super) fn keep(storage: &dyn Storage, number: u64) -> runstone_storage::Resu
 }
 
 /// Removes the oldest kept segments until the others are within the limit, and reports what this
-/// open lost. If a file cannot be removed, the store opens all the same.
+/// open lost. If a file cannot be removed, the store still opens.
 pub(super) fn tell(env: &Arc<Env>, lost: &LostLog) {
     if lost.records == 0 {
         return;

@@ -1,14 +1,15 @@
 //! Commits a batch only if its condition still holds. Transactions commit in this way, and gets
-//! write back in this way.
+//! write values back in this way.
 //!
 //! 1. Under the commit lock for a moment: from now on, the keys that anybody writes are noted
 //!    (`recent`).
 //! 2. Without the lock, when all earlier writes are visible: the condition looks at the tree.
 //! 3. Under the lock again: the condition looks at what was noted since, if that is little. If it
 //!    is much, the lock is released for that look, and this step is repeated. If it is not known,
-//!    because a large batch or a load came between or too much was written to note, step 2 is
-//!    repeated.
-//! 4. The lock is kept: the batch gets the next sequence numbers, so nothing comes between.
+//!    because a large batch or a load came in between or too much was written to be noted, step 2
+//!    is repeated.
+//! 4. The lock is kept: the batch gets the next sequence numbers, so no other write comes in
+//!    between.
 //!
 //! Each look covers what was written during the look before. So the looks become shorter, as long
 //! as it takes less time to look at a write than to make it. Batches that are too long to be noted

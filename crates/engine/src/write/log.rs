@@ -239,7 +239,7 @@ impl Committer {
     /// logged.
     ///
     /// The record is evidence, and not part of the edit: if there is no room for it, the edit is
-    /// valid all the same.
+    /// still valid.
     pub(crate) fn log_manifest(&self, manifest: &ManifestState) {
         let Some(current) = manifest.current().filter(|_| !seeded!(EditsNotLogged)) else { return };
         let mut bytes = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! - [`commit`]: gives a batch its sequence numbers, logs, inserts and publishes it.
 //! - [`apart`]: writes the record of a batch that is too long to be copied under the lock.
-//! - [`conditional`]: commits a batch if nothing came between, for transactions.
+//! - [`conditional`]: commits a batch if no conflicting write came in between, for transactions.
 //! - [`relocation`]: writes the new pointers of values that a collection moved.
 //! - [`large`]: commits batches that do not fit a log segment.
 //! - [`held`]: how much work may be done under the lock, and how much was done.

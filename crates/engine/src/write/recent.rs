@@ -1,6 +1,6 @@
-//! The keys that were written lately, for commits that are allowed only if nothing came between
-//! (`conditional`). They are kept only while such a commit is under way, and never take more than a
-//! megabyte.
+//! The keys that were written lately, for commits that are allowed only if no conflicting write
+//! came in between (`conditional`). They are kept only while such a commit is under way, and never
+//! take more than a megabyte.
 //!
 //! Without them, a commit would have to wait under the commit lock until other writers have
 //! inserted, and search the memtables there for each key that it had read. A large commit would

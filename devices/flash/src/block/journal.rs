@@ -24,7 +24,7 @@ pub(super) const REQUEST_BLOCKS: usize = 16;
 const SNAPSHOT: u32 = 1;
 const TRANSACTION: u32 = 2;
 
-/// Where the next transaction goes.
+/// The place of the next transaction.
 #[derive(Debug)]
 pub(super) struct Journal {
     area_blocks: u64,

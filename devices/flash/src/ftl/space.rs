@@ -1,4 +1,5 @@
-//! Where the next page goes: frontiers, free blocks, greedy collection, bad blocks, wear.
+//! Chooses where the next page is written: frontiers, free blocks, greedy collection, bad blocks,
+//! wear.
 //!
 //! The host opens a block only while `RESERVED_BLOCKS` more stay free, so that a collection, which
 //! fills at most one new block, always finds one even if a program fails meanwhile.

@@ -34,22 +34,22 @@ pub struct FiredFaults {
     pub uncorrectable_reads: u64,
 }
 
-/// How far a program gets when the power goes.
+/// How far a program gets when the power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TornProgram {
     /// The page is erased as before.
     NotBegun,
     /// The page reads as erased, but its cells are disturbed: nothing may be programmed there.
     LooksErased,
-    /// Data up to a point; the spare bytes are erased.
+    /// The data are programmed up to some point; the spare bytes are erased.
     Prefix { bytes: usize },
-    /// The spare bytes are intact; a stretch of the data is not.
+    /// The spare bytes are intact, but a stretch of the data is damaged.
     Garbled { from: usize, bytes: usize },
-    /// All of it.
+    /// The program is complete.
     Complete,
 }
 
-/// How far an erase gets when the power goes.
+/// How far an erase gets when the power is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TornErase {
     NotBegun,

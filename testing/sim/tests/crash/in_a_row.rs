@@ -223,8 +223,8 @@ impl Life {
         Ok(())
     }
 
-    /// Loads sorted entries, which are durable then with all that came before. Value files that
-    /// write pointers back refuse a load over keys that are there.
+    /// Loads sorted entries, which are then durable together with all earlier writes. Keyspaces
+    /// whose collections write pointers back refuse a load over existing keys.
     fn load(&mut self) -> Result<(), Error> {
         let (name, id) = self.pick();
         let keyspace = self.store().keyspace(&name)?;
@@ -371,7 +371,8 @@ impl Life {
         self.storage.inject(Fault { at_op, kind, sticky, category: None });
     }
 
-    /// Opens what is left and goes on until something fails, or until nothing has for long enough.
+    /// Opens the remains and continues until something fails, or until nothing has failed for long
+    /// enough.
     fn generation(&mut self, read_only: Option<Found>) -> Result<(), Error> {
         let storage = self.storage.clone();
         let fired = storage.fired().len();

@@ -61,7 +61,7 @@ fn crash(seed: u64, count: usize, every: usize) {
 }
 
 /// One I/O operation fails, and the life continues if it may. At its end, or at the error that ends
-/// it, the machine goes down. What is left is opened under other options and used.
+/// it, the machine goes down. The remains are opened under other options and used.
 fn fault(seed: u64, count: usize, every: usize, kinds: &[FaultKind]) {
     let mut random = Random::new(seed ^ 0xc4a5);
     let before = options(seed, random.draw(), Background::Manual);
@@ -90,7 +90,7 @@ fn fault(seed: u64, count: usize, every: usize, kinds: &[FaultKind]) {
     }
 }
 
-/// Opens what is left (P8), judges it, and goes on with it.
+/// Opens the remains (P8), judges them, and continues with them.
 fn go_on(
     left: &SimStorage,
     options: &Options,

@@ -24,7 +24,7 @@ const CUTS: u64 = 60;
 /// Writes cycle through these keys, so that stores stay small and old versions could show.
 const KEYS: u64 = 3000;
 const COUNT: &[u8] = b"count";
-/// One write of so many is synced.
+/// One write in this many is synced.
 const SYNC_EVERY: u64 = 24;
 
 fn options(round: u64) -> Options {

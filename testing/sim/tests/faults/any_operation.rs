@@ -26,7 +26,7 @@ fn fail_everywhere(kind: FaultKind, sticky: bool, seeds: std::ops::Range<u64>) {
             let options = workload::options(seed, Background::Manual);
             storage.inject(Fault { at_op: at, kind, sticky, category: None });
             // The workload stops at the first error, as a careful program would, and the store is
-            // dropped with whatever it can still do.
+            // dropped and does whatever it still can.
             let oracle = run_until_error(&storage, &options, &operations);
             fired += storage.fired().len();
             storage.clear_faults();
@@ -324,7 +324,7 @@ type Shown = Vec<(Vec<u8>, Vec<u8>)>;
 type Step = fn(&mut Cursor) -> Result<(), Error>;
 
 /// Returns what a walk shows. After a failed read it seeks to the last entry, or to the one whose
-/// value could not be read, and goes on.
+/// value could not be read, and continues.
 fn walk(keyspace: &Keyspace, first: Step, step: Step) -> (Shown, u64) {
     let (mut shown, mut failures) = (Shown::new(), 0);
     let mut cursor = keyspace.cursor(ReadOptions::default().fill_cache(false)).expect("opens");

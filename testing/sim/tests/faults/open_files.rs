@@ -1,5 +1,5 @@
 //! A process with a low limit on open files. Tables and value files that were not used for long are
-//! closed. A store that gets no descriptor at all waits for one and goes on.
+//! closed. A store that gets no descriptor at all waits for one and then continues.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ fn a_file_that_was_closed_and_removed_can_be_read_to_the_end() {
 }
 
 /// Other code in the process took every descriptor. The error says what to do, nothing stops, and
-/// the store goes on once there are descriptors again.
+/// the store continues once there are descriptors again.
 #[test]
 fn a_store_without_descriptors_waits_for_them() {
     let disk = SimStorage::new(3);

@@ -322,8 +322,8 @@ fn a_cursor_from_before_the_expiry_does_not_jump() {
 }
 
 /// Stretches of keys are deleted, expire and are partly put again. Meanwhile walks start anywhere,
-/// under snapshots and through cursors that were opened long ago, and the clock goes on and back. A
-/// map holds what each must see.
+/// under snapshots and through cursors that were opened long ago, and the clock moves forward and
+/// back. A map holds the entries that each walk must see.
 #[test]
 fn walks_see_what_a_map_says() {
     for_seeds(40, |seed| Life::new(seed).run());

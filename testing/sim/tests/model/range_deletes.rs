@@ -304,7 +304,7 @@ fn a_collection_of_a_log_knows_range_deletes() {
         fill(&store, 0..1000);
         store.flush().expect("flushes");
         delete(&store, 200, 1000);
-        // The replaced values are garbage, because of which the log is collected.
+        // The replaced values are garbage, so the log is collected.
         fill(&store, 900..1000);
         store.flush().expect("flushes");
         let moved = || store.metrics().counters.value_gc_bytes_written;

@@ -362,7 +362,7 @@ fn a_recovery_that_finds_the_disk_full_leaves_nothing() {
     let store = open(&left).expect("opens");
     assert_eq!(names(&left, ".table"), before);
     (0..3000u32).for_each(|k| assert!(store.get(k.to_be_bytes()).expect("reads").is_some(), "{k}"));
-    // Where callers run the jobs, a write that finds room goes through.
+    // Where callers run the jobs, a write that finds room succeeds.
     let refused = (0..3000u32).find_map(|k| store.put(k.to_be_bytes(), [7; 1000]).err());
     let refused = refused.expect("the disk is full");
     assert!(refused.is_no_space(), "{refused}");
@@ -519,8 +519,8 @@ fn a_segment_that_is_not_removed_is_left_to_the_next_open() {
 }
 
 /// A keyspace got the id of one that was dropped before the last open and whose writes were still
-/// in the log. None of those may reach a new keyspace, wherever the process dies or the power
-/// goes; now no id is given out twice.
+/// in the log. None of those may reach a new keyspace, wherever the process dies or the power is
+/// cut. Now no id is given out twice.
 #[test]
 fn a_keyspace_made_after_one_was_dropped_begins_empty() {
     for step in 0.. {

@@ -46,7 +46,7 @@ fn count_of(value: &[u8]) -> u64 {
 }
 
 /// One writer counts each key up, a reader sees no key go back, a third thread collects; a fourth
-/// holds snapshots and reads them twice. `Err` tells what was wrong.
+/// holds snapshots and reads them twice. `Err` says what was wrong.
 fn run(placement: ValuePlacement, gc_pointers: GcPointers) -> Result<u64, String> {
     let (store, time) = (open(placement, gc_pointers), Duration::from_secs(4));
     let written: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();

@@ -42,7 +42,7 @@ pub(crate) struct Collector {
 /// How an attempt to collect ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Collected {
-    /// Slots were freed, or become free when readers let go.
+    /// Slots were freed, or become free when readers release them.
     Freed,
     /// Another collection or a flush is at work.
     Busy,

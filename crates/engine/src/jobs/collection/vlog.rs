@@ -77,7 +77,8 @@ impl ValueFile {
     }
 }
 
-/// The work of one collection: it frees condemned segments if there are any, else looks at `chunk`.
+/// The work of one collection: it frees condemned segments if there are any, otherwise it looks at
+/// `chunk`.
 struct Tail {
     only_frees: bool,
     chunk: Vec<Segment>,

@@ -162,7 +162,7 @@ impl Execution<'_> {
         write_streams(sources, range, output, live, &|| self.check(at, worker))
     }
 
-    /// The version to read from, and those inputs that it still has.
+    /// The version to read from, and the inputs that it still has.
     fn inputs(&self) -> (Arc<Version>, Cow<'_, Compaction>) {
         if let Some(version) = &self.version {
             return (Arc::clone(version), Cow::Borrowed(self.compaction));
@@ -192,8 +192,8 @@ impl Execution<'_> {
     }
 
     /// Called regularly while a slice runs, with no lock held. When the store closes, a slice that
-    /// is installed part by part goes on only if a later slice is done already, so that no finished
-    /// work is lost.
+    /// is installed part by part continues only if a later slice is done already, so that no
+    /// finished work is lost.
     fn check(&self, at: usize, worker: &Worker<'_>) -> Result<()> {
         reached!(CompactionGoesOn);
         self.compactor.preparer.let_flushes_pass();

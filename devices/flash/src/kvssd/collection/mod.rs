@@ -70,7 +70,7 @@ fn move_cost(catalog: &Catalog, block: u32) -> (u32, u32) {
     (catalog.space.live_in(block), catalog.references.tables(block).count() as u32)
 }
 
-/// Moves what is left in blocks in which a program failed.
+/// Moves the remaining pages of blocks in which a program failed.
 fn evacuate(catalog: &mut Catalog) -> Result<()> {
     loop {
         let failing = catalog.space.movable(Use::Failing).next();

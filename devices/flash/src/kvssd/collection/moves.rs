@@ -1,4 +1,4 @@
-//! Moves what is needed of a block elsewhere, in one transaction.
+//! Moves the needed pages of a block elsewhere, in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -160,7 +160,7 @@ fn a_failed_sync_in_a_collection_stops_the_store() {
     check(&store, 3, 2);
 }
 
-/// The sync of the edit that names a flush's values fails. The edit may be on disk all the same, so
+/// The sync of the edit that names a flush's values fails. The edit may still be on disk, so
 /// nothing may reuse the slots, not even a compaction that is still running.
 #[test]
 fn slots_that_an_edit_may_name_are_not_used_again() {

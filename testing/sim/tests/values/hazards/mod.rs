@@ -306,7 +306,7 @@ fn what_was_relocated_is_relocated_again() {
 }
 
 /// A snapshot from before a collection sees the old records. They stay while the snapshot lives and
-/// go afterwards. Until then nothing more is collected, however often a caller asks.
+/// are dropped afterwards. Until then nothing more is collected, however often a caller asks.
 #[test]
 fn a_snapshot_keeps_what_was_relocated() {
     holds_and_finds(Bug::OldSlotsFreedUnderSnapshots, || {

@@ -1,5 +1,5 @@
-//! Readers against collections and compactions: slots, tags and records that go while somebody
-//! reads.
+//! Readers against collections and compactions: slots, tags and records that disappear while
+//! somebody reads.
 
 use super::*;
 
@@ -94,7 +94,7 @@ fn a_get_looks_again_when_its_record_was_collected() {
     });
 }
 
-/// Keys 0 to 9 in a value file that goes with the next full compaction.
+/// Keys 0 to 9 in a value file that the next full compaction removes.
 fn open_before_values_go() -> Arc<Store> {
     let store = open(&Arc::default(), ValuePlacement::HashGrouped);
     write(&store, 0);
@@ -103,9 +103,9 @@ fn open_before_values_go() -> Arc<Store> {
     store
 }
 
-/// The last value file goes after a `multi_get` took its view, and the versions that it reads are
-/// replaced before it looks them up. Without a snapshot it found neither the old versions nor the
-/// new ones.
+/// The last value file is removed after a `multi_get` took its view, and the versions that it reads
+/// are replaced before it looks them up. Without a snapshot it found neither the old versions nor
+/// the new ones.
 #[test]
 fn a_multi_get_finds_what_was_there_when_value_files_go() {
     let store = open_before_values_go();
@@ -156,7 +156,7 @@ fn a_get_under_a_snapshot_follows_its_value_through_any_number_of_files() {
     assert!(found.as_deref() == Some(&value(0)[..]));
 }
 
-/// A cursor takes its view. The value file that the view points to goes before the cursor has
+/// A cursor takes its view. The value file that the view points to is removed before the cursor has
 /// listed the value files.
 #[test]
 fn a_cursor_finds_what_was_there_when_value_files_go() {
@@ -208,7 +208,8 @@ fn a_tag_is_never_seen_before_its_cold_record() {
     });
 }
 
-/// Keys cool and are written again, many times. The records they leave in the cold stream go.
+/// Keys cool and are written again, many times. The records that they leave in the cold stream are
+/// dropped.
 #[test]
 fn cold_records_go_when_their_tags_do() {
     holds_and_finds(Bug::DroppedTagsForgotten, || {
