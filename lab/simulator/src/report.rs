@@ -117,7 +117,7 @@ pub(super) fn width_of(table: &Table) -> u128 {
     u128::from(number(&table.max_key) - number(&table.min_key)) + 1
 }
 
-/// Sum over the keys of `key_space` of the tables that cover them.
+/// The sum, over the keys of `key_space`, of the tables that cover the key.
 pub(super) fn covered_keys<'a>(tables: impl IntoIterator<Item = &'a Arc<Table>>) -> u128 {
     tables.into_iter().map(|table| width_of(table)).sum()
 }
@@ -127,7 +127,7 @@ pub(super) fn permille_of(keys: u128, key_space: u64) -> u64 {
     u64::try_from(keys * 1000 / u128::from(key_space.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Sum over the keys of the key space of the runs that a scan from there positions.
+/// The sum, over the keys of the key space, of the runs that a scan from the key positions.
 pub(super) fn sought_keys(shape: &Shape) -> u128 {
     let until = |end: u64| u128::from(end) + 1;
     let end_of = |table: &Table| number(&table.max_key);

@@ -81,7 +81,7 @@ impl Keyspace {
     /// Stores a value with the durability and the time to live in `options`.
     ///
     /// # Errors
-    /// If the time to live is less than a millisecond, or ends beyond the clock.
+    /// If the time to live is less than a millisecond, or ends beyond the range of the clock.
     pub fn put_with(
         &self,
         key: impl AsRef<[u8]>,
@@ -460,7 +460,7 @@ impl Batch {
     /// Adds a put that expires after `ttl`, counted from now.
     ///
     /// # Errors
-    /// If the time to live is less than a millisecond, or ends beyond the clock.
+    /// If the time to live is less than a millisecond, or ends beyond the range of the clock.
     pub fn put_with_ttl(
         &mut self,
         keyspace: &Keyspace,
@@ -478,7 +478,7 @@ impl Batch {
     /// that has passed hides the earlier value of the key, as a delete does.
     ///
     /// # Errors
-    /// If the instant lies beyond the clock.
+    /// If the instant lies beyond the range of the clock.
     pub fn put_with_expiry(
         &mut self,
         keyspace: &Keyspace,

@@ -203,7 +203,7 @@ fn new_state(random: &mut Random) -> StoreState {
     StoreState { uid: random.draw(), next_file: 1, log_start_seq: 1, ..StoreState::default() }
 }
 
-/// Makes the default keyspace if it is absent, and replaces its stored options by those given.
+/// Makes the default keyspace if it is absent, and replaces its stored options with the given ones.
 fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
     let given = options.keyspace.as_ref();
     match state.keyspaces.values_mut().find(|keyspace| keyspace.name == DEFAULT_KEYSPACE) {

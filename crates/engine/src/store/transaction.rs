@@ -270,8 +270,8 @@ impl Transaction {
     /// value until it ends.
     ///
     /// # Errors
-    /// If the time to live is less than a millisecond, or ends beyond the clock; and as
-    /// [`Transaction::put`].
+    /// If the time to live is less than a millisecond, or ends beyond the range of the clock. Also
+    /// those of [`Transaction::put`].
     pub fn put_with_ttl(
         &mut self,
         keyspace: &Keyspace,

@@ -49,7 +49,7 @@ pub struct KeyspaceState {
     pub name: String,
     /// Options as TOML.
     pub options: String,
-    /// All writes up to this number are in tables.
+    /// All writes up to this sequence number are in tables.
     pub flushed_seq: SeqNo,
     /// The tree.
     pub shape: Shape,
@@ -82,7 +82,7 @@ pub struct StoreState {
     pub log_floor: u64,
     /// Sequence number of the first record of that segment.
     pub log_start_seq: SeqNo,
-    /// Everything up to this number was durable, in tables or in the log.
+    /// Everything up to this sequence number was durable, in tables or in the log.
     pub log_synced_seq: SeqNo,
     /// Every keyspace that was ever made has a smaller id; 0 where no record says so.
     pub next_keyspace: KeyspaceId,

@@ -55,10 +55,10 @@ pub enum Change {
         /// Sequence number of the first record of segment `log_floor`.
         log_start_seq: SeqNo,
     },
-    /// The least and the most that the log may hold. If the log lacks something or holds more, it
-    /// is damaged, or the manifest is.
+    /// The bounds on what the log may hold. If the log lacks something or holds more, either it or
+    /// the manifest is damaged.
     Log {
-        /// Everything up to this number was durable when the record was written.
+        /// Everything up to this sequence number was durable when the record was written.
         synced_seq: SeqNo,
         /// Every keyspace that was ever made has a smaller id.
         next_keyspace: KeyspaceId,
@@ -81,7 +81,7 @@ pub enum Change {
     Edit {
         /// The id of the keyspace.
         id: KeyspaceId,
-        /// All its writes up to this number are in tables now.
+        /// All its writes up to this sequence number are in tables now.
         flushed_seq: SeqNo,
         /// The change.
         edit: Edit,
@@ -90,7 +90,7 @@ pub enum Change {
     Shape {
         /// The id of the keyspace.
         id: KeyspaceId,
-        /// All its writes up to this number are in tables.
+        /// All its writes up to this sequence number are in tables.
         flushed_seq: SeqNo,
         /// The tree.
         shape: Shape,

@@ -11,8 +11,9 @@
 //! 4. A sync of the log waits for the records that have a place, before it calls them synced.
 //! 5. If the record cannot be written, the writes with later sequence numbers lie behind a gap in
 //!    the log. The store stops, and their writers get the error. A copy into a mapped segment fails
-//!    only if the device fails. A segment that is not mapped may need space for the write, and a
-//!    full disk is to be waited out. So in that case the record is written under the lock.
+//!    only if the device fails. A segment that is not mapped may need space for the write, and on a
+//!    full disk the store would have to wait for space. So in that case the record is written under
+//!    the lock.
 //!
 //! Rejected: a segment of its own, as for a batch that fits none (`large`). Batches of 300 KB then
 //! took 30 ms each, with one flush each, instead of 3 ms.

@@ -2,8 +2,8 @@
 //!
 //! A flush writes the pages of its tables, with pointers. Then it writes the values, in the order
 //! of their sequence numbers, into pages of their groups; then the metadata pages of the tables;
-//! and then the journal page, which names the pages of values. So what a power cut leaves of a
-//! flush is garbage as a whole. Rejected: metadata pages for the pages of values too. A journal
+//! and then the journal page, which names the pages of values. So everything that a power cut
+//! leaves of a flush is garbage. Rejected: metadata pages for the pages of values too. A journal
 //! page has enough room, and a metadata page for each group wrote as much as every tenth value.
 //!
 //! The collection of a block is one transaction, like all collections (`collection/`):
