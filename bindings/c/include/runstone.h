@@ -76,7 +76,7 @@ typedef enum {
 
 // What a write survives once it has returned.
 typedef enum {
-    // What the store's options say; without them a crash of the process.
+    // What the store's options say; by default, a crash of the process.
     RUNSTONE_AS_OPENED = 0,
     // A crash of the process.
     RUNSTONE_BUFFERED = 1,
@@ -84,11 +84,11 @@ typedef enum {
     RUNSTONE_SYNC = 2,
 } runstone_durability;
 
-// What becomes of an entry that a compaction passes.
+// What happens to an entry that a compaction reads.
 typedef enum {
     // It stays as it is.
     RUNSTONE_KEEP = 0,
-    // It goes, as if its key had been deleted.
+    // It is removed, as if its key had been deleted.
     RUNSTONE_REMOVE = 1,
     // Its value becomes what was set as `output`.
     RUNSTONE_CHANGE = 2,
@@ -97,25 +97,25 @@ typedef enum {
 // Writes for runstone_write(). One thread at a time may use it.
 typedef struct runstone_batch runstone_batch;
 
-// A place in a keyspace, which moves. One thread at a time may use it. It shows the moment when it
-// was made, or a snapshot's.
+// A position in a keyspace, which moves. One thread at a time may use it. It shows the keyspace as
+// of the moment when it was made, or as of a snapshot.
 typedef struct runstone_cursor runstone_cursor;
 
 // An ordered map from keys to values in a store. Any number of threads may use it. Keys have up to
-// 65,535 bytes and are ordered by them; values have up to 4 GiB.
+// 65,535 bytes and are ordered by their bytes; values have up to 4 GiB.
 typedef struct runstone_keyspace runstone_keyspace;
 
 // Options for runstone_open(), which takes a copy. One thread at a time may use them.
 typedef struct runstone_options runstone_options;
 
-// Where a callback puts what it makes. It is valid until the callback returns.
+// Where a callback puts its result. It is valid until the callback returns.
 typedef struct runstone_output runstone_output;
 
 // What many stores share: memory, threads, open files. Any number of threads may use them.
 typedef struct runstone_resources runstone_resources;
 
 // A view of all keyspaces that later writes do not change. Any number of threads may use it. While
-// it is open, the store keeps what it shows.
+// the snapshot is open, the store keeps what it shows.
 typedef struct runstone_snapshot runstone_snapshot;
 
 // Writes a file for runstone_ingest(). One thread at a time may use it.
@@ -127,37 +127,37 @@ typedef struct runstone_store runstone_store;
 // Reads and writes that happen together or not at all. One thread at a time may use it.
 typedef struct runstone_transaction runstone_transaction;
 
-// Bytes that the library gives. Give them back with runstone_bytes_free().
+// Bytes that the library returns. Release them with runstone_bytes_free().
 typedef struct {
-    // The first byte; null if there is nothing, such as a value of an absent key. Empty bytes are
-    // not null.
+    // The first byte; null if there are no bytes, as for an absent key. The pointer to empty bytes
+    // is not null.
     const void *data;
-    // How many.
+    // The number of bytes.
     size_t size;
-    // The library's own. Leave it alone.
+    // Belongs to the library. Do not change it.
     void *owner;
 } runstone_bytes;
 
 // How a cursor reads. All zero means: everything, as of now.
 typedef struct {
-    // The moment at which to read; null means now.
+    // The snapshot to read; null means now.
     const runstone_snapshot *snapshot;
-    // The first key to show; null means the first of all.
+    // The first key to show; null means the first key of all.
     const void *from;
     // Its size.
     size_t from_size;
-    // The least key behind those to show; null means none.
+    // The key at which to stop, which is not shown; null means no bound.
     const void *to;
     // Its size.
     size_t to_size;
-    // Shows only keys that begin with this prefix; null means all. Not together with `from` and
-    // `to`.
+    // Shows only keys that begin with this prefix; null means all. It cannot be combined with
+    // `from` and `to`.
     const void *prefix;
     // Its size.
     size_t prefix_size;
-    // Leaves values unread that are separated from their keys, and shows them as empty.
+    // Does not read values that are separated from their keys, and shows them as empty.
     bool keys_only;
-    // Keeps what is read out of the cache, for a scan that reads everything once.
+    // Does not put what it reads into the cache. This is for a scan that reads everything once.
     bool skip_cache;
 } runstone_read_options;
 
@@ -173,18 +173,18 @@ typedef struct {
     size_t value_size;
 } runstone_entry;
 
-// Bytes of the caller's.
+// The caller's bytes.
 typedef struct {
     // The first byte.
     const void *data;
-    // How many.
+    // The number of bytes.
     size_t size;
 } runstone_slice;
 
-// Makes a value of an older one (null data: there is none) and `count` operands, oldest first, and
-// sets it as `output`. If it cannot, it sets a message and returns false: reads of the key then
-// fail, and the operands stay. It must give the same at every time and on every machine, and may
-// be called by several threads.
+// Makes a value from an older one (null data: there is none) and `count` operands, oldest first,
+// and sets it as `output`. If it cannot, it sets a message and returns false: reads of the key
+// then fail, and the operands stay. It must give the same result at any time and on any machine.
+// Several threads may call it.
 typedef bool (*runstone_merger)(void *context,
                                 runstone_slice key,
                                 runstone_slice base,
@@ -192,10 +192,10 @@ typedef bool (*runstone_merger)(void *context,
                                 size_t count,
                                 runstone_output *output);
 
-// Lets a context go.
+// Releases a context.
 typedef void (*runstone_end)(void *context);
 
-// Says what becomes of an entry that a compaction passes on its way to `level`: a
+// Decides what happens to an entry that a compaction writes to `level`. It returns a
 // runstone_decision. Any other number keeps the entry.
 typedef int32_t (*runstone_filter)(void *context,
                                    uint32_t level,
@@ -203,25 +203,25 @@ typedef int32_t (*runstone_filter)(void *context,
                                    runstone_slice value,
                                    runstone_output *output);
 
-// Is told of an event in a store. `kind` says what happened: flushed, compacted, loaded,
-// values_collected, pressure, recovered, and what somebody should look at: log_end_lost (a crash
-// left records of the log that are not used), background_error, merge_failed, budget_above_limit,
-// compaction_filter_missing. More may come. `json` is an object with kind, warning, message for
-// people, and more of the event. Both are valid until the listener returns. Several threads may
-// call it, in the middle of their work: it should return soon. It may read from its store; other
-// calls are refused with RUNSTONE_INSIDE_CALLBACK.
+// Receives an event of a store. `kind` says what happened: flushed, compacted, loaded,
+// values_collected, pressure, recovered. Some kinds need somebody's attention: log_end_lost (a
+// crash left records of the log that are not used), background_error, merge_failed,
+// budget_above_limit, compaction_filter_missing. Later releases may add kinds. `json` is an object
+// with the kind, a warning flag, a message for people, and details of the event. Both are valid
+// until the listener returns. Several threads may call it, in the middle of their work: it should
+// return soon. It may read from its store; other calls are refused with RUNSTONE_INSIDE_CALLBACK.
 typedef void (*runstone_listener)(void *context,
                                   const char *kind,
                                   const char *json);
 
-// How a transaction runs. All zero: optimistic, with snapshot isolation.
+// How a transaction runs. All zero means optimistic, with snapshot isolation.
 typedef struct {
-    // Takes locks of the keys that it writes or reads for update, and waits for those of others;
-    // otherwise its commit fails if somebody else wrote what it wrote.
+    // Whether the transaction locks the keys that it writes or reads for update, and waits for the
+    // locks of others. If not, its commit fails if somebody else wrote what it wrote.
     bool is_pessimistic;
-    // Its commit fails also if somebody else wrote what it read.
+    // Whether its commit fails also if somebody else wrote what it read.
     bool is_serializable;
-    // How long a pessimistic one waits for a lock; 0: a second.
+    // How long a pessimistic transaction waits for a lock; 0 means a second.
     uint64_t lock_timeout_ms;
 } runstone_transaction_options;
 
@@ -232,10 +232,10 @@ extern "C" {
 // Makes an empty batch. Close it with runstone_batch_close().
 runstone_status runstone_batch_create(runstone_batch **batch);
 
-// Closes a batch. A null one is no error.
+// Closes a batch. Null is not an error.
 runstone_status runstone_batch_close(runstone_batch *batch);
 
-// Forgets the writes of a batch, and keeps its memory.
+// Removes all writes from a batch, and keeps its memory for later writes.
 runstone_status runstone_batch_clear(runstone_batch *batch);
 
 // How many writes a batch holds.
@@ -250,7 +250,7 @@ runstone_status runstone_batch_put(runstone_batch *batch,
                                    const void *value,
                                    size_t value_size);
 
-// Adds a put that expires so many milliseconds from now.
+// Adds a put that expires `ttl_ms` milliseconds from now.
 runstone_status runstone_batch_put_with_ttl(runstone_batch *batch,
                                             const runstone_keyspace *keyspace,
                                             const void *key,
@@ -273,8 +273,8 @@ runstone_status runstone_batch_merge(runstone_batch *batch,
                                      const void *operand,
                                      size_t operand_size);
 
-// Adds the removal of all keys from `from` (null: the first) until before `to` (null: all), those
-// put earlier in the batch too.
+// Adds the removal of all keys from `from` (null: the first key) up to but not including `to`
+// (null: no bound). This includes keys that were put earlier in the batch.
 runstone_status runstone_batch_delete_range(runstone_batch *batch,
                                             const runstone_keyspace *keyspace,
                                             const void *from,
@@ -282,11 +282,11 @@ runstone_status runstone_batch_delete_range(runstone_batch *batch,
                                             const void *to,
                                             size_t to_size);
 
-// Gives bytes back, which then are null. Null bytes are no error, nor is a null pointer.
+// Releases bytes, and sets them to null. Null bytes are not an error, nor is a null pointer.
 void runstone_bytes_free(runstone_bytes *bytes);
 
-// Sets what a callback makes, in place of what it set before. The bytes are copied. What are no
-// bytes, such as null with a size, make the merge fail, or keep the entry that is filtered.
+// Sets the result of a callback, in place of what it set before. The bytes are copied. If they are
+// not valid, such as null with a size, the merge fails, or the filtered entry stays as it is.
 void runstone_output_set(runstone_output *output,
                          const void *data,
                          size_t size);
@@ -327,7 +327,7 @@ runstone_status runstone_cursor_seek_for_previous(runstone_cursor *cursor,
 bool runstone_cursor_entry(const runstone_cursor *cursor,
                            runstone_entry *entry);
 
-// Closes the handle of a keyspace; the keyspace stays. A null one is no error.
+// Closes the handle of a keyspace; the keyspace stays. Null is not an error.
 runstone_status runstone_keyspace_close(runstone_keyspace *keyspace);
 
 // Stores a value. `durability` is a runstone_durability.
@@ -338,7 +338,7 @@ runstone_status runstone_put(const runstone_keyspace *keyspace,
                              size_t value_size,
                              int32_t durability);
 
-// Stores a value that expires so many milliseconds from now. `durability` is a
+// Stores a value that expires `ttl_ms` milliseconds from now. `durability` is a
 // runstone_durability.
 runstone_status runstone_put_with_ttl(const runstone_keyspace *keyspace,
                                       const void *key,
@@ -348,8 +348,8 @@ runstone_status runstone_put_with_ttl(const runstone_keyspace *keyspace,
                                       uint64_t ttl_ms,
                                       int32_t durability);
 
-// Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null. Give
-// the others back with runstone_bytes_free().
+// Looks up a key, as of a snapshot unless that is null. The bytes of an absent key are null.
+// Release other bytes with runstone_bytes_free().
 runstone_status runstone_get(const runstone_keyspace *keyspace,
                              const runstone_snapshot *snapshot,
                              const void *key,
@@ -366,7 +366,8 @@ runstone_status runstone_get_into(const runstone_keyspace *keyspace,
                                   size_t buffer_size,
                                   size_t *value_size);
 
-// Looks up `count` keys at one moment. `values` gets as many results, in their order.
+// Looks up `count` keys at one moment. `values` gets one result for each key, in the order of
+// `keys`.
 runstone_status runstone_multi_get(const runstone_keyspace *keyspace,
                                    size_t count,
                                    const void *const *keys,
@@ -393,8 +394,8 @@ runstone_status runstone_merge(const runstone_keyspace *keyspace,
                                size_t operand_size,
                                int32_t durability);
 
-// Removes all keys from `from` (null: the first) until before `to` (null: all), by one small
-// record.
+// Removes all keys from `from` (null: the first key) up to but not including `to` (null: no
+// bound), by one small record.
 runstone_status runstone_delete_range(const runstone_keyspace *keyspace,
                                       const void *from,
                                       size_t from_size,
@@ -402,7 +403,8 @@ runstone_status runstone_delete_range(const runstone_keyspace *keyspace,
                                       size_t to_size,
                                       int32_t durability);
 
-// Stores a value if the key has none. `existing` gets the value that it has instead, or null.
+// Stores a value if the key has none. Otherwise `existing` gets the value that the key has; it is
+// null if the key had none.
 runstone_status runstone_put_if_absent(const runstone_keyspace *keyspace,
                                        const void *key,
                                        size_t key_size,
@@ -411,7 +413,7 @@ runstone_status runstone_put_if_absent(const runstone_keyspace *keyspace,
                                        runstone_bytes *existing);
 
 // Gives a key the value `value` (null: deletes it) if it has the value `expected` (null: none).
-// `is_swapped` tells whether it had.
+// `is_swapped` tells whether the key had that value.
 runstone_status runstone_compare_and_swap(const runstone_keyspace *keyspace,
                                           const void *key,
                                           size_t key_size,
@@ -421,7 +423,7 @@ runstone_status runstone_compare_and_swap(const runstone_keyspace *keyspace,
                                           size_t value_size,
                                           bool *is_swapped);
 
-// About how many entries and bytes a range holds, what is deleted or replaced included. Null
+// About how many entries and bytes a range holds, including deleted and replaced entries. Null
 // pointers leave the range open.
 runstone_status runstone_estimate(const runstone_keyspace *keyspace,
                                   const void *from,
@@ -438,8 +440,8 @@ runstone_status runstone_compact_range(const runstone_keyspace *keyspace,
                                        const void *to,
                                        size_t to_size);
 
-// Stores what `count` files of a runstone_sorted_writer hold, all of it or nothing. `entries` gets
-// how many entries there were.
+// Stores all entries of `count` files that a runstone_sorted_writer made, or none of them.
+// `entries` gets the number of entries.
 runstone_status runstone_ingest(const runstone_keyspace *keyspace,
                                 size_t count,
                                 const char *const *paths,
@@ -451,27 +453,27 @@ runstone_status runstone_ingest(const runstone_keyspace *keyspace,
 runstone_status runstone_resources_create(const char *toml,
                                           runstone_resources **resources);
 
-// Closes resources. They last as long as a store, or options, that have them. Null ones are no
+// Closes resources. They last until no store and no options use them any more. Null is not an
 // error.
 runstone_status runstone_resources_close(runstone_resources *resources);
 
 // Lets stores that are opened with these options draw on `resources`, which set the memory budget,
-// the threads and the open files. Options whose text names one of those are refused.
+// the threads and the open files. Options whose TOML names one of those are refused.
 runstone_status runstone_options_set_resources(runstone_options *options,
                                                const runstone_resources *resources);
 
-// Reads options from TOML; null or empty gives the defaults. Names of the first part are those of
-// the store, such as `memory_budget_bytes = "1G"`; below `[keyspace]` come those of the default
-// keyspace, as `runstone help options` lists them.
+// Reads options from TOML; null or empty gives the defaults. The first part has the options of the
+// store, such as `memory_budget_bytes = "1G"`. The options of the default keyspace follow below
+// `[keyspace]`, as `runstone help options` lists them.
 runstone_status runstone_options_create(const char *toml,
                                         runstone_options **options);
 
-// Closes options; stores that were opened with them stay open. Null ones are no error.
+// Closes options; stores that were opened with them stay open. Null is not an error.
 runstone_status runstone_options_close(runstone_options *options);
 
-// Registers a merge operator, which keyspaces name in `merge_operator`. Another behaviour needs
-// another name: stores keep the name. `end` may be null; it is called with `context` when
-// nobody needs the operator any more, also if this fails.
+// Registers a merge operator, which keyspaces name in `merge_operator`. An operator that behaves
+// differently needs another name, because stores keep the name. `end` may be null; it is called
+// with `context` when nobody needs the operator any more, even if this function fails.
 runstone_status runstone_options_add_merge_operator(runstone_options *options,
                                                     const char *name,
                                                     runstone_merger merge,
@@ -486,8 +488,8 @@ runstone_status runstone_options_add_compaction_filter(runstone_options *options
                                                        void *context,
                                                        runstone_end end);
 
-// Sets who is told of events, in place of who was set before; a null listener: nobody. `end` is as
-// for a merge operator.
+// Sets the listener that receives events, in place of an earlier one. A null listener means that
+// nobody receives them. `end` is as for a merge operator.
 runstone_status runstone_options_set_listener(runstone_options *options,
                                               runstone_listener listener,
                                               void *context,
@@ -497,31 +499,32 @@ runstone_status runstone_options_set_listener(runstone_options *options,
 runstone_status runstone_snapshot_create(const runstone_store *store,
                                          runstone_snapshot **snapshot);
 
-// Closes a snapshot. A null one is no error.
+// Closes a snapshot. Null is not an error.
 runstone_status runstone_snapshot_close(runstone_snapshot *snapshot);
 
-// Makes a new file. `options` is TOML of a keyspace, for the layout of the file, or null.
+// Makes a new file. `options` is null, or the TOML of a keyspace, which decides the layout of the
+// file.
 runstone_status runstone_sorted_writer_create(const char *path,
                                               const char *options,
                                               runstone_sorted_writer **writer);
 
-// Adds a value. Its key is larger than all before.
+// Adds a value. Its key must be larger than all earlier keys.
 runstone_status runstone_sorted_writer_put(runstone_sorted_writer *writer,
                                            const void *key,
                                            size_t key_size,
                                            const void *value,
                                            size_t value_size);
 
-// Adds the deletion of a key, which is larger than all before.
+// Adds the deletion of a key, which must be larger than all earlier keys.
 runstone_status runstone_sorted_writer_delete(runstone_sorted_writer *writer,
                                               const void *key,
                                               size_t key_size);
 
-// Completes the file and makes it durable. `entries` gets how many it holds.
+// Completes the file and makes it durable. `entries` gets the number of its entries.
 runstone_status runstone_sorted_writer_finish(runstone_sorted_writer *writer,
                                               uint64_t *entries);
 
-// Closes a writer; a file that is not finished goes. A null one is no error.
+// Closes a writer; a file that is not finished is removed. Null is not an error.
 runstone_status runstone_sorted_writer_close(runstone_sorted_writer *writer);
 
 // The message of the last failure in this thread: what happened, where, and what to do. It is
@@ -531,15 +534,15 @@ const char *runstone_last_message(void);
 // The release of this library, such as "0.1.0".
 const char *runstone_version(void);
 
-// Opens the store in a directory, or makes it there. `options` may be null.
+// Opens the store in a directory, or makes one there. `options` may be null.
 runstone_status runstone_open(const char *path,
                               const runstone_options *options,
                               runstone_store **store);
 
-// Closes a store: waits for running jobs, writes what is in memory to tables, and lets the
-// directory go. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
-// then on; a cursor of a keyspace goes on showing its moment, and keeps the memory and files that
-// it needs. Close them too. A null store is no error.
+// Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
+// directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from
+// then on; a cursor of a keyspace continues to show the moment of its snapshot, and keeps the
+// memory and files that it needs. Close all of these too. A null store is no error.
 runstone_status runstone_close(runstone_store *store);
 
 // Applies all writes of a batch, or none. The batch keeps them.
@@ -568,7 +571,7 @@ runstone_status runstone_checkpoint(const runstone_store *store,
 runstone_status runstone_verify(const runstone_store *store,
                                 runstone_bytes *report);
 
-// The counters, sizes and latencies of the store, as a text for Prometheus.
+// The counters, sizes and latencies of the store, in the text format of Prometheus.
 runstone_status runstone_metrics(const runstone_store *store,
                                  runstone_bytes *metrics);
 
@@ -576,14 +579,15 @@ runstone_status runstone_metrics(const runstone_store *store,
 runstone_status runstone_default_keyspace(const runstone_store *store,
                                           runstone_keyspace **keyspace);
 
-// The keyspace of a name, which is made if there is none. `options` is TOML, as `runstone help
-// options` lists it. If the keyspace exists, options replace its own, unless they are null.
+// Opens the keyspace of this name, or makes it if there is none. `options` is TOML, as `runstone
+// help options` lists it. If the keyspace exists, these options replace its own, unless they are
+// null.
 runstone_status runstone_open_keyspace(const runstone_store *store,
                                        const char *name,
                                        const char *options,
                                        runstone_keyspace **keyspace);
 
-// The keyspace of a name, which exists.
+// Opens the keyspace of this name, which must exist.
 runstone_status runstone_find_keyspace(const runstone_store *store,
                                        const char *name,
                                        runstone_keyspace **keyspace);
@@ -605,18 +609,19 @@ runstone_status runstone_begin(const runstone_store *store,
                                const runstone_transaction_options *options,
                                runstone_transaction **transaction);
 
-// Makes all writes of a transaction visible at once. The transaction has then ended, also if this
-// fails: RUNSTONE_CONFLICT means that nothing was written, and that it may be begun again.
+// Makes all writes of a transaction visible at once. The transaction has then ended, even if this
+// fails. RUNSTONE_CONFLICT means that nothing was written, and that a new transaction may try
+// again.
 runstone_status runstone_commit(runstone_transaction *transaction,
                                 int32_t durability);
 
-// Ends a transaction without its writes. A null one is no error.
+// Ends a transaction without its writes. Null is not an error.
 runstone_status runstone_rollback(runstone_transaction *transaction);
 
-// Sets a savepoint, to which the writes can go back. There may be several.
+// Sets a savepoint, to which the writes can be rolled back. There may be several.
 runstone_status runstone_set_savepoint(runstone_transaction *transaction);
 
-// Undoes the writes since the last savepoint, and removes that.
+// Undoes the writes since the last savepoint, and removes that savepoint.
 runstone_status runstone_rollback_to_savepoint(runstone_transaction *transaction);
 
 // Looks up a key: the transaction's own last write, or else the value as of its beginning.
@@ -656,8 +661,8 @@ runstone_status runstone_transaction_merge(runstone_transaction *transaction,
                                            const void *operand,
                                            size_t operand_size);
 
-// Removes all keys from `from` (null: the first) until before `to` (null: all). Not in a
-// pessimistic transaction, which locks keys.
+// Removes all keys from `from` (null: the first key) up to but not including `to` (null: no
+// bound). A pessimistic transaction refuses this, because it locks single keys.
 runstone_status runstone_transaction_delete_range(runstone_transaction *transaction,
                                                   const runstone_keyspace *keyspace,
                                                   const void *from,
@@ -665,8 +670,9 @@ runstone_status runstone_transaction_delete_range(runstone_transaction *transact
                                                   const void *to,
                                                   size_t to_size);
 
-// Makes a cursor over what a transaction sees: its own writes, also those that come later, over
-// the store as of its beginning. It fails once the transaction has ended; close it then too.
+// Makes a cursor over what a transaction sees: its own writes, including later ones, over the
+// store as of its beginning. The cursor fails once the transaction has ended, but must still be
+// closed.
 runstone_status runstone_transaction_cursor(runstone_transaction *transaction,
                                             const runstone_keyspace *keyspace,
                                             const runstone_read_options *options,

@@ -124,7 +124,7 @@ const leveldb_snapshot_t *leveldb_create_snapshot(leveldb_t *db);
 // Releases a snapshot.
 void leveldb_release_snapshot(leveldb_t *_db, const leveldb_snapshot_t *snapshot);
 
-// A property, as a text that the caller frees; null if the property is not known.
+// A property, as a string that the caller frees; null if the property is not known.
 char *leveldb_property_value(leveldb_t *db, const char *propname);
 
 // About how many bytes each range takes, its limit not included. 0 where the size is not known.
@@ -288,7 +288,7 @@ void leveldb_readoptions_set_verify_checksums(leveldb_readoptions_t*, uint8_t _v
 // Whether data that an iterator reads enter the cache.
 void leveldb_readoptions_set_fill_cache(leveldb_readoptions_t *options, uint8_t value);
 
-// Reads as of a snapshot, or as of now if it is null. Reads fail after the snapshot was released.
+// Reads as of a snapshot, or as of now if it is null. Reads fail after the snapshot is released.
 void leveldb_readoptions_set_snapshot(leveldb_readoptions_t *options,
                                       const leveldb_snapshot_t *snapshot);
 
@@ -313,7 +313,7 @@ leveldb_env_t *leveldb_create_default_env(void);
 // Frees an environment.
 void leveldb_env_destroy(leveldb_env_t *env);
 
-// The directory for tests, which is created. The caller frees the text.
+// The directory for tests, which is created. The caller frees the string.
 char *leveldb_env_get_test_directory(leveldb_env_t *env);
 
 #ifdef __cplusplus
