@@ -97,10 +97,10 @@ options! {
     /// `l0_slowdown_runs` of the keyspace. A run costs a get little, since a filter probe is one
     /// cache miss, and with 8 a byte is rewritten half as often as with 4.
     l0_trigger(u32) l0_trigger: u32 = 8;
-    /// Percentage of the level-1 bytes to be rewritten at which level 0 compacts, for
-    /// `fragmented-leveling` and `garnering`. It waits for it beyond its trigger, but no longer
-    /// than twice that. 0 compacts it at its trigger, as LevelDB and Autumn do. At most 100. With
-    /// 50, a byte of level 0 rewrites at most two of level 1.
+    /// Size that level 0 waits for, in percent of the level-1 bytes that its compaction rewrites,
+    /// for `fragmented-leveling` and `garnering`. It waits beyond its trigger, but no longer than
+    /// for twice that many runs. 0 compacts it at its trigger, as LevelDB and Autumn do. At most
+    /// 100. With 50, a byte of level 0 rewrites at most two of level 1.
     l0_share_percent(u32) l0_share_percent: u32 = 50;
     /// Capacity of level 1, in bytes. 4 KiB to 1 EiB.
     #[serde(with = "crate::units::size")]
@@ -108,8 +108,8 @@ options! {
     /// Size at which an output table is closed, in bytes. 4 KiB to 1 EiB.
     #[serde(with = "crate::units::size")]
     table_bytes(u64) table_bytes: u64 = 64 << 20;
-    /// How much flatter than a leveled tree that of `garnering` is; 1 is leveling. 0.001 to 1,
-    /// rounded to thousandths.
+    /// How flat the tree of `garnering` is, above 0 to 1; 1 is leveling. At least 0.001, rounded
+    /// to thousandths.
     c(f64) c: Thousandths = Thousandths::from(0.8);
     /// K: most runs of a level above the last, for `fluid`, or most tables that overlap between two
     /// guards, for `guards`. At least 1.
@@ -142,11 +142,11 @@ options! {
     stack_runs(u32) stack_runs: u32 = 6;
     /// Runs at which `universal` begins to compare sizes. At least 1. The default is RocksDB's.
     trigger(u32) universal_trigger: u32 = 4;
-    /// Percentage of the oldest run at which the newer ones make `universal` compact all. At least
-    /// 1. The default is RocksDB's.
+    /// Size of the newer runs, in percent of the oldest run, at which `universal` compacts all of
+    /// them. At least 1. The default is RocksDB's.
     amp_percent(u32) universal_amp_percent: u32 = 200;
-    /// How many percent larger than those gathered `universal` lets the next older run be. The
-    /// default is RocksDB's.
+    /// Percentage by which the next older run may be larger than the runs that `universal` has
+    /// gathered. The default is RocksDB's.
     ratio_percent(u32) universal_ratio_percent: u32 = 1;
     /// Fewest runs that `universal` gathers by size. At least 2. The default is RocksDB's.
     min_width(u32) universal_min_width: u32 = 2;

@@ -2,7 +2,8 @@
 //! versions between which no reader looks, become
 //!
 //! 1. a value, if their base is among the inputs, or if there is no base anywhere. A base that only
-//!    older readers see stays for them, and the value is made only if one operand cannot do;
+//!    older readers see stays for them. Then the value is made only if one operand cannot do, and
+//!    once the operands take as much memory as the base: it is a second copy;
 //! 2. one operand, if the base lies elsewhere and the operator can express them as one operand;
 //! 3. the same operands otherwise, and whenever the operator fails or is not registered: nothing is
 //!    lost.
@@ -49,11 +50,24 @@ pub(super) struct Chain {
     pub(super) passes: bool,
     /// The memory that `operands` take.
     bytes: u64,
+    /// The memory of the operands of newer stripes directly above, which wait for this chain to
+    /// become a value.
+    above_bytes: u64,
 }
 
 impl Chain {
     pub(super) fn new(key: &[u8]) -> Chain {
-        Chain { key: key.to_vec(), operands: Vec::new(), passes: false, bytes: 0 }
+        Chain { key: key.to_vec(), operands: Vec::new(), passes: false, bytes: 0, above_bytes: 0 }
+    }
+
+    /// The chain below this one, of an older stripe.
+    pub(super) fn beneath(&self) -> Chain {
+        Chain { above_bytes: self.above_bytes + self.bytes, ..Chain::new(&self.key) }
+    }
+
+    /// Whether a value of its own is worth a copy of a base that older readers keep.
+    pub(super) fn is_worth(&self, base_bytes: u64) -> bool {
+        !self.passes && self.bytes + self.above_bytes >= base_bytes
     }
 
     /// Holds the next older operand.
@@ -147,8 +161,6 @@ impl Folding {
                 let base = self.base(&key, *trailer, bytes)?;
                 base.and_then(|base| put(full(Some(&base))))
             }
-            // One operand does no harm, and its readers need no copy of the base.
-            Below::Beneath(_) if operands.len() < 2 => None,
             Below::Beneath((trailer, bytes)) => match self.partial(&key, &oldest_first) {
                 Some(one) => Some(one),
                 None if kind_of(*trailer) == Kind::Delete as u8 => put(full(None)),

@@ -88,8 +88,8 @@ pub(crate) struct Fate {
     pub(crate) stays: bool,
     /// Whether it has expired, and no snapshot sees it. If it stays, it stays as a tombstone.
     pub(crate) has_expired: bool,
-    /// What it means for operands above it in its stripe, if there are any without a base, and if
-    /// it is known to be the next version below them (I7).
+    /// What it means for the operands above it, if there are any without a base, and if it is known
+    /// to be the next version below them (I7).
     pub(crate) link: Option<Link>,
     /// Whether operands lie above it whose base was not found yet. They may be of a newer stripe.
     pub(crate) is_below_operands: bool,
@@ -313,7 +313,8 @@ fn beneath(kind: Option<Kind>, has_expired: bool, is_hidden: bool) -> Option<Lin
     match kind? {
         _ if has_expired => None,
         Kind::Delete => Some(Link::Beneath),
-        // The versions below an operand are not known to be hidden from its own readers.
+        // They are no end of the chain: what applies to the operands above lies below them, or is
+        // not known here.
         Kind::Merge | Kind::RangeDelete | Kind::Relocate => None,
         _ if is_hidden => Some(Link::Deleted),
         Kind::Put | Kind::ValuePointer => Some(Link::Beneath),

@@ -401,7 +401,9 @@ impl Writing<'_> {
                 self.end_chain(Below::Delete(version()))?;
             }
             Some(Link::Beneath) => {
-                self.end_chain(Below::Beneath(version()))?;
+                let base_bytes = value_bytes(trailer, value)?;
+                let is_worth = self.chain.as_ref().is_some_and(|chain| chain.is_worth(base_bytes));
+                self.end_chain(if is_worth { Below::Beneath(version()) } else { Below::Unknown })?;
                 return Ok(false);
             }
             // The range delete hides this version too, or this version is the delete.
@@ -410,9 +412,10 @@ impl Writing<'_> {
                 return Ok(false);
             }
             None => {
+                let beneath = self.chain.as_ref().map(Chain::beneath);
                 self.end_chain(Below::Unknown)?;
                 if fate.stays && self.begins_chain(trailer) {
-                    self.chain = Some(Chain::new(key));
+                    self.chain = beneath.or_else(|| Some(Chain::new(key)));
                     self.hold(trailer, value)?;
                     return Ok(true);
                 }
@@ -533,6 +536,14 @@ fn opened<'t>(
         None => open.insert(output.create_table()?),
     };
     Ok(builder)
+}
+
+/// Bytes of the value of a version.
+fn value_bytes(trailer: u64, value: &[u8]) -> Result<u64> {
+    match is_pointer(trailer) {
+        true => Ok(u64::from(Pointer::of_entry(value)?.value_bytes)),
+        false => Ok(value.len() as u64),
+    }
 }
 
 /// The record that an entry points to, with its bytes.

@@ -107,8 +107,8 @@ with_setters! {
         /// more. A get of an absent key then reads least (Autumn, Monkey).
         pub filter_allocation: FilterAllocation = FilterAllocation::Uniform,
         /// Prefix by which `adaptive-tiering` cuts tables: `auto`, `fixed(8)`, `delimiter(/)` or
-        /// `custom(NAME)`. With `auto` the first compaction chooses a `fixed(n)`. Immutable once a
-        /// table was cut by it.
+        /// `custom(NAME)`; it cannot change once a table was cut by it. With `auto` the first
+        /// compaction chooses a `fixed(n)`.
         pub prefix: String = AUTO_PREFIX.into(),
         /// When outputs of a large compaction become part of the tree: `atomic`, all at the end, or
         /// `incremental`.
@@ -131,16 +131,16 @@ with_setters! {
         pub l0_slowdown_runs: u32 = 24,
         /// Level-0 runs at which writers wait.
         pub l0_stop_runs: u32 = 48,
-        /// Merge operator that operands are for, such as `add-i64`; empty for none. Built in are
-        /// `add-i64`, `add-u64`, `min`, `max`, `append(SEPARATOR)` and `json-merge-patch`; a
-        /// program may register others. It may be set later, and then never changes.
+        /// Merge operator that operands are for, such as `add-i64`; empty for none; once set, it
+        /// never changes. Built in are `add-i64`, `add-u64`, `min`, `max`, `append(SEPARATOR)` and
+        /// `json-merge-patch`; a program may register others.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub merge_operator: String = String::new(),
         /// Filter that compactions show entries to, which the program registers; empty for none.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub compaction_filter: String = String::new(),
-        /// Seconds from a write until its entry expires; 0 for never. It holds for writes from now
-        /// on that give no time to live of their own, and not for operands.
+        /// Seconds from a write until its entry expires, unless the write says it; 0 for never. It
+        /// holds for writes from now on, and not for operands.
         #[serde(skip_serializing_if = "is_zero")]
         pub ttl_seconds: u64 = 0,
         /// Where values are stored.

@@ -85,11 +85,11 @@ with_setters! {
         /// Least size of a value that is separated from its key, in bytes.
         #[serde(with = "runstone_policy::units::size")]
         pub separate_at: u32 = 1024,
-        /// Groups of segments by hash of the key, for `hash-grouped`. Fixed once the keyspace has
+        /// Groups of segments by hash of the key, for `hash-grouped`; fixed once the keyspace has
         /// separated a value.
         pub groups: u32 = 64,
-        /// Size of the slots of a value file (log segments), in bytes. Groups get space in this
-        /// unit. Fixed once the keyspace has separated a value.
+        /// Size of the slots of a value file (log segments), in bytes; fixed once the keyspace has
+        /// separated a value. Groups get space in this unit.
         #[serde(with = "runstone_policy::units::size")]
         pub slot_bytes: u32 = 256 << 10,
         /// Value bytes that the file is made for; 0 for as many as are live. The file takes at most

@@ -81,10 +81,9 @@ impl Store {
         Transaction::begin(&self.inner, options)
     }
 
-    /// Runs `work` in a transaction, commits it and returns the result of `work`. If others
-    /// interfere, so that an error is [`Error::is_retryable`], everything begins again in a new
-    /// transaction, up to a hundred times, with pauses that grow to 10 ms. So `work` should change
-    /// nothing but the transaction.
+    /// Runs `work` in a transaction, commits it and returns the result of `work`. After a conflict
+    /// or a deadlock, everything begins again in a new transaction: up to a hundred attempts, with
+    /// pauses that grow to 10 ms. So `work` should change nothing but the transaction.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -105,7 +104,8 @@ impl Store {
     ///
     /// # Errors
     /// Those of [`Store::begin`] and of the commit, and those of `work`, which roll the transaction
-    /// back. The last conflict, if no attempt succeeded.
+    /// back. The last conflict, if no attempt succeeded. [`Error::LockTimeout`] at once: the
+    /// transaction has waited already.
     pub fn transact<T>(
         &self,
         options: TransactionOptions,
@@ -118,7 +118,8 @@ impl Store {
             let outcome =
                 work(&mut transaction).and_then(|made| transaction.commit(write).map(|()| made));
             match outcome {
-                Err(error) if error.is_retryable() && attempts < MOST_ATTEMPTS => {}
+                Err(Error::Conflict { .. } | Error::Deadlock { .. })
+                    if attempts < MOST_ATTEMPTS => {}
                 outcome => return outcome,
             }
             thread::sleep((FIRST_PAUSE * attempts * attempts).min(LONGEST_PAUSE));

@@ -9,6 +9,7 @@ use runstone::{
     TransactionOptions,
 };
 use runstone_fault_storage::SimStorage;
+use runstone_sim::random::Random;
 
 /// Bytes of an operand: some thirty in a block.
 const OPERAND_BYTES: usize = 100;
@@ -267,6 +268,55 @@ fn a_standing_reader_leaves_no_chain_behind() {
             assert!(entries(&scene.store) <= most, "{first}, {round}: {}", entries(&scene.store));
         }
     }
+}
+
+/// Two readers with one operand between them: the value that newer operands wait for is made.
+#[test]
+fn one_operand_between_two_readers_keeps_no_chain_apart() {
+    let scene = Scene::new(Place::OneTable, 1);
+    let first = scene.store.snapshot();
+    scene.keyspace().merge("m", Relay::operand(2)).expect("merges");
+    let second = scene.store.snapshot();
+    let mut last = 2;
+    for round in 0..6 {
+        for _ in 0..1_000 {
+            last += 1;
+            scene.keyspace().merge("m", Relay::operand(last)).expect("merges");
+        }
+        scene.store.compact().expect("compacts");
+        for (snapshot, seen) in [(&first, 1), (&second, 2), (&scene.store.snapshot(), last)] {
+            let value = scene.keyspace().get_at("m", snapshot).expect("reads").expect("is there");
+            assert_eq!(Relay::number(&value), seen);
+        }
+        assert!(round < 2 || entries(&scene.store) <= 5, "{round}: {}", entries(&scene.store));
+    }
+}
+
+/// Ten snapshots of a large value with small operands between them do not make ten copies of it.
+#[test]
+fn small_operands_do_not_copy_a_large_base() {
+    let storage = SimStorage::new(1);
+    let options = Options::default()
+        .background(Background::Manual)
+        .keyspace(KeyspaceOptions::default().merge_operator("relay"))
+        .merge_operators(vec![Arc::new(Relay::default())]);
+    let store = Store::open_on(Arc::new(storage), options).expect("opens");
+    let keyspace = store.default_keyspace();
+    // Bytes that do not compress, behind the number.
+    let mut random = Random::new(1);
+    let mut base: Vec<u8> = (0..1 << 20).map(|_| random.below(256) as u8).collect();
+    base[..8].copy_from_slice(&0_u64.to_le_bytes());
+    store.put("m", &base).expect("puts");
+    let mut snapshots = Vec::new();
+    for round in 0..10 {
+        snapshots.push(store.snapshot());
+        for number in [1, 2] {
+            keyspace.merge("m", Relay::operand(2 * round + number)).expect("merges");
+        }
+        store.compact().expect("compacts");
+    }
+    let bytes: u64 = unstable::shape(keyspace).tables().map(|(_, table)| table.bytes).sum();
+    assert!(bytes < 3 << 20, "{bytes} bytes of tables");
 }
 
 /// Below the operands lies a delete, a value that expires, a separated value, or a value that a
