@@ -18,11 +18,15 @@ use crate::files::Files;
 use crate::links::joined;
 
 const MARK: &str = "<!-- figures: ";
+const MARK_BEGINS: &str = "<!-- figure";
 
 /// Marked figures are those of their files, and rows of papers stand on the page of their paper.
 pub fn differing(files: &Files) -> Vec<String> {
     let mut found = Vec::new();
     for (place, text) in files.iter().filter(|(place, _)| place.ends_with(".md")) {
+        let is_wrong = |line: &&str| line.contains(MARK_BEGINS) && mark(line).is_none();
+        let wrong = text.lines().filter(is_wrong);
+        found.extend(wrong.map(|line| format!("{place}: no mark of figures: {line}")));
         for (number, marks, block) in marked(text) {
             if let Err(why) = check(files, place, &marks, &block) {
                 found.push(format!("{place}:{number}: {why}"));
@@ -30,7 +34,13 @@ pub fn differing(files: &Files) -> Vec<String> {
         }
     }
     for (place, text) in files.iter().filter(|(place, _)| place.ends_with(".json")) {
-        let file: Value = serde_json::from_str(text).unwrap_or_default();
+        let file: Value = match serde_json::from_str(text) {
+            Ok(file) => file,
+            Err(error) => {
+                found.push(format!("{place}: {error}"));
+                continue;
+            }
+        };
         let Some(paper) = file["paper"].as_str() else { continue };
         let page = format!("docs/papers/{paper}.md");
         let judged = rows(&file).iter().filter(|row| row["verdict"].is_string());
@@ -77,6 +87,9 @@ fn check(files: &Files, place: &str, marks: &[&str], block: &[&str]) -> Result<(
             expected.extend(figures(&file, claim).ok_or(format!("{name} has no {claim:?}"))?);
         }
         of_labels = claims.is_empty().then_some((name, file));
+    }
+    if of_labels.is_some() && marks.len() > 1 {
+        return Err("a mark without claims stands alone".into());
     }
     let is_table = block.first().is_some_and(|line| line.starts_with('|'));
     let (labels, data): (Vec<String>, Vec<&str>) = block
@@ -194,6 +207,8 @@ mod tests {
             ("LZ4 0.7", "LZ4 0.8", "0.71 is not told"),
             ("; bytes", "; byte", "has no \"byte\""),
             ("figures/a.json", "a.json", "there is no docs/a.json"),
+            ("<!-- figures: figures/a.json -->", "<!-- figure: a -->", "no mark of figures"),
+            ("; /deep/0/x", "", "stands alone"),
         ] {
             let found = found(&DOCUMENT.replace(old, new), FIGURES, PAGE);
             assert!(found.iter().any(|one| one.contains(finding)), "{new}: {found:?}");

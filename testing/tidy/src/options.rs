@@ -50,10 +50,14 @@ pub fn explained_again(files: &Files) -> Vec<String> {
 fn documented(text: &str) -> Vec<&str> {
     let (mut found, mut is_documented) = (Vec::new(), false);
     for line in text.lines().map(str::trim) {
-        let field = line.strip_prefix("pub ").unwrap_or(line).strip_suffix(',');
+        let visible = ["pub ", "pub(crate) "].iter().find_map(|word| line.strip_prefix(word));
+        let field = visible.unwrap_or(line).strip_suffix(',');
         let name = field.and_then(|field| field.split_once(": ")).map(|(name, _)| name);
-        if line.starts_with("///") || line.contains("help = \"") {
+        let is_text = ["///", "#[doc = \""].iter().any(|start| line.starts_with(start));
+        if is_text || line.contains("help = \"") {
             is_documented = true;
+        } else if line.contains("fn ") {
+            is_documented = false;
         } else if let Some(name) = name {
             found.extend(is_documented.then_some(name));
             is_documented = false;
@@ -64,17 +68,26 @@ fn documented(text: &str) -> Vec<&str> {
     found
 }
 
-/// Texts in quotes that another one of several words stands behind, as in a table.
+/// Texts in quotes before another text of several words, as in a tuple or a match. The arguments of
+/// a call are no explanation.
 fn beside(text: &str) -> impl Iterator<Item = &str> {
-    let mut quoted = text.split('"');
-    quoted.next();
-    let pieces: Vec<&str> = quoted.collect();
-    let starts = 0..pieces.len().saturating_sub(2);
+    let pieces: Vec<&str> = text.split('"').collect();
+    let starts = 0..pieces.len().saturating_sub(3);
     starts.filter_map(move |at| {
-        let [name, between, text] = pieces[at..at + 3] else { return None };
-        let is_table = matches!(between.trim(), "," | "=>" | "=> Some(");
+        let [before, name, between, text] = pieces[at..at + 4] else { return None };
+        let opened = before.trim_end().strip_suffix('(');
+        let is_tuple = opened.is_some_and(|before| !before.ends_with(is_of_call));
+        let is_table = match between.trim() {
+            "," => is_tuple,
+            between => matches!(between, "=>" | "=> Some("),
+        };
         (is_table && text.split_whitespace().count() >= LEAST_WORDS).then_some(name)
     })
+}
+
+/// Whether a letter before a parenthesis ends the name of a function or a macro.
+fn is_of_call(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_' || letter == '!'
 }
 
 #[cfg(test)]
@@ -105,6 +118,7 @@ mod tests {
             "match name {\n    \"hash_index\" => \"whether there is an index\",\n}",
             "/// Runs at which writers wait.\n#[arg(long,\n    short)]\nstop_runs: u32,",
             "#[arg(long, help = \"Whether there is an index\")]\npub hash_index: bool,",
+            "#[doc = \"Runs at which writers wait.\"]\npub(crate) stop_runs: u32,",
         ] {
             assert_eq!(found(bad), 1, "{bad}");
         }
@@ -113,6 +127,9 @@ mod tests {
             "#[arg(long, help = summary(\"hash_index\"))]\nhash_index: bool,",
             "/// Of random numbers that are drawn.\nseed: u64,\n",
             "struct A {\n    /// Something else.\n    a: u32,\n    stop_runs: u32,\n}\n",
+            "/// Opens.\npub fn opened(\n    hash_index: bool,\n) {}",
+            "assert_eq!(name, \"stop_runs\", \"it is the first one\");",
+            "Failure::usage(\"hash_index\", \"change the flag, or leave it out\")",
         ] {
             assert_eq!(found(good), 0, "{good}");
         }
