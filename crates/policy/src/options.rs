@@ -97,8 +97,8 @@ options! {
     /// `l0_slowdown_runs` of the keyspace. A run costs a get little, since a filter probe is one
     /// cache miss, and with 8 a byte is rewritten half as often as with 4.
     l0_trigger(u32) l0_trigger: u32 = 8;
-    /// Size that level 0 waits for, in percent of the level-1 bytes that its compaction rewrites,
-    /// for `fragmented-leveling` and `garnering`. It waits beyond its trigger, but no longer than
+    /// Size that level 0 waits for, in percent of the level-1 bytes that its compaction rewrites.
+    /// For `fragmented-leveling` and `garnering`. It waits beyond its trigger, but no longer than
     /// for twice that many runs. 0 compacts it at its trigger, as LevelDB and Autumn do. At most
     /// 100. With 50, a byte of level 0 rewrites at most two of level 1.
     l0_share_percent(u32) l0_share_percent: u32 = 50;

@@ -107,8 +107,8 @@ with_setters! {
         /// more. A get of an absent key then reads least (Autumn, Monkey).
         pub filter_allocation: FilterAllocation = FilterAllocation::Uniform,
         /// Prefix by which `adaptive-tiering` cuts tables: `auto`, `fixed(8)`, `delimiter(/)` or
-        /// `custom(NAME)`; it cannot change once a table was cut by it. With `auto` the first
-        /// compaction chooses a `fixed(n)`.
+        /// `custom(NAME)`; fixed once used. With `auto` the first compaction chooses a `fixed(n)`.
+        /// It cannot change once a table was cut by it.
         pub prefix: String = AUTO_PREFIX.into(),
         /// When outputs of a large compaction become part of the tree: `atomic`, all at the end, or
         /// `incremental`.
