@@ -160,8 +160,8 @@ fn the_memtables_of_all_stores_together_keep_the_budget() {
     // 130 MB went through: 5.4 to each store, none of which fills a memtable of its own.
     let most = most.into_inner();
     assert!(most > BUDGET_BYTES / 4, "much of it is used: {most}");
-    // The twentieth is what is promised of memory. The budget itself was passed once, by 0.6%,
-    // where builds ran beside the test; why is not known.
+    // The twentieth is what is promised of memory. Log segments and spare chunks count too, and
+    // writers stop once memtables take 18 MB: each may have taken another chunk by then.
     assert!(most <= BUDGET_BYTES + BUDGET_BYTES / 20, "{most} bytes");
     // A store to which nobody writes holds nothing up: what it keeps in memory was flushed.
     for (n, store) in stores.iter().enumerate() {

@@ -141,6 +141,11 @@ pub struct Cache {
 }
 
 impl Cache {
+    /// The memory budget that it is a part of, in bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.budget.budget_bytes
+    }
+
     /// A cache with its own budget.
     pub fn new(budget_bytes: u64) -> Cache {
         Cache { budget: Budget::new(budget_bytes), salt: 0 }

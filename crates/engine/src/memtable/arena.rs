@@ -37,6 +37,9 @@ const READY_CHUNKS: usize = 2;
 const FIRST_CHUNK_BYTES: usize = 4 << 10;
 /// An arena with a small limit takes chunks of at least this size in the end.
 const LEAST_FULL_CHUNK_BYTES: usize = 64 << 10;
+/// As long as all memtables together take less than this fraction of the budget, one that has grown
+/// takes full chunks. Beyond it, only a memtable that is as large as a chunk does.
+const ROOM_FRACTION: u64 = 4;
 /// An arena with a small limit takes chunks of this fraction of it.
 const CHUNKS_PER_LIMIT: usize = 8;
 /// An allocation above this fraction of a chunk gets a chunk of its own, so that it wastes no
@@ -209,6 +212,14 @@ impl ChunkPool {
             taken_bytes,
             cache,
         })
+    }
+
+    /// Whether memtables may take this much more at once. Without room, a memtable only doubles:
+    /// several small ones that each take a full chunk at the same moment would exceed their part of
+    /// the budget before writers are stopped.
+    fn has_room(&self, bytes: usize) -> bool {
+        let in_use_bytes = self.in_use_bytes() + bytes as u64;
+        self.cache.as_ref().is_none_or(|cache| in_use_bytes <= cache.budget_bytes() / ROOM_FRACTION)
     }
 
     /// Bytes of the chunks of all memtables, those included that only readers still hold.
@@ -632,7 +643,8 @@ impl Arena {
         // SAFETY: as in `alloc_in_chunk`.
         let closed = unsafe { full.as_ref() }.map_or(0, |full| full.capacity);
         let taken = self.closed_bytes.load(Relaxed) + closed;
-        let is_grown = taken >= self.chunk_bytes / LARGE_PART;
+        let is_grown = taken >= self.chunk_bytes
+            || taken >= self.chunk_bytes / LARGE_PART && self.pool.has_room(self.chunk_bytes);
         let doubled = taken.max(FIRST_CHUNK_BYTES).max(2 * len).next_power_of_two();
         let mut chunk = match if is_grown { self.chunk_bytes } else { doubled } {
             CHUNK_BYTES => self.pool.take(),
