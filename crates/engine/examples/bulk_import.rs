@@ -1,5 +1,5 @@
-//! Loads sorted data past the log: from one iterator, or as files that several threads, or another
-//! process, write beforehand and the store takes in together.
+//! Loads sorted data without the log: from one iterator, or as files that several threads, or
+//! another process, write beforehand and the store takes in together.
 
 use std::thread;
 

@@ -1,5 +1,5 @@
-//! What a store tells of itself: events to a listener as they happen, metrics when they are asked
-//! for, and the same metrics as text for Prometheus.
+//! What a store reports about itself: events to a listener as they happen, metrics on request, and
+//! the same metrics as text for Prometheus.
 
 use std::sync::{Arc, Mutex};
 

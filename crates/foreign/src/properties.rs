@@ -1,4 +1,4 @@
-//! What a table of RocksDB says of itself, as far as its readers need it.
+//! The properties block of a RocksDB table: only the properties that its readers need.
 
 use std::collections::BTreeMap;
 
@@ -22,12 +22,12 @@ pub struct Properties {
     pub index: IndexKind,
     /// Whether keys in the index lack their sequence number.
     pub has_user_keys: bool,
-    /// Whether handles in the index are told by the one before.
+    /// Whether each handle in the index is stored as a difference from the one before.
     pub has_deltas: bool,
     pub comparator: Option<String>,
     /// For files that were made outside of the database: entries have no numbers of their own.
     pub ingested: Option<u64>,
-    /// A table whose entries are found by an index of the program.
+    /// Whether the entries are found through an index that the program supplied.
     pub has_other_index: bool,
 }
 
@@ -37,7 +37,7 @@ impl Properties {
         let number = |name: &str| get(name).and_then(|mut value| value.varint64()).unwrap_or(0);
         let kind = get("rocksdb.block.based.table.index.type");
         let index = match kind.and_then(|mut value| value.fixed32()).unwrap_or(0) {
-            // A hash index has a plain one beside it.
+            // A table with a hash index has a plain one as well.
             0 | 1 => IndexKind::Plain,
             2 => IndexKind::Partitioned,
             3 => IndexKind::WithFirstKeys,

@@ -1,13 +1,13 @@
-//! Tells what a compaction may conclude from its inputs alone, as far as the shape tells: versions
-//! of a key may lie in tables outside it.
+//! What a compaction may conclude from its inputs alone. Other versions of a key may lie in tables
+//! outside it; the shape shows where they cannot.
 //!
-//! - [`DropGuard`]: no older version lies outside, so a tombstone may go (rule I4). The caller adds
-//!   the rest of the rule: it keeps a tombstone that a live snapshot needs, and one version per
-//!   stripe.
-//! - [`LinkGuard`]: no version lies outside between two inputs, so one is the next of the other
-//!   (rule I7).
-//! - [`NewerGuard`]: no table outside holds a newer version, so readers of now see this one, unless
-//!   a memtable holds a newer one.
+//! - [`DropGuard`]: no older version lies outside, so a tombstone may be dropped (rule I4). The
+//!   caller adds the rest of the rule: it keeps a tombstone that a live snapshot needs, and one
+//!   version per stripe.
+//! - [`LinkGuard`]: no version outside lies between two versions of a key in the inputs, so they
+//!   are adjacent (rule I7).
+//! - [`NewerGuard`]: no table outside holds a newer version, so current readers see this one,
+//!   unless a memtable holds a newer one.
 //! - [`RangeGuard`]: no table outside holds an entry that a range tombstone deletes.
 
 use std::cmp::Reverse;
@@ -18,14 +18,14 @@ use crate::covering::{Covering, Layer, met_outside};
 use crate::shape::range_delete::RangeDelete;
 use crate::shape::{SeqNo, Shape, Table, TableId};
 
-/// Answers, for one compaction: may the tombstone (key, seq) go, because nothing outside the
-/// compaction holds an older version of the key?
+/// Answers, for one compaction: may the tombstone (key, seq) be dropped, because nothing outside
+/// the compaction holds an older version of the key?
 ///
-/// 1. Suspects are the tables outside the compaction that meet the key range of its inputs of the
-///    same layer (a run, or a level whose tables overlap) and of newer ones. A table above every
-///    input that meets it holds only newer versions (I1), wherever it sinks later; so the answer
-///    stays right while other jobs finish. The target is never above the shallowest input, so it
-///    is among the layers looked at.
+/// 1. Suspects are the tables outside the compaction that overlap the key range of its inputs in
+///    the same layer (a run, or a level whose tables overlap) or in newer layers. A table above
+///    every input that it overlaps holds only newer versions (I1), wherever it sinks later; so the
+///    answer stays right while other jobs finish. The target is never above the shallowest input,
+///    so it is among the layers looked at.
 /// 2. A suspect that covers the key blocks if its `min_seq` is below the tombstone's. The same test
 ///    lets a newer run of the same level pass. Whether the output is the last level plays no part:
 ///    that is neither needed nor sufficient.
@@ -49,8 +49,8 @@ impl DropGuard {
         DropGuard { suspects: Covering::new(suspects), oldest_seq: SeqNo::MAX }
     }
 
-    /// Whether the shape lets the tombstone of `key` at `seq` go. The key is within the bounds of
-    /// the compaction's inputs. O(1) amortised over ascending keys.
+    /// Whether the shape allows the tombstone of `key` at `seq` to be dropped. The key is within
+    /// the bounds of the compaction's inputs. O(1) amortised over ascending keys.
     pub fn allows(&mut self, key: &[u8], seq: SeqNo) -> bool {
         if self.suspects.seek(key) {
             let oldest = self.suspects.cover().map(|table| table.min_seq).min();
@@ -60,9 +60,9 @@ impl DropGuard {
     }
 }
 
-/// Answers, for one compaction: does no table outside hold a version between two of its inputs' of
-/// one key? Then the older one is the next below the newer one, and operands may be folded onto it
-/// (rule I7).
+/// Answers, for one compaction: is there no table outside with a version between two versions of a
+/// key in the inputs? Then the older one is the next below the newer one, and operands may be
+/// folded onto it (rule I7).
 ///
 /// Between layers I1 settles it: what lies above all inputs is newer than all, what lies below is
 /// older, and a plan that left out a layer between would put newer versions below older ones.
@@ -85,9 +85,9 @@ impl LinkGuard {
         self.0.tables()
     }
 
-    /// Whether the version of `key` at `older` is the next below that at `newer`, as far as the
-    /// shape and `may_hold` tell, which is asked whether a suspect may hold the key at all. O(1)
-    /// amortised over ascending keys, and O(depth of overlap) where suspects cover the key.
+    /// Whether the shape and `may_hold` prove that the version of `key` at `older` is the next
+    /// below the version at `newer`. `may_hold` says whether a suspect may hold the key at all.
+    /// O(1) amortised over ascending keys, and O(depth of overlap) where suspects cover the key.
     pub fn may_link(
         &mut self,
         key: &[u8],
@@ -101,11 +101,12 @@ impl LinkGuard {
     }
 }
 
-/// Answers, for one compaction: does no table outside hold a version of a key that is newer than
-/// one of its inputs'?
+/// Answers, for one compaction: is there no table outside with a version of a key that is newer
+/// than a version in the inputs?
 ///
-/// Suspects are the tables outside the compaction that meet the key range of its inputs of the same
-/// layer and of older ones. A table below every input that meets it holds only older versions (I1).
+/// Suspects are the tables outside the compaction that overlap the key range of its inputs in the
+/// same layer or in older ones. A table below every input that it overlaps holds only older
+/// versions (I1).
 pub struct NewerGuard(Covering);
 
 impl NewerGuard {
@@ -120,8 +121,8 @@ impl NewerGuard {
         self.0.tables()
     }
 
-    /// Whether no suspect holds a version of `key` that is newer than `seq`, as far as the shape
-    /// and `may_hold` tell, as in [`LinkGuard::may_link`].
+    /// Whether the shape and `may_hold` prove that no suspect holds a version of `key` that is
+    /// newer than `seq`, as in [`LinkGuard::may_link`].
     pub fn is_newest(
         &mut self,
         key: &[u8],
@@ -133,8 +134,8 @@ impl NewerGuard {
     }
 }
 
-/// Whether a table is among those of a compaction. Most are outside the range of ids: no search for
-/// those.
+/// Whether a table is an input of the compaction. Most tables are outside the range of its ids, and
+/// need no search.
 fn is_among(inputs: &BTreeSet<TableId>) -> impl Fn(&Table) -> bool {
     let ids = inputs.first().copied().zip(inputs.last().copied());
     move |table| {
@@ -143,17 +144,17 @@ fn is_among(inputs: &BTreeSet<TableId>) -> impl Fn(&Table) -> bool {
     }
 }
 
-/// Answers, for a compaction that rewrites some tables: may a range tombstone of theirs go, because
-/// no other table holds an older entry in its range? Every level counts, unlike in [`DropGuard`]: a
-/// range tombstone acts by its number, so it may lie below what it deletes. Inputs that move unread
-/// count as other tables.
+/// Answers, for a compaction that rewrites some tables: may one of their range tombstones be
+/// dropped, because no other table holds an older entry in its range? Every level counts, unlike in
+/// [`DropGuard`]: a range tombstone acts by its sequence number, so it may lie below what it
+/// deletes. Inputs that move unread count as other tables.
 pub struct RangeGuard {
     /// The smallest key of each table and what follows the largest one, in order: between two of
     /// them the same tables cover all keys.
     bounds: Vec<Box<[u8]>>,
-    /// The smallest `min_seq` of the tables from each bound on, up to the next; `SeqNo::MAX` if
-    /// there are none. Behind `bounds.len()` places, in which there are the smallest of pairs of
-    /// these, of pairs of those, and so on: a segment tree with its root at 1.
+    /// A segment tree with its root at 1. Its leaves, from index `bounds.len()` on, are the
+    /// smallest `min_seq` of the tables from each bound up to the next; `SeqNo::MAX` if there are
+    /// none. Each inner node is the smaller of its two children.
     oldest: Vec<SeqNo>,
 }
 
@@ -188,7 +189,7 @@ impl RangeGuard {
         RangeGuard { bounds, oldest }
     }
 
-    /// Whether the range tombstone may go. O(log tables).
+    /// Whether the range tombstone may be dropped. O(log tables).
     pub fn allows(&self, range: &RangeDelete) -> bool {
         let begins = self.bounds.partition_point(|bound| **bound <= *range.start);
         let ends = match &range.end {

@@ -1,4 +1,4 @@
-//! What is used up where the file system refuses to write more. Space is only one of these.
+//! Which resource is used up when the file system refuses to write more. Space is only one of them.
 
 use std::fmt;
 use std::io;
@@ -19,13 +19,13 @@ pub enum Full {
     FileSize,
 }
 
-/// The error of the system says that there is no space. This says that there is.
+/// Replaces the error of the system, which says that there is no space although there is.
 #[derive(Debug, thiserror::Error)]
 #[error("no inodes left on the file system, of which each file takes one")]
 struct NoInodes;
 
 impl Full {
-    /// What an error says is used up, if it says so.
+    /// The resource that an error reports as used up, if any.
     pub fn of(error: &io::Error) -> Option<Full> {
         match error.kind() {
             io::ErrorKind::StorageFull => {
@@ -38,8 +38,8 @@ impl Full {
         }
     }
 
-    /// The same of an error at a path, whose file system is asked whether inodes are what is used
-    /// up.
+    /// Does the same for an error at a path. Asks the file system of the path whether its inodes
+    /// are used up.
     pub fn at(error: &io::Error, path: &Path) -> Option<Full> {
         let full = Full::of(error)?;
         let above = path.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("."));
@@ -72,8 +72,8 @@ impl fmt::Display for Full {
     }
 }
 
-/// The error of a file that could not be made. The system gives one number for the lack of space
-/// and for that of inodes; the file system itself tells them apart.
+/// The error of a file that could not be made. The system has one error number for a lack of space
+/// and a lack of inodes; the file system itself tells them apart.
 pub fn explained(error: io::Error, path: &Path) -> io::Error {
     match Full::at(&error, path) {
         Some(Full::Inodes) => io::Error::new(io::ErrorKind::StorageFull, NoInodes),
@@ -81,7 +81,7 @@ pub fn explained(error: io::Error, path: &Path) -> io::Error {
     }
 }
 
-/// A file system that counts none, as some do, has as many as it needs.
+/// Some file systems do not count inodes. They have as many as they need.
 fn has_no_inodes(status: &StatVfs) -> bool {
     status.f_files > 0 && status.f_favail == 0 && status.f_bavail > 0
 }
@@ -90,7 +90,7 @@ fn has_no_inodes(status: &StatVfs) -> bool {
 mod tests {
     use super::*;
 
-    /// A limit of file sizes, a quota and the lack of inodes were all told as a lack of space.
+    /// A limit of file sizes, a quota and a lack of inodes were all reported as a lack of space.
     #[test]
     fn what_is_used_up_is_told_apart() {
         let full = |errno: rustix::io::Errno| Full::of(&errno.into());

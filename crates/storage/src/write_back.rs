@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
-/// What the call answers where it is not to be had: an old or emulated kernel, a sandbox, or a file
+/// What the call returns where it is not available: an old or emulated kernel, a sandbox, or a file
 /// system without it. Then the sync does all the work, as it would without this file.
 const UNAVAILABLE: [Errno; 5] =
     [Errno::NOSYS, Errno::INVAL, Errno::SPIPE, Errno::PERM, Errno::OPNOTSUPP];
@@ -23,8 +23,8 @@ pub(crate) fn begin(file: &File, range: &Range<u64>) -> io::Result<()> {
     call(file, range, libc::SYNC_FILE_RANGE_WRITE)
 }
 
-/// Waits until a range that was begun is written back. The kernel tells an error of the write-back
-/// to this call or to the next sync, but not to both, so it must not be ignored.
+/// Waits until a range that was begun is written back. The kernel reports an error of the
+/// write-back to this call or to the next sync, but not to both, so it must not be ignored.
 pub(crate) fn wait(file: &File, range: &Range<u64>) -> io::Result<()> {
     call(file, range, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
 }

@@ -23,7 +23,7 @@ use crate::plan::{KEY_BYTES, Measured, Opened, Plan, Setup, Task};
 use crate::scenarios;
 
 const COMPARED_EVERY: u64 = 64;
-/// Stolen time is read once in this many puts, and after each that is the longest so far.
+/// Stolen time is read once in this many puts, and after each put that took longest so far.
 const STOLEN_LOOKS: u64 = 16_384;
 /// Keys that the queue holds.
 const QUEUED: u64 = 1000;
@@ -131,16 +131,16 @@ fn load(store: &dyn KvStore, setup: &Setup, data: &Data, measured: &mut Measured
     Ok(())
 }
 
-/// What puts took.
+/// How long puts took.
 #[derive(Debug, Default)]
 struct Puts {
     latency: Latency,
-    /// The longest around which the host of a virtual machine took no processor time away.
+    /// The longest put during which the host of a virtual machine took no processor time away.
     own_worst: Duration,
 }
 
 impl Puts {
-    /// Notes a put, and the time stolen so far when it is a long one or one in many.
+    /// Records a put. If it is the longest, or one in many, also reads the time stolen so far.
     fn record(&mut self, number: u64, took: Duration, stolen_seconds: &mut f64) {
         self.latency.record(took);
         if took > self.own_worst || number.is_multiple_of(STOLEN_LOOKS) {
@@ -215,7 +215,7 @@ fn update(
     Ok(())
 }
 
-/// A queue of [`QUEUED`] keys before all others: the deleted ones lie where each look begins.
+/// A queue of [`QUEUED`] keys before all others: deleted keys lie where each scan begins.
 fn pop(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
     let key = |number: u64| u128::from(number).to_be_bytes();
     let push = |number| store.put(&key(number), data.value(number), Durability::Buffered);
@@ -236,7 +236,7 @@ fn pop(store: &dyn KvStore, setup: &Setup, data: &Data) -> Result<f64> {
     Ok(setup.pops as f64 / start.elapsed().as_secs_f64())
 }
 
-/// The benchmarks asked for, one after the other on one store beside that of the other phases.
+/// The requested benchmarks, one after another, on a store other than that of the other phases.
 fn benchmarks(peer: &Peer, plan: &Plan) -> Result<BTreeMap<String, f64>> {
     let (setup, path) = (&plan.setup, plan.path.with_extension("benchmarks"));
     let store = (peer.open)(&path, setup)?;

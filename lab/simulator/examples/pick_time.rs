@@ -1,8 +1,8 @@
 //! How long a pick takes on a tree of about 10,000 tables, per policy. A measurement, not a test:
 //! run it with `cargo run --release -p runstone-simulator --example pick_time`.
 //!
-//! Three states: nothing is due; level 0 is due; and, by other numbers for the same tree, a deep
-//! level is due, which for the policies of whole levels is the longest plan they can make.
+//! Three states: nothing is due; level 0 is due; and, with other options for the same tree, a deep
+//! level is due, which for policies that compact whole levels is the longest plan they can make.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn main() {
             prefix_count: 128,
         };
         let mut simulator = Simulator::new(*policy, options.clone(), workload);
-        // So many that the levels of tiering are one run short of full.
+        // After this many flushes the levels of tiering are one run short of full.
         simulator.run(2392).expect("plans fit");
         let shape = simulator.shape();
         let fed = with_flushes(shape, 2 * options.l0_trigger - 1);

@@ -29,7 +29,7 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// How much of this many bytes is flushed.
+    /// How many of these bytes are flushed.
     pub fn flushed_of(&self, bytes: u64) -> u64 {
         mul_div(bytes, 1000 - self.share_permille.min(999), 1000)
     }

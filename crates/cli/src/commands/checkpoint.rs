@@ -17,12 +17,13 @@ use crate::output::{Output, duration, note, rounded};
 /// Copy the store into a new directory, by hard links where possible
 ///
 /// The names and lengths of the files and the manifest are checked. The contents of tables are not
-/// read, so that a copy of damage has the damage: see --verify.
+/// read, so a damaged table is copied with its damage: see --verify.
 ///
-/// A hard link is a second name of the same file. It protects from what is done to the store: puts,
-/// deletes, drops, a store that is removed; the store never changes a table that is written. It
-/// does not protect from damage of the disk or of the file itself, which is in both. Against that,
-/// copy the checkpoint to another disk (`cp -r`), or name a target there: files are copied then.
+/// A hard link is a second name of the same file. It protects from what users do to the store:
+/// puts, deletes, drops, the removal of the store; the store never changes a table once it is
+/// written. It does not protect from damage to the disk or to the file itself, which both names
+/// share. Against that, copy the checkpoint to another disk (`cp -r`), or name a target there, to
+/// which files are copied.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
@@ -94,7 +95,7 @@ impl Args {
     }
 }
 
-/// How many files of a new checkpoint have another name, in the store.
+/// How many files of a new checkpoint have a second name in the store.
 fn linked_files(target: &Path) -> u64 {
     let files = fs::read_dir(target).into_iter().flatten().flatten();
     files.filter(|file| file.metadata().is_ok_and(|found| found.nlink() > 1)).count() as u64

@@ -1,9 +1,8 @@
-//! The bytes of a source: a file, a pipe, or what either of them holds compressed. Not their lines
-//! (`lines.rs`).
+//! The bytes of a source: a file or a pipe, compressed or not. Not its lines (`lines.rs`).
 //!
-//! Compressed bytes are told by how they begin, which no line of a format does. A file can be read
-//! from any place. A pipe cannot, nor can compressed bytes: there reading goes back as far as the
-//! last record began, which is kept.
+//! Compressed bytes are recognized by their first bytes, with which no line of a format begins. A
+//! plain file can be read from any place. A pipe or compressed bytes cannot: they are kept from the
+//! beginning of the last record, and reading can go back only that far.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -29,13 +28,13 @@ pub enum Input {
     Stream(Stream),
 }
 
-/// Bytes that come once.
+/// Bytes that can be read only once.
 pub struct Stream {
     input: Box<dyn BufRead>,
     /// Whole lines from the beginning of the last record on, and where they begin.
     kept: Vec<u8>,
     kept_from: u64,
-    /// The place in `kept` that is read next; its end if the input is.
+    /// The place in `kept` that is read next; its end if the input is read next.
     at: usize,
 }
 
@@ -54,14 +53,14 @@ impl Input {
             false => Box::new(File::open(path)?),
         };
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-        // It waits until the first bytes are there.
+        // This waits until the first bytes are there.
         Ok(Input::Stream(Stream::new(match packing::begins(reader.fill_buf()?) {
             None => Box::new(reader),
             Some(packing) => packing.decode(reader)?,
         })))
     }
 
-    /// Whether it is a file whose length is that of its lines.
+    /// Whether it is an uncompressed file, whose length is the length of its lines.
     pub fn is_plain_file(&self) -> bool {
         matches!(self, Input::File(_))
     }
@@ -74,7 +73,7 @@ impl Input {
         }
     }
 
-    /// Forgets what a stream keeps: nobody goes back to before the next line.
+    /// Forgets what a stream keeps: nobody goes back beyond the beginning of the next line.
     pub fn mark(&mut self) {
         if let Input::Stream(stream) = self {
             stream.kept.drain(..stream.at);
@@ -111,7 +110,7 @@ impl Stream {
         Ok(bytes as u64)
     }
 
-    /// Goes back as far as what is kept.
+    /// Goes back, at most to the beginning of what is kept.
     fn seek(&mut self, offset_bytes: u64) -> io::Result<()> {
         let at = offset_bytes.checked_sub(self.kept_from).map(|at| at as usize);
         self.at = at

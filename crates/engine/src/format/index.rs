@@ -17,8 +17,8 @@ use crate::format::resident::Residents;
 use crate::keys::codec::{Reader, put_bytes, put_varint};
 use crate::keys::{common_prefix_len, head};
 
-/// How many heads on either side of a guess are searched. Of hashed keys that fill 512 blocks with
-/// thirty each, the number in the first half deviates by 62, which is two blocks.
+/// How many heads on either side of a guess are searched. If hashed keys fill 512 blocks with
+/// thirty each, the number of keys in the first half deviates by 62, which is two blocks.
 const NEAR_HEADS: usize = 8;
 
 /// A sorted array of keys, searched by eight-byte heads first.
@@ -107,8 +107,8 @@ impl KeyArray {
     }
 
     /// The place of the first head >= `wanted`. It first tries the place that evenly spread heads
-    /// would have, as those of hashes do. That reads two or three neighbouring cache lines, and
-    /// halving reads one after the other.
+    /// would have, as those of hashes do. That reads two or three neighbouring cache lines; a
+    /// binary search reads one line after another.
     #[inline]
     fn first_head_from(&self, wanted: u64) -> usize {
         let heads = &*self.heads;

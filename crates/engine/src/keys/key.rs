@@ -11,7 +11,7 @@ use crate::error::Error;
 
 /// Identifies a keyspace inside a store.
 pub type KeyspaceId = u32;
-/// The id that no keyspace has: of records in the log that write to none.
+/// An id that no keyspace has, for records in the log that write to no keyspace.
 pub(crate) const NO_KEYSPACE: KeyspaceId = KeyspaceId::MAX;
 
 /// Position of a write in the store's history; 56 bits are used.
@@ -24,7 +24,7 @@ pub const MAX_KEY_BYTES: usize = (1 << 16) - 1;
 /// Longest value in bytes.
 pub const MAX_VALUE_BYTES: u64 = (1 << 32) - 1;
 
-/// What a program made of a value, if a value may be as long.
+/// Returns the value that a program made, or an error if it is longer than a value may be.
 pub(crate) fn check_length(value: Vec<u8>, most: u64) -> Result<Vec<u8>, String> {
     match value.len() as u64 > most {
         true => Err(format!("its value has {} bytes; the most is {most}", value.len())),

@@ -5,11 +5,11 @@
 /// One setter, for the field that is found in `self` by the path in brackets. What it takes depends
 /// on the type: for an option the value or `None`, for a decimal a float.
 macro_rules! setter {
-    // They have one of their own, or none.
+    // These fields have a setter of their own, or none.
     ([$($at:ident)*] $(#[doc = $doc:expr])* policy: $($of:tt)*) => {};
     ([$($at:ident)*] $(#[doc = $doc:expr])* shape: $($of:tt)*) => {};
     ([$($at:ident)*] $(#[doc = $doc:expr])* refused: $($of:tt)*) => {};
-    // So that an `Arc` of a program's own type becomes one of the trait's.
+    // This converts an `Arc` of a program's own type to an `Arc` of the trait.
     ([$($at:ident)*] $(#[doc = $doc:expr])* listener: Option<$of:ty>) => {
         setter!(@ [$($at)*] $(#[doc = $doc])* listener: $of, Some(listener));
     };
@@ -46,10 +46,10 @@ macro_rules! setter {
     };
 }
 
-/// A struct of options with its defaults, what help says of it, and its setters. Words behind `=>`
-/// say a default that Rust does not show. A field without a doc comment is no option of users. `and
-/// macro! of field` also makes a macro that calls `each_setter!` for every field, so that a struct
-/// that holds the options in `field` has the same setters.
+/// A struct of options with its defaults, what help says of it, and its setters. Words after `=>`
+/// state a default that Rust does not show. A field without a doc comment is no option of users.
+/// `and macro! of field` also makes a macro that calls `each_setter!` for every field, so that a
+/// struct that holds the options in `field` has the same setters.
 macro_rules! with_setters {
     (
         $(#[$meta:meta])*
@@ -75,7 +75,7 @@ macro_rules! with_setters {
         }
 
         impl $type {
-            /// What each means, in their order, for help.
+            /// What each field means, in the order of the fields, for help.
             #[doc(hidden)]
             pub const FIELDS: &'static [OptionDoc] = &[$(OptionDoc {
                 name: stringify!($name),

@@ -105,7 +105,7 @@ impl Resources {
         open_path(path.as_ref(), options, Some(&self.0))
     }
 
-    /// The same on a storage.
+    /// Does the same as [`Self::open`] on a storage.
     pub fn open_on(&self, storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
         self.check_process()?;
         open_on(storage, options, Some(&self.0))

@@ -82,9 +82,9 @@ impl Scanned {
         sorted.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// By key. Of one key the newest version comes first, and of two records of one version the
-    /// later one. A record comes before a marker of its version: that version once lay inline, and
-    /// was separated later.
+    /// By key. The newest version of a key comes first, and the later of two records of a version.
+    /// A record comes before a marker of its version: that version once lay inline, and was
+    /// separated later.
     fn order(&self, one: u32, other: u32) -> Ordering {
         let order = |at: u32| {
             let entry = &self.entries[at as usize];
@@ -242,10 +242,11 @@ fn whole_front(segments: &[Segment], survivors: &[RecordEntry], slot_bytes: u64)
     segments.iter().zip(&counts).take_while(|pair| whole(*pair)).count()
 }
 
-/// Finds the versions that stay: of each key the newest and, for each point, the newest that it
-/// sees, without those that compactions found dead; and those that are held, whatever else is known
-/// of them. With `cools`, a record goes to the cold stream if it is the only one of its key in the
-/// scan: the key had no update since the record was written or last moved (HashKV §3.4).
+/// Finds the versions that stay: for each key the newest version and, for each snapshot point, the
+/// newest that it sees, except versions that compactions found dead; and versions that are held,
+/// whatever else is known of them. With `cools`, a record goes to the cold stream if it is the only
+/// one of its key in the scan: the key had no update since the record was written or last moved
+/// (HashKV §3.4).
 pub(crate) fn survivors(
     scanned: &Scanned,
     points: &[SeqNo],
@@ -377,9 +378,10 @@ pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Su
     out
 }
 
-/// Neighbouring segments of the cold stream of which most is dead or unused, with the count of
-/// those bytes. They take about `most_slots` slots, and lie among the first `count` segments.
-/// Unused room in an extent of several slots does not count, because no other record can use it.
+/// Neighbouring segments of the cold stream that are mostly dead or unused, with the count of their
+/// dead and unused bytes. They take about `most_slots` slots, and lie among the first `count`
+/// segments. Unused room in an extent of several slots does not count, because no other record can
+/// use it.
 pub(crate) fn emptiest(
     segments: &[Segment],
     count: usize,

@@ -84,7 +84,7 @@ fn gets_are_one_read(store: &Store, place: &str) {
             assert_eq!(reads(store), (tables, values + 1), "{place}, key {k}, turn {turn}");
         }
     }
-    // Values read twice are cached, except a few that took each other's marks.
+    // Values read twice are cached, except a few that overwrote each other's marks.
     let before = reads(store);
     for k in 0..KEYS {
         assert_eq!(store.get(key(k)).expect("reads").as_deref(), Some(&expected(k)[..]));
@@ -291,7 +291,7 @@ fn a_damaged_value_that_is_read_later_is_told_and_the_walk_goes_on() {
 }
 
 /// A flush appends to each group in as few writes as its segments take: HashKV's batches of at
-/// least 4 KiB (a page) follow wherever a flush brings a group as much.
+/// least 4 KiB (a page) follow wherever a flush brings a group that much.
 #[test]
 fn groups_are_written_in_batches() {
     let store = open(|values| {

@@ -16,8 +16,8 @@
 //! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
 //!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
 //!    the compaction lies inside such bounds, by rule 1.
-//! 3. The cells between the cuts are packed, in order, into at most W slices [lo, hi) whose largest
-//!    is as small as can be. A slice reads its inputs bounded to [lo, hi).
+//! 3. The cells between the cuts are packed, in order, into at most W slices [lo, hi), so that the
+//!    largest slice is as small as possible. A slice reads its inputs bounded to [lo, hi).
 //!
 //! The cuts do not depend on W, and every slice begins and ends at one. So the outputs, table by
 //! table, are the same for every W, which the engine checks byte by byte.
@@ -96,7 +96,7 @@ pub struct SliceInput {
     pub blocks: Vec<Block>,
 }
 
-/// A data block, as far as its table's index tells.
+/// A data block, as the index of its table describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// No user key of the block is below this. The last key of the block before it will do; a
@@ -130,8 +130,8 @@ pub struct Slice {
     pub bytes: u64,
 }
 
-/// W: one slice for each idle core, up to the limit and to the number that is worth a thread each;
-/// at least one. So a compaction takes the cores that are free.
+/// W: one slice for each idle core, but no more than the limit, and no more than are worth a thread
+/// each; at least one. So a compaction takes the cores that are free.
 pub fn slice_count(limit: usize, idle_cores: usize, bytes: u64, usual_bytes: u64) -> usize {
     let worth = bytes / usual_bytes.saturating_mul(TABLES_PER_SLICE).max(1);
     let worth = usize::try_from(worth).unwrap_or(usize::MAX);
@@ -213,8 +213,8 @@ pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> S
 }
 
 /// Paper mode with the cuts of the outputs: one slice, which the partitioner cuts by itself, for
-/// each component of two tables or more, and for each lone table with tombstones. Other lone
-/// tables move, whatever their size; nothing does where the rule forbids it. O(blocks log blocks).
+/// each component of two tables or more, and for each lone table with tombstones. Other lone tables
+/// move, whatever their size, unless the rule forbids it. O(blocks log blocks).
 pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices {
     let tables: Vec<Arc<Table>> = inputs.iter().map(|input| Arc::clone(&input.table)).collect();
     let by_id: BTreeMap<TableId, &SliceInput> =
@@ -247,7 +247,7 @@ pub fn slice_by_components(inputs: &[SliceInput], rule: CellRule<'_>) -> Slices 
 struct Cells {
     min_key: CutKey,
     cuts: Vec<CutKey>,
-    /// Of their blocks.
+    /// The blocks of the tables.
     histogram: Histogram,
 }
 
@@ -298,7 +298,7 @@ impl SliceInput {
     }
 }
 
-/// Rule 3. The least size that so many slices can have, by bisection: a size is enough if cells
+/// Rule 3. The least size for which this many slices suffice, by bisection: it is enough if cells
 /// taken in order, each slice as full as fits, need no more slices. That is the fewest for the
 /// size: a slice that ends earlier only leaves more to the next ones. O(cells log bytes).
 fn pack(histogram: &Histogram, cuts: &[CutKey], slice_count: usize) -> Vec<Slice> {

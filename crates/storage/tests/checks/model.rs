@@ -279,7 +279,7 @@ impl Run<'_> {
     }
 
     /// Reads by one of the calls. A read that ends past the end of the file must fail. The contract
-    /// does not say whether a mapped file can be read whose name has gone.
+    /// does not say whether a mapped file can still be read after its name was removed.
     fn read(&mut self, handle: &Handle, at: &str) {
         if !self.is_readable(handle) {
             return;

@@ -22,7 +22,7 @@ pub const HOST_BLOCK_BYTES: u32 = 4096;
 /// Where moved pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GcFrontier {
-    /// To a block of their own, apart from the blocks that the host writes.
+    /// To a block of their own, separate from the blocks that the host writes.
     Split,
     /// To the block that the host writes to.
     Shared,
@@ -153,7 +153,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Makes everything survive a power loss of the machine that emulates.
+    /// Makes everything survive a power loss of the machine that runs the emulator.
     pub fn sync(&mut self) -> Result<()> {
         self.nand.sync()
     }

@@ -377,8 +377,8 @@ fn load_checkpoint(space: &mut Space, pages: &BTreeMap<u32, Found>) -> Result<Op
     Ok(Some(Checkpoint { pages: numbers, options, is_apart, commit }))
 }
 
-/// Applies the commits that follow the tree's. Returns all that are newer than `oldest_txn`; they
-/// stay as long as the older checkpoint does.
+/// Applies the commits that follow the last one in the tree. Returns all that are newer than
+/// `oldest_txn`; they stay as long as the older checkpoint does.
 fn replay(
     space: &mut Space,
     journal: &[Found],

@@ -54,7 +54,7 @@ pub enum ValuePlacement {
     Inline = 0,
     /// In one stream of pages, as in WiscKey. Compactions show which of the values are garbage.
     Log = 1,
-    /// In one stream for each group of keys, by hash, as in HashKV. To read a group shows which of
+    /// In one stream for each group of keys, by hash, as in HashKV. Reading a group shows which of
     /// its values are garbage, before compactions show it.
     Groups = 2,
 }
@@ -151,7 +151,8 @@ impl Default for KvSsdOptions {
 
 impl KvSsdOptions {
     /// nLSM: compactions rewrite, and each table has blocks of its own. Tables are cut by size:
-    /// Global-Range would make less full tables, and the rest of a table's last block is lost.
+    /// Global-Range would make tables that are less full, and the rest of a table's last block is
+    /// lost.
     pub fn nlsm() -> KvSsdOptions {
         let (placement, cuts) = (Placement::PerTable, Partitioner::Size);
         KvSsdOptions { placement, threshold: 0, cuts, ..KvSsdOptions::default() }
@@ -402,7 +403,7 @@ pub fn cut_names() -> String {
     CUTS.map(|cuts| cuts.rule().name()).join(", ")
 }
 
-/// The size of a number of pages, as the policy is told.
+/// The size of a number of pages, as it is given to the policy.
 pub(super) fn scaled_bytes(pages: u32) -> u64 {
     u64::from(pages) << 15
 }

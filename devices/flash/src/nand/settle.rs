@@ -1,5 +1,5 @@
-//! Repairs an image after a power loss of the machine that emulates, before the firmware sees it.
-//! Then the device looks as it does after a power cut of its own.
+//! Repairs an image after a power loss of the machine that runs the emulator, before the firmware
+//! sees it. Then the device looks as it does after a power cut of its own.
 //!
 //! 1. The programs after the mark (`order.rs`) are looked at in their order, up to the first that
 //!    is missing. A program that is there but not complete was torn, and is the last.

@@ -52,7 +52,7 @@ rows! {
         "" => NotComparable("by the clock: the critical path is judged");
 }
 
-/// Those of the paper.
+/// The partitioners of the paper.
 pub(super) const STACKED: [(&str, Partitioner); 4] = [
     ("none", Partitioner::None),
     ("size", Partitioner::Size),
@@ -80,7 +80,7 @@ impl Flushes {
     }
 }
 
-/// Tells of compactions, one by one.
+/// Reports compactions, one by one.
 #[derive(Debug)]
 struct Compactions(Sender<Compacted>);
 
@@ -128,7 +128,7 @@ impl Seen {
         Ok(Seen { counters, tables, bytes, compactions: compactions.try_iter().collect() })
     }
 
-    /// Bytes compacted for each that the busiest thread compacted.
+    /// Bytes that all threads compacted per byte that the busiest thread compacted.
     pub(super) fn throughput(&self) -> f64 {
         let CounterValues { sliced_bytes, slice_critical_bytes, .. } = self.counters;
         match slice_critical_bytes {
@@ -138,7 +138,7 @@ impl Seen {
         }
     }
 
-    /// Bytes of the longest chain of work for each byte of the user: flushes, and the busiest
+    /// Bytes of the longest chain of work per byte that the user wrote: flushes, and the busiest
     /// thread of each compaction.
     fn write_time(&self) -> f64 {
         let CounterValues { flush_bytes_written, slice_critical_bytes, user_bytes_written, .. } =
@@ -158,7 +158,7 @@ impl Seen {
         numbers
     }
 
-    /// Median, nine of ten, most.
+    /// The median, the 90th percentile and the maximum.
     fn spread(&self, of: fn(&Compacted) -> usize) -> String {
         let sorted = self.sorted(of);
         let at = |percent: usize| sorted.get(sorted.len() * percent / 100).copied();
@@ -329,8 +329,8 @@ fn draw(report: &mut PaperReport, stacks: &Stacks, leveled: &Seen, names: [&str;
     let all = || stacks.seen.iter().chain([leveled]);
     let categories = || STACKED.map(|(name, _)| name).into_iter().chain(["leveled"]);
     let size = &stacks.seen[1];
-    // The paper prints shares of Size's time, of its tables with random keys, and by how much
-    // compactions get faster at most.
+    // The paper prints times and, with random keys, tables relative to those of Size, and the
+    // largest speed-up of compactions.
     let [time, tables] = [size.write_time(), size.tables as f64];
     let paper = [time * 1.08 / 1.13, time, f64::NAN, time / 1.13];
     let title = format!("Write time, {at}");

@@ -17,7 +17,7 @@ use runstone_flash::nand::Timing;
 use runstone_sim::oracle::State;
 use runstone_sim::samples::{Files, Sample, image_of, make, options, storage_of};
 
-/// More memory than any of this takes. A store that trusts a damaged length ends the process.
+/// More memory than these tests take. A store that trusts a damaged length ends the process.
 const MOST_MEMORY_BYTES: u64 = 3 << 30;
 
 fn every(usual: usize) -> usize {

@@ -37,7 +37,7 @@ pub type RangeDelete = (Vec<u8>, Vec<u8>, u64);
 #[derive(Clone)]
 pub struct Table {
     pub id: u64,
-    /// The smallest key that the tree shows of the file.
+    /// The smallest key of the file that the tree shows.
     pub min_key: Vec<u8>,
     pub max_key: Vec<u8>,
     pub bytes: u64,
@@ -271,7 +271,7 @@ pub fn take_expiries(body: &mut Bytes<'_>) -> Expiries {
     Expiries { first_ms, steps }
 }
 
-/// Whether there is one.
+/// Takes a plan from the body. Returns whether there is one.
 fn take_plan(body: &mut Bytes<'_>) -> bool {
     if body.varint() == 0 {
         return false;

@@ -70,7 +70,7 @@ fn every_policy_runs_on_a_block_ssd() {
     assert_eq!(placements.len(), 2, "values in a log and in hash groups: {placements:?}");
 }
 
-/// The power is cut at programs and erases spread over the whole run, each time under another
+/// The power is cut at programs and erases spread over the whole run, each time under a different
 /// policy.
 #[test]
 fn a_power_cut_keeps_the_promises() {
@@ -102,8 +102,9 @@ fn a_power_cut_keeps_the_promises() {
     }
 }
 
-/// The paper's 1.5 of read-modify-write comes from requests of 64 KiB at any offset: here with
-/// about a seventh of its flash. With 384 blocks it is 1.456, and collection 2.87.
+/// The paper's factor of 1.5 for read-modify-write comes from requests of 64 KiB at any offset.
+/// This test uses about a seventh of its flash. With 384 blocks the factor is 1.456, and that of
+/// collection 2.87.
 #[test]
 fn read_modify_write_costs_what_the_paper_says() {
     let geometry = Geometry { block_count: 56, ..Geometry::default() };

@@ -1,6 +1,6 @@
 //! Cursors that stand still while the store is written to. Flushes and compactions release the
-//! memory and files that such cursors hold. The cursors must show the same as before, continue as
-//! of their moment in both directions, and hold almost nothing.
+//! memory and files that such cursors hold. The cursors must show the same as before, continue in
+//! both directions with the contents from when they began, and hold almost nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -6,13 +6,13 @@
 //! | a snapshot needs an older version | `CollectionForgetsSnapshots` | `compaction/policies.rs` |
 //! | collection against a put | `CollectionWithoutClosing` | a put between copy and edit |
 //! | | `RelocationOverwritesNewer` | a put between look-up and relocation |
-//! | | `CheckedBeforeTheLock` | a put and a range delete after that |
-//! | | `WrittenKeysForgotten` | a put and its flush there |
+//! | | `CheckedBeforeTheLock` | a put and a range delete after the check |
+//! | | `WrittenKeysForgotten` | a put and its flush after the look-up |
 //! | | `RelocationsTakenForWrites` | two collections between flushes |
 //! | | `VersionsNotMarked` | deletions and small values before a collection |
 //! | collection against a compaction | `CollectionBesideInstall` | a collection inside an install |
 //! | | `GroupTrustedTooEarly` | a deletion from before the value file |
-//! | moved values under a snapshot | `OldSlotsFreedUnderSnapshots` | a snapshot across one |
+//! | moved values under a snapshot | `OldSlotsFreedUnderSnapshots` | a snapshot, then collections |
 //! | a pointer into a slot used again | `SlotsFreedEarly` | a collection before the read |
 //! | | `CursorDoesNotRegister` | a collection under a cursor |
 //! | | `ChecksumsWithoutGeneration` | writes that the disk lost |
@@ -260,8 +260,8 @@ fn a_relocation_does_not_overwrite_what_was_flushed_meanwhile() {
     });
 }
 
-/// A collection that sees only the values of a group takes deleted keys and keys with small values
-/// for live.
+/// A collection that sees only the values of a group mistakes deleted keys, and keys that now have
+/// small values, for live ones.
 #[test]
 fn a_relocation_does_not_bring_back_what_was_deleted() {
     holds_and_finds(Bug::VersionsNotMarked, || {

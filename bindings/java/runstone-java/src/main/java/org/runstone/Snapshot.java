@@ -1,8 +1,8 @@
-// A moment of a store.
+// A snapshot: a state of a store that stays readable.
 
 package org.runstone;
 
-/** A moment of a store, which readers can name. While it is open, the store keeps its data. */
+/** A state of a store that readers can name. While it is open, the store keeps its data. */
 public final class Snapshot extends Handle {
     Snapshot(Store store, long handle) {
         super("snapshot", handle, Native::closeSnapshot, store);

@@ -63,7 +63,7 @@ final class Table {
         throw error;
     }
 
-    /** Drops the keyspace by {@code work}. Readers during that time find nothing. */
+    /** Drops the keyspace with {@code work}. Readers during that time find nothing. */
     void drop(Runnable work) {
         isDropped = true;
         work.run();

@@ -1,4 +1,4 @@
-// What a store keeps of committed and uncommitted writes, and its queries.
+// Which committed and uncommitted writes a store keeps, and its queries.
 
 package org.runstone.kafka.streams;
 
