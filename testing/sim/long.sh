@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The random tests with ever new seeds, for so many minutes: tables of unlike ranges, two loads at
-# a time, forks that hold objects, callbacks that call back, damaged ends behind each kind of edit,
-# and older ones. Ends at the first failure and tells the seed.
+# The random tests, each time with new seeds, for this many minutes: tables of unlike ranges, two
+# loads at a time, forks that hold objects, callbacks that call back, damaged ends behind each kind
+# of edit, and older ones. Ends at the first failure and prints the seed.
 #
 #   testing/sim/long.sh MINUTES [FIRST_SEED]
 set -euo pipefail

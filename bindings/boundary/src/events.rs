@@ -24,7 +24,7 @@ pub enum Field {
 pub struct Told {
     /// What happened, such as `log_end_lost`.
     pub kind: &'static str,
-    /// Whether somebody should look at it. The others tell of ordinary work.
+    /// Whether somebody should look at it. The others report ordinary work.
     pub is_warning: bool,
     /// What happened, for people.
     pub message: String,
@@ -81,7 +81,7 @@ macro_rules! told {
 }
 
 impl Told {
-    /// What another language is told of an event; `None` if this release has no name for it.
+    /// What another language learns of an event; `None` if this release has no name for it.
     pub fn of(event: &Event) -> Option<Told> {
         work(event).or_else(|| trouble(event))
     }

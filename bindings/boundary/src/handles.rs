@@ -124,7 +124,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
     /// key, without counting who uses the object.
     ///
     /// # Errors
-    /// As of [`Handles::get`], and those of `work`.
+    /// Those of [`Handles::get`], and those of `work`.
     #[inline]
     pub fn with<R>(&self, handle: u64, work: impl FnOnce(&T) -> Result<R>) -> Result<R> {
         let Some(slot) = self.slot(handle) else { return Err(self.refuse(handle)) };

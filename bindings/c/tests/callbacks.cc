@@ -17,7 +17,7 @@ static std::string get(runstone_keyspace *keyspace, const std::string &key) {
 
 static std::atomic<int> alive{0};
 
-// Counts itself, so that a test sees when the store lets it go.
+// Counts itself, so that a test sees when the store releases it.
 struct Counted {
     Counted() { alive++; }
     Counted(const Counted &) { alive++; }

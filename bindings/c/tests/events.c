@@ -22,7 +22,7 @@ static void hear(void *context, const char *kind, const char *json) {
     }
     if (strcmp(kind, "flushed") == 0) {
         heard->flushed++;
-        /* A call that could wait for the job that tells of it. */
+        /* A call that could wait for the job that reports it. */
         heard->refused += runstone_flush(heard->store) == RUNSTONE_INSIDE_CALLBACK;
     }
 }

@@ -189,7 +189,7 @@ static void check_walk(runstone_cursor *cursor, int choice) {
         CHECK(runstone_cursor_entry(cursor, &entry));
         if (memcmp(entry.key, key, 3) != 0) fprintf(stderr, "choice %d at %s\n", choice, key);
         CHECK(entry.key_size == 3 && memcmp(entry.key, key, 3) == 0);
-        /* What was written since the store was opened is not apart yet. */
+        /* What was written since the store was opened is not separated yet. */
         bool is_bare = (choice & BARE) && letter == 'o';
         CHECK(entry.value_size == (is_bare ? 0 : VALUE));
         CHECK(is_bare || *(const char *)entry.value == letter);
@@ -205,7 +205,7 @@ static void put_value(runstone_keyspace *keyspace, int number, char letter) {
     WORKS(runstone_put(keyspace, key, 3, value, sizeof value, RUNSTONE_BUFFERED));
 }
 
-/* A store with values that lie apart. */
+/* A store with separated values. */
 static void make(const char *path) {
     runstone_store *store = open_store(path, NULL);
     runstone_keyspace *keyspace;

@@ -117,7 +117,7 @@ impl Opening {
     }
 
     /// Closes the store if nothing but its object keeps it open. An object that goes by itself is
-    /// not there any more when its weak references tell of it.
+    /// not there any more when its weak references report its end.
     fn close_if_alone(&self, py: Python<'_>) -> PyResult<()> {
         if self.object.strong_count() == 0 {
             return Ok(());

@@ -25,7 +25,7 @@ pub enum Shows {
 }
 
 impl Shows {
-    /// Adds an entry to a page, as far as it is shown.
+    /// Adds the parts of an entry that are shown to a page.
     #[inline]
     pub fn keep(self, page: &mut Page, key: &[u8], value: &[u8]) {
         match self {

@@ -108,8 +108,8 @@ impl MakeArguments {
     }
 }
 
-/// Takes any text, and tells completion which names there are. A name that is none of these is told
-/// by whoever looks it up, with the one that may be meant.
+/// Takes any text, and tells completion which names there are. A name that is none of these is
+/// reported by whoever looks it up, with the one that may be meant.
 #[derive(Clone, Copy)]
 pub struct Names(pub fn() -> Vec<&'static str>);
 

@@ -1,4 +1,5 @@
-//! Keys without a value that a walk told and passed: how many, and the first with their reasons.
+//! Keys without a value that a walk reported and passed: how many, and the first with their
+//! reasons.
 
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use crate::failure::{Exit, Failure};
 use crate::output::note;
 use crate::range::Failed;
 
-/// At most this many are told one by one.
+/// At most this many are reported one by one.
 const MOST_TOLD: usize = 100;
 
 /// See the module docs.
@@ -26,7 +27,7 @@ impl Failures {
         Failures { encoding, is_json, count: 0, first: Vec::new(), has_damage: false }
     }
 
-    /// Counts one, and tells people of it.
+    /// Counts one, and reports it to people.
     pub fn add(&mut self, failed: &Failed<'_>) {
         self.count += 1;
         self.has_damage |= failed.is_damage();

@@ -1,5 +1,6 @@
-//! The end of a log that an open did not use: who opened the store is told, and what is kept of it
-//! has names of its own. Told likewise: a memory budget above what the system allows.
+//! The end of a log that an open did not use: it is reported to whoever opens the store, and what
+//! is kept of it has names of its own. A memory budget above what the system allows is reported as
+//! well.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use runstone::{Event, EventListener, Options};
 use crate::layout::plural;
 use crate::output::{amount, note};
 
-/// The options, with a listener that tells of both on standard error: a line for people, an object
+/// The options, with a listener that reports both on standard error: a line for people, an object
 /// under `--json`.
 pub fn telling(options: Options) -> Options {
     let teller = Teller { is_read_only: options.read_only };

@@ -41,7 +41,7 @@ pub struct FlashArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
-    /// Files on a block SSD that keeps apart what it moves
+    /// Files on a block SSD that writes what it moves to separate blocks
     Lsm,
     /// Files on a block SSD that does not
     LsmShared,

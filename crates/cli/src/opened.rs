@@ -72,7 +72,7 @@ pub trait Target {
     }
     /// Adds a record to the batch; an error if it could never be written.
     fn put(&mut self, record: Record) -> runstone_kv::Result<()>;
-    /// What its values are, if the keyspace adds numbers: it takes no others.
+    /// The counters of the keyspace, if it adds numbers: it takes no other values.
     fn counter(&self) -> Option<Counter> {
         None
     }
@@ -80,7 +80,7 @@ pub trait Target {
     fn can_load(&self) -> bool {
         false
     }
-    /// Writes records whose keys ascend past the batch, which is empty: all or none.
+    /// Writes records whose keys ascend without the batch, which is empty: all or none.
     fn load(
         &mut self,
         _records: &mut dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>,
@@ -124,7 +124,7 @@ pub trait Entries {
     }
     /// Visits the keys of a range in order; returns how many.
     fn walk(&self, range: &Range, visit: &mut Visit<'_>) -> Result<u64>;
-    /// The same, but what damage hides is added to `missing`, and the walk goes on behind it.
+    /// The same, but what damage hides is added to `missing`, and the walk continues after it.
     fn walk_past_damage(
         &self,
         range: &Range,
@@ -145,7 +145,7 @@ pub trait Opened {
     fn keyspaces(&self) -> Vec<String> {
         Vec::new()
     }
-    /// About how many entries there are, if that can be told without a look at them.
+    /// About how many entries there are, if that is known without reading them.
     fn estimate(&self) -> Option<u64>;
     fn holds_data(&self) -> Result<bool>;
     fn limits(&self) -> Limits;

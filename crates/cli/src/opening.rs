@@ -60,7 +60,7 @@ impl Location {
         self.made.get()
     }
 
-    /// Tells people of a store that was made: a misspelt path makes one too.
+    /// Reports to people that a store was made: a misspelt path makes one too.
     pub fn tell_made(&self, output: &Output) {
         if self.was_made() && !output.is_json {
             note(format!("made a new store in {}", self.path.display()));
@@ -154,8 +154,8 @@ impl Location {
         opened.map_err(|error| self.explain(error, may_make))
     }
 
-    /// The same for reading, without a word of what the open did not use: this is told by the open
-    /// that follows, or by the caller.
+    /// The same for reading, without a word of what the open did not use: this is reported by the
+    /// open that follows, or by the caller.
     pub fn look(&self) -> Result<Store> {
         self.try_open(reading()).map_err(|error| self.explain(error, false))
     }

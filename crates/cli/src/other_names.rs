@@ -1,5 +1,5 @@
 //! Words that other stores and shells have for commands, and what takes their place here. Not
-//! misspelt names: those are told by clap.
+//! misspelt names: clap reports those.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

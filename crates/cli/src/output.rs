@@ -64,8 +64,8 @@ impl Output {
         self.stdout.borrow_mut().flush().map_err(|error| Failure::stdout(&error))
     }
 
-    /// Writes a file beside the output; one that exists only if `force` says so. Told to people,
-    /// but not under `--json`, where standard error holds nothing but an error.
+    /// Writes a file beside the output; one that exists only if `force` says so. Reported to
+    /// people, but not under `--json`, where standard error holds nothing but an error.
     pub fn write_file(&self, path: &Path, text: &str, force: bool) -> Result<()> {
         nesting::refuse_inside(path)?;
         let mut options = OpenOptions::new();
@@ -89,7 +89,7 @@ impl Output {
         self.bar(name, Some(total), size)
     }
 
-    /// The time that something takes of which nothing else can be told.
+    /// The time that something takes about which nothing else can be said.
     pub fn spinner(&self, name: &str) -> ProgressBar {
         let bar = self.count_bar(name, None);
         let style = ProgressStyle::with_template("{msg} {elapsed}");
@@ -129,11 +129,11 @@ pub fn bar_style(has_total: bool, show: fn(u64) -> String) -> ProgressStyle {
     style.with_key("done", done).with_key("rate", rate).progress_chars("=> ")
 }
 
-/// Whether standard error is for programs; set once, before anything is told.
+/// Whether standard error is for programs; set once, before anything is reported.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Tells people something beside the output. Under `--json` it is an object, for what the engine
-/// tells while it opens a store. A closed standard error does not stop a command.
+/// Reports something to people besides the output. Under `--json` it is an object, for what the
+/// engine reports while it opens a store. A closed standard error does not stop a command.
 pub fn note(text: impl Display) {
     let _ = match IS_JSON.load(Ordering::Relaxed) {
         true => writeln!(io::stderr(), "{}", json!({ "note": text.to_string() })),
@@ -174,7 +174,7 @@ pub fn minute_text() -> String {
     minute_of(since.as_secs())
 }
 
-/// The minute of so many seconds since 1970.
+/// The minute of this many seconds since 1970.
 fn minute_of(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
     // Years begin in March here, so that a leap day is the last of its year. The first of them is
@@ -203,7 +203,7 @@ pub fn nanos(ns: u64) -> String {
     }
 }
 
-/// The same of a duration.
+/// Does the same for a duration.
 pub fn duration(took: Duration) -> String {
     nanos(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
 }

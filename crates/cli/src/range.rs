@@ -229,7 +229,7 @@ impl Range {
     }
 
     /// Visits the key to which a step came that failed, and returns the outcome of the next one.
-    /// Fails if it came to no key. From none the next step fails again; this tells the empty key.
+    /// Fails if it came to no key. From none the next step fails again; this reports the empty key.
     fn visit_failed(
         &self,
         cursor: &mut Cursor,

@@ -17,7 +17,7 @@ use runstone_policy::units::Thousandths;
 pub const POINTER_ENTRY_BYTES: u64 = 48;
 /// Header of a record.
 const HEADER_BYTES: u64 = 18;
-/// A log is told record by record, in twelve bytes of memory each.
+/// A log is simulated record by record, in twelve bytes of memory each.
 const MOST_RECORDS: u64 = 1 << 26;
 const MOST_GROUPS: u32 = 1 << 20;
 /// Writes take 30 ns or so each.
@@ -68,7 +68,7 @@ pub struct Values {
     user_bytes: u64,
     /// Entries of the tree.
     pub pointers: u64,
-    /// The same of one flush.
+    /// The same for one flush.
     pub pointers_per_flush: u64,
 }
 

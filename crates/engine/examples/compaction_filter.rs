@@ -1,5 +1,5 @@
 //! A compaction filter forgets a user: compactions pass every entry sooner or later, so the filter
-//! removes what belongs to those who left, and takes a field out of the rest, without a scan of its
+//! removes what belongs to users who left, and takes a field out of the rest, without a scan of its
 //! own.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use runstone::storage::MemoryStorage;
 use runstone::{CompactionFilter, FilterDecision, KeyspaceOptions, Result, Store};
 
-/// Those who left. Compactions ask from several threads.
+/// The users who left. Compactions ask from several threads.
 #[derive(Debug, Default)]
 struct Left(Mutex<BTreeSet<Vec<u8>>>);
 

@@ -60,8 +60,8 @@ fn a_value_behind_a_damaged_one_is_pinned_whole() {
     }
 }
 
-/// A cursor that could not go on in a closed store was told so once. A seek then found nothing,
-/// as if the keyspace were empty.
+/// A cursor that could not continue in a closed store reported that only once. A seek then found
+/// nothing, as if the keyspace were empty.
 #[test]
 fn seeks_after_the_close_do_not_look_like_the_end() {
     let store =

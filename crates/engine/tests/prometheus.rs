@@ -205,7 +205,7 @@ const MOVED_OF_BOTH: &str = "flushes_total flush_bytes_written_total compactions
     compaction_bytes_read_total compaction_bytes_written_total table_bytes";
 
 /// Counters count what happens, and never fall: not when compactions drop tables, nor when a
-/// keyspace goes.
+/// keyspace is dropped.
 #[test]
 fn counters_move_and_never_fall() {
     let store = open();

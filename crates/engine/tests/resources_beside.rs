@@ -156,7 +156,7 @@ fn a_store_that_closes_without_a_flush_slows_no_other_down() {
     });
 }
 
-/// A flush of one tells another, whose listener calls the first.
+/// A flush of one store notifies another, whose listener calls the first.
 #[test]
 fn a_listener_told_by_another_store_is_refused_there() {
     let resources = resources(2);
@@ -241,7 +241,7 @@ fn the_last_handles_may_be_dropped_inside_a_listener() {
         let dropping = store.default_keyspace().clone();
         write(&[waiting], 400_000).expect("written");
         enters.recv_timeout(NEVER).expect("it is flushed");
-        // Either way one of them is the last to go.
+        // Either way one of them is the last to be dropped.
         let resources = (!resources_go_first).then_some(resources);
         *handles.lock().expect("unpoisoned") = Some((store, resources));
         drop(std::thread::spawn(move || write(&[dropping], 400_000)));

@@ -134,7 +134,7 @@ fn snappy(stored: &[u8]) -> Result<Vec<u8>, Fault> {
     fits(Some(found.len()), found, size, "snappy")
 }
 
-/// LevelDB writes no size of its own: the frame tells.
+/// LevelDB writes no size of its own: the frame has it.
 fn unsized_zstd(stored: &[u8]) -> Result<Vec<u8>, Fault> {
     let size = match zstd::zstd_safe::get_frame_content_size(stored) {
         Ok(Some(size)) => size,

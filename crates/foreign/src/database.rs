@@ -111,7 +111,7 @@ impl Database {
     ///
     /// # Panics
     ///
-    /// If there are not so many families.
+    /// If there are not that many families.
     pub fn entries(&self, family: usize, after: Option<&[u8]>) -> Result<Entries> {
         let Family { levels, entries, place, .. } = &self.families[family];
         let mut tombstones = self.families[family].tombstones.clone();

@@ -55,7 +55,7 @@ impl Error {
         Error::new(cause, path, format!("cannot read: {what}"), hint)
     }
 
-    /// File and offset, as far as known.
+    /// File and offset, if known.
     pub fn place(&self) -> String {
         match self.offset {
             Some(offset) => format!("{} byte {offset}", self.path.display()),

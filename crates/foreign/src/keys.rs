@@ -102,7 +102,7 @@ pub struct Parts<'a> {
     pub kind: u8,
 }
 
-/// Takes a stored key apart; `None` if it is too short.
+/// Splits a stored key into its parts; `None` if it is too short.
 pub fn parts(key: &[u8]) -> Option<Parts<'_>> {
     let (user, packed) = key.split_last_chunk::<8>()?;
     let packed = u64::from_le_bytes(*packed);

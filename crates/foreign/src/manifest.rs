@@ -154,7 +154,7 @@ fn blob_file(input: &mut Input<'_>, has_checksum: bool) -> Result<Option<()>, Fa
     }
 }
 
-/// What an edit tells of a new table; it was extended several times.
+/// What an edit says about a new table; it was extended several times.
 #[derive(Clone, Copy)]
 struct Form {
     has_path: bool,

@@ -248,7 +248,7 @@ impl Merge {
     }
 }
 
-/// Says of which key something is not supported.
+/// Names the key for which something is not supported.
 fn named(fault: Fault, key: &[u8]) -> Fault {
     match fault {
         Fault::Unsupported { what, hint } => {

@@ -34,7 +34,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Opens a table; what the manifest says of it is `bytes` and, in RocksDB, `largest_seq`.
+    /// Opens a table; what the manifest says about it is `bytes` and, in RocksDB, `largest_seq`.
     pub fn open(
         path: &Path,
         dialect: Dialect,

@@ -2,7 +2,7 @@
 //!
 //! 1. Tombstones are sorted by their start.
 //! 2. For each key, those that begin up to it join a heap, the newest on top.
-//! 3. The top goes while it ends before the key; keys ascend, so it never covers one again.
+//! 3. The top is removed while it ends before the key; keys ascend, so it never covers one again.
 //! 4. What is left on top is the newest tombstone over the key.
 
 use std::collections::BinaryHeap;
@@ -18,7 +18,7 @@ pub struct Tombstone {
 /// See the module docs.
 #[derive(Debug, Default)]
 pub struct Tombstones {
-    /// Those that are still to come, the last one first.
+    /// The tombstones that are still to come, the last one first.
     waiting: Vec<Tombstone>,
     active: BinaryHeap<(u64, Vec<u8>)>,
 }

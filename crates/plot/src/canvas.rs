@@ -19,7 +19,7 @@ pub(crate) struct Style {
     pub(crate) anchor: Anchor,
     pub(crate) size: f64,
     pub(crate) is_bold: bool,
-    /// Class, of which the style sheet tells the colour.
+    /// The class; the style sheet gives its colour.
     pub(crate) class: &'static str,
 }
 

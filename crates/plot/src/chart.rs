@@ -30,7 +30,7 @@ const MARK_WIDTH: f64 = 18.0;
 const MOST_POINTS: usize = 240;
 /// A line of more points is drawn without circles at them.
 const MOST_CIRCLES: usize = 60;
-/// About so many ticks on an axis.
+/// About this many ticks on an axis.
 const TICKS: f64 = 6.0;
 
 /// The title of the vertical axis ends here.
@@ -83,7 +83,7 @@ pub struct Line {
     pub marks: Marks,
 }
 
-/// What another source says of some points of a [`Line`], drawn as marks across their place.
+/// What another source says about some points of a [`Line`], drawn as marks across their place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marks {
     /// Name in the legend, where that of the first line with marks stands.
@@ -112,8 +112,8 @@ pub struct Bars {
     pub name: String,
     /// One per category; what is no number draws no bar.
     pub values: Vec<f64>,
-    /// What another source says of each category, drawn as a mark across the bar; what is no number
-    /// draws no mark.
+    /// What another source says about each category, drawn as a mark across the bar; what is no
+    /// number draws no mark.
     pub marks: Vec<f64>,
 }
 
@@ -287,7 +287,7 @@ fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
             path.join(" ")
         ));
-        // Circles of so many points would hide the line.
+        // Circles around this many points would hide the line.
         for (x, y) in places.iter().filter(|_| places.len() <= MOST_CIRCLES) {
             canvas.add(format_args!(
                 "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>"
@@ -298,7 +298,7 @@ fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
     mark_lines(canvas, chart, (&x, &y), &mut names);
 }
 
-/// Those labels that have room, from the left.
+/// The labels that have room, from the left.
 fn label_ticks(canvas: &mut Canvas, range: &Range) {
     let style = Style { anchor: Anchor::Middle, ..TEXT };
     let (bottom, mut free) = (TOP + PLOT_HEIGHT, f64::NEG_INFINITY);
@@ -431,7 +431,7 @@ fn joined(words: &str, group: f64) -> Vec<String> {
 /// From below to the right end of the name, which stands below the middle of its group; every
 /// second name and fewer if they would touch. Returns where the lowest begins.
 fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
-    // Lines at this angle are so far apart as groups are, times its sine.
+    // The distance of lines at this angle is the distance of groups, times its sine.
     let sine = SLANT.to_radians().sin();
     let step = (LINE_HEIGHT / (group * sine)).ceil().max(1.0) as usize;
     let top = TOP + PLOT_HEIGHT + 14.0;

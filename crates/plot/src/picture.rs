@@ -12,7 +12,7 @@ pub struct Paint {
 /// A drawing, and how large it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drawn {
-    /// An `svg` element, whose colours are told by `page::STYLE`.
+    /// An `svg` element, whose colours are defined by `page::STYLE`.
     pub svg: String,
     /// In pixels.
     pub width: f64,

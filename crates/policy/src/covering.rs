@@ -1,4 +1,4 @@
-//! Tells which of some tables cover a key, while keys ascend, as a compaction visits them. What the
+//! Finds which of some tables cover a key, while keys ascend, as a compaction visits them. What the
 //! answers decide is in `drop_guard.rs`.
 
 use std::sync::Arc;

@@ -97,7 +97,7 @@ pub fn millibits_per_key(
 }
 
 /// The optimal plan for a tree into whose `output_level` tables are about to be written. An empty
-/// tree has no plan for any level: nothing tells how large its runs will be.
+/// tree has no plan for any level: nothing shows how large its runs will be.
 pub fn optimal(
     shape: &Shape,
     targets: &[LevelTarget],

@@ -266,7 +266,7 @@ pub(crate) fn collides(groups: &[Group<'_>], level: u32, busy: &Busy) -> bool {
 /// A lone table moves (or stays, if it is in the target already); every other component is one
 /// compaction.
 ///
-/// `stays` tells that lone tables of a row need no move.
+/// `stays` says that lone tables of a row need no move.
 pub(crate) fn plan_groups(
     groups: Vec<Group<'_>>,
     output: Output,

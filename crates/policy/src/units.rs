@@ -97,7 +97,7 @@ pub type Thousandths = Decimal<1000>;
 const NOT_A_NUMBER: i64 = i64::MIN;
 
 impl<const PARTS: u32> Decimal<PARTS> {
-    /// So many parts of one.
+    /// This many parts of one.
     pub const fn of_parts(parts: u32) -> Self {
         Decimal(parts as i64)
     }

@@ -35,7 +35,8 @@ fn planned(shape: &Shape, targets: &[LevelTarget], output_level: u32) -> u32 {
     millibits_per_key(shape, targets, FilterAllocation::Optimal, 100, output_level)
 }
 
-/// ln 10 / ln^2 2 = 4.792 bits per key lie between runs of which one is ten times the other.
+/// ln 10 / ln^2 2 = 4.792 bits per key lie between two runs if one is ten times as large as the
+/// other.
 fn is_tenfold(millibits: u32) -> bool {
     (4_791..=4_793).contains(&millibits)
 }
@@ -61,7 +62,7 @@ fn none_and_uniform_do_not_look_at_the_tree() {
         assert_eq!(millibits_per_key(&shape, &[], FilterAllocation::None, 100, level), 0);
         assert_eq!(millibits_per_key(&shape, &[], FilterAllocation::Uniform, 105, level), 10_500);
     }
-    // An empty tree tells nothing.
+    // An empty tree shows nothing.
     assert_eq!(planned(&Shape::default(), &[UNBOUNDED; 2], 0), 10_000);
 }
 
@@ -96,7 +97,7 @@ fn several_runs_are_smaller_runs() {
     let targets = [UNBOUNDED; 3];
     assert_eq!(planned(&one, &targets, 1), 10_000);
     assert!(is_tenfold(planned(&many, &targets, 1) - planned(&many, &targets, 2)));
-    // The same of a level that may hold ten runs once it is as full as planned.
+    // The same for a level that may hold ten runs once it is as full as planned.
     let allowed = [UNBOUNDED, target(1_000_000, 10), target(1_000_000, 1)];
     assert!(is_tenfold(planned(&one, &allowed, 1) - planned(&one, &allowed, 2)));
     // And of tables that overlap ten deep; those beside each other do not count.

@@ -46,7 +46,7 @@ fn with_run(shape: &Shape, id: u64, tables: Vec<Arc<Table>>) -> Shape {
     shape.apply(&Edit { place, ..Edit::default() }).unwrap()
 }
 
-/// The sketches of a run and of the tree err alike: neither tells of garbage where there is none,
+/// The sketches of a run and of the tree err alike: neither reports garbage where there is none,
 /// nor hides any of a run that others only write over.
 #[test]
 fn a_run_and_what_only_writes_it_over_are_known_exactly() {

@@ -1,8 +1,8 @@
-//! Tells the process that something was made in from copies that `fork` made of it. A copy has the
-//! same memory and the same open files, but not the threads, and what it does to the files it does
-//! to those of the other. `getpid` would tell too, for a system call each time.
+//! Distinguishes the process that something was made in from copies that `fork` made of it. A copy
+//! has the same memory and the same open files, but not the threads, and what it does to the files
+//! it does to those of the other. `getpid` would do so too, for a system call each time.
 //!
-//! Not noticed: a copy made by the bare system call, past the C library.
+//! Not noticed: a copy made by the bare system call, without the C library.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!

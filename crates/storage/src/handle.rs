@@ -17,7 +17,7 @@ pub struct Handle {
     pub path: String,
     /// What it is for.
     pub category: Category,
-    /// Those of its storage.
+    /// The counters of its storage.
     pub counters: Arc<Counters>,
     /// Of a file that `create_mapped` made. Where nothing could be mapped the rules of a mapped
     /// file hold all the same, so that the engine sees one behaviour everywhere.

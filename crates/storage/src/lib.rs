@@ -272,7 +272,7 @@ pub trait StorageFile: Send + Sync + Debug {
     /// Gives the range's space back; it then reads as zeros. Best effort.
     fn punch(&self, offset: u64, len_bytes: u64) -> Result<()>;
 
-    /// Tells that the range will be read soon. A hint: never fails, may do nothing.
+    /// Announces that the range will be read soon. A hint: never fails, may do nothing.
     fn read_ahead(&self, _offset: u64, _len_bytes: u64) {}
 
     /// Whether `read_ahead` has an effect. Where it has none, a caller does better to leave out

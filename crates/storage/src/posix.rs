@@ -295,7 +295,7 @@ impl Storage for PosixStorage {
 /// 1: FLOCK  ADVISORY  WRITE 1234 fd:01:5678 0 EOF
 /// ```
 ///
-/// Those of another name space have number 0 or are not listed.
+/// Processes of another name space have number 0 or are not listed.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let file = format!("{:02x}:{:02x}:{inode}", major(device), minor(device));
     let holder = |line: &str| {

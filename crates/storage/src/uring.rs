@@ -53,7 +53,7 @@ impl Rings {
         reads.then(|| Rings { idle: Mutex::new(vec![ring]) })
     }
 
-    /// Fills all buffers; `false` if there is no ring to be had, and nothing was read.
+    /// Fills all buffers; `false` if no ring is available, and nothing was read.
     pub(crate) fn read(&self, file: &File, reads: &mut [ReadRequest]) -> io::Result<bool> {
         let idle = self.idle.lock().pop();
         let Some(ring) = idle.or_else(|| IoUring::new(DEPTH).ok()) else { return Ok(false) };

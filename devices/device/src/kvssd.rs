@@ -185,8 +185,8 @@ pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
     let explained = match error {
         FlashError::InUse { place } => runstone::Error::InUse { path: place, process: None },
-        // Told like a directory that cannot be opened. Later failures stay the device's own: free
-        // space does not help a device that has failed.
+        // Reported like a directory that cannot be opened. Later failures stay the device's own:
+        // free space does not help a device that has failed.
         FlashError::Image { what: "open", place, source } => {
             StorageError::new(Operation::Open, place, source).into()
         }

@@ -32,7 +32,7 @@ pub enum Kind {
     BlockSsd,
 }
 
-/// A URL, taken apart.
+/// A URL, split into its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceUrl {
     /// Which device.
@@ -248,7 +248,7 @@ impl DeviceUrl {
         image.set_len(0)?;
         let made = device(Box::new(image)).and_then(|device| {
             let named = self.give_name(&path);
-            // The lock goes once the image has its name.
+            // The lock file is removed once the image has its name.
             drop(device);
             named
         });

@@ -78,7 +78,7 @@ fn the_engine_runs_on_a_block_ssd() {
     assert!(error.to_string().contains("block SSD"), "{error}");
 }
 
-/// Some were told by the names of fields, which no URL has, and `th=300` as 255.
+/// Some were reported by the names of fields, which no URL has, and `th=300` as 255.
 #[test]
 fn an_option_out_of_range_is_told_as_the_url_has_it() {
     let directory = tempfile::tempdir().expect("writable");

@@ -1,8 +1,8 @@
 //! Two writers of a store against one. A round fills most of one memtable. The next round waits for
 //! the flushes and compactions that follow, so none runs beside a writer: the second core prepares
 //! the next log segments and chunks and is idle otherwise. The time that writers still wait for a
-//! core is reported apart. The rates depend on how far apart the two cores are, which a host may
-//! change from one minute to the next; so the time that a cache line takes from one core to the
+//! core is reported separately. The rates depend on how far apart the two cores are, which a host
+//! may change from one minute to the next; so the time that a cache line takes from one core to the
 //! other is printed as well.
 
 use std::sync::Barrier;
@@ -19,7 +19,7 @@ use crate::{VALUE, keys_from};
 const PUTS: usize = 400_000;
 const WARM_UPS: usize = 4;
 const ROUNDS: usize = 10;
-/// How often a cache line goes there and back.
+/// How often a cache line travels there and back.
 const PASSES: u64 = 100_000;
 
 /// Thousands of puts a second: by the clock, and had nobody waited for a core.

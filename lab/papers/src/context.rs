@@ -124,7 +124,7 @@ impl<'a> Context<'a> {
         self.scratch.join(self.directories.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
-    /// Tells what is going on.
+    /// Reports what is going on.
     pub fn say(&self, text: &str) {
         (self.say)(text);
     }

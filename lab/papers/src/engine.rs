@@ -190,7 +190,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Goes on until memtable and level 0 are empty.
+    /// Continues until memtable and level 0 are empty.
     pub fn insert_until_calm(&mut self) -> Result<()> {
         for _ in 0..MOST_EXTRA_FLUSHES * self.data.records_per_flush() {
             if self.unflushed == 0 && self.shape().level(0).is_empty() {

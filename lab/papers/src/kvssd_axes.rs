@@ -53,7 +53,7 @@ rows! {
         "" => NotComparable("not in the paper, whose device has no filters");
 }
 
-/// About one record in so many is in the log.
+/// About one record in this many is in the log.
 const SAMPLE: u32 = 8;
 /// Blocks of the device that the tree of pointers takes, its room to work included.
 const POINTER_BLOCKS: u32 = 40;

@@ -24,7 +24,7 @@ pub(super) const LLSM_VOLUME: f64 = 1.3;
 /// A run that several parts look at.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Run {
-    /// The engine on a block SSD that keeps what it moves apart.
+    /// The engine on a block SSD that writes what it moves to separate blocks.
     Split,
     /// The engine on one that does not.
     Shared,
@@ -146,7 +146,7 @@ pub(super) fn sides(lab: &Lab<'_>) -> [Side; 5] {
     [load.engine_side("LSM", OVER_PROVISION_PERCENT), nlsm, dlsm, mixed, rlsm]
 }
 
-/// Those and lLSM, whose device is larger.
+/// These variants and lLSM, whose device is larger.
 pub(super) fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
     let larger = lab.load(Draw::Uniform).times(LLSM_VOLUME);
     let llsm = larger.device_side(&appending(lab.options()));

@@ -176,7 +176,7 @@ impl Load {
         }
     }
 
-    /// What the model of flash is told of the load and the device.
+    /// What the model of flash knows about the load and the device.
     pub(super) fn flash_setup(
         &self,
         policy: &str,
@@ -215,7 +215,7 @@ impl Load {
         (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / self.record_bytes()
     }
 
-    /// On a device of so many times the blocks.
+    /// On a device with this many times the blocks.
     pub(super) fn times(&self, volume: f64) -> Load {
         let block_count = (f64::from(self.block_count) * volume).round() as u32;
         Load { block_count, ..*self }
@@ -447,7 +447,7 @@ fn scratch_image(context: &Context<'_>, geometry: &Geometry) -> Result<Box<dyn I
     }
     let path = context.directory();
     let image = FileImage::create(&path).map_err(failed)?;
-    // One that cannot be removed goes with the scratch directory.
+    // One that cannot be removed is removed with the scratch directory.
     let _ = fs::remove_file(&path);
     Ok(Box::new(image))
 }

@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// What a paper says of a row's numbers, and so how they are judged.
+/// What a paper says about a row's numbers, and so how they are judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     /// The paper prints these ratios of one side to the other; the smallest share of them counts.
@@ -100,7 +100,7 @@ impl Rule {
         }
     }
 
-    /// What a reader is told of the rule.
+    /// The rule in words, for the reader.
     pub(super) fn text(self) -> String {
         match self {
             Rule::Ratios(paper) => {

@@ -16,11 +16,11 @@ use crate::plan::{Counted, KEY_BYTES, Plan, RangeDeleted};
 
 /// How many numbers are counted up.
 const COUNTERS: u64 = 1000;
-/// Each of the many range deletes ends where the one after so many others begins.
+/// Each of the many range deletes ends where the one this many places later begins.
 const OVERLAP: u64 = 4;
 /// Keys from here on stay: half of all, because keys are hashes.
 const MIDDLE: [u8; 1] = [0x80];
-/// One key in so many is put again into the deleted half, if it falls there.
+/// One key in this many is put again into the deleted half, if it falls there.
 const PUT_AGAIN: u64 = 4;
 
 /// Counts by a get and a put, as without any protection, or by puts alone, which count nothing.

@@ -206,7 +206,7 @@ pub struct RangeDeleted {
     pub gets_before_per_second: f64,
     /// Calls that overlap, over the same half.
     pub deletes_per_second: f64,
-    /// Of the same keys, put once more after these.
+    /// The same for these keys, put again afterwards.
     pub gets_under_per_second: f64,
     /// The same, right after a flush.
     pub gets_flushed_per_second: f64,

@@ -6,7 +6,7 @@
 //! hidden as a whole is dropped without being read. The policy sees that tables get smaller and
 //! fewer. Range tombstones take no space here, and gets are counted as if nothing were deleted.
 //! Tables that were in the tree before a range delete are older than it, so the order of table
-//! numbers tells which tables it hides.
+//! numbers shows which tables it hides.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ use runstone_policy::shape::{Table, TableId};
 
 /// The entries of its inputs that a compaction keeps, before it joins equal keys.
 pub(super) struct Left {
-    /// First key, last key and entries of each input of which any are left.
+    /// First key, last key and entries of each input that has any left.
     pub(super) spreads: Vec<(u64, u64, u64)>,
     entries: u64,
     tombstones: u64,

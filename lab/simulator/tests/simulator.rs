@@ -34,7 +34,7 @@ fn nothing_is_lost() {
     for policy in POLICIES {
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 60, 500);
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
-        // So many keys that there is hardly a duplicate.
+        // Enough keys that there is hardly a duplicate.
         assert!(held <= report.user_bytes && held > report.user_bytes / 1000 * 999);
         assert_eq!(report.user_bytes, 500 * FLUSH_BYTES);
     }

@@ -17,7 +17,7 @@ const PROGRESS_LUMP: u64 = 1024;
 /// Workers look at the clock for the end of the run once in this many calls.
 const CLOCK_LUMP: u64 = 64;
 
-/// Is told how far a benchmark is. Called from all threads.
+/// Receives the progress of a benchmark. Called from all threads.
 pub trait Progress: Sync {
     /// A benchmark begins; `total` is 0 when time ends it.
     fn start(&self, name: &str, total: u64);
@@ -45,7 +45,7 @@ pub struct Bench<'a> {
     pub spec: &'a BenchSpec,
     /// Name of the benchmark; part of its seed.
     pub name: &'static str,
-    /// Is told how far it is.
+    /// Receives its progress.
     pub progress: &'a dyn Progress,
 }
 

@@ -24,9 +24,9 @@ pub struct CrashReport {
     pub kept_count: u64,
     /// Changes of files that left no trace.
     pub dropped_count: u64,
-    /// Writes of which some sectors stayed.
+    /// Writes that kept some of their sectors.
     pub torn_count: u64,
-    /// Writes of which some sectors stayed and one is garbage.
+    /// Writes that kept some of their sectors, one of them as garbage.
     pub garbage_count: u64,
     /// Writes that extended the file and left zeros.
     pub zero_extended_count: u64,

@@ -17,7 +17,7 @@ use crate::workload::{Operation, Run, keyspaces, read_all};
 pub enum Crash {
     /// The process dies; the operating system keeps what was written.
     Process,
-    /// The power goes; the seed decides what is left of what was not synced.
+    /// The power fails; the seed decides what is left of what was not synced.
     Power(u64),
 }
 
@@ -105,7 +105,7 @@ pub fn run(
 }
 
 /// Opens what a crash left (P8), compares it with the oracle (P1-P4), checks that no file is left
-/// over (P10), and that the store goes on working.
+/// over (P10), and that the store continues to work.
 pub fn judge(
     left: &(impl Storage + Clone + 'static),
     options: &Options,

@@ -1,5 +1,5 @@
-//! Tells whether a check finds a bug: runs work that may panic, and drops what the panic prints.
-//! Tests of seeded bugs need this, since the checks of this crate panic.
+//! Finds out whether a check finds a bug: runs work that may panic, and drops what the panic
+//! prints. Tests of seeded bugs need this, since the checks of this crate panic.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a check, and once more with a bug seeded, which it must find.
+/// Runs a check, and again with a bug seeded, which it must find.
 pub fn holds_and_finds(bug: Bug, check: impl Fn()) {
     check();
     assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");

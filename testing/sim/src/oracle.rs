@@ -192,7 +192,7 @@ impl Oracle {
         self.judge_within(found, |_| true)
     }
 
-    /// The same of a store whose keyspaces come and go: they must be those that were acknowledged,
+    /// The same for a store whose keyspaces come and go: they must be those that were acknowledged,
     /// or those that the attempted step makes of them.
     pub fn judge_keyspaces(&self, found: &Found) -> Result<Survived, String> {
         let mut wrong = None;

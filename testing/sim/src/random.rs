@@ -38,7 +38,7 @@ pub fn seeds(usual: u64) -> Range<u64> {
     first..first + number("RUNSTONE_SEEDS", usual)
 }
 
-/// Runs a test with each of its seeds. A panic tells the seed.
+/// Runs a test with each of its seeds. A panic names the seed.
 pub fn for_seeds(usual: u64, mut run: impl FnMut(u64)) {
     for seed in seeds(usual) {
         let outcome = catch_unwind(AssertUnwindSafe(|| run(seed)));

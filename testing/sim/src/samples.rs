@@ -270,7 +270,8 @@ fn expire(store: &Store, state: &mut State) {
     }
 }
 
-/// Makes a keyspace and drops it, so that the log tells of edits and holds writes to nobody.
+/// Makes a keyspace and drops it, so that the log mentions edits and holds writes to a dropped
+/// keyspace.
 fn edit(store: &Store, state: &mut State) {
     let passing = store.open_keyspace("passing", None).expect("new");
     passing.put("gone", "with its keyspace").expect("memory");

@@ -66,7 +66,7 @@ pub enum Operation {
     Flush,
     /// Compacts everything to one run.
     Compact,
-    /// Collects the garbage of value files, as far as any is known.
+    /// Collects the known garbage of value files.
     Collect,
     /// Runs a background job.
     RunOneJob,

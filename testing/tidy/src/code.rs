@@ -122,7 +122,7 @@ pub fn is_test_attribute(line: &str) -> bool {
 pub struct Named {
     /// How many modules up from the one it stands in; `None`: from the root of the crate.
     pub up: Option<usize>,
-    /// The names behind `crate` or `super`, as far as they are modules or items.
+    /// The names after `crate` or `super` that are modules or items.
     pub names: Vec<String>,
     /// The name that a `use` gives to it.
     pub alias: String,

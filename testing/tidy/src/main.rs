@@ -10,7 +10,7 @@ use runstone_tidy::unsafety::report;
 
 const USAGE: &str = "usage: runstone-tidy rooms [HOUSE] [--dot] | unsafe";
 
-/// What is counted apart.
+/// What is counted separately.
 const FOLDERS: [&str; 4] = ["crates/", "bindings/", "devices/", "lab/"];
 
 fn main() -> ExitCode {

@@ -126,7 +126,7 @@ static void agrees(const char *path) {
     }
 }
 
-/* The first two keys that do not agree are told, and nothing works from then on. */
+/* The first two keys that do not agree are reported, and nothing works from then on. */
 static void disagrees(const char *path) {
     opened on = make(path, newest_first, mine);
     put(&on, "user000100000001");

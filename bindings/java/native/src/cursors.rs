@@ -44,7 +44,7 @@ struct Walk {
     cursor: Cursor,
     is_forward: bool,
     page: Vec<u8>,
-    /// What went wrong behind the page; it is told in place of the next one.
+    /// What went wrong behind the page; it is reported in place of the next one.
     failure: Option<Failure>,
 }
 

@@ -7,7 +7,7 @@
 ...         print(key, value)
 
 A store is a mutable mapping from bytes to bytes, and so is each of its keyspaces. Every call that
-can wait lets other threads run. A store that is not closed is closed when its last object goes, or
+can wait lets other threads run. A store that is not closed is closed when its last object is freed, or
 the interpreter ends. In a fork, what was opened before is refused; open a store there only if the
 process had none open.
 """

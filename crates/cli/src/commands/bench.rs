@@ -42,7 +42,7 @@ pub struct Args {
           num_args = 0..=1, require_equals = true, default_missing_value = "true",
           default_value = "false", value_parser = BoolishValueParser::new(), action = Set)]
     use_existing: bool,
-    /// Number of keys; a filling benchmark writes as many.
+    /// Number of keys; a filling benchmark writes this many.
     #[arg(long, default_value_t = 1_000_000)]
     num: u64,
     /// Operations of a reading benchmark; without it, as many as --num.

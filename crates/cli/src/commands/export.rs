@@ -35,7 +35,7 @@ pub struct Args {
     /// TARGET.partial-PID. An export that is killed (-9) leaves a file of such a name too, which
     /// holds what was written until then.
     target: PathBuf,
-    /// How the target is written; without it, its name tells.
+    /// How the target is written; without it, the name decides.
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// For csv, of values that are JSON objects: a column for each of these fields, such as
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long)]
     drop_expiry: bool,
     /// Leave out entries whose value cannot be made or read: its merge operator fails or is not
-    /// registered, or it lies apart and is damaged. They are told, and the exit code is 2.
+    /// registered, or it is separated and damaged. They are reported, and the exit code is 2.
     #[arg(long)]
     skip_failed: bool,
     /// Replace what exists.

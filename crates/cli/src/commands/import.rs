@@ -59,7 +59,7 @@ pub struct Args {
     /// databases that no other process has open; they are only read. Each column family of RocksDB
     /// goes to the keyspace of its name.
     source: PathBuf,
-    /// How the source is written; without it, its name tells.
+    /// How the source is written; without it, the name decides.
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// jsonl, csv: the field that is the key; in jsonl `a.b` is field b of object a. Without
@@ -88,7 +88,7 @@ pub struct Args {
     #[arg(long)]
     sync: bool,
     /// Store what expires as if it did not. Without it, `expires_ms` of the source tells when an
-    /// entry expires. One that is past is stored too: its key has no value then.
+    /// entry expires. An expired one is stored too, but its key has no value.
     #[arg(long)]
     drop_expiry: bool,
     /// rocksdb: only this column family.
@@ -105,7 +105,7 @@ struct Chosen {
     source: Box<dyn Source>,
     /// Where it can be read again, if it can.
     again: Option<PathBuf>,
-    /// What tells it from other imports of the same path.
+    /// What distinguishes it from other imports of the same path.
     how: String,
 }
 
@@ -461,7 +461,7 @@ struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
     /// As of the record that was handed out last.
     progress: Progress,
-    /// Those in between, the first few.
+    /// The records in between, the first few.
     malformed: Vec<Malformed>,
     strict: bool,
     last: Option<Vec<u8>>,

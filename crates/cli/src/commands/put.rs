@@ -30,7 +30,7 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         let entry = self.put.entry(true)?;
         let make = MakeArguments { is_little: true, ..self.make };
-        // A value that the options refuse is told before a store is made with them.
+        // A value that the options refuse is reported before a store is made with them.
         let given = opening::given_options(&make)?;
         let counter = given.and_then(|options| Counter::of(&options.merge_operator));
         self.put.check_counter(counter, &entry.value)?;

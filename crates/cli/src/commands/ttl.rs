@@ -1,4 +1,4 @@
-//! `ttl`: tells until when a key has its value.
+//! `ttl`: shows when the value of a key expires.
 
 use std::path::PathBuf;
 

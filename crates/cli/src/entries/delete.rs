@@ -57,9 +57,9 @@ impl Delete {
 
 /// What was deleted.
 pub enum Deleted {
-    /// So many keys.
+    /// This many keys.
     Keys(u64),
-    /// A range, by one record, without a look at what it held: about so many entries.
+    /// A range, by one record, without a look at what it held: about this many entries.
     Range(u64),
 }
 

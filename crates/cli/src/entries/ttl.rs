@@ -1,4 +1,4 @@
-//! Tells until when a key has its value.
+//! Shows when the value of a key expires.
 
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};

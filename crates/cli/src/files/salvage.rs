@@ -1,4 +1,4 @@
-//! A walk past damage: where a block cannot be read, it goes on at the next key that can.
+//! A walk past damage: where a block cannot be read, it continues at the next key that can be read.
 //!
 //! The engine says that a read failed, not which keys the block holds. So the next readable key is
 //! sought: ever larger steps until a read succeeds, then halves of the last step. In the gap
@@ -14,8 +14,8 @@ use crate::range::{Missing, Range, Visit};
 /// Most reads of one search by halves.
 const MOST_HALVES: usize = 256;
 
-/// Visits the keys of a range that can be read, and tells of the others. Backwards, it ends at the
-/// first damage. A key without a value is no gap: it is visited, and the walk goes on behind it.
+/// Visits the keys of a range that can be read, and reports the others. Backwards, it ends at the
+/// first damage. A key without a value is no gap: it is visited, and the walk continues after it.
 pub fn walk(
     keyspace: &Keyspace,
     snapshot: Option<&Snapshot>,

@@ -18,7 +18,7 @@ use crate::range::Entry;
 pub struct Fields {
     pub key: Option<String>,
     pub value: Option<String>,
-    /// Whether the field that tells when an entry expires is passed over.
+    /// Whether the field that says when an entry expires is ignored.
     pub drop_expiry: bool,
 }
 
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(record(line, &fields).map(|record| record.value), Ok(line.to_vec()));
     }
 
-    /// A line that has a field twice gave its last value, and nobody was told.
+    /// A line that has a field twice gave its last value, and no error was reported.
     #[test]
     fn a_field_is_there_once() {
         let own = Fields::default();

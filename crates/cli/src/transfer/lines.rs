@@ -69,7 +69,7 @@ impl LineReader {
         self.input.is_plain_file()
     }
 
-    /// The next line begins a record: nobody goes back to before it.
+    /// The next line begins a record: nobody goes back beyond its beginning.
     pub fn mark(&mut self) {
         self.input.mark();
     }

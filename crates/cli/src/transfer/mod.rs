@@ -37,8 +37,8 @@ pub enum Format {
     Tsv,
 }
 
-/// The name of the field or column that tells when an entry expires, in milliseconds since 1970.
-/// In a line of tsv it is written in front of the number, because a third column may be anything.
+/// The name of the field or column that says when an entry expires, in milliseconds since 1970. In
+/// a line of tsv it is written in front of the number, because a third column may be anything.
 pub const EXPIRES: &str = "expires_ms";
 
 /// A key and its value.
@@ -86,7 +86,7 @@ impl std::fmt::Display for Malformed {
     }
 }
 
-/// The format that was given, or that the path tells.
+/// The format that was given, or that the path implies.
 pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
     if given == Some(Format::Dir) && path.as_os_str() == "-" {
         let hint = "pass --format jsonl, csv or tsv; a directory of this name is ./-";

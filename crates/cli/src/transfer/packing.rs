@@ -56,7 +56,7 @@ impl Packing {
     }
 }
 
-/// Says of an error of the packed bytes themselves, not of the device, that they are no good.
+/// Turns an error of the packed bytes themselves, not of the device, into one that says so.
 struct Packed(Box<dyn Read>);
 
 impl Read for Packed {

@@ -24,9 +24,9 @@ pub struct Progress {
     pub expired: u64,
 }
 
-/// What tells one import from another: the path, and `how` it is read. Whether the path still holds
-/// what it did, the position tells, which sums up what was read: length and time of a file do not,
-/// because both stay the same for many another file.
+/// What distinguishes one import from another: the path, and `how` it is read. Whether the path
+/// still holds what it did, the position tells, which sums up what was read: length and time of a
+/// file do not, because both stay the same for many another file.
 pub fn source_key(source: &Path, how: &str) -> Result<String> {
     let path = source.canonicalize().map_err(|error| Failure::file(source, "read", &error))?;
     let path = crate::encoding::to_hex(path.as_os_str().as_encoded_bytes());

@@ -21,7 +21,7 @@ pub trait Sink {
     /// After the last.
     fn finish(&mut self) -> Result<()>;
 
-    /// Columns of which no entry had the field.
+    /// Columns whose field no entry had.
     fn empty_columns(&self) -> Vec<String> {
         Vec::new()
     }
@@ -318,7 +318,7 @@ impl Drop for NewFile {
 fn refuse_in(path: &Path, store: &[PathBuf]) -> Result<()> {
     let here = Path::new(".");
     let places = path.ancestors().map(|at| if at.as_os_str().is_empty() { here } else { at });
-    // Of a target that is not there yet, what exists above it tells.
+    // For a target that does not exist yet, the nearest existing directory above it decides.
     let found = places.filter_map(|place| place.canonicalize().ok()).next();
     match found.is_some_and(|found| is_in(&found, store)) {
         true => Err(Failure::usage("the target lies in the store", "choose another place")
@@ -445,7 +445,7 @@ impl Sink for DirectorySink {
 mod tests {
     use super::*;
 
-    /// What a killed export of the same process number left was told as a target that exists.
+    /// What a killed export of the same process number left was reported as a target that exists.
     #[test]
     fn a_partial_file_in_the_way_is_named() {
         let directory = tempfile::tempdir().expect("a directory");

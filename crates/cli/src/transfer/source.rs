@@ -38,7 +38,7 @@ pub struct Position {
     pub part: usize,
 }
 
-/// Which keys there were of those that JSON tells apart and a store does not: `1` and `"1"`.
+/// Which kinds of keys occurred that JSON distinguishes and a store does not: `1` and `"1"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     literals: bool,
@@ -312,7 +312,7 @@ impl FileSource {
     }
 
     /// Jsonl: reads the first line and goes back. If it has not the fields, no line is read that
-    /// would be told as malformed one by one.
+    /// would be reported as malformed one by one.
     fn check_first_line(&mut self) -> Result<()> {
         let start = self.lines.at;
         self.lines.mark();

@@ -263,7 +263,7 @@ fn every_way_to_export_brings_the_same() {
 }
 
 /// Counters and other merged values are exported as the value that reads see. The other keyspaces
-/// of a store were left out, and nobody was told.
+/// of a store were left out, and no error was reported.
 #[test]
 fn keyspaces_and_merged_values_come_back() {
     let place = Place::new();
@@ -366,7 +366,7 @@ fn keys_that_a_store_does_not_tell_apart_are_refused() {
         let ran = place.run(&["import", "s", "x.jsonl", "--key", "id"]);
         assert!(ran.stderr.contains("x.jsonl:2: keys before were"), "{}", ran.stderr);
         assert_eq!(place.ok(&["count", "s"]), "2\n");
-        // Also by an import that goes on.
+        // Also by an import that resumes.
         let strict = ["import", "t", "x.jsonl", "--key", "id", "--strict"];
         assert_eq!(place.run(&strict).code, 1);
         let ran = place.run(&strict);

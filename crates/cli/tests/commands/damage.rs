@@ -1,5 +1,5 @@
-//! Files cut short, with a flipped byte, or missing: told by name under exit code 2 or 4, never a
-//! panic, and never a wrong value.
+//! Files cut short, with a flipped byte, or missing: reported by name with exit code 2 or 4, never
+//! a panic, and never a wrong value.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn make(place: &Place) {
     let store = store.expect("a store");
     for i in 0..100 {
         store.put(format!("key{i:06}"), "logged").expect("a put");
-        // Damage to what was synced is told.
+        // Damage to what was synced is reported.
         store.sync().expect("a sync");
     }
     // As a crash leaves it: the log holds what no table does.
@@ -146,7 +146,7 @@ fn only_the_damaged_segment_of_the_log_is_blamed() {
     let options = runstone::Options::default().wal_segment_bytes(64 << 10);
     let store = runstone::Store::open(place.path("open"), options).expect("a store");
     (0..2_000).for_each(|i| store.put(format!("k{i:04}"), [7; 150]).expect("a put"));
-    // Only damage to what was synced is told, and only a later record says what was.
+    // Only damage to what was synced is reported, and only a later record says what was.
     store.sync().expect("a sync");
     store.put("k0000", [7; 150]).expect("a put");
     // Until the next segment is prepared, as it is when the current one is a quarter full.

@@ -1,5 +1,5 @@
-//! What users do wrong: paths, options, names, a store in use. Each is told with what, where and
-//! what to do, under the documented exit code.
+//! What users do wrong: paths, options, names, a store in use. Each is reported with what, where
+//! and what to do, under the documented exit code.
 
 use std::process::Stdio;
 
@@ -31,7 +31,7 @@ fn reading_makes_no_store() {
     assert_eq!(ran.code, 4);
 }
 
-/// They were told as errors of "flash", whose documentation was to be seen, and without a place.
+/// They were reported as errors of "flash", with a hint at its documentation, and without a place.
 #[test]
 fn images_that_cannot_be_opened_are_told_with_a_place() {
     let place = Place::new();
@@ -50,7 +50,7 @@ fn images_that_cannot_be_opened_are_told_with_a_place() {
     }
 }
 
-/// A file of options that does not parse was told without its name by `reshape`.
+/// A file of options that does not parse was reported without its name by `reshape`.
 #[test]
 fn a_file_of_options_that_is_wrong_is_named() {
     let place = Place::new();
@@ -222,7 +222,7 @@ fn every_error_says_where_under_json() {
     }
 }
 
-/// What a keyspace keeps for ever is told with the store that has it, and what to do instead.
+/// What a keyspace keeps for ever is reported with the store that has it, and what to do instead.
 #[test]
 fn options_that_a_store_cannot_take_name_the_store() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The end of a log behind a gap: it is told, counted and kept, and `dump` reads it.
+//! The end of a log behind a gap: it is reported, counted and kept, and `dump` reads it.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn kept(place: &Place) -> Vec<String> {
 }
 
 /// `verify` printed "no damage" and nothing of 1,900 records that the open had not used. It is no
-/// damage, but it is told.
+/// damage, but it is reported.
 #[test]
 fn verify_counts_what_is_not_used() {
     let place = Place::new();

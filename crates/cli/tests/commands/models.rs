@@ -1,4 +1,4 @@
-//! The commands that tell costs without a store: simulate and paper.
+//! The commands that show costs without a store: simulate and paper.
 
 use crate::Place;
 

@@ -45,7 +45,7 @@ fn get_into_a_pipe_is_the_value_and_nothing_else() {
     let (_, seen) = Terminal::open(&place, "get s k").end();
     assert_eq!(lines(&seen)[0], "C:\\\\new\\x00\\xff\\x0d\\n\\ttab");
     assert_eq!(place.ok(&["get", "s", "6b", "--hex"]).len(), 2 * 14 + 1, "digits are text");
-    // Values of a shell that is piped to are told apart by lines.
+    // Values of a shell that is piped to are separated by lines.
     assert_eq!(place.pipe(&["shell", "s"], "get k\n").stdout.lines().count(), 1);
 }
 
@@ -442,7 +442,7 @@ fn the_shell_goes_on_behind_bytes_that_are_no_text() {
     assert!(ran.stderr.contains("where: line 2\n"), "{}", ran.stderr);
 }
 
-/// A value with a time to live is there until that has passed, and `ttl` tells how long.
+/// A value with a time to live exists until that time has passed, and `ttl` shows how long.
 #[test]
 fn values_expire() {
     let place = Place::new();

@@ -67,9 +67,9 @@ fn stats_verify_compact_checkpoint() {
     assert_eq!(place.ok(&["count", "copy"]), "20000\n");
 }
 
-/// A store whose value file was emptied in its middle told a size as if nothing had been freed: a
-/// compaction seemed to make it larger. What was punched is not counted, nor is the log, which goes
-/// when the command ends.
+/// A store whose value file was emptied in its middle reported a size as if nothing had been freed:
+/// a compaction seemed to make it larger. What was punched is not counted, nor is the log, which
+/// goes when the command ends.
 #[test]
 fn sizes_leave_out_what_was_given_back() {
     let place = Place::new();
@@ -260,7 +260,7 @@ fn completions_and_manual_pages_name_every_command() {
     assert!(refused.code != 0 && refused.stderr.contains("--force"), "{}", refused.stderr);
 }
 
-/// What range deletes, expiry and operands leave in the tables is to be seen.
+/// Reports show what range deletes, expiry and operands leave in the tables.
 #[test]
 fn what_lies_in_the_tables_is_shown() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! An import that goes on finds what it read before, or refuses: two sources are never mixed.
+//! An import that resumes finds what it read before, or refuses: two sources are never mixed.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn begin(place: &Place, store: &str, file: &str, text: &str) {
     assert_eq!(place.run(&["import", store, file, "--strict"]).code, 1);
 }
 
-/// Writes a file anew under its old time.
+/// Writes a file again with its old time.
 fn write_with_old_time(path: &Path, bytes: &[u8]) {
     let time = path.metadata().and_then(|found| found.modified()).expect("a time");
     fs::write(path, bytes).expect("a file");

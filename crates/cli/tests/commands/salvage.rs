@@ -1,5 +1,5 @@
-//! What can be read of a damaged store is exported, and what cannot is told. A copy says what it
-//! checked.
+//! What can be read of a damaged store is exported, and what cannot is reported. A copy says what
+//! it checked.
 
 use std::collections::BTreeMap;
 use std::fs;

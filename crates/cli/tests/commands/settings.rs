@@ -25,7 +25,7 @@ fn options_are_printed_as_they_are_given() {
     assert_eq!(place.run(&["options", "none"]).code, 4);
 }
 
-/// One option needed a file, and a misspelt one was told by all names there are.
+/// One option needed a file, and a misspelt one was answered by a list of all names.
 #[test]
 fn one_option_is_set_and_the_others_stay() {
     let place = Place::new();
@@ -136,7 +136,7 @@ fn completion_knows_names() {
             assert!(script.contains(name), "{shell}: {name}");
         }
     }
-    // A name that none has is still told with the one that may be meant.
+    // An unknown name is still reported with the one that may be meant.
     let ran = place.run(&["put", "s", "k", "v", "--preset", "balancd"]);
     assert!(ran.code == 3 && ran.stderr.contains("balanced"), "{}", ran.stderr);
 }

@@ -1,8 +1,8 @@
-//! Files that are not what an import or export takes, told at once and with what to do.
+//! Files that are not what an import or export takes: reported at once, with what to do.
 
 use crate::Place;
 
-/// Every line of the file was read and told as malformed.
+/// Every line of the file was read and reported as malformed.
 #[test]
 fn lines_without_the_fields_are_told_at_the_first() {
     let place = Place::new();
@@ -58,7 +58,7 @@ fn json_is_not_lines_of_json() {
     assert!(!place.path("s").exists() && !place.path("new.json").exists());
 }
 
-/// `-` was told as a name, and with `--format dir` it became a directory.
+/// `-` was taken for a name, and with `--format dir` it became a directory.
 #[test]
 fn a_pipe_has_no_name() {
     let place = Place::new();
@@ -74,7 +74,7 @@ fn a_pipe_has_no_name() {
     assert_eq!(place.ok(&["export", "s", "-", "--format", "tsv"]), "k\tv\n");
 }
 
-/// A misspelt column was empty in every line, and nobody was told.
+/// A misspelt column was empty in every line, and no error was reported.
 #[test]
 fn columns_that_no_value_has_are_told() {
     let place = Place::new();
@@ -99,7 +99,7 @@ fn an_import_took_some_time() {
     }
 }
 
-/// `stats --prefix` told the entries of whole tables.
+/// `stats --prefix` reported the entries of whole tables.
 #[test]
 fn a_part_of_a_store_is_estimated() {
     let place = Place::new();

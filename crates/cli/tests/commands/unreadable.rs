@@ -144,7 +144,7 @@ fn export_leaves_out_what_fails_if_asked() {
 }
 
 /// A damaged value is a missing key, as a damaged block is, unless such keys are to be left out. A
-/// damaged block is told beside either.
+/// damaged block is reported in either case.
 #[test]
 fn export_tells_damaged_blocks_and_values_apart() {
     let place = Place::new();

@@ -46,7 +46,7 @@ impl Watch {
         now.max(self.latest_ms.fetch_max(now, Relaxed))
     }
 
-    /// The instant at which a write of now expires, in milliseconds since 1970.
+    /// The instant at which a write made now expires, in milliseconds since 1970.
     pub(crate) fn after(&self, ttl: Duration) -> Result<u64> {
         let millis = u64::try_from(ttl.as_millis()).ok();
         if millis == Some(0) {

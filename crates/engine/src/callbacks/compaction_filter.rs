@@ -14,7 +14,8 @@ use crate::keys::{MAX_VALUE_BYTES, check_length};
 pub enum FilterDecision {
     /// It stays as it is.
     Keep,
-    /// It goes, as if its key had been deleted when it was written: older versions stay hidden.
+    /// It is removed, as if its key had been deleted when it was written: older versions stay
+    /// hidden.
     Remove,
     /// Its value becomes this one. If it expires, it does so when it would have.
     Change(Vec<u8>),

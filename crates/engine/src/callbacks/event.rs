@@ -128,7 +128,7 @@ pub enum Event {
         kept: Vec<String>,
     },
     /// The control group of the process allows less memory than the budget: the system may kill the
-    /// process before the budget is used. Told at the open.
+    /// process before the budget is used. Reported at the open.
     BudgetAboveLimit {
         /// [`crate::Options::memory_budget_bytes`].
         budget_bytes: u64,

@@ -107,7 +107,7 @@ impl Env {
         self.options.background == Background::Manual
     }
 
-    /// Whether flushes run though nobody calls the store, and succeed as far as it knows.
+    /// Whether flushes run though nobody calls the store, and no flush is known to fail.
     pub(crate) fn flushes_by_itself(&self) -> bool {
         !self.is_manual() && !self.is_stopped() && !self.is_out_of_space()
     }

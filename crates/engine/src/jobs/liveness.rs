@@ -19,7 +19,7 @@ pub(crate) struct Liveness {
     points: Vec<SeqNo>,
     /// Says whether a tombstone hides nothing outside the compaction; `None` keeps all tombstones.
     guard: Option<DropGuard>,
-    /// Says the same of range tombstones.
+    /// Says the same about range tombstones.
     range_guard: Option<RangeGuard>,
     /// The range deletes that are known to be durable once the outputs are.
     range_deletes: Option<Arc<RangeDeletes>>,

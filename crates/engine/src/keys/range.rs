@@ -24,7 +24,7 @@ impl KeyRange for RangeFull {
     }
 }
 
-/// One kind of range, by what the standard library says of it.
+/// Implements one kind of range of the standard library.
 macro_rules! ranges {
     ($($range:ident,)*) => {
         $(

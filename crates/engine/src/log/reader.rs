@@ -107,7 +107,7 @@ impl LogReader {
     }
 
     /// Continues after a bad fragment at `offset`, at the next valid one that starts a record, and
-    /// returns its offset. For people who inspect a damaged log: a store never reads past a gap.
+    /// returns its offset. For people who inspect a damaged log: a store never reads beyond a gap.
     /// O(bytes up to there).
     pub fn pass_gap(&mut self, offset: u64) -> LogResult<Option<u64>> {
         let mut next = None;

@@ -8,7 +8,7 @@ pub fn limit_bytes() -> Option<u64> {
     limit_in(&read("/proc/self/cgroup")?, read)
 }
 
-/// The same of the groups in the text of `/proc/self/cgroup`. Lines of the unified hierarchy are
+/// The same for the groups in the text of `/proc/self/cgroup`. Lines of the unified hierarchy are
 /// `0::PATH`, those of the older one `NUMBER:memory:PATH`.
 fn limit_in(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {

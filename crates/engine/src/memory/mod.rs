@@ -1,4 +1,4 @@
-//! Memory that counts against a store's budget to the byte, and what the processor is told of it.
+//! Memory that counts against a store's budget to the byte, and what the system is told about it.
 //!
 //! * [`slabs`]: what the cache holds, in mapped slabs of one slot size each.
 //! * [`region`]: memory from the system, not the allocator.

@@ -395,7 +395,7 @@ pub struct MetricsSnapshot {
     pub pressure: PressureState,
     /// Estimated bytes still to be compacted.
     pub compaction_debt_bytes: u64,
-    /// The same of each keyspace, in order of creation.
+    /// The same for each keyspace, in order of creation.
     pub keyspaces: Vec<KeyspaceMetrics>,
     /// Commit latency (one in 64).
     pub commit: Percentiles,

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Units are bytes and seconds. Counters begin at 0 when the store is opened and never fall; those
-//! of a keyspace go with it. What is told per keyspace has a name of its own, since a sum over all
-//! series of one name would else count everything twice.
+//! of a keyspace go with it. What is reported per keyspace has a name of its own, since a sum over
+//! all series of one name would else count everything twice.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
 

@@ -221,7 +221,7 @@ impl Options {
 pub(crate) const READY_SEGMENTS: usize = 3;
 /// Mapped segments at a time: the current one, the spares, and one not unmapped yet.
 pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
-/// The same of a store beside others, which prepares one ahead.
+/// The same for a store that shares resources, which prepares one ahead.
 pub(crate) const SHARED_MAPPED_SEGMENTS: u64 = 3;
 
 /// How long a stalled writer waits between checks of the state, if nobody wakes it.

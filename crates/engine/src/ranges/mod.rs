@@ -321,7 +321,7 @@ impl RangeDeletes {
         self.blocks.iter().map(block).sum::<usize>() + 2 * self.loose_bytes + self.len
     }
 
-    /// Those in no block, by number.
+    /// The range deletes in no block, by number.
     fn loose(&self) -> impl DoubleEndedIterator<Item = &Arc<RangeDelete>> {
         self.waiting.iter().chain(&self.fresh)
     }

@@ -71,7 +71,7 @@ pub(super) fn steps_of(list: &List, at: usize) -> Vec<Step> {
     }
 }
 
-/// At most so many parts are laid over each other at once: their numbers are bits of a word.
+/// At most this many parts are laid over each other at once: their numbers are bits of a word.
 const MOST_PARTS: usize = u64::BITS as usize;
 
 /// A step of one of several parts.

@@ -12,7 +12,7 @@ use crate::values::separation::ValueFiles;
 /// Entries read ahead, in key order. Their memory is reused.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
-    /// Keys, one after the other.
+    /// Keys, one after another.
     keys: Vec<u8>,
     /// The end of each key, and the rest of its entry.
     entries: Vec<(usize, Next)>,
@@ -53,7 +53,7 @@ impl ReadAhead {
         self.at = 0;
     }
 
-    /// Lets go of all values but the current one.
+    /// Releases all values but the current one.
     pub(super) fn forget_others(&mut self) {
         let others = self.entries.iter_mut().enumerate().filter(|(i, _)| *i != self.at);
         others.for_each(|(_, (_, next))| next.found = Ok(FoundValue::Gone));

@@ -91,7 +91,7 @@ impl ReadOptions {
         (self.start.as_deref(), self.end.as_deref())
     }
 
-    /// Refuses bounds of which the end comes before the start.
+    /// Refuses bounds whose end comes before their start.
     pub(crate) fn check_bounds(&self) -> Result<()> {
         match self.bounds() {
             (start, Some(end)) => check_order(start.unwrap_or_default(), end),

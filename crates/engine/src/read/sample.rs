@@ -20,9 +20,9 @@ pub(crate) struct Stretch {
     pub(crate) entries: u64,
     /// Deletes and range deletes.
     pub(crate) tombstones: u64,
-    /// Those that have expired and that nothing newer hides.
+    /// Entries that have expired and that nothing newer hides.
     pub(crate) past: u64,
-    /// Those that a newer version, a delete or a range delete hides.
+    /// Entries that a newer version, a delete or a range delete hides.
     pub(crate) hidden: u64,
 }
 

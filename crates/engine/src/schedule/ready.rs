@@ -135,7 +135,7 @@ mod tests {
         ready.note(1);
         let all = [next(Serves::Everything), next(Serves::Everything), next(Serves::Flushes)];
         assert_eq!(all, [Next::Store(3), Next::Store(1), Next::Store(1)]);
-        // Nothing is left but the tick, of which each kind has its own.
+        // Nothing is left but the tick: each kind has its own.
         assert_eq!([next(Serves::Everything), next(Serves::Flushes)], [Next::Tick, Next::Tick]);
         ready.end();
         assert_eq!(next(Serves::Flushes), Next::End);

@@ -77,7 +77,7 @@ struct Replay {
     lost: LostLog,
 }
 
-/// Compares what the manifest and the log say of each other. Each can show that the end of the
+/// Compares what the manifest and the log say about each other. Each can show that the end of the
 /// other was lost, which nothing after the damage can show.
 fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
     let (found, logged) = (inner.catalog.manifest.lock().found, recovered.manifest);

@@ -119,7 +119,7 @@ struct TableFile {
     obsolete: AtomicBool,
     /// Gets that looked here while tables overlapped, see [`runstone_policy::plan::Heat`].
     probes: AtomicU64,
-    /// Those of these gets that read a block and found nothing.
+    /// The number of these gets that read a block and found nothing.
     vain_reads: AtomicU64,
 }
 
@@ -212,7 +212,7 @@ impl TableHandle {
         self.file.reader.get()
     }
 
-    /// Lets the file go with its last holder, because the tree no longer names the table.
+    /// Lets the last holder release the file, because the tree no longer names the table.
     pub fn mark_obsolete(&self) {
         self.file.obsolete.store(true, Release);
     }

@@ -186,7 +186,7 @@ impl TableIter {
         Ok(())
     }
 
-    /// The block, if the iterator is on its first entry and has read it past the cache.
+    /// The block, if the iterator is on its first entry and has read it without the cache.
     #[inline]
     pub fn whole_block(&self) -> Option<WholeBlock<'_>> {
         let cursor = self.cursor.as_ref().filter(|cursor| cursor.is_first() && cursor.valid())?;

@@ -63,7 +63,7 @@ pub struct TableReader {
 pub struct ProbeStats {
     /// Tables whose filter or index was consulted.
     pub tables: u64,
-    /// Those of them after a hit: rule I3 goes on while a newer version is possible.
+    /// The reads among them that follow a hit: rule I3 goes on while a newer version is possible.
     pub tables_after_hit: u64,
     /// Filters that excluded the key.
     pub filter_negatives: u64,

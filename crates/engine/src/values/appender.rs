@@ -25,7 +25,7 @@ use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 /// A group's buffer is written when it holds this many bytes.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The first capacity of a group's buffer: most flushes bring a group about as much.
+/// The first capacity of a group's buffer: most flushes bring a group about this much.
 const FIRST_BYTES: usize = 16 << 10;
 
 /// Adds records to a value file.

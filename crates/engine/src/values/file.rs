@@ -105,7 +105,7 @@ pub(crate) struct FileState {
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
     /// Records that a compaction filter dropped and that readers from before may still reach.
     pub(crate) held: Vec<Held>,
-    /// Segments whose live values have moved, if pointers are written back. They go when no
+    /// Segments whose live values have moved, if pointers are written back. They are freed when no
     /// snapshot is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
     /// If pointers are written back without a look-up: the group that is being collected, and the
@@ -449,7 +449,7 @@ impl ValueFile {
         }
     }
 
-    /// The contents of the file, and its garbage as far as collection knows it, by group.
+    /// The contents of the file, and the garbage that collection knows of, by group.
     pub(crate) fn usage(&self, readers: &Readers) -> ValueUsage {
         let disk_bytes = self.file_bytes();
         let state = self.state.lock();
@@ -481,7 +481,7 @@ impl ValueFile {
         }
     }
 
-    /// Bytes of all groups that only snapshots keep, as far as collections found.
+    /// Bytes of all groups that collections found to be kept only by snapshots.
     pub(crate) fn all_pinned_bytes(&self, readers: &Readers) -> u64 {
         let state = self.state.lock();
         (0..state.layout.groups.len() as u32).map(|group| state.pinned_bytes(group, readers)).sum()
@@ -598,7 +598,7 @@ impl FileState {
         }
     }
 
-    /// Bytes of a group that only snapshots keep, as far as is known.
+    /// Bytes of a group that are known to be kept only by snapshots.
     pub(crate) fn pinned_bytes(&self, group: u32, readers: &Readers) -> u64 {
         let points = &readers.points;
         if self.condemned.front().is_some_and(|front| front.group == group) {

@@ -59,7 +59,7 @@ mod tests {
         Runner::new(scheduler, Config::new()).run(execution);
     }
 
-    /// A store, as far as a commit needs one.
+    /// The parts of a store that a commit needs.
     struct Store {
         tree: Tree,
         next_seq: Mutex<u64>,

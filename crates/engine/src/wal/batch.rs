@@ -28,7 +28,7 @@ pub struct Batch {
     opening: Option<u64>,
     count: u64,
     deletes: u64,
-    /// Those of the deletes that delete a range.
+    /// The deletes among them that delete a range.
     range_deletes: u64,
     user_bytes: u64,
 }
@@ -267,7 +267,7 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
 mod tests {
     use super::*;
 
-    /// What the log will decode is what the batch says of its only write.
+    /// The log will decode what the batch says about its only write.
     #[test]
     fn the_only_write_is_known_as_it_was_encoded() {
         let fill: [fn(&mut Batch) -> Result<()>; 5] = [

@@ -70,7 +70,7 @@ impl Committer {
 
     /// Replaces the active memtable of each keyspace if it holds anything and `wanted` agrees.
     /// Returns a sequence number that was the last one given out at some moment of the call. Writes
-    /// up to it are in memtables that were replaced, as far as these are wanted.
+    /// up to it are in memtables that were replaced, if these are wanted.
     ///
     /// A memtable is replaced under the commit lock, so that every sequence number in an older
     /// memtable is below those in a newer one. The lock is released after every few keyspaces,

@@ -46,7 +46,7 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     value
 }
 
-/// Runs that hold the key space in turns, in stretches of so many keys.
+/// Runs that hold the key space in turns, in stretches of this many keys.
 fn fill(store: &Store, model: &mut Model, runs: u64, stretch: u64) {
     const KEYS: u64 = 12_000;
     for run in 0..runs {

@@ -64,7 +64,7 @@ fn an_idle_store_ends_its_tombstones() {
         let storage = MemoryStorage::new();
         let store = open(&storage, policy, Some(Duration::from_millis(1)));
         fill_and_delete(&store);
-        // Those in the memtable too, and what the deleted entries took.
+        // The entries in the memtable count too, and what the deleted entries took.
         let bytes = |store: &Store| unstable::shape(store.default_keyspace()).bytes();
         wait_for(&store, |store| litter(store) == (0, 0) && bytes(store) < 100_000);
         assert_eq!(store.default_keyspace().iter().expect("scans").count() as u32, KEYS / 100);

@@ -22,7 +22,7 @@ fn open(policy: &str) -> Store {
     Store::open_on(Arc::new(MemoryStorage::new()), options).expect("opens")
 }
 
-/// Tombstones in tables of which they are a quarter.
+/// Tombstones that make up a quarter of their tables.
 fn crowded(keyspace: &Keyspace) -> u64 {
     let shape = unstable::shape(keyspace);
     let crowded = shape.tables().filter(|(_, table)| table.tombstones * 4 >= table.entries);

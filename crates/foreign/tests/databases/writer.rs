@@ -201,7 +201,8 @@ fn compressed(dialect: Dialect, codec: u8, version: u32, contents: &[u8]) -> Vec
     [size, stored].concat()
 }
 
-/// Entries as a block. Without lengths, values of keys that share bytes are told by themselves.
+/// Entries as a block. Without lengths, values of keys that share bytes are written without a
+/// length.
 fn block(
     entries: &[(Vec<u8>, Vec<u8>)],
     interval: usize,

@@ -68,7 +68,7 @@ impl Keep {
         Keep { max_runs: options.size_ratio - 1, gathers: false }
     }
 
-    /// So many runs of an even share of the level each.
+    /// This many runs, each with an even share of the level.
     pub fn gathered(max_runs: u32) -> Keep {
         Keep { max_runs, gathers: true }
     }

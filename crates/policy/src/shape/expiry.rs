@@ -105,7 +105,7 @@ impl Expiries {
     }
 }
 
-/// Counts entries that expire, one after the other, in little memory.
+/// Counts entries that expire, one after another, in little memory.
 ///
 /// 1. An entry becomes a step of its own, behind the others.
 /// 2. When there are `MOST_COUNTED` steps, they are put in order, and a step is joined to the
@@ -155,7 +155,7 @@ impl ExpiryCounts {
         Expiries::of(self.first_ms, self.steps).unwrap_or_default()
     }
 
-    /// Joins steps until so many are left. The last one stays.
+    /// Joins steps until this many are left. The last one stays.
     fn join(&mut self, most: usize) {
         self.steps.sort_unstable_by_key(|step| step.at_ms);
         loop {

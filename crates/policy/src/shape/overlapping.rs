@@ -44,7 +44,7 @@ impl OverlapStats {
     }
 }
 
-/// Share of entries that is not needed to hold so many keys, in thousandths.
+/// Share of entries that is not needed to hold that many keys, in thousandths.
 pub fn obsolete_permille(entries: u64, distinct_keys: u64) -> u64 {
     let hidden = entries.saturating_sub(distinct_keys);
     (u128::from(hidden) * 1000 / u128::from(entries.max(1))) as u64
@@ -116,7 +116,7 @@ impl OverlappingTables {
         self.tables.insert(at, table);
     }
 
-    /// Keeps some tables without settling; tells whether any left.
+    /// Keeps some tables without settling; returns whether any left.
     pub(crate) fn retain(&mut self, keep: impl FnMut(&Arc<Table>) -> bool) -> bool {
         let before = self.tables.len();
         self.tables.retain(keep);

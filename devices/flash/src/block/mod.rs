@@ -44,8 +44,8 @@ pub struct BlockOptions {
     /// The times that flash operations take.
     pub timing: Timing,
     /// Whether the image file is synced, by a sync and where the order of its writes needs it, so
-    /// that it survives a power loss of the machine that emulates. Otherwise the image survives
-    /// only the end of the process.
+    /// that it survives a power loss of the machine that runs the emulator. Otherwise the image
+    /// survives only the end of the process.
     pub syncs_image: bool,
 }
 

@@ -160,7 +160,7 @@ pub struct Snia<'a> {
     device: &'a mut KvSsd,
     /// Key spaces: names and numbers.
     spaces: BTreeMap<Vec<u8>, u32>,
-    /// Numbers of removed key spaces of which pairs may be left.
+    /// Numbers of removed key spaces that may still have pairs.
     doomed: BTreeSet<u32>,
     cursors: BTreeMap<IteratorId, Cursor>,
     last_iterator: u64,
@@ -398,7 +398,7 @@ impl<'a> Snia<'a> {
         Ok(entries)
     }
 
-    /// Finishes removals, as far as a full device allows it.
+    /// Finishes the removals that a full device allows.
     fn empty_doomed(&mut self) -> Result<()> {
         for number in self.doomed.clone() {
             match self.empty(number) {

@@ -136,7 +136,7 @@ impl KvSsd {
         }
     }
 
-    /// Makes all earlier writes survive a power cut of the device. As far as the image allows, they
+    /// Makes all earlier writes survive a power cut of the device. If the image allows it, they
     /// also survive a power loss of the machine that runs the emulator.
     pub fn sync(&mut self) -> Result<()> {
         self.writer.sync(&mut self.catalog)

@@ -143,7 +143,7 @@ impl Writer {
         needed <= limit_pages(catalog) + extra_pages
     }
 
-    /// Makes all earlier writes survive a power cut of the device. As far as the image allows, they
+    /// Makes all earlier writes survive a power cut of the device. If the image allows it, they
     /// also survive a power loss of the machine that runs the emulator.
     pub(super) fn sync(&mut self, catalog: &mut Catalog) -> Result<()> {
         self.write_log(catalog, 1)?;

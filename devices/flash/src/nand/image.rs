@@ -167,7 +167,7 @@ pub struct MemoryImage {
 #[derive(Clone, Debug, Default)]
 struct Content {
     len_bytes: u64,
-    /// The chunks, as far as they were written. Zeros follow.
+    /// The chunks that were written. Zeros follow.
     chunks: BTreeMap<u64, Vec<u8>>,
     /// Chunks that were cut off, for reuse. The allocator would return them to the system and get
     /// them back cleared. The side file of a capacitor is cut at each flush.

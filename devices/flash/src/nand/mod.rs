@@ -6,7 +6,8 @@
 //! retired block is neither programmed nor erased.
 //!
 //! A power cut ends the device: every later operation fails until the image is opened again. After
-//! a power loss of the machine that emulates, the image opens as after a power cut of the device.
+//! a power loss of the machine that runs the emulator, the image opens as after a power cut of the
+//! device.
 
 mod cells;
 mod counters;
@@ -273,8 +274,8 @@ impl Nand {
         self.cells.flush()
     }
 
-    /// Makes everything survive a power loss of the machine that emulates. The emulated device
-    /// needs no such call: a program that returned is durable.
+    /// Makes everything survive a power loss of the machine that runs the emulator. The emulated
+    /// device needs no such call: a program that returned is durable.
     pub fn sync(&mut self) -> Result<()> {
         if self.faults.is_power_cut {
             return Err(Error::PowerCut);
@@ -288,7 +289,7 @@ impl Nand {
         self.cells.order.note = note;
     }
 
-    /// The number that was noted last, as far as the image kept it.
+    /// The number that was noted last, if the image kept it.
     pub fn note(&self) -> u64 {
         self.cells.order.note
     }

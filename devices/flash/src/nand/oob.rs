@@ -117,7 +117,7 @@ pub enum Spare {
 }
 
 impl Oob {
-    /// Whether the data are the programmed ones, as far as the checksum covers them.
+    /// Whether the data that the checksum covers are the programmed ones.
     pub(super) fn covers(&self, data: &SharedBytes) -> bool {
         if self.front_bytes == 0 || !data.is_flat() {
             let covered = if data.is_flat() { 0 } else { data.front().len() };

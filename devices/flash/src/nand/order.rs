@@ -115,7 +115,7 @@ impl Cells {
         Ok(self.next_mark())
     }
 
-    /// Makes everything survive a power loss of the machine that emulates.
+    /// Makes everything survive a power loss of the machine that runs the emulator.
     pub(super) fn sync(&mut self) -> Result<()> {
         if self.order.has_programs || self.order.has_records {
             self.flush()?;

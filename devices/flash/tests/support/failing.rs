@@ -1,4 +1,4 @@
-//! An image that takes so many writes and no more, or all but one, of which it takes a part.
+//! An image that takes only this many writes, or all but one, of which it takes a part.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Failing {
 
 #[allow(dead_code, reason = "not every test has both")]
 impl Failing {
-    /// The machine dies after so many writes: what is being opened has no plan of faults yet.
+    /// The machine dies after this many writes: what is being opened has no plan of faults yet.
     pub fn dies_after(image: &MemoryImage, writes: u64) -> Failing {
         let left = Arc::new(AtomicU64::new(writes));
         Failing { image: image.clone(), left, refuses_one: false }

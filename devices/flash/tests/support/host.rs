@@ -1,5 +1,5 @@
-//! The page cache of the machine that emulates: an image whose pages since its last sync survive a
-//! power loss one by one, each as it was at some moment since.
+//! The page cache of the machine that runs the emulator: an image whose pages since its last sync
+//! survive a power loss one by one, each as it was at some moment since.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Host(Arc<Mutex<State>>);
 struct State {
     files: Vec<File>,
     ops: u64,
-    /// The operation in which the power goes.
+    /// The operation in which the power fails.
     dies_at: u64,
     syncs: u64,
     written_bytes: u64,
@@ -116,7 +116,7 @@ impl File {
 }
 
 impl Host {
-    /// A machine with so many empty files.
+    /// A machine with this many empty files.
     pub fn new(file_count: usize) -> Host {
         Host::over(vec![File::default(); file_count])
     }
@@ -131,7 +131,7 @@ impl Host {
         Box::new(HostFile { host: self.clone(), number })
     }
 
-    /// The power goes in so many operations.
+    /// The power fails after this many operations.
     pub fn dies_in(&self, ops: u64) {
         let mut state = self.0.lock();
         state.dies_at = state.ops.saturating_add(ops);
@@ -163,7 +163,7 @@ impl State {
         if self.ops > self.dies_at { Err(Error::PowerCut) } else { Ok(()) }
     }
 
-    /// Counts an operation; true if the power goes in it.
+    /// Counts an operation; true if the power fails in it.
     fn begin(&mut self) -> Result<bool> {
         self.check_alive()?;
         self.ops += 1;

@@ -1,5 +1,5 @@
 //! A store and its only client on simulated device time: a job begins as soon as the simulated
-//! background is free. What a phase took is told per operation and for reads alone.
+//! background is free. What a phase took is reported per operation and for reads alone.
 
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl Client {
         self.store.metrics().counters
     }
 
-    /// So many operations, one after the other.
+    /// This many operations, one after another.
     pub(super) fn phase(
         &mut self,
         operations: u64,

@@ -33,7 +33,7 @@ rows! {
         "{}" => NotComparable("the clock of a machine; the page cache holds all");
 }
 
-/// Each mix with its percentage of writes, and what the paper says of it.
+/// Each mix with its percentage of writes, and what the paper says about it.
 const MIXES: [(&str, u64, &str); 4] = [
     ("A", 50, "at par or better"),
     ("C", 0, "4% and 24% more"),

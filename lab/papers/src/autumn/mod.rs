@@ -9,7 +9,7 @@
 //!
 //! What is judged compacts level 0 at its trigger, as the paper's system does. Our default lets it
 //! wait (`l0_share_percent`); what that saves is shown beside it, and what the simulator of the
-//! policy says of the same trees.
+//! policy says about the same trees.
 
 mod client;
 mod device_time;
@@ -189,7 +189,7 @@ impl Setting {
         self.simulated(context).0.write_amplification_permille as f64 / 1000.0
     }
 
-    /// What the simulator says of the same load, and its tree.
+    /// What the simulator says about the same load, and its tree.
     fn simulated(&self, context: &Context<'_>) -> (SimReport, Shape) {
         let data = self.data(context);
         let entry_bytes = data.entry_bytes();
@@ -424,7 +424,7 @@ fn default_share() -> u32 {
     PolicyOptions::default().l0_share_percent
 }
 
-/// Levels that hold more than a table, level 0 apart.
+/// Levels other than level 0 that hold more than a table.
 fn level_count(shape: &Shape) -> usize {
     shape.levels.iter().skip(1).filter(|level| level.tables().count() > 1).count()
 }

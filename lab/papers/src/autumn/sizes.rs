@@ -226,7 +226,7 @@ fn reckon(context: &Context<'_>, setting: &Setting, bytes: u64) -> Reckoned {
 /// 1. A run holds the key with the probability `held`, its share of the keys, and a table of it
 ///    covers the key with `covered`, the share of the key space that its tables span.
 /// 2. A get that reaches the run reads a block of it with `held + (covered - held) rate`.
-/// 3. It goes on with `1 - held`.
+/// 3. It continues with `1 - held`.
 fn blocks_per_get(shape: &Shape, keys: u64, rate: impl Fn(usize) -> f64) -> f64 {
     let (mut blocks, mut reaching) = (0.0, 1.0);
     for (index, level) in shape.levels.iter().enumerate() {

@@ -224,8 +224,8 @@ fn show_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run) 
     report.show(SYNCS, format!("{}; leveled {}", syncs(hashkv), syncs(inline)));
 }
 
-/// What the paper's text says of leveled, vLog and HashKV, in bytes per byte of the user: 454.6 GiB
-/// for HashKV (table 1) and its share of the others, of 160 GiB that were written.
+/// What the paper's text says about leveled, vLog and HashKV, in bytes per byte of the user: 454.6
+/// GiB for HashKV (table 1) and its share of the others, of 160 GiB that were written.
 const PAPER_BYTES: [f64; 3] = [9.97, 5.64, 2.84];
 
 fn draw(report: &mut PaperReport, family: &Family) {

@@ -82,7 +82,7 @@ impl Bytes {
     }
 }
 
-/// Bytes that a tree writes for so many entries of so many keys.
+/// Bytes that a tree writes for this many entries of this many keys.
 fn tree_bytes(options: &KeyspaceOptions, flush_bytes: u64, entries: u64, size: [u64; 2]) -> f64 {
     let [entry_bytes, keys] = size;
     let bytes = entries * entry_bytes;
@@ -194,7 +194,7 @@ impl Trees<'_> {
         tree_bytes(&self.options, flush_bytes, entries, [entry_bytes, records])
     }
 
-    /// Whole pairs, of which the cache has left so many.
+    /// This many whole pairs, which the cache has left.
     fn of_pairs(&self, memtable_bytes: u64, flushed: u64) -> Bytes {
         Bytes { tree: self.bytes(memtable_bytes, flushed, PAIR_BYTES), ..Bytes::default() }
     }
@@ -305,7 +305,7 @@ fn hash_groups(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> 
     four_phases(context, reserve_permille, groups, 1)
 }
 
-/// A quarter of all, told as a whole.
+/// A quarter of all, counted as a whole.
 fn log(context: &Context<'_>, reserve_permille: u32) -> Vec<ValueCosts> {
     let chunk_bytes = context.scaled(CACHE_BYTES) / LOG_DIVISOR;
     let apart = Apart::Log { chunk_slots: (chunk_bytes / SLOT_BYTES).max(1) };

@@ -23,14 +23,14 @@ const L0_TABLES: usize = 4;
 const SIZE_RATIO: f64 = 10.0;
 const SEEK_BYTES: f64 = 16.0 * 1024.0;
 const LEAST_SEEKS: f64 = 100.0;
-/// A lookup in the model stands for so many, each of which is charged.
+/// A lookup in the model stands for this many, each of which is charged.
 const LOT: u64 = 16;
 
 /// What lookups did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looked {
     pub(super) lookups: u64,
-    /// Those that found nothing in the first table.
+    /// The lookups that found nothing in the first table.
     pub(super) seeks: u64,
     pub(super) compactions: u64,
 }
@@ -77,7 +77,7 @@ pub(super) struct LevelDb {
 }
 
 impl LevelDb {
-    /// An empty tree for so many keys; `scale` is that of its sizes.
+    /// An empty tree for this many keys; `scale` is the scale of its sizes.
     pub(super) fn new(keys: u64, scale: f64) -> LevelDb {
         let entries = |bytes: u64| (bytes as f64 * scale / POINTER_ENTRY_BYTES as f64).max(64.0);
         LevelDb {
@@ -97,7 +97,7 @@ impl LevelDb {
         self.written_entries * POINTER_ENTRY_BYTES as f64
     }
 
-    /// Writes so many entries, with so many lookups spread evenly between them.
+    /// Writes this many entries, with this many lookups spread evenly between them.
     pub(super) fn write(&mut self, entries: u64, lookups: u64) {
         let flushes = (entries / self.memtable_entries).max(1);
         for flush in 0..flushes {

@@ -1,5 +1,5 @@
-//! Figure 7 prints no numbers: what the paper's text says of it, sentence by sentence, in time of
-//! the machine. Section I gives the one size: 1.2 to 2.5 times as fast as leveling.
+//! Figure 7 prints no numbers: what the paper's text says about it, sentence by sentence, in time
+//! of the machine. Section I gives the one size: 1.2 to 2.5 times as fast as leveling.
 
 use super::ycsb::{C, F, Run, mix_names};
 use super::{EVERY, FRAGMENTED, GUARDS, LAST, LAZY, LEVELED, OTHERS, TIERED, WISCKEY, names};

@@ -3,10 +3,10 @@
 //!
 //! The paper's machine has 64 GB of RAM. Its databases take at most 27 GB in table I, and by our
 //! arithmetic 35 GB in figure 2 and 55 GB in figure 6. So what its stores do not keep themselves
-//! they read from the page cache, and only writes reach the Intel D3-S4510. A
-//! second clock tells what the same reads take from that SSD. Its family's product specification
-//! (of the S4500) gives 110 us for a random read, 500 MB/s of sequential reads and 490 MB/s of
-//! sequential writes. One thing is done at a time. Jobs read ahead: their reads take no latency.
+//! they read from the page cache, and only writes reach the Intel D3-S4510. A second clock shows
+//! what the same reads take from that SSD. Its family's product specification (of the S4500) gives
+//! 110 us for a random read, 500 MB/s of sequential reads and 490 MB/s of sequential writes. One
+//! thing is done at a time. Jobs read ahead: their reads take no latency.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ struct Moved {
 }
 
 impl Moved {
-    /// How long that takes where so many reads wait.
+    /// How long that takes while this many reads wait.
     fn busy_ns(self, from: &Medium, waiting: u64) -> u64 {
         waiting * from.read_ns
             + self.read_bytes * 1000 / from.read_bytes_per_us

@@ -3,7 +3,7 @@
 //! level 1, T_s, the bytes that a compaction may rewrite per access, and the data.
 //!
 //! * `ycsb`: table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper;
-//!   load once more, then mix E. `figure_7` judges what the paper says of the mixes.
+//!   load once more, then mix E. `figure_7` judges what the paper says about the mixes.
 //! * `baselines`: figure 2: load and mix A at T = 6.
 //! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes; and the same
 //!   writes by the simulator.
@@ -100,7 +100,7 @@ const WISCKEY: usize = 5;
 const EVERY: usize = 6;
 const LAST: usize = 7;
 const GUARDS_T: usize = 8;
-/// Those that the paper compares with PTierDB.
+/// The policies that the paper compares with PTierDB.
 const OTHERS: [usize; 6] = [LEVELED, TIERED, LAZY, FRAGMENTED, GUARDS, WISCKEY];
 
 fn names() -> String {

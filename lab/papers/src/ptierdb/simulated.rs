@@ -44,7 +44,7 @@ fn written_by(mut options: KeyspaceOptions) -> f64 {
     reckon(&options, WRITES, ENTRY_BYTES, RECORDS)
 }
 
-/// Write amplification of so many writes of as many keys, at the sizes of the options.
+/// Write amplification of this many writes of as many keys, at the sizes of the options.
 pub(super) fn uniform_writes(options: &KeyspaceOptions, writes: u64, entry_bytes: u64) -> f64 {
     reckon(options, writes, entry_bytes, writes)
 }

@@ -123,7 +123,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     judge_all(report, &seen);
     show_simulated(context, report, &rivals, &seen[0]);
     draw(report, &seen);
-    // Filters hide what overlaps: without them the blocks tell.
+    // Filters hide what overlaps: without them the blocks show it.
     let rivals = [TIERED, EVERY].map(|at| {
         let (name, mut options) = rivals[at].clone();
         options.filter_bits_per_key = 0.0.into();

@@ -47,7 +47,7 @@ impl Phase {
         self.counters.tables_probed as f64 / self.counters.gets.max(1) as f64
     }
 
-    /// Those of them that a get would leave out if it stopped at its first hit.
+    /// The reads among them that a get would leave out if it stopped at its first hit.
     pub(super) fn tables_after_hit(&self) -> f64 {
         self.counters.tables_probed_after_hit as f64 / self.counters.gets.max(1) as f64
     }
@@ -133,7 +133,7 @@ impl Tree {
         })
     }
 
-    /// So many operations as one phase, and what they cost.
+    /// This many operations as one phase, and what they cost.
     pub(super) fn phase(
         &mut self,
         operations: u64,

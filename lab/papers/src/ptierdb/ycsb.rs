@@ -20,7 +20,7 @@ use crate::{Context, PaperReport};
 /// 100 M records of 16 + 100 bytes.
 const RECORDS: u64 = 100_000_000 / DIVISOR;
 const VALUE_BYTES: usize = 100;
-/// Mix E has so many times fewer operations than there are records: a scan is 100 entries.
+/// Mix E has this many times fewer operations than there are records: a scan is 100 entries.
 const SCAN_DIVISOR: u64 = 4;
 
 /// The mixes of the first run, with percentages of updates and read-modify-writes.

@@ -115,7 +115,7 @@ impl KvStore for Redb {
         self.begin(Durability::Sync)?.commit().map_err(error)
     }
 
-    /// Nothing goes on in its background.
+    /// It does nothing in the background.
     fn wait_idle(&self) -> Result<()> {
         Ok(())
     }

@@ -53,7 +53,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// All of which find nothing.
+/// All of them find nothing.
 fn gets(
     bench: &Bench<'_>,
     store: &dyn KvStore,

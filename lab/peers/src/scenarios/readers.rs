@@ -1,4 +1,4 @@
-//! Gets by several threads at once, of a store where nothing else goes on.
+//! Gets by several threads at once, of a store that does nothing else.
 
 use std::thread;
 

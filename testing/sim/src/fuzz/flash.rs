@@ -86,7 +86,7 @@ fn program(nand: &mut Nand, geometry: &Geometry, page: &[u8], is_marked: bool) -
     nand.program(geometry.page(flat), &data, tag).ok()
 }
 
-/// Writes the checksums inside of a page anew.
+/// Rewrites the checksums inside a page.
 fn seal(page_type: PageType, data: &mut [u8]) {
     let word = |data: &[u8], at: usize| {
         u32::from_le_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]) as usize
@@ -138,7 +138,7 @@ fn look(image: MemoryImage, side: MemoryImage) {
     for (key, _) in forward.iter().chain(&backward) {
         let _ = device.get(key);
     }
-    // What was opened goes on working, or says why not.
+    // What was opened continues to work, or says why not.
     let _ = device.put(b"key", b"value").and_then(|()| device.flush());
     let _ = device.checkpoint();
     let _ = device.get(b"key");

@@ -2,8 +2,8 @@
 //!
 //! 1. The manifest is read, and a store is opened by it that has no other file.
 //! 2. Changes that decode are encoded again, and must decode to the same.
-//! 3. The state that they lead to is told by a new first record, which must lead to the same.
-//! 4. If the store opens, its keyspaces are described, verified and read: damage is told.
+//! 3. The state that they lead to is written as a new first record, which must lead to the same.
+//! 4. If the store opens, its keyspaces are described, verified and read: damage is reported.
 
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ fn tell_again(state: &StoreState) {
 fn open(storage: MemoryStorage, read_only: bool) {
     name_it(&storage);
     let Ok(store) = Store::open_on(Arc::new(storage), options(read_only)) else { return };
-    // There is no table: what is in the tree is told as missing.
+    // There is no table: what is in the tree is reported as missing.
     let report = store.verify().expect("damage is collected");
     let mut tables = 0;
     for name in store.keyspaces() {

@@ -42,7 +42,7 @@ pub fn judge(data: &[u8]) {
     }
 }
 
-/// The footer's checksum is written anew.
+/// The footer's checksum is rewritten.
 fn seal_footer(file: &mut [u8]) {
     let Some(footer) = file.last_chunk_mut::<FOOTER_BYTES>() else { return };
     let sum = xxhash_rust::xxh3::xxh3_64(&footer[..36]) as u32;

@@ -19,7 +19,7 @@ const COUNTERS: u64 = 16;
 const TURNS_PER_DELETE: u64 = 100;
 /// One operation in this many comes after a load.
 const OPERATIONS_PER_LOAD: u64 = 2_000;
-/// Loads go to so many ranges in turn.
+/// Loads go to this many ranges in turn.
 const LOADED_RANGES: u64 = 12;
 const KEYS_PER_LOAD: u64 = 300;
 
@@ -136,7 +136,7 @@ impl Beside {
     }
 
     /// Loads what has to be there before operation `number`, by turns from an iterator and from a
-    /// file. Who was killed in between loads it once more.
+    /// file. A child that was killed in between loads it again.
     pub(super) fn load_before(&self, number: u64, directory: &Path) -> Result<(), String> {
         if !number.is_multiple_of(OPERATIONS_PER_LOAD) {
             return Ok(());

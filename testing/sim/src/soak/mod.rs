@@ -100,7 +100,7 @@ const LEAST_VALUE_BYTES: usize = 16;
 #[derive(Debug)]
 struct Opened {
     store: Store,
-    /// Those of the model.
+    /// The keyspaces of the model.
     keyspaces: Vec<Keyspace>,
     beside: Beside,
 }

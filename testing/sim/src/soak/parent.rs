@@ -23,7 +23,7 @@ pub struct Totals {
     pub operations: u64,
     /// Times that everything was compared after a kill.
     pub checks: u64,
-    /// What children told of, in the order of `TOLD`.
+    /// What children reported, in the order of `TOLD`.
     pub told: [u64; TOLD.len()],
     /// Times that the space was measured.
     pub settled: u64,

@@ -222,7 +222,7 @@ fn torn() -> SimStorage {
 }
 
 /// One flipped bit in an unsynced log lost everything after it, and only a subscriber of `tracing`
-/// was told. It cannot be distinguished from a power loss, so it is not an error. But `verify`
+/// was informed. It cannot be distinguished from a power loss, so it is not an error. But `verify`
 /// counts the records, the open tells its listener, and the segments stay under another name.
 #[test]
 fn a_lost_end_of_the_log_is_counted_and_kept() {

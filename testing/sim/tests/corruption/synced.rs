@@ -1,7 +1,7 @@
 //! Damage to synced data is refused, and damage to unsynced data never is (P6, P8). The log and the
 //! manifest say which data is synced. They do not say whether the machine has rebooted since: a
 //! copy of the disk of a running machine looks like one that lost its power. The tests also show
-//! what no check can tell, and bound it.
+//! what no check can find, and bound it.
 
 use std::path::Path;
 use std::sync::Arc;

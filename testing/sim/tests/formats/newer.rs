@@ -60,7 +60,7 @@ fn append(files: &mut Files, name: &str, magic: &[u8; 8], record: &[u8]) {
     bytes[end as usize..][..fragment.len()].copy_from_slice(&fragment);
 }
 
-/// Writes the checksum of a frame of a table anew.
+/// Rewrites the checksum of a frame of a table.
 fn reseal(table: &mut [u8], offset: usize, len: usize) {
     let uid = at(table, table.len() as u64 - 24).u64();
     let seed = uid ^ (offset as u64).wrapping_mul(PHI);
@@ -109,7 +109,7 @@ fn later_tags_and_options_of_a_manifest_are_refused() {
         newer
     };
     let whole = read(&files).expect("sound");
-    // Nothing is synced before it, as far as a record says that begins with 0.
+    // A record that begins with 0 says that nothing before it is synced.
     assert_eq!(read(&with(&[0])).expect("a seal"), whole);
     for tag in [0, 11, 24, 99] {
         let newer = with(&[0, tag, 1, 7]);

@@ -6,7 +6,7 @@ use super::bytes::{Bytes, at, low32, xxh3, xxh3_seeded};
 use super::manifest::{Group, Segment, ValueFile};
 use super::table::Entry;
 
-/// A value file with what the manifest says of it.
+/// A value file with what the manifest says about it.
 pub struct Values<'a> {
     bytes: &'a [u8],
     uid: u64,

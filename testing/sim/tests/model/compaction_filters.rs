@@ -313,7 +313,7 @@ fn values_stay_for_readers_that_come_to_them() {
             keyspace.values.separate_at = 100;
         })));
         let value = |sign: &str, turn: u64| format!("{sign}{turn}{}", "x".repeat(300));
-        // So many entries that the compaction checks once whether it should continue.
+        // Enough entries that the compaction checks once whether it should continue.
         (0..5000).for_each(|i| store.put(format!("a{i:04}"), "small").expect("writes"));
         let signed = |i: u64| (format!("k{i:02}"), ["-", "+", "="][i as usize % 3]);
         for turn in 0..2 {

@@ -33,7 +33,7 @@ const HISTORIES: u64 = 10_000;
 /// A version of a key: the number of the write that made it, or 0 if there is none.
 type Version = u64;
 
-/// What a transaction did, as far as the judge needs it.
+/// What the judge needs to know of a transaction.
 #[derive(Clone, Debug, Default)]
 struct Deeds {
     /// Versions of others that it read.

@@ -205,7 +205,7 @@ fn locked_keys_stay_while_ranges_are_deleted() {
     });
 }
 
-/// The counters tell how transactions ended and why locks were refused.
+/// The counters show how transactions ended and why locks were refused.
 #[test]
 fn outcomes_are_counted() {
     let store = store();

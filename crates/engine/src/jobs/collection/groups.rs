@@ -44,7 +44,7 @@ pub(crate) struct ClosedGroup {
     pub(crate) group: u32,
     pub(crate) segments: Arc<Vec<Segment>>,
     pub(crate) dead: BTreeMap<u64, u32>,
-    /// The stream offsets of records that readers still need, whatever the group says of them.
+    /// The stream offsets of records that readers still need, whatever the group says about them.
     held: BTreeSet<u64>,
     /// The segment that was open for appends, if there was one.
     open: Option<Segment>,

@@ -31,7 +31,7 @@ impl Tally {
     }
 }
 
-/// Up to [`SAMPLES`] places of a range, evenly apart.
+/// Up to [`SAMPLES`] places of a range, evenly spaced.
 fn samples(places: std::ops::Range<usize>) -> impl ExactSizeIterator<Item = usize> {
     let (first, len) = (places.start, places.len());
     let count = len.min(SAMPLES);

@@ -1,4 +1,4 @@
-//! Which separated values are needed, as far as compactions have not said so.
+//! Finds out which separated values are needed, where compactions have not shown it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

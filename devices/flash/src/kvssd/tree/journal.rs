@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// The same on a device with separated values.
+    /// The same for a device with separated values.
     fn apart() -> Commit {
         let entry = |page, starts: &[u64]| {
             let (page_count, group) = (1 + (page % 2) as u16, (page % 3) as u8);

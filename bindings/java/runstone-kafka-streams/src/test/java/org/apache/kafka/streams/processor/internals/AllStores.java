@@ -256,7 +256,7 @@ final class AllStores {
         }
     }
 
-    /** So that a difference is told, and not everything. */
+    /** Reports a difference, and not everything. */
     static void assertSame(Map<String, List<String>> one, Map<String, List<String>> other) {
         assertEquals(one.keySet(), other.keySet());
         for (String name : one.keySet()) {

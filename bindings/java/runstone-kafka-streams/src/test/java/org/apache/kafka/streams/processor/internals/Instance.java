@@ -175,7 +175,7 @@ final class Instance {
         return task;
     }
 
-    /** Restores by polls of at most {@code most} records, and at most so many times. */
+    /** Restores by polls of at most {@code most} records, and at most this many times. */
     void restore(int most, int polls) {
         restoring.most = most;
         for (int poll = 0; poll < polls && !reader.allChangelogsCompleted(); poll++) {

@@ -127,7 +127,7 @@ class RestoreTest {
         // The first instance comes back, and catches up.
         standby = one.standby(TASK);
         AllStores.assertSame(contents, Instance.contents(standby));
-        // They change places once more, with open stores.
+        // They change places again, with open stores.
         standby = becomesStandby(one, two, standby, active, contents);
         two.close(standby);
     }
@@ -226,7 +226,7 @@ class RestoreTest {
     /**
      * A running thread tells stores nothing of its commits exactly once. A killed instance has what
      * was committed before its last event, and reads only what came since. One of its stores has
-     * never been written to: it told no offset, and so Kafka removed those of the whole task.
+     * never been written to: it reported no offset, and so Kafka removed those of the whole task.
      */
     @ParameterizedTest
     @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
