@@ -56,8 +56,8 @@ impl Encoding {
         if self.hex { to_hex(bytes) } else { shown(bytes) }
     }
 
-    /// An entry for machines. Its texts can be typed as they are; `encoding` is there where they
-    /// differ from the bytes, and `expires_ms` where it expires.
+    /// An entry for machines. Its texts can be typed as they are. It has `encoding` if they differ
+    /// from the bytes, and `expires_ms` if it expires.
     pub fn object(self, key: &[u8], value: Option<&[u8]>, expires_ms: Option<u64>) -> Value {
         let mut object = Map::new();
         let mut differs = false;
@@ -99,7 +99,7 @@ pub struct MakeArguments {
 }
 
 impl MakeArguments {
-    /// Whether an option is given that only a store of files has.
+    /// Whether any option is given that only a store of files has.
     pub fn has_engine_options(&self) -> bool {
         self.preset.is_some()
             || self.options.is_some()
@@ -140,7 +140,7 @@ pub fn preset_names() -> Names {
     Names(|| PRESETS.iter().map(|preset| preset.name).collect())
 }
 
-/// Which part of a store a command is about.
+/// The part of a store that a command works on.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Part {
     /// Only keys that begin with this.

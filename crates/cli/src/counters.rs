@@ -11,7 +11,7 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// Of a merge operator; `None` if it adds no numbers.
+    /// The counter of a merge operator; `None` if it adds no numbers.
     pub fn of(operator: &str) -> Option<Counter> {
         match operator {
             "add-i64" => Some(Counter::Signed),
@@ -49,7 +49,7 @@ impl Counter {
         })
     }
 
-    /// Why no operand could be added to such a value; nothing if one can.
+    /// An error if no operand could be added to such a value.
     pub fn check(self, value: &[u8]) -> std::result::Result<(), String> {
         match value.len() {
             8 => Ok(()),

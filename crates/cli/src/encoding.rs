@@ -100,8 +100,8 @@ fn push_hex(bytes: &[u8], text: &mut String) {
     bytes.iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
 }
 
-/// Whether a terminal shows the character where it stands: not so for control characters, other
-/// line ends, marks that turn the direction of writing, and the byte order mark.
+/// Whether a terminal shows the character where it stands: it does not for control characters,
+/// other line ends, marks that turn the direction of writing, and the byte order mark.
 fn is_printable(c: char) -> bool {
     let is_invisible = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2066}'..='\u{2069}' | '\u{feff}');

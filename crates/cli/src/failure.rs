@@ -1,5 +1,5 @@
-//! Why a command failed: what, where, what to do, and the exit code. Not the engine's error, which
-//! it is made from.
+//! Why a command failed: what, where, what to do, and the exit code. Not the engine's error, from
+//! which it is made.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -82,7 +82,7 @@ impl Failure {
 
     /// What clap refused, with its tip if it has one.
     pub fn command_line(error: &clap::Error, hint: &str) -> Failure {
-        // In this case all that clap says is its help.
+        // In this case clap prints only its help.
         if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             return Failure::usage("no command is named", hint);
         }
@@ -207,7 +207,7 @@ impl From<runstone_kv::Error> for Failure {
     }
 }
 
-/// What helps where the path is what is wrong, or the limit of open files, and no device.
+/// The hint if the path or the limit of open files is wrong, and not the device.
 fn path_hint(error: &io::Error) -> Option<&'static str> {
     let errno = Errno::from_io_error(error);
     match error.kind() {

@@ -48,7 +48,8 @@ impl Failures {
         (self.count.into(), json!(self.first))
     }
 
-    /// The failure at the end of a walk that passed some. `outcome` says what they were: left out.
+    /// The failure at the end of a walk that passed some. `outcome` says what happened to them,
+    /// such as "left out".
     pub fn failure(&self, outcome: &str) -> Option<Failure> {
         let hint = match self.has_damage {
             true => "`runstone get` of one says what to do; `runstone verify` names all damage",

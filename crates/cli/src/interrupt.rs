@@ -42,7 +42,7 @@ pub fn check() -> Result<()> {
     }
 }
 
-/// Forgets what was asked of the command before.
+/// Forgets an earlier request to end.
 pub fn clear() {
     IS_ASKED.store(false, Relaxed);
 }

@@ -1,4 +1,4 @@
-//! Keyspaces by name: which there are, and which a name may mean that none has.
+//! Keyspaces by name: which exist, and which one a misspelt name may mean.
 
 use runstone::{Error, Keyspace, KeyspaceOptions, Store};
 use runstone_policy::registry::{nearest, suggest};
@@ -9,7 +9,7 @@ use crate::transfer::progress;
 /// At most this many keyspaces are listed in an error.
 const MOST_LISTED: usize = 20;
 
-/// An existing keyspace; of one that does not exist, the error names those that do.
+/// An existing keyspace. If there is none of that name, the error names those that exist.
 pub fn find(store: &Store, name: &str) -> Result<Keyspace> {
     store.keyspace(name).map_err(|error| unknown(store, name, error))
 }
@@ -28,7 +28,8 @@ pub fn find_to_change(store: &Store, name: &str) -> Result<Keyspace> {
 /// What a user wants of a keyspace.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
-    /// The options of the command line. A new keyspace gets them; an existing one must have them.
+    /// The options of the command line. A new keyspace gets them; an existing one must already have
+    /// them.
     pub given: Option<KeyspaceOptions>,
     pub policy: Option<String>,
     /// Options of a new keyspace if none were given.
@@ -41,7 +42,7 @@ impl Wish {
         self.with_policy(self.given.clone().or(self.base.clone()).unwrap_or_default())
     }
 
-    /// Another policy keeps the numbers.
+    /// A change of the policy keeps the numbers.
     fn with_policy(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
         options.policy = self.policy.clone().unwrap_or(options.policy);
         options
@@ -79,7 +80,7 @@ fn unknown(store: &Store, name: &str, error: Error) -> Failure {
     Failure { what, ..failure }.hint(format!("the store has: {listed}"))
 }
 
-/// Refuses to write where imports keep how far they are.
+/// Refuses to write to the keyspace in which imports keep their progress.
 pub fn refuse_reserved(keyspace: &str) -> Result<()> {
     match keyspace == progress::KEYSPACE {
         true => Err(Failure::usage(format!("{keyspace} is reserved"), "choose another keyspace")),

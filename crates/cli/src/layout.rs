@@ -36,8 +36,8 @@ pub fn plural(count: u64, one: &str) -> String {
     }
 }
 
-/// Breaks lines at blanks where they are longer than `width`; what goes on is indented by four more
-/// than the line.
+/// Breaks lines at blanks where they are longer than `width`; continuation lines are indented by
+/// four more than the line.
 pub fn fold(text: &str, width: usize) -> String {
     let mut folded = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -62,7 +62,8 @@ pub fn fold(text: &str, width: usize) -> String {
 }
 
 /// Columns of text: numbers to the right, words to the left. Where they take more than `width`, the
-/// last column is folded if it holds words; else the table falls into several, which begin alike.
+/// last column is folded if it holds words; else the table falls into several, which begin with the
+/// same column.
 pub fn columns(header: &[&str], rows: &[Vec<String>], width: usize) -> String {
     let cells = |i: usize| rows.iter().filter_map(move |row| row.get(i).map(String::as_str));
     let is_number = |i: usize| {

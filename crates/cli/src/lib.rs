@@ -87,7 +87,7 @@ pub fn run() -> ExitCode {
 fn refuse(error: clap::Error) -> ExitCode {
     let is_json = std::env::args_os().any(|argument| argument == "--json");
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A closed pipe is all that can happen.
+        // Only a closed pipe can make this fail.
         let _ = error.print();
         return Exit::Ok.into();
     }

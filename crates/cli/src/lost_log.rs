@@ -16,7 +16,7 @@ pub fn telling(options: Options) -> Options {
     options.listener(Arc::new(teller))
 }
 
-/// Whether a file of a store is kept of such an end. The store does not read it.
+/// Whether a file of a store keeps such an end. The store does not read it.
 pub fn is_kept(name: &str) -> bool {
     name.starts_with("lost-") && name.ends_with(".wal")
 }

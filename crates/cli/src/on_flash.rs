@@ -1,6 +1,6 @@
 //! `simulate --flash`: what the flash below a tree programs, by layer. The model is
-//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it is told
-//! once more what the user writes.
+//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it is told again what
+//! the user writes.
 
 use clap::ValueEnum;
 use runstone_policy::options::PolicyOptions;
@@ -54,7 +54,7 @@ enum Name {
     Rlsm,
 }
 
-/// What the user writes, and by which numbers.
+/// What the user writes, and the options of the tree.
 pub struct Written<'a> {
     pub size_bytes: u64,
     pub entry_bytes: u64,
@@ -64,7 +64,7 @@ pub struct Written<'a> {
     pub options: &'a PolicyOptions,
 }
 
-/// What came of one policy on one device.
+/// The result of one policy on one device.
 pub struct OnFlash {
     policy: &'static str,
     design: String,
@@ -133,7 +133,8 @@ impl FlashArgs {
             },
         )?;
         for write in 0..writes {
-            // Each write takes any of the keys; of more keys than writes, one of its own.
+            // Each write takes any of the keys. If there are more keys than writes, it takes one of
+            // its own.
             let record = match written.keys > MOST_WRITES {
                 true => write,
                 false => mix64(mix64(written.seed) ^ write) % written.keys,

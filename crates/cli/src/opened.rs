@@ -46,7 +46,7 @@ impl Limits {
 pub struct Caption {
     /// As it was named.
     pub store: String,
-    /// When: `2026-11-27 17:30 UTC`.
+    /// When it was drawn: `2026-11-27 17:30 UTC`.
     pub taken: String,
 }
 
@@ -60,11 +60,11 @@ pub trait Drawing {
     fn to_text(&self, columns: usize) -> String;
 }
 
-/// Where an import writes: batches of records, each with the progress of the import so far.
+/// Where an import writes: in batches of records, each with the progress of the import so far.
 pub trait Target {
     /// What an import of this source that was cut short left behind.
     fn left(&self) -> Result<Option<Progress>>;
-    /// Goes on with another keyspace, which is made with these options if there is none, by
+    /// Continues with another keyspace, which is made with these options if there is none, by
     /// [`crate::keyspaces::open_or_make`]. The batch is empty.
     fn turn_to(&mut self, _keyspace: &str, _wish: &Wish) -> Result<()> {
         let hint = "import one column family: --family NAME --keyspace default";
@@ -108,7 +108,7 @@ pub trait Entries {
     fn put_with_ttl(&self, _entry: &Record, _ttl: Duration, _durability: Durability) -> Result<()> {
         Err(Failure::usage("entries of a device do not expire", "use a store of files"))
     }
-    /// Until when a key has its value; `None` if it has none.
+    /// When the value of a key expires; `None` if it has none.
     fn expiry(&self, key: &[u8]) -> Result<Option<Expiry>> {
         Ok(self.get(key)?.map(|_| Expiry::Never))
     }
@@ -141,7 +141,7 @@ pub trait Opened {
     fn entries(&self) -> &dyn Entries;
     /// The default keyspace and the costs of the whole store, for what is measured.
     fn kv(&self) -> &dyn KvStore;
-    /// The names of its keyspaces; none if it has only the one.
+    /// The names of its keyspaces; none if it has only one.
     fn keyspaces(&self) -> Vec<String> {
         Vec::new()
     }
@@ -149,7 +149,7 @@ pub trait Opened {
     fn estimate(&self) -> Option<u64>;
     fn holds_data(&self) -> Result<bool>;
     fn limits(&self) -> Limits;
-    /// Bytes that it takes when it is closed.
+    /// Bytes that it takes once it is closed.
     fn used_bytes(&self) -> u64;
     fn drawing(&self) -> Result<Box<dyn Drawing>>;
     /// Figures of one keyspace, or of all, and of the tables that the range meets.

@@ -55,7 +55,7 @@ impl Location {
         Ok(Location { path: store.to_path_buf(), place, made: Cell::new(false) })
     }
 
-    /// Whether a store was made there, and not found.
+    /// Whether a store was made there, rather than found.
     pub fn was_made(&self) -> bool {
         self.made.get()
     }
@@ -154,7 +154,7 @@ impl Location {
         opened.map_err(|error| self.explain(error, may_make))
     }
 
-    /// The same for reading, without a word of what the open did not use: this is reported by the
+    /// The same for reading, without a report of what the open did not use: this is reported by the
     /// open that follows, or by the caller.
     pub fn look(&self) -> Result<Store> {
         self.try_open(reading()).map_err(|error| self.explain(error, false))
@@ -294,7 +294,7 @@ impl Location {
                 };
                 Failure { exit: Exit::CannotOpen, ..failure }.at(path).hint(hint)
             }
-            // The options do not suit what is there.
+            // The options do not fit the store that is there.
             Error::InvalidArgument { .. } => Failure::from(error).at(path),
             _ => Failure::from(error),
         }
@@ -349,17 +349,17 @@ pub fn options_in(path: &Path) -> Result<KeyspaceOptions> {
     options_over(&KeyspaceOptions::default(), path)
 }
 
-/// The options in a TOML file, and of those that it does not name what they were.
+/// The options in a TOML file; those that it does not name stay as they were.
 pub fn options_over(old: &KeyspaceOptions, path: &Path) -> Result<KeyspaceOptions> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::file(path, "read the options", &error))?;
     options_of(old, &text).map_err(|failure| failure.at(path.display()))
 }
 
-/// The options in TOML, and of those that it does not name what they were.
+/// The options in TOML; those that it does not name stay as they were.
 pub fn options_of(old: &KeyspaceOptions, text: &str) -> Result<KeyspaceOptions> {
     let options = old.with_toml(text)?;
-    // The command registers none, and a misspelt one could never be changed.
+    // The command registers no operator, and a misspelt name could never be changed.
     if options.merge_operator != old.merge_operator {
         options.check_built_in_operator()?;
     }

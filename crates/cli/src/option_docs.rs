@@ -1,5 +1,5 @@
-//! What options mean, for help and flags, as their declarations say it. Nothing is explained here:
-//! `testing/tidy` refuses a second explanation of an option.
+//! What options mean, for help and flags, as their declarations explain it. Nothing is explained
+//! here: `testing/tidy` refuses a second explanation of an option.
 
 use runstone::{KeyspaceOptions, Options, ValueOptions};
 use runstone_policy::options::{OptionDoc, PolicyOptions};
@@ -41,7 +41,7 @@ pub fn summary(name: &str) -> String {
 
 /// The default of an option of a keyspace as TOML.
 pub fn default(name: &str) -> String {
-    // Those that are not written because they say nothing.
+    // Defaults that are not written because they say nothing.
     let unset = "merge_operator = \"\"\ncompaction_filter = \"\"\nttl_seconds = 0\n";
     let text = format!("{unset}{}", KeyspaceOptions::default().to_toml());
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix(" = ").map(str::to_string);

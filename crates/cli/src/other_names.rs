@@ -54,7 +54,7 @@ const NAMES: &[(&[&str], &str)] = &[
     (&["fillrandom", "readrandom", "fillseq"], "`runstone bench NAME` runs a benchmark"),
 ];
 
-/// What to do instead of a command that there is not.
+/// What to do instead of a command that does not exist.
 pub fn instead_of(name: &str) -> Option<&'static str> {
     let found = NAMES.iter().find(|(names, _)| names.contains(&name));
     found.map(|(_, advice)| *advice)

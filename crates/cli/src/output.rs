@@ -208,7 +208,7 @@ pub fn duration(took: Duration) -> String {
     nanos(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// `part / whole`; 0 where there is no whole.
+/// `part / whole`; 0 if the whole is 0.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

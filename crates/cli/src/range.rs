@@ -21,7 +21,7 @@ pub struct Entry<'a> {
     pub expires_ms: Option<u64>,
 }
 
-/// A key whose value could not be made or read. Others can.
+/// A key whose value could not be made or read. Other keys can.
 #[derive(Clone, Debug)]
 pub struct Failed<'a> {
     pub key: &'a [u8],
@@ -77,7 +77,7 @@ impl From<Failed<'_>> for Failure {
     }
 }
 
-/// What a walk comes to.
+/// What a walk finds.
 pub type Found<'a> = std::result::Result<Entry<'a>, Failed<'a>>;
 
 /// Keys that could not be read.
@@ -85,9 +85,9 @@ pub type Found<'a> = std::result::Result<Entry<'a>, Failed<'a>>;
 pub struct Missing {
     /// The first of them; `None` for the first of all.
     pub from: Option<Vec<u8>>,
-    /// The first key behind them; `None` if they go on to the last of all.
+    /// The first key behind them; `None` if the rest of the keys is among them.
     pub before: Option<Vec<u8>>,
-    /// What the first read said that failed.
+    /// The error of the first read that failed.
     pub what: String,
 }
 
@@ -108,7 +108,7 @@ pub struct Range {
     pub end: Option<Vec<u8>>,
     pub limit: Option<u64>,
     pub reverse: bool,
-    /// Whether a walk may show values as empty. None fails then.
+    /// Whether a walk may show values as empty. Then no value can fail.
     pub keys_only: bool,
 }
 
@@ -245,7 +245,7 @@ impl Range {
         Ok(next)
     }
 
-    /// The same over any store, whose scans have one bound.
+    /// Does the same for any store, whose scans have only one bound.
     pub fn walk_store(
         &self,
         store: &dyn KvStore,

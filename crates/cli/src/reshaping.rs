@@ -16,7 +16,7 @@ use crate::opened::Figures;
 use crate::opening;
 use crate::output::{Output, duration, rounded, size};
 
-/// How often the bar moves.
+/// How often the progress bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Gives a keyspace the options that `wanted` makes of its own. Returns what that cost.

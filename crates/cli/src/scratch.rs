@@ -59,8 +59,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Removes what commands left that were killed. Best effort, as in `drop`: what cannot be read,
-/// locked or removed stays.
+/// Removes what killed commands left. Best effort, as in `drop`: what cannot be read, locked or
+/// removed stays.
 fn remove_left_behind(parent: &Path, name: &str, least_age: Duration) {
     let start = format!("runstone-{name}-");
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {

@@ -61,7 +61,7 @@ pub struct Written {
     pub keys: u64,
 }
 
-/// What came of the values.
+/// What happened to the values.
 pub struct Values {
     placement: &'static str,
     costs: ValueCosts,
@@ -73,7 +73,7 @@ pub struct Values {
 }
 
 impl PlacementArgs {
-    /// Nothing if values lie in the tree.
+    /// `None` if values lie in the tree.
     pub fn reckon(&self, written: &Written) -> Result<Option<Values>> {
         if self.placement == Name::Inline {
             return Ok(None);

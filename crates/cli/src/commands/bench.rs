@@ -280,7 +280,7 @@ impl Args {
     }
 }
 
-/// Runs one benchmark after the other, and prints each line as soon as it is known. Live bytes are
+/// Runs one benchmark after another, and prints each line as soon as it is known. Live bytes are
 /// counted once, at the end.
 fn run_all(
     names: &[String],

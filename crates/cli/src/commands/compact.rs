@@ -1,4 +1,4 @@
-//! `compact`: compacts a keyspace, or all of them, each into a single run, or a range of keys.
+//! `compact`: compacts each keyspace, or one, into a single run; or compacts a range of keys.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

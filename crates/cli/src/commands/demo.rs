@@ -128,8 +128,8 @@ impl Args {
     }
 }
 
-/// The default options, with buffers, levels and tables small enough that a tree of `bytes` has
-/// levels at all.
+/// The default options, with buffers, levels and tables small enough that a tree of `bytes` bytes
+/// has several levels.
 fn scaled_options(bytes: u64) -> KeyspaceOptions {
     let buffer = (bytes / 24).next_power_of_two().clamp(256 << 10, 64 << 20);
     let policy = Policy::fragmented_leveling().base_bytes(buffer * 2).table_bytes(buffer / 2);

@@ -23,27 +23,28 @@ const MOST_TOLD: u64 = 100;
 
 /// Write entries into a directory, jsonl, csv or tsv file
 ///
-/// One keyspace is written, without its options: what `runstone import` makes of the file has the
-/// keyspace and the options that are named there.
+/// One keyspace is written, without its options: `runstone import` gives the entries the keyspace
+/// and the options that its arguments name.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// A directory (key -> path) or a file; `-` is standard output. A file that ends in .gz or
-    /// .zst is compressed. Where the store is damaged, TARGET.partial holds what can be read (a
-    /// directory as it is), and the missing keys are told; if that name is taken, it is
+    /// A directory (key -> path) or a file; `-` is standard output. A file that ends in .gz or .zst
+    /// is compressed. Where the store is damaged, TARGET.partial holds what can be read (a
+    /// directory as it is), and the missing keys are reported; if that name is taken, it is
     /// TARGET.partial-PID. An export that is killed (-9) leaves a file of such a name too, which
     /// holds what was written until then.
     target: PathBuf,
     /// How the target is written; without it, the name decides.
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// For csv, of values that are JSON objects: a column for each of these fields, such as
-    /// name,address.city, beside the key.
+    /// For csv, if values are JSON objects: a column for each of these fields, such as
+    /// name,address.city, besides the key.
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     columns: Vec<String>,
-    /// Leave out when entries expire. Without it, `expires_ms` tells, in milliseconds since 1970: a
-    /// field of jsonl, a column of csv, behind the value in tsv. A directory refuses such entries.
+    /// Leave out when entries expire. Without it, `expires_ms` says when, in milliseconds since
+    /// 1970: a field of jsonl, a column of csv, behind the value in tsv. A directory refuses such
+    /// entries.
     #[arg(long)]
     drop_expiry: bool,
     /// Leave out entries whose value cannot be made or read: its merge operator fails or is not
@@ -168,7 +169,7 @@ impl Args {
         Ok(())
     }
 
-    /// What ends an export that is not to leave such keys out.
+    /// The error of an export that must not leave such keys out.
     fn failed(&self, failed: Failed<'_>) -> Failure {
         let failure = Failure::from(failed);
         let hint = failure.hint.clone().unwrap_or_default();
@@ -178,7 +179,8 @@ impl Args {
             .hint(format!("--skip-failed leaves such entries out, and tells them; {hint}"))
     }
 
-    /// The keyspaces that are left out. Who names one knows that there are others.
+    /// The keyspaces that are left out; none if the user named one, and so knows that there are
+    /// others.
     fn others(&self, opened: &dyn Opened) -> Vec<String> {
         if self.selection.part.keyspace.keyspace.is_some() {
             return Vec::new();
@@ -250,7 +252,7 @@ struct Tally {
     failures: Failures,
     /// Keys that damage hides.
     missing: Vec<Missing>,
-    /// Of --columns, those of which no value had the field.
+    /// The names in --columns that are a field of no value.
     empty_columns: Vec<String>,
 }
 
@@ -273,7 +275,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Counts one, and says why it is.
+    /// Counts one, and reports why.
     fn count(&mut self, refused: Refused) -> String {
         match refused {
             Refused::Key(what) => {

@@ -1,6 +1,6 @@
 //! `import`: writes the records of a directory or file into a store, as bulk loads as long as their
-//! keys ascend, then in batches. A killed import goes on where it was when it is run again: behind
-//! the last load that ended, or the last batch.
+//! keys ascend, then in batches. A killed import resumes when it is run again: after the last load
+//! that ended, or the last batch.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -31,8 +31,8 @@ use crate::transfer::{Format, Malformed, Record, format_of, input};
 /// At most this many malformed records are named one by one.
 const MOST_TOLD: u64 = 100;
 
-/// A source is loaded if its first records ascend, these many or as many as have these bytes. To
-/// load fewer would not pay.
+/// A source is loaded if its first records ascend: this many records, or this many bytes of them. A
+/// smaller load would not pay.
 const SORTED_RECORDS: usize = 1000;
 const SORTED_BYTES: u64 = 4 << 20;
 
@@ -40,15 +40,15 @@ const SORTED_BYTES: u64 = 4 << 20;
 /// is loaded piece by piece.
 const PIECE_BYTES: u64 = 256 << 20;
 
-/// Records between two moves of the bar.
+/// Records between two updates of the progress bar.
 const BAR_RECORDS: u64 = 1000;
 
 /// Write the records of a directory, jsonl, csv or tsv file or pipe into a store, or those of a
 /// LevelDB or RocksDB database
 ///
-/// An import that ends early, by Ctrl-C or in any other way, goes on where it was when the same
-/// command is run again, if what it read has not changed since. One from a pipe cannot, since what
-/// it read is gone.
+/// An import that ends early, by Ctrl-C or in any other way, resumes where it was when the same
+/// command is run again, if what it read has not changed since. An import from a pipe cannot, since
+/// what it read is gone.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store; made if there is none.
@@ -80,8 +80,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     batch: Option<u64>,
     /// Sort the records first, so that all of them are loaded straight into tables; of several
-    /// with a key the last one counts. What does not fit in 256M of memory is sorted in files in
-    /// the directory for temporary files. One that ends early begins again.
+    /// records with a key the last one counts. What does not fit in 256M of memory is sorted in
+    /// files in the directory for temporary files. An import that ends early begins again.
     #[arg(long, conflicts_with = "batch")]
     sort: bool,
     /// Wait for each batch until it survives a power loss.
@@ -130,7 +130,8 @@ impl Args {
         // A name that no keyspace may have is refused before anything is written.
         parts.iter().skip(1).try_for_each(|part| target.turn_to(&part.keyspace, &wish))?;
         let mut progress = Progress { position: source.position(), ..Progress::default() };
-        // One that stored nothing left nothing to go on from, and the source may be corrected.
+        // An import that stored nothing left no position to resume from, and the source may be
+        // corrected.
         if !self.restart
             && let Some(left) = target.left()?.filter(|left| left.records > 0)
         {
@@ -188,7 +189,7 @@ impl Args {
         }
     }
 
-    /// To go on would mix two sources, and to begin again leaves what was stored of the first.
+    /// Resuming would mix two sources, and beginning again leaves what was stored of the first.
     fn changed(&self, left: &Progress) -> Failure {
         let stored = plural(left.records, "record");
         let what = format!(
@@ -358,7 +359,7 @@ impl Import<'_> {
         Err(Failure { what, ..interrupted.hint(self.how_to_go_on) })
     }
 
-    /// Adds to a failure of a disk how the import goes on once that is mended.
+    /// Adds to a failure of a disk how the import resumes once that is mended.
     fn going_on(&self, failure: Failure) -> Failure {
         if failure.exit != Exit::Io || self.committed.records == 0 {
             return failure;
@@ -367,7 +368,7 @@ impl Import<'_> {
         failure.hint(format!("{hint}; {}", self.how_to_go_on))
     }
 
-    /// An import that stored nothing was given the wrong source, or the wrong words for it.
+    /// An import that stored nothing was given the wrong source, or the wrong options for it.
     fn check_stored(&self) -> Result<()> {
         if self.committed.records > 0 {
             return Ok(());
@@ -454,19 +455,19 @@ impl Import<'_> {
     }
 }
 
-/// The records of one load. They end at a key that does not ascend, at a record that expires or
-/// that no store takes, at a malformed one of a strict import, when the load is large, or when the
-/// user asks. What ended them is still to be read.
+/// The records of one load. It ends at a key that does not ascend, at a record that expires or that
+/// no store takes, at a malformed one of a strict import, when the load is large, or when the user
+/// asks. What ended them is still to be read.
 struct Piece<'a, 's> {
     source: &'a mut Ahead<'s>,
-    /// As of the record that was handed out last.
+    /// The position of the record that was returned last.
     progress: Progress,
     /// The records in between, the first few.
     malformed: Vec<Malformed>,
     strict: bool,
     last: Option<Vec<u8>>,
     bytes: u64,
-    /// What the values must be, where they are counters.
+    /// The type that the values must have, if they are counters.
     counter: Option<Counter>,
     bar: &'a ProgressBar,
 }

@@ -19,7 +19,7 @@ use crate::output::Output;
 pub struct Args {
     /// Where the pages go; it is made if it does not exist.
     directory: PathBuf,
-    /// Replace pages that are there.
+    /// Replace pages that exist.
     #[arg(long)]
     force: bool,
 }
@@ -36,7 +36,7 @@ impl Args {
             }
         })?;
         let mut main = CommandLine::command();
-        // Options for all commands reach their pages.
+        // This passes the options of all commands on to their pages.
         main.build();
         let mut pages = vec![("runstone".to_string(), main.clone())];
         for command in main.get_subcommands() {

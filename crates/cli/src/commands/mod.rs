@@ -37,7 +37,7 @@ mod verify;
 
 macro_rules! commands {
     ($($(#[$on:meta])* $variant:ident => $module:ident),+ $(,)?) => {
-        /// The modules of the commands, which are called like them.
+        /// The modules of the commands, which have their names.
         pub const NAMES: &[&str] = &[$($(#[$on])* stringify!($module)),+];
 
         /// What to do.

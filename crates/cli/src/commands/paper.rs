@@ -17,14 +17,14 @@ use crate::output::{Output, columns, note};
 #[derive(clap::Args)]
 pub struct Args {
     /// Name of the paper, or `all`: that takes half an hour and measures up to two at once, so what
-    /// depends on the clock wants a run of one paper.
+    /// depends on the clock needs a run of one paper.
     name: Option<String>,
     /// End with exit code 1 if an effect of the paper is weaker or absent.
     #[arg(long, requires = "name")]
     check: bool,
-    /// Factor of the workloads' sizes; docs/papers is of 1. By name: t0 is 1; t1, for
-    /// kvssd and kvssd-beyond, is the paper's 10 and 5 million operations with an eighth of all
-    /// sizes: a device of 2 GB in memory, about an hour for all parts.
+    /// Factor of the workloads' sizes; docs/papers uses 1. By name: t0 is 1; t1, for kvssd and
+    /// kvssd-beyond, is the paper's 10 and 5 million operations with an eighth of all sizes: a
+    /// device of 2 GB in memory, about an hour for all parts.
     #[arg(long, value_name = "S", default_value = "t0")]
     scale: Scale,
     /// Measure one part of a paper; a part that it does not have is answered with those it has.
@@ -59,7 +59,7 @@ impl Args {
         Ok(if is_short { Exit::Different } else { Exit::Ok })
     }
 
-    /// Refuses, before minutes of measuring, what the paper cannot do or must not replace.
+    /// Refuses, before it measures for minutes, what the paper cannot do or must not replace.
     fn check(&self, paper: &Paper, is_alone: bool) -> Result<()> {
         paper.check(self.scale, self.only.clone())?;
         let Some(directory) = &self.svg else { return Ok(()) };
@@ -70,7 +70,7 @@ impl Args {
         if self.force { Ok(()) } else { check_no_figures(directory, paper) }
     }
 
-    /// Measures papers and shows each report when it is there. Those that only count are measured
+    /// Measures papers and shows each report when it is ready. Those that only count are measured
     /// beside the others, one at a time.
     fn measure_all(&self, papers: &[&Paper], output: &Output) -> Result<Vec<PaperReport>> {
         let all = papers.iter().enumerate();
@@ -118,7 +118,7 @@ impl Args {
     }
 }
 
-/// How many rows of each paper came to what.
+/// How many rows of each paper got which verdict.
 fn summary(reports: &[PaperReport]) -> String {
     let row = |report: &PaperReport| -> Vec<String> {
         let counts = report.counts().into_values().map(|count| count.to_string());

@@ -33,7 +33,7 @@ impl Args {
     }
 }
 
-/// The lines of the options that differ from the default.
+/// The options that differ from the default, one per line.
 fn changed_lines(options: &KeyspaceOptions) -> Vec<String> {
     let default = KeyspaceOptions::default().to_toml();
     let known: Vec<&str> = default.lines().collect();

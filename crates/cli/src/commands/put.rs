@@ -14,8 +14,8 @@ use crate::transfer::Record;
 
 /// Store a value; makes the store if there is none
 ///
-/// A store is made only where the directory above it is there, and outside of other stores; that
-/// one was made is told on standard error.
+/// A store is made only where its parent directory exists, and outside other stores; the fact that
+/// it was made is reported on standard error.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

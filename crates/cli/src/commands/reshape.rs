@@ -25,7 +25,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = preset_names(), hide_possible_values = true,
           conflicts_with = "policy")]
     preset: Option<String>,
-    /// The options that a TOML file names, such as one of `runstone options`; the others stay.
+    /// The options that a TOML file names, such as the output of `runstone options`; the others
+    /// stay.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "preset"])]
     options: Option<PathBuf>,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use crate::option_docs::{self, OF_STORES};
 use crate::output::{Output, note};
 use crate::reshaping;
 
-/// Change options of a store, such as l0_trigger=6, and compact as they want it
+/// Change options of a store, such as l0_trigger=6, and compact as they require
 ///
 /// `runstone help options` lists them, and `runstone options STORE` prints what they are. All are
 /// changed or none.
@@ -48,7 +48,7 @@ impl Args {
     }
 }
 
-/// The options that there are, for completion.
+/// All options, for completion.
 fn names() -> Names {
     Names(|| option_docs::names().collect())
 }
@@ -72,7 +72,7 @@ fn to_toml(option: &str) -> Result<String> {
         || value.parse::<f64>().is_ok();
     let value = match is_toml {
         true => value.to_string(),
-        // Of JSON and TOML the escapes of texts are the same.
+        // JSON and TOML have the same escapes in texts.
         false => serde_json::Value::from(value).to_string(),
     };
     match section {

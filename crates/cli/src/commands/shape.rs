@@ -11,8 +11,8 @@ use crate::output::{Output, minute_text};
 
 /// Draw levels, runs and tables, and say why the next compaction would run
 ///
-/// From left to right are keys: a place is the fraction of the bytes that lie below its key,
-/// reckoned from bounds and sizes of tables. Those above each other share keys.
+/// The horizontal axis shows keys: a place on it is the fraction of the bytes that lie below its
+/// key, estimated from the bounds and sizes of tables. Tables above each other share keys.
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

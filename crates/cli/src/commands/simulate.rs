@@ -19,13 +19,13 @@ use crate::output::Output;
 use crate::simulation::{Setup, Simulation};
 use crate::values_apart::{POINTER_ENTRY_BYTES, PlacementArgs, Written};
 
-/// More flushes would take minutes, and tell no more than fewer and larger ones.
+/// More flushes would take minutes, and show no more than fewer and larger ones.
 const MOST_FLUSHES: u64 = 4_000_000;
 
 /// An exbibyte: sizes of trees, levels and jobs stay below 2^64.
 const MOST_BYTES: u64 = 1 << 60;
 
-/// Tell what compaction policies would cost at any size, without data
+/// Show what compaction policies would cost at any size, without data
 #[derive(clap::Args)]
 #[command(override_usage = "runstone simulate [OPTIONS] --policy <NAME,..>\n       --size <SIZE>")]
 pub struct Args {
@@ -69,7 +69,7 @@ pub struct Args {
     /// Bytes of a key with its value.
     #[arg(long, value_name = "SIZE", default_value = "128", value_parser = parse_size)]
     entry_size: u64,
-    /// Number of possible keys; without it, so many that hardly any comes twice.
+    /// Number of possible keys; without it, so many that hardly any is drawn twice.
     #[arg(long, value_name = "N", conflicts_with = "overwrite")]
     keys: Option<u64>,
     /// Share of the writes that overwrite a key, from 0 to below 1.
@@ -87,7 +87,7 @@ pub struct Args {
     /// Share of the bytes that bulk loads bring, from 0 to below 1; without it, none.
     #[arg(long, value_name = "SHARE", conflicts_with = "ttl")]
     load_share: Option<f64>,
-    /// Bytes of each bulk load, at least those of a flush. [default: 1G]
+    /// Bytes of each bulk load, at least as many as a flush has. [default: 1G]
     #[arg(long, value_name = "SIZE", requires = "load_share", value_parser = parse_size)]
     load_size: Option<u64>,
     /// How keys arrive.

@@ -14,8 +14,8 @@ use crate::range::Range;
 pub struct Args {
     /// The store.
     store: PathBuf,
-    /// Print in the exposition format of Prometheus. Counters begin when a store is opened: those
-    /// printed here are of this command, and an application prints its own.
+    /// Print in the exposition format of Prometheus. Counters begin at zero when a store is opened:
+    /// those printed here are of this command, and an application prints its own.
     #[arg(long, conflicts_with_all = ["json", "prefix", "from", "to", "keyspace"])]
     prometheus: bool,
     #[command(flatten)]

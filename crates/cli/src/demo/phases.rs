@@ -111,13 +111,13 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Key and value bytes that a reader sees, as the full scan tells.
+    /// Key and value bytes that a reader sees, as the full scan counts them.
     pub fn live_bytes(&self) -> u64 {
         let scan = self.phases.iter().find(|phase| phase.name == FULL_SCAN);
         scan.map_or(0, |phase| phase.bytes)
     }
 
-    /// Runs all phases but the last, which wants the store opened again.
+    /// Runs all phases but the last, which needs the store to be opened again.
     pub fn all_phases(&mut self, store: &dyn KvStore) -> Result<()> {
         self.load(store)?;
         self.change(store)?;

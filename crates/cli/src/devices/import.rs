@@ -3,7 +3,7 @@
 //!
 //! A kill between the two repeats a batch, which changes nothing: records are written again in the
 //! same order. A power loss of the machine may leave the file ahead of the device. The sequence
-//! number in it tells, and the import begins again.
+//! number in it shows that, and the import begins again.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use crate::layout::plural;
 use crate::opened::{Caption, Drawing};
 
 const MAP_COLUMNS: usize = 64;
-/// By the deepest level of a block's tables, and for what else blocks hold.
+/// Colours by the deepest level of a block's tables, and for other contents of blocks.
 const PAINTS: [Paint; 10] = [
     Paint { fill: "#b2182b", name: "tables of L0" },
     Paint { fill: "#ef8a62", name: "tables down to L1" },
@@ -56,14 +56,14 @@ impl Map {
         }
     }
 
-    /// A cell for each block, filled from below as far as its pages are needed.
+    /// A cell for each block, filled from below in proportion to the pages that are needed.
     fn grid(&self, caption: &Caption) -> Grid {
         let cells = self.blocks.iter().enumerate().map(|(at, block)| {
             let (live, pages) = (block.live_pages, self.block_pages);
             let filled = f64::from(live) / f64::from(pages.max(1));
             let tip =
                 format!("block {at}: {live} of {pages} pages live, {} erases", block.erase_count);
-            // A bad block is in no use, and shown.
+            // A bad block is not in use, and is shown.
             let filled = if block.is_retired { 1.0 } else { filled };
             Cell { paint: paint(block), filled, tip }
         });

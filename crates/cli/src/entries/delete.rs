@@ -13,7 +13,7 @@ use crate::opened::Entries;
 use crate::output::note;
 use crate::range::Range;
 
-/// Keys of a range that are deleted at once.
+/// The number of keys of a range that are deleted at once.
 const BATCH_KEYS: u64 = 1000;
 
 /// Arguments of `delete`.
@@ -64,7 +64,7 @@ pub enum Deleted {
 }
 
 impl Deleted {
-    /// Says what nobody has counted.
+    /// The text for a number that nobody has counted.
     pub fn tell(&self) {
         if let Deleted::Range(about) = self {
             note(format!("the range is deleted; it held about {}", plural(*about, "entry")));

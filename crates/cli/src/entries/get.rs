@@ -29,7 +29,7 @@ pub struct Get {
 
 impl Get {
     /// `is_line` says that other output follows on the same pipe, as that of the next command of a
-    /// shell, so that the value ends with a line feed there too.
+    /// shell; then the value ends with a line feed there too.
     pub fn run(&self, entries: &dyn Entries, output: &Output, is_line: bool) -> Result<Exit> {
         let key = self.encoding.read(&self.key)?;
         let Some(value) = entries.get(&key)? else {
@@ -47,7 +47,7 @@ impl Get {
             return Ok(Exit::Ok);
         }
         let is_terminal = stdout().is_terminal();
-        // Digits were asked for, and they are text.
+        // Hexadecimal digits were asked for, and those are text.
         let is_text = self.text || self.encoding.hex || is_line || is_terminal;
         if self.raw || !is_text {
             output.bytes(&value)?;

@@ -27,7 +27,7 @@ pub struct FileStore {
     path: PathBuf,
 }
 
-/// The entries of a keyspace, as of now or of a snapshot.
+/// The entries of a keyspace, now or as of a snapshot.
 pub struct KeyspaceEntries {
     pub keyspace: Keyspace,
     pub store: Store,

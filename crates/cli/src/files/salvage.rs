@@ -75,7 +75,7 @@ struct Search<'a> {
     end: Option<&'a [u8]>,
 }
 
-/// What a read from a key on finds.
+/// What a read that begins at a key finds.
 enum Found {
     Key(Vec<u8>),
     /// No key lies there.
@@ -97,8 +97,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Places behind one, the nearest first: what differs from it in ever earlier bytes, and the
-    /// ends of tables, because a table of which no block can be read is passed as a whole.
+    /// Places after a given one, the nearest first: keys that differ from it in ever earlier bytes,
+    /// and the ends of tables, because a table of which no block can be read is passed as a whole.
     fn steps(&self, from: &[u8]) -> Vec<Vec<u8>> {
         let near = (1..=from.len()).filter_map(|len| prefix_successor(&from[..len]));
         let mut steps: Vec<Vec<u8>> = near.collect();
@@ -150,8 +150,8 @@ impl Search<'_> {
     }
 }
 
-/// A key about halfway between two, told apart by the eight bytes behind what they share; `None` if
-/// there is none.
+/// A key about halfway between two, distinguished by the eight bytes after their common prefix;
+/// `None` if there is none.
 fn middle(low: &[u8], high: &[u8]) -> Option<Vec<u8>> {
     let shared = low.iter().zip(high).take_while(|(low, high)| low == high).count();
     let number = |key: &[u8]| {

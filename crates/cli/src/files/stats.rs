@@ -24,9 +24,9 @@ struct KeyspaceStats {
     tombstones: u64,
     range_deletes: u64,
     expiring: u64,
-    /// About how many of these have expired.
+    /// About how many of these entries have expired.
     past: u64,
-    /// About how many keys the range holds, memtables and all.
+    /// About how many keys the range holds, including those in memtables.
     about: u64,
 }
 
@@ -55,7 +55,8 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
     })
 }
 
-/// Of one keyspace, or of all, and of the tables that the range meets; the shell prints them too.
+/// Statistics of one keyspace or of all, and of the tables that overlap the range; also for the
+/// shell.
 pub fn figures(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<Figures> {
     let names = keyspace.map_or_else(|| store.keyspaces(), |name| vec![name.to_string()]);
     let keyspaces = names.iter().map(|name| keyspaces::find(store, name));

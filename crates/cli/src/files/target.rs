@@ -19,7 +19,7 @@ use crate::transfer::progress::{Progress, ProgressRecord};
 const MOST_BATCH_BYTES: u64 = 4 << 20;
 
 /// A keyspace that takes more than this percentage of what is live at the end of an import is
-/// compacted: the import replaced much, and nobody comes back for it once the command has ended.
+/// compacted: the import replaced much, and nobody compacts it once the command has ended.
 const MOST_SPACE_PERCENT: u32 = 140;
 
 /// See the module docs.

@@ -13,7 +13,7 @@ use crate::lost_log;
 use crate::opened::{Figures, Verified};
 use crate::output::amount;
 
-/// The findings; `opens` tells whether the store does.
+/// The findings; `opens` says whether the store opens.
 pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
     let damage = &report.damage;
     let tables = plural(report.tables, "table");
@@ -62,7 +62,7 @@ pub fn report(path: &Path, report: &VerifyReport, opens: bool) -> Verified {
     Verified { is_clean: damage.is_empty(), figures: Figures { text, json } }
 }
 
-/// What helps, once for each kind of file.
+/// The hints, one for each kind of file.
 fn hints(damage: &[Damage]) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
     for found in damage {
@@ -81,7 +81,7 @@ fn hints(damage: &[Damage]) -> Vec<String> {
 pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Verified> {
     let mut report = VerifyReport::default();
     let mut files = storage.list().map_err(Error::from)?;
-    // The store does not need them, and that something is wrong in them is known.
+    // The store does not need them, and they are known to be damaged.
     files.retain(|file| !lost_log::is_kept(&file.name));
     for file in files {
         report.tables += u64::from(file.name.ends_with(".table"));
@@ -90,7 +90,7 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
             Err(Error::Corruption { file, offset, what }) => {
                 report.damage.push(Damage::new(file, format!("byte {offset}: {what}")));
             }
-            // Files that are no part of a store have nothing to say.
+            // Files that are no part of a store are skipped.
             Ok(_) | Err(Error::InvalidArgument { .. }) => {}
             Err(error) => {
                 report.damage.push(Damage::new(file.name, error.to_string()));

@@ -184,17 +184,17 @@ pub fn cells((from, to): (f64, f64), width: usize) -> (usize, usize) {
     (from, at(to).clamp(from + 1, width.max(from + 1)))
 }
 
-/// How many bytes labels of keys leave out: all keys begin with them. It ends behind a sign that
-/// divides keys, and in no character.
+/// How many bytes labels of keys leave out: all keys begin with them. It ends after a character
+/// that separates parts of keys, and never inside a character.
 pub fn left_out(axis: &KeyAxis) -> usize {
-    /// What is shorter is shown.
+    /// A shorter prefix is shown.
     const LEAST: usize = 8;
     let Some((first, _)) = axis.ends() else { return 0 };
     let common = &first[..axis.common_prefix()];
     let divides = |byte: &u8| b"/:|\\-_.#".contains(byte);
     match common.iter().rposition(divides).map(|at| at + 1) {
         Some(from) if from >= LEAST => from,
-        // Some of what they share is shown before what they do not.
+        // Some of the common prefix is shown before the rest.
         _ if common.len() >= 2 * LEAST => {
             let starts = |at: &usize| common[*at] & 0xc0 != 0x80;
             (0..=common.len() - LEAST / 2).rev().find(starts).unwrap_or(0)
@@ -279,7 +279,7 @@ impl LevelPicture {
         match (self.is_overlapping, self.target.max_runs) {
             (true, _) => plural(tables, "overlapping table"),
             (false, u32::MAX) => format!("{runs} of {}", plural(tables, "table")),
-            // There may be more for a while: it is what the policy wants, and no limit.
+            // There may be more for a while: this is what the policy aims at, not a limit.
             (false, most) => format!("{runs}, wanted {most}, of {}", plural(tables, "table")),
         }
     }
@@ -383,7 +383,7 @@ pub fn value_rows(file: &ValueUsage) -> Vec<ValueRow> {
 pub mod tests {
     use super::*;
 
-    /// The axis of tables of one size.
+    /// An axis for tables of one size.
     pub fn axis(bounds: &[(&'static [u8], &'static [u8])]) -> KeyAxis {
         let span = |(min, max): &(&'static [u8], &'static [u8])| Span { min, max, bytes: 1 };
         KeyAxis::of(&[bounds.iter().map(span).collect()])

@@ -17,7 +17,7 @@ use crate::opened::Caption;
 const MOST_ROWS: usize = 60;
 /// Labels of the axis, if all have room.
 const TICKS: usize = 9;
-/// Of tables by their tombstones; of compactions; of value files.
+/// Colours of tables by their tombstones, of compactions, and of value files.
 const PAINTS: [Paint; 10] = [
     Paint { fill: "#3f83c6", name: "table without tombstones" },
     Paint { fill: "#8a72c2", name: "up to 10% tombstones" },
@@ -68,7 +68,7 @@ fn notes(picture: &Picture, caption: &Caption) -> Vec<String> {
     notes
 }
 
-/// The labels of the axis: keys of the store, without what all begin with.
+/// The labels of the axis: keys of the store, without their common prefix.
 fn ticks(picture: &Picture) -> Vec<(f64, String)> {
     let from = left_out(&picture.axis);
     let dots = if from > 0 { "…" } else { "" };
@@ -95,7 +95,7 @@ fn level(picture: &Picture, level: &LevelPicture) -> Section {
     }
 }
 
-/// Bytes, runs, and what else there is.
+/// Bytes, runs, and other figures of a level.
 fn level_facts(level: &LevelPicture) -> Vec<String> {
     let (ranges, expiring) = level.range_deletes_and_expiring();
     let mut facts = vec![level.fill_text(format_size), level.runs_text()];

@@ -129,7 +129,7 @@ fn draw_slices(picture: &Picture, width: usize) -> String {
         let drawn: String = drawn.into_iter().collect();
         format!("    {name:<9}{count:>7}  {drawn}\n")
     };
-    // Every compaction has one cell more than cuts.
+    // Every compaction has one more cell than cuts.
     let cell_count = picture.cuts().count() + picture.slices.len();
     line("cells", cell_count, bounds) + &line("parts", picture.parts().count(), parts)
 }
@@ -140,7 +140,7 @@ fn draw_axis(picture: &Picture, width: usize) -> String {
     let dots = if from > 0 { ".." } else { "" };
     let label = |key: &[u8]| format!("{dots}{}", format_key(key.get(from..).unwrap_or(&[])));
     let ticks = picture.axis.ticks(MOST_TICKS);
-    // Of one key, there is one end.
+    // A single key has only one end.
     let (before, last) = match &ticks[..] {
         [before @ .., (_, last)] if !before.is_empty() => (before, label(last)),
         all => (all, String::new()),
@@ -150,7 +150,7 @@ fn draw_axis(picture: &Picture, width: usize) -> String {
     for (at, (place, key)) in before.iter().enumerate() {
         let (label, used) = (label(key), line.chars().count());
         let length = label.chars().count();
-        // In the middle of its place, but the first.
+        // A label is centred at its place, except the first.
         let left = (place * width as f64) as usize;
         let left = if at == 0 { 0 } else { left.saturating_sub(length / 2) };
         if at == 0 || left >= used + 2 && left + length + 2 <= end {

@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         self.snapshots.keys().cloned().collect()
     }
 
-    /// What stands before the line.
+    /// The prompt.
     pub fn prompt(&self) -> String {
         let at = self.at.as_ref().map_or(String::new(), |at| format!("@{at}"));
         format!("{}{at}> ", self.keyspace.name())
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes the shell's own encoding over; returns the keyspace that the part names.
+    /// Takes over the shell's own encoding; returns the keyspace that the part names.
     fn part(&self, part: &mut Part) -> KeyspaceArgument {
         part.encoding.hex |= self.encoding.hex;
         part.keyspace.clone()

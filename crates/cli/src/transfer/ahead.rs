@@ -27,8 +27,8 @@ impl<'a> Ahead<'a> {
         Ahead { source, read: VecDeque::new(), last: None }
     }
 
-    /// Whether the keys of the next `records` records ascend, or those of as many as come to so
-    /// many bytes. `false` if there are not so many. Malformed ones do not count.
+    /// Whether the keys of the next `records` records ascend, or the keys of as many records as
+    /// take this many bytes. `false` if there are fewer. Malformed ones do not count.
     pub fn ascends(&mut self, records: usize, most_bytes: u64) -> Result<bool> {
         let (mut count, mut bytes) = (0, 0);
         let mut last: Option<Vec<u8>> = None;

@@ -17,7 +17,7 @@ enum State {
 pub enum Fed {
     /// The record is whole.
     Record(Vec<Vec<u8>>),
-    /// A quoted field goes on in the next line.
+    /// A quoted field continues in the next line.
     More,
     Malformed(String),
 }

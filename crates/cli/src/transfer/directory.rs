@@ -28,7 +28,7 @@ pub struct FileEntry {
 }
 
 impl FileEntry {
-    /// Sums up this file and those before it, whose sum is `before`. A build by another compiler
+    /// Sums up this file and those before it, whose sum is `before`. A build with another compiler
     /// may sum up differently: an import then begins again, which changes nothing.
     pub fn sum(&self, before: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -37,7 +37,7 @@ impl FileEntry {
     }
 }
 
-/// What was passed over.
+/// What was skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skipped {
     /// Symbolic links, sockets, devices.

@@ -1,5 +1,5 @@
 //! Databases of LevelDB and RocksDB as sources. What their files hold is read by the crate
-//! `runstone-foreign`; here it becomes records, with places to go on from.
+//! `runstone-foreign`; here it becomes records, with positions to resume from.
 
 use std::ffi::OsStr;
 use std::fs::{DirEntry, File};
@@ -25,7 +25,7 @@ pub fn parse(source: &Path) -> Option<(Dialect, PathBuf)> {
     })
 }
 
-/// Refuses to take the files of a database for records, unless the user says so by `--format dir`.
+/// Refuses to import the files of a database as records, unless the user says so by `--format dir`.
 pub fn refuse_directory(source: &Path) -> Result<()> {
     // So databases of LevelDB and RocksDB, and stores, name the file that they are read from first.
     let mut current = [0; 128];
@@ -52,7 +52,7 @@ pub fn refuse_directory(source: &Path) -> Result<()> {
     Err(Failure::usage(what, hint).at(source.display()))
 }
 
-/// RocksDB has files of options, which LevelDB has not.
+/// RocksDB has files of options, which LevelDB does not have.
 fn dialect_of(source: &Path) -> Dialect {
     let is_of_rocks = |entry: std::io::Result<DirEntry>| {
         let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
@@ -123,7 +123,7 @@ struct DatabaseSource {
     path: PathBuf,
     /// With the number of the family.
     parts: Vec<(usize, Part)>,
-    /// Of the part at the position, once they are read.
+    /// The entries of the part at the position, once they are read.
     entries: Option<Entries>,
     position: Position,
     /// Bytes that were read before these entries were opened.

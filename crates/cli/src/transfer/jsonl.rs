@@ -1,7 +1,6 @@
 //! One JSON object per line: `{"key":..,"value":..}`. Text is written as it is, for the programs
-//! that read such files; bytes that are not text as base64, and `"encoding":"base64"` says so for
-//! both key and value. An entry that expires has the field `expires_ms`. What `--json` prints is
-//! read as well.
+//! that read such files; other bytes as base64, and `"encoding":"base64"` says so for both key and
+//! value. An entry that expires has the field `expires_ms`. What `--json` prints is read as well.
 
 use std::fmt;
 
@@ -61,8 +60,8 @@ pub fn write(entry: Entry<'_>, out: &mut Vec<u8>) {
 
 /// Reads a line. With a key field but no value field the whole object is the value.
 ///
-/// `encoding` is about the fields `key` and `value`, and `expires_ms` goes with `value`, also where
-/// the user names these fields. Where others are named, it is a field like any other.
+/// `encoding` is about the fields `key` and `value`, and `expires_ms` about `value`, also where the
+/// user names these fields. Where others are named, it is a field like any other.
 pub fn parse(line: &[u8], fields: &Fields) -> Result<Parsed, String> {
     let object: Object<'_> = match serde_json::from_slice(line.trim_ascii()) {
         Ok(object) => object,
@@ -97,8 +96,8 @@ pub fn parse(line: &[u8], fields: &Fields) -> Result<Parsed, String> {
     Ok(Parsed { record: Record { key, value, expires_ms }, key: key_kind })
 }
 
-/// What keeps a first line, and with it every line that is like it, from being a record: a text and
-/// what to do. A line that is malformed in another way may be the only one.
+/// Why a first line, and with it every similar line, cannot be a record: a text and what to do. A
+/// line that is malformed in another way may be the only one.
 pub fn refusal(line: &[u8], fields: &Fields) -> Option<(String, String)> {
     let text = line.trim_ascii();
     if text.starts_with(b"[") || text == b"{" {
@@ -160,7 +159,7 @@ fn is_text(value: &RawValue) -> bool {
     value.get().starts_with('"')
 }
 
-/// Whether the bytes are what another value than a text is written as.
+/// Whether the bytes are the JSON of a value that is not a text.
 fn is_like_literal(bytes: &[u8]) -> bool {
     let begins = bytes.first().is_some_and(|first| b"-0123456789tf{[".contains(first));
     let read = || serde_json::from_slice::<&RawValue>(bytes);
@@ -217,8 +216,8 @@ fn trim(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim().to_string()
 }
 
-/// The value of a field, or of a field inside an object: `props.id`. A field whose own name has the
-/// dots goes first.
+/// The value of a field, or of a field inside an object: `props.id`. A field whose own name
+/// contains the dots takes precedence.
 fn find<'a>(object: &Object<'a>, name: &str) -> Result<Option<&'a RawValue>, String> {
     if let Some(value) = object.get(name)? {
         return Ok(Some(value));

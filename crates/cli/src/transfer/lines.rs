@@ -1,4 +1,4 @@
-//! Lines of a file with their number and offset, so that reading can stop and go on later.
+//! Lines of a file with their number and offset, so that reading can stop and resume later.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::interrupt;
 /// not take all memory.
 pub const MOST_RECORD_BYTES: u64 = 1 << 30;
 
-/// Lines between two looks at whether the user ends it.
+/// Lines between two checks whether the user ends it.
 const LOOK_LINES: u64 = 1000;
 
 /// Where a line begins.
@@ -29,7 +29,7 @@ pub struct Place {
 pub struct LineReader {
     input: Input,
     path: PathBuf,
-    /// Of the next line.
+    /// The position of the next line.
     pub at: Place,
 }
 
@@ -64,7 +64,7 @@ impl LineReader {
         Ok(self.at == place)
     }
 
-    /// Whether it reads a file whose length is that of its lines.
+    /// Whether it reads an uncompressed file, whose length is the length of its lines.
     pub fn is_plain_file(&self) -> bool {
         self.input.is_plain_file()
     }

@@ -51,7 +51,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// One that does not expire.
+    /// A record that does not expire.
     pub fn new(key: Vec<u8>, value: Vec<u8>) -> Record {
         Record { key, value, expires_ms: None }
     }
@@ -124,7 +124,7 @@ pub fn format_of(given: Option<Format>, path: &Path) -> Result<Format> {
     }
 }
 
-/// The name that a file would have had, had all of the store been readable: see `sink.rs`.
+/// The name that a file would have had, if all of the store had been readable: see `sink.rs`.
 fn without_partial(path: &Path) -> PathBuf {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let number = extension.strip_prefix("partial-").unwrap_or("0");

@@ -10,8 +10,8 @@ use crate::output::amount;
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// What the library reads at most; `zstd --long=31` writes such frames. The memory of the window is
-/// only taken by a frame that asks for it.
+/// The largest window that the library accepts; `zstd --long=31` writes such frames. The memory of
+/// the window is only taken by a frame that asks for it.
 const MOST_WINDOW_LOG: u32 = if cfg!(target_pointer_width = "64") { 31 } else { 30 };
 
 /// How a file is compressed.
@@ -31,7 +31,8 @@ pub fn named(path: &Path) -> Option<Packing> {
     }
 }
 
-/// How bytes are compressed that begin so. A file of zstd may begin with a frame to be skipped.
+/// How bytes that begin like this are compressed. A file of zstd may begin with a frame to be
+/// skipped.
 pub fn begins(first: &[u8]) -> Option<Packing> {
     match first {
         [0x1f, 0x8b, ..] => Some(Packing::Gzip),
@@ -69,7 +70,7 @@ impl Read for Packed {
 }
 
 /// All members of a file of gzip, as `cat` or a log that is appended to leaves them. Zeros may fill
-/// up its end, as tapes and some tools do; `gzip` passes them over too.
+/// up its end, as tapes and some tools do; `gzip` skips them too.
 struct Members<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for Members<R> {
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(window_bytes(&[0x28, 0xb5, 0x2f, 0xfd]), None);
     }
 
-    /// Zeros that fill up the end of a file of gzip made an error of it.
+    /// Zeros at the end of a gzip file were an error.
     #[test]
     fn zeros_behind_the_last_member_are_passed_over() {
         let pack = |bytes: &[u8]| {

@@ -19,14 +19,14 @@ pub struct Progress {
     pub position: Position,
     pub records: u64,
     pub malformed: u64,
-    /// Of the records, those that had expired when they were read.
+    /// The records that had expired when they were read.
     #[serde(default)]
     pub expired: u64,
 }
 
-/// What distinguishes one import from another: the path, and `how` it is read. Whether the path
-/// still holds what it did, the position tells, which sums up what was read: length and time of a
-/// file do not, because both stay the same for many another file.
+/// What distinguishes one import from another: the path, and `how` it is read. The position, which
+/// is a sum over what was read, shows whether the path still holds the same: length and time of a
+/// file do not, because many other files have the same.
 pub fn source_key(source: &Path, how: &str) -> Result<String> {
     let path = source.canonicalize().map_err(|error| Failure::file(source, "read", &error))?;
     let path = crate::encoding::to_hex(path.as_os_str().as_encoded_bytes());
@@ -40,7 +40,8 @@ pub struct ProgressRecord {
 }
 
 impl ProgressRecord {
-    /// Opens the record of a source; `how` tells imports of the same file into other places apart.
+    /// Opens the record of a source; `how` distinguishes imports of the same file to different
+    /// places.
     pub fn open(store: &Store, source: &Path, how: &str) -> Result<ProgressRecord> {
         // A few hundred bytes live here; a full buffer would only take memory.
         let options = KeyspaceOptions::default().write_buffer_bytes(1 << 20);

@@ -18,7 +18,7 @@ pub trait Sink {
     /// Takes an entry. The inner `Err` is for one that the format cannot hold.
     fn put(&mut self, entry: Entry<'_>) -> Result<std::result::Result<(), Refused>>;
 
-    /// After the last.
+    /// Called after the last entry.
     fn finish(&mut self) -> Result<()>;
 
     /// Columns whose field no entry had.
@@ -26,7 +26,7 @@ pub trait Sink {
         Vec::new()
     }
 
-    /// After the last that could be read. Returns where they are, if that is another place.
+    /// Called after the last entry that could be read. Returns where the entries are, if elsewhere.
     fn finish_partial(&mut self) -> Result<Option<PathBuf>>;
 }
 
@@ -46,7 +46,7 @@ pub struct Style<'a> {
     pub format: Format,
     /// Csv: fields of the values that become columns; none if a value is one column.
     pub columns: &'a [String],
-    /// Whether it is left out when entries expire.
+    /// Whether the expiry of entries is left out.
     pub drop_expiry: bool,
 }
 

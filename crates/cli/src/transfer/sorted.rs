@@ -1,9 +1,10 @@
-//! The records of a source in the order of their keys. Of several with a key the last one counts.
+//! The records of a source in the order of their keys. Of several records with the same key the
+//! last one counts.
 //!
 //! The whole source is read first: what fits in memory is sorted and written to a file, a *run*,
 //! and at the end all runs are merged. A source that fits writes none.
 //!
-//! Rejected: the crate `extsort` bounds a run by a number of records, so that large values do not
+//! Rejected: the crate `extsort` bounds a run by its number of records, so that large values do not
 //! fit, and `ext-sort` by `deepsize`. In both a record would need a number of its own, for the last
 //! of a key to win.
 
@@ -22,13 +23,13 @@ use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::scratch::Scratch;
 
-/// Bytes of a run: so many records are held in memory.
+/// Bytes of a run. Records of this size are held in memory.
 pub const RUN_BYTES: usize = 256 << 20;
-/// Memory of a record beside its bytes.
+/// Memory of a record besides its bytes.
 const RECORD_BYTES: usize = size_of::<Record>() + 32;
 /// Buffer of a run that is written or read.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Records between two looks at whether the user ends it, and two moves of the bar.
+/// Records between two checks whether the user ends it, and between two updates of the bar.
 const LOOK_RECORDS: usize = 1000;
 
 /// See the module docs.
@@ -46,7 +47,7 @@ pub struct Sorted {
 }
 
 impl Sorted {
-    /// Of a source, with runs of this many bytes. The bar moves while the source is read.
+    /// Sorts a source, with runs of this many bytes. The bar moves while the source is read.
     pub fn new(source: Box<dyn Source>, run_bytes: usize, bar: ProgressBar) -> Sorted {
         Sorted {
             source,
@@ -140,7 +141,7 @@ impl Source for Sorted {
         self.source.position()
     }
 
-    /// What was sorted is gone with the command that did it.
+    /// The sorted records are lost when the command ends.
     fn resume(&mut self, _position: &Position) -> Result<bool> {
         Ok(false)
     }
@@ -169,7 +170,7 @@ enum Run {
     Held(std::vec::IntoIter<Record>),
 }
 
-/// The greatest of a heap has the least key, and of those the newest run.
+/// The greatest item of the heap has the least key, and the newest run among equal keys.
 #[derive(PartialEq, Eq)]
 struct Head {
     record: Record,
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
     use crate::transfer::Malformed;
 
-    /// Yields items of memory.
+    /// Yields items from memory.
     struct Items(std::vec::IntoIter<Item>);
 
     impl Source for Items {

@@ -1,4 +1,4 @@
-//! Reads records from files: one reader per format, each with a position to go on from.
+//! Reads records from files: one reader per format, each with a position to resume from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -88,14 +88,14 @@ pub trait Source {
     /// The position behind the last item.
     fn position(&self) -> Position;
 
-    /// Goes on behind a position. `false` if what lies before it has changed; the source is of no
+    /// Continues after a position. `false` if what lies before it has changed; the source is of no
     /// use then.
     fn resume(&mut self, position: &Position) -> Result<bool>;
 
     /// All bytes that will be read; 0 if that is not known.
     fn total_bytes(&self) -> u64;
 
-    /// What was passed over.
+    /// What was skipped.
     fn skipped(&self) -> Skipped {
         Skipped::default()
     }
@@ -110,7 +110,7 @@ pub trait Source {
         Vec::new()
     }
 
-    /// Goes to the begin of a part.
+    /// Goes to the beginning of a part.
     fn turn_to(&mut self, _part: usize) {}
 }
 
@@ -286,7 +286,7 @@ impl FileSource {
             );
         }
         let lines = LineReader::open(path)?;
-        // How much a pipe will bring is not known, nor what compressed bytes will come to.
+        // How much a pipe will bring is not known, nor how long compressed bytes will become.
         let metadata = lines.is_plain_file().then(|| fs::metadata(path)).transpose();
         let metadata = metadata.map_err(|error| Failure::file(path, "read", &error))?;
         let mut source = FileSource {
@@ -311,8 +311,8 @@ impl FileSource {
         Ok(source)
     }
 
-    /// Jsonl: reads the first line and goes back. If it has not the fields, no line is read that
-    /// would be reported as malformed one by one.
+    /// Jsonl: reads the first line and goes back. If it does not have the fields, no line is read
+    /// that would be reported as malformed one by one.
     fn check_first_line(&mut self) -> Result<()> {
         let start = self.lines.at;
         self.lines.mark();
@@ -330,7 +330,7 @@ impl FileSource {
 
     /// The record that begins with the line in the buffer. If a quote in it stays open beyond the
     /// largest record, or a later line of it is malformed, only the first line is lost, and reading
-    /// goes on behind it.
+    /// continues after it.
     fn csv_record(&mut self, start: Place) -> Result<std::result::Result<Vec<Vec<u8>>, String>> {
         let behind_first = self.lines.at;
         let mut parser = Parser::default();

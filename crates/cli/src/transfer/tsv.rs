@@ -1,11 +1,11 @@
 //! `key TAB value` per line, each as [`crate::encoding::shown`] writes it: what `scan` prints. No
-//! header. Behind an entry that expires stands `TAB expires_ms=NUMBER`.
+//! header. An entry that expires ends with `TAB expires_ms=NUMBER`.
 
 use super::{EXPIRES, Record, parse_expiry};
 use crate::encoding::{shown, unescape};
 use crate::range::Entry;
 
-/// Reads a line without its end; when the entry expires is kept or passed over.
+/// Reads a line without its end; the expiry of the entry is kept or skipped.
 pub fn parse(line: &[u8], is_kept: bool) -> Result<Record, String> {
     let mut fields = line.split(|byte| *byte == b'\t');
     let (Some(key), Some(value)) = (fields.next(), fields.next()) else {

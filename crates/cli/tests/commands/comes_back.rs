@@ -1,5 +1,5 @@
 //! What is exported and imported is what was there, or is refused by name: every format, every kind
-//! of entry, every flag. Nothing changes in silence.
+//! of entry, every flag. Nothing changes silently.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -138,7 +138,7 @@ fn every_kind_of_entry_comes_back_from_every_file() {
     }
 }
 
-/// A directory holds what has a path and does not expire. All else is refused by name.
+/// A directory holds entries that have a path and do not expire. Others are refused by name.
 #[test]
 fn a_directory_refuses_what_it_cannot_hold() {
     for (kind, entries) in kinds() {
@@ -378,7 +378,7 @@ fn keys_that_a_store_does_not_tell_apart_are_refused() {
     assert!(ran.stderr.contains("x.jsonl:1: field \"id\" is null"), "{}", ran.stderr);
 }
 
-/// A column of csv could be there twice, so that no import took the file.
+/// A column of csv could appear twice, so that no import took the file.
 #[test]
 fn columns_have_names_of_their_own() {
     let place = Place::new();
@@ -394,7 +394,7 @@ fn columns_have_names_of_their_own() {
     assert_eq!(csv, "key,name,expires_ms\n1,Ann,\n");
 }
 
-/// The bytes of a text in UTF-16 were taken for records.
+/// The bytes of a text in UTF-16 were mistaken for records.
 #[test]
 fn a_text_in_utf16_is_refused() {
     let place = Place::new();
@@ -409,7 +409,7 @@ fn a_text_in_utf16_is_refused() {
 }
 
 /// With `--key` alone the record is the value, and nothing of it is lost: it can be imported again.
-/// Its key is the key that it stands for.
+/// The key in the record stays its key.
 #[test]
 fn a_whole_record_as_the_value_loses_nothing() {
     let entries = all_kinds();

@@ -1,4 +1,4 @@
-//! Keyspaces that add numbers, as a person counts with them.
+//! Keyspaces that add numbers, as a person uses them.
 
 use crate::Place;
 use crate::terminal::{Terminal, lines};
@@ -11,7 +11,7 @@ fn counters(operator: &str) -> Place {
     place
 }
 
-/// They were eight escaped bytes. Into a pipe the bytes go, so that an import takes them back.
+/// Counters were printed as eight escaped bytes. A pipe still gets the bytes, for an import.
 #[test]
 fn counters_are_numbers_on_a_terminal() {
     for (operator, operand) in [("add-i64", "-5"), ("add-u64", "18446744073709551615")] {
@@ -32,7 +32,7 @@ fn counters_are_numbers_on_a_terminal() {
 }
 
 /// A decimal text was stored, and the first operand made the key unreadable. Eight digits were even
-/// taken for a number, another one.
+/// taken for a different number.
 #[test]
 fn a_text_is_no_counter() {
     let place = counters("add-i64");
@@ -58,7 +58,7 @@ fn a_text_is_no_counter() {
     assert_eq!(place.ok(&["get", "s", "c", "--text"]), "9\n");
 }
 
-/// Whether they come in batches or are loaded.
+/// In batches and in loads.
 #[test]
 fn an_import_tells_values_that_are_no_counters() {
     for rest in [&["--batch", "10"][..], &[]] {

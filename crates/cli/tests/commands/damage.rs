@@ -39,7 +39,7 @@ fn copy(from: &Path, to: &Path) {
 fn files(store: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(store).expect("a directory");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    // They hold nothing.
+    // These files hold nothing.
     files.retain(|file| !file.ends_with("LOCK") && !file.ends_with("RESERVE"));
     files.sort();
     files
@@ -91,7 +91,7 @@ fn damaged_files_are_told_by_name() {
     for original in files(&place.path("good")) {
         let name = original.file_name().expect("a name").to_string_lossy().into_owned();
         let len = fs::metadata(&original).expect("a file").len() as usize;
-        // Behind the header of a manifest, which is there twice and survives a flip.
+        // After the header of a manifest, which exists twice and survives a flip.
         let early = 200.min(len - 1);
         for (kind, at) in [("cut", len / 2), ("flip", len / 2), ("flip", early), ("gone", 0)] {
             let store = place.path("bad");

@@ -1,4 +1,4 @@
-//! Imports of databases of other stores, as the command shows them. What is read of their files is
+//! Imports of databases of other stores, as the command shows them. How their files are read is
 //! tested in `crates/foreign`.
 
 use crate::Place;
@@ -23,8 +23,8 @@ fn log(records: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A RocksDB directory whose log holds 200 entries of `default` and 200 of `users`. The entry 150
-/// of the latter is of a kind.
+/// A RocksDB directory whose log holds 200 entries of `default` and 200 of `users`. Entry 150 of
+/// the latter has this kind.
 fn rocksdb(place: &Place, kind: u8) {
     let bytewise = [&[1][..], &string(b"leveldb.BytewiseComparator")].concat();
     let users = [&bytewise[..], &[200, 1, 1, 201, 1], &string(b"users")].concat();

@@ -46,7 +46,7 @@ fn a_kvssd_takes_the_commands_of_a_store() {
     assert!(refused.code == 3 && refused.stderr.contains("URL"), "{}", refused.stderr);
 }
 
-/// What a KVSSD has not was passed over, as if it had been done.
+/// Operations that a KVSSD does not have were skipped, as if they had been done.
 #[test]
 fn flags_that_mean_nothing_to_a_kvssd_are_refused() {
     let place = Place::new();
@@ -73,7 +73,7 @@ fn a_checkpoint_that_nothing_could_open_is_refused() {
     assert_eq!(place.ok(&["get", "blockssd:b.img", "a"]), "1");
 }
 
-/// Every benchmark that there is, on both devices.
+/// Every benchmark, on both devices.
 #[test]
 fn benchmarks_run_on_devices() {
     let place = Place::new();
@@ -162,7 +162,7 @@ fn a_block_ssd_is_a_place_for_stores() {
     assert!(other.code == 3 && other.stderr.contains("48 blocks"), "{}", other.stderr);
 }
 
-/// What is damaged is named, with what to do; nothing is answered from it.
+/// What is damaged is named, with what to do, and is never the source of an answer.
 #[test]
 fn a_damaged_image_is_named() {
     let place = Place::new();

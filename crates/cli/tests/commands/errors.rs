@@ -66,7 +66,7 @@ fn a_file_of_options_that_is_wrong_is_named() {
     }
 }
 
-/// Options of a store that is made or changed were passed over by a shell that does neither.
+/// Options of a store that is made or changed were ignored by a shell that does neither.
 #[test]
 fn a_shell_that_only_reads_takes_no_options() {
     let place = Place::new();
@@ -202,7 +202,8 @@ fn help_is_there() {
     assert!(place.ok(&["bench"]).contains("ycsb-a"));
 }
 
-/// A script that reads standard error finds one object there and nothing else, whole in all parts.
+/// A script that reads standard error finds one object there and nothing else, with all of its
+/// parts.
 #[test]
 fn every_error_says_where_under_json() {
     let place = Place::new();
@@ -259,7 +260,7 @@ fn bench_takes_flags_as_db_bench_writes_them() {
     assert_eq!((&report["value_bytes"], &report["key_bytes"]), (&10.into(), &8.into()));
 }
 
-/// What somebody types who knows db_bench: `--benchmarks=` and `--db=` were refused.
+/// What a user of db_bench types: `--benchmarks=` and `--db=` were refused.
 #[test]
 fn bench_takes_a_command_line_of_db_bench() {
     let place = Place::new();

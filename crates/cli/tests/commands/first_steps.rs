@@ -1,4 +1,4 @@
-//! What somebody meets who does not know the names yet: words of other stores, options of other
+//! What a user meets who does not know the names yet: words of other stores, options of other
 //! commands, keyspaces that are still to be made. Not what goes wrong later; see `hints`.
 
 use crate::Place;

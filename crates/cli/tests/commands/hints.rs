@@ -1,5 +1,5 @@
-//! What an error advises is done, word by word, and ends the trouble. Each of these led nowhere, or
-//! in a circle.
+//! Following the advice of an error, word by word, ends the trouble. Each of these hints led
+//! nowhere, or in a circle.
 
 use std::fs;
 use std::path::PathBuf;
@@ -74,7 +74,7 @@ fn the_ends_of_a_gap_can_be_typed() {
     assert!(place.ok(&["get", "s", last]).starts_with("value "));
 }
 
-/// A manifest of a checkpoint has another number and fits no other moment.
+/// A manifest of a checkpoint has another number and fits no other state of the store.
 #[test]
 fn a_store_without_its_manifest_is_replaced_as_a_whole() {
     let place = Place::new();
@@ -94,7 +94,7 @@ fn a_store_without_its_manifest_is_replaced_as_a_whole() {
     assert_eq!(place.ok(&["count", "s"]), count);
 }
 
-/// The records behind the gap are what the file is kept for.
+/// The file is kept for the records after the gap.
 #[test]
 fn dump_shows_what_lies_behind_a_gap() {
     let place = Place::new();
@@ -165,8 +165,8 @@ fn an_operator_that_nobody_knows_is_refused() {
     assert_eq!(place.ok(&["get", "s", "k"]), "v,w");
 }
 
-/// "put the key" led back: a decimal text is no counter. Such a put is refused now; a text that was
-/// there before the operator is deleted.
+/// "put the key" led back: a decimal text is no counter. Such a put is refused now; a text from
+/// before the operator is deleted.
 #[test]
 fn a_counter_over_a_text_is_begun_anew() {
     let place = Place::new();
@@ -196,7 +196,7 @@ fn a_strict_import_goes_on_with_the_corrected_source() {
     assert_eq!(place.ok(&["scan", "s"]), "a\t1\nb\t2\n");
 }
 
-/// The advice kept the target, which exists by now.
+/// The advice repeated the target, which exists by then.
 #[test]
 fn what_a_format_cannot_hold_goes_into_another_file() {
     let place = Place::new();
@@ -224,7 +224,7 @@ fn nothing_is_exported_into_the_store() {
     assert!(ran.stderr.contains("the target lies in the store"), "{}", ran.stderr);
 }
 
-/// The disk is fine.
+/// The disk is not the cause.
 #[test]
 fn a_cut_file_is_not_blamed_on_the_device() {
     let place = Place::new();

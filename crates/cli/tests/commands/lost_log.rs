@@ -31,8 +31,8 @@ fn kept(place: &Place) -> Vec<String> {
     names.filter(|name| name.starts_with("lost-")).collect()
 }
 
-/// `verify` printed "no damage" and nothing of 1,900 records that the open had not used. It is no
-/// damage, but it is reported.
+/// `verify` printed "no damage" and nothing about 1,900 records that the open had not used. It is
+/// no damage, but it is reported.
 #[test]
 fn verify_counts_what_is_not_used() {
     let place = Place::new();
@@ -55,7 +55,7 @@ fn verify_counts_what_is_not_used() {
     assert!(!place.ok(&["verify", "sound"]).contains("not used"));
 }
 
-/// One copy of a header was damaged, and `verify` said nothing of it.
+/// One copy of a header was damaged, and `verify` did not mention it.
 #[test]
 fn verify_names_a_file_with_one_copy_of_its_header() {
     let place = Place::new();
@@ -114,7 +114,7 @@ fn an_open_tells_of_a_lost_end() {
     }
 }
 
-/// A program that asked for JSON read a line that was none.
+/// A program that asked for JSON got a line that was not JSON.
 #[test]
 fn it_is_an_object_for_programs() {
     for arguments in [&["get", "s", "key00001"][..], &["put", "s", "k", "v"], &["get", "s", "none"]]
@@ -135,7 +135,7 @@ fn it_is_an_object_for_programs() {
     }
 }
 
-/// What is kept is listed as such, can be read, and is nothing that `verify` or `stats` count.
+/// What is kept is listed as such, can be read, and is not counted by `verify` or `stats`.
 #[test]
 fn dump_reads_what_is_kept() {
     let place = Place::new();
@@ -160,7 +160,7 @@ fn dump_reads_what_is_kept() {
         assert!(ran.code == 0 && !ran.stdout.contains("lost-"), "{}", ran.stdout);
     }
 
-    // Of a store that does not open, the kept files are no damage: what is wrong in them is known.
+    // The kept files of a store that does not open are no damage: what is wrong in them is known.
     fs::write(place.path("s").join(&kept[0]), "cut").expect("a file");
     let files = files_below(&place.path("s"));
     let manifest = files.keys().find(|name| name.extension().is_some_and(|end| end == "manifest"));

@@ -67,7 +67,7 @@ impl Place {
         ran(self.command(arguments).stdin(Stdio::null()).output().expect("the command starts"))
     }
 
-    /// The same with a standard input.
+    /// Does the same with a standard input.
     fn pipe(&self, arguments: &[&str], input: impl AsRef<[u8]>) -> Ran {
         let mut command = self.command(arguments);
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

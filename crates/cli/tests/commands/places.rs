@@ -87,7 +87,7 @@ fn nothing_is_made_inside_of_a_store() {
     assert_eq!(after, before);
 }
 
-/// It had to exist.
+/// The directory had to exist.
 #[test]
 fn manual_pages_make_their_directory() {
     let place = Place::new();
@@ -107,7 +107,7 @@ fn a_checkpoint_says_what_it_shares() {
                 damage";
     assert!(ran.code == 0 && ran.stderr.contains(told), "{}", ran.stderr);
     assert_eq!(place.json(&["checkpoint", "s", "copy2"])["linked_files"], 1);
-    // As it says: deletes, drops and the end of the store leave it whole.
+    // As the help says, deletes, drops and the removal of the store leave it whole.
     place.ok(&["delete", "s", "--prefix", ""]);
     place.ok(&["compact", "s"]);
     fs::remove_dir_all(place.path("s")).expect("a directory");

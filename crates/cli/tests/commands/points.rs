@@ -270,7 +270,7 @@ fn a_range_is_compacted() {
     assert_eq!(place.ok(&["count", "s"]), "28\n");
 }
 
-/// Ninety puts left seventy tables.
+/// Ninety calls of `put` left seventy tables.
 #[test]
 fn single_puts_leave_no_tables_behind() {
     let place = Place::new();
@@ -299,7 +299,7 @@ fn a_large_range_is_deleted() {
     assert_eq!(place.ok(&["scan", "s", "--reverse", "--limit", "1"]), "k1399\t1399\n");
     let deleted = place.json(&["delete", "s", "--prefix", ""]);
     assert!(deleted["deletes"].is_null(), "{deleted}");
-    // Those that were deleted one by one are entries still, and so are their deletes.
+    // Keys that were deleted one by one are still entries, and so are their deletes.
     assert!((1400..=3600).contains(&deleted["about"].as_u64().expect("a number")), "{deleted}");
     assert_eq!(place.ok(&["count", "s"]), "0\n");
 }

@@ -68,15 +68,15 @@ fn stats_verify_compact_checkpoint() {
 }
 
 /// A store whose value file was emptied in its middle reported a size as if nothing had been freed:
-/// a compaction seemed to make it larger. What was punched is not counted, nor is the log, which
-/// goes when the command ends.
+/// a compaction seemed to make it larger. What was punched is not counted, nor is the log, which is
+/// removed when the command ends.
 #[test]
 fn sizes_leave_out_what_was_given_back() {
     let place = Place::new();
     let line = |i: u32| format!("key{i:04}\t{i:01000}\n");
     let all: String = (0..2_000).map(line).collect();
     place.write("all.tsv", &all);
-    // An import that does not come to its end leaves what it replaced.
+    // An import that does not end leaves what it replaced.
     place.write("bad.tsv", all + "bad\n");
     let values = "[values]\nplacement = \"hash-grouped\"\ngroups = 4\nslot_bytes = 16384\n\
                   separate_at = 100\n";

@@ -26,9 +26,9 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// An import was taken up where length and time of the file were the same: the store held the
-/// first lines of one file and the last of another. Where they differed it began again, and the
-/// store kept what was only in the older file, without a word.
+/// An import was resumed if length and time of the file were the same: the store held the first
+/// lines of one file and the last of another. If they differed it began again, and the store kept
+/// what was only in the older file, without a warning.
 #[test]
 fn a_file_that_changed_is_not_mixed_with_what_it_was() {
     let old = "a\t1\nbad\nb\t2\n";
@@ -50,8 +50,8 @@ fn a_file_that_changed_is_not_mixed_with_what_it_was() {
     }
 }
 
-/// What comes behind the lines that were read may be new: an import goes on there, also where the
-/// file was copied or touched.
+/// What follows the lines that were read may be new: an import resumes there, also if the file was
+/// copied or touched.
 #[test]
 fn what_was_appended_is_imported_too() {
     let place = Place::new();
@@ -67,7 +67,7 @@ fn what_was_appended_is_imported_too() {
     }
 }
 
-/// The same of compressed files, of which the unpacked lines count, and of csv with its header.
+/// The same for compressed files, whose unpacked lines count, and for csv with its header.
 #[test]
 fn every_format_knows_what_it_read() {
     let jsonl = |key: &str| format!("{{\"key\":\"{key}\",\"value\":\"1\"}}\nbad\n");
@@ -114,7 +114,7 @@ fn a_database_given_as_a_directory_is_refused() {
     let ran = place.run(&["import", "s", "other"]);
     assert!(ran.code == 3 && ran.stderr.contains("is a store of Runstone"), "{}", ran.stderr);
     assert!(ran.stderr.contains("runstone checkpoint other"), "{}", ran.stderr);
-    // A file of that name makes no database.
+    // A file of that name alone is no database.
     place.write("d/CURRENT", "of the river\n");
     place.ok(&["import", "s", "d"]);
 }
@@ -125,7 +125,7 @@ fn disk_bytes(store: &Path) -> u64 {
     files.map(|file| file.metadata().expect("a file").len()).sum()
 }
 
-/// Each doubled the disk, whichever way the records come and wherever values lie.
+/// Each import doubled the space, however the records came and wherever values lay.
 #[test]
 fn a_finished_import_that_is_run_again_takes_no_more_disk() {
     let lines: String =

@@ -14,7 +14,7 @@ fn key(i: usize) -> String {
 }
 
 fn line(i: usize) -> String {
-    // No two alike, so that a block stays large when it is compressed.
+    // No two values are alike, so that a block stays large when it is compressed.
     let value = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{}\tvalue {value:016x} of {i}\n", key(i))
 }
@@ -76,7 +76,7 @@ fn an_export_keeps_what_can_be_read() {
         assert!(found + 2000 * count > ENTRIES && found < ENTRIES, "{found}");
         assert_eq!(report["records"], found);
 
-        // What is there stays, also what another damaged export left.
+        // Existing files stay, also those that another damaged export left.
         let ran = place.run(&["export", "s", &file]);
         assert!(ran.code == 2 && ran.stderr.contains(".partial-"), "{}", ran.stderr);
         assert!(ran.stderr.contains("missing: keys from key"), "{}", ran.stderr);
@@ -120,7 +120,7 @@ fn other_ways_to_export_pass_damage_too() {
     assert!(!place.path("w.tsv.partial").exists());
 }
 
-/// The same where a table is gone as a whole, and where a value is separated.
+/// The same for a table that is missing as a whole, and for a separated value.
 #[test]
 fn a_lost_table_or_value_is_passed() {
     let place = Place::new();
@@ -128,7 +128,7 @@ fn a_lost_table_or_value_is_passed() {
     place.write("more.tsv", "zz1\t1\nzz2\t2\n");
     place.ok(&["import", "s", "more.tsv"]);
     let len = fs::metadata(&table).expect("a table").len() as usize;
-    // Its footer.
+    // This damages its footer.
     fs::write(&table, &fs::read(&table).expect("a table")[..len - 40]).expect("a cut file");
     let ran = place.run(&["export", "s", "y.tsv"]);
     if ran.stderr.contains("missing: ") {
@@ -200,7 +200,7 @@ fn a_checkpoint_says_what_it_checked() {
     let ran = place.run(&["checkpoint", "s", "third", "--verify", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("an object");
     assert_eq!((ran.code, report["damage"].as_array().map(Vec::len)), (2, Some(1)), "{report}");
-    // Names and lengths are checked always.
+    // Names and lengths are always checked.
     let bytes = fs::read(&table).expect("a table");
     for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..], b"x"].concat()] {
         fs::write(&table, wrong).expect("a table");

@@ -6,7 +6,7 @@ fn options(place: &Place, store: &str) -> serde_json::Value {
     place.json(&["options", store])["options"].clone()
 }
 
-/// Nothing printed them but `stats --json`, in another form than `--options` takes.
+/// Nothing printed them but `stats --json`, in a form that `--options` does not take.
 #[test]
 fn options_are_printed_as_they_are_given() {
     let place = Place::new();
@@ -96,7 +96,7 @@ fn a_preset_leaves_what_says_what_entries_are() {
     assert_eq!(after, preset, "all the others are those of the preset");
 }
 
-/// `help options` had those of a keyspace only.
+/// `help options` listed only those of a keyspace.
 #[test]
 fn options_of_an_open_store_are_in_help() {
     let place = Place::new();

@@ -92,14 +92,14 @@ impl Terminal {
     }
 }
 
-/// Enough entries that no scan of them is over before a key is pressed.
+/// Enough entries that no scan of them ends before a key is pressed.
 fn many(place: &Place) {
     let line = |i: u32| format!("key{i:06}\t{}\n", "value ".repeat(20));
     place.write("x.tsv", (0..200_000).map(line).collect::<String>());
     place.ok(&["import", "s", "x.tsv"]);
 }
 
-/// Of lines that were pasted only the first ran: the others were read ahead and forgotten.
+/// Only the first of several pasted lines ran: the others were read ahead and forgotten.
 #[test]
 fn every_line_that_is_pasted_runs() {
     let place = Place::new();
@@ -157,14 +157,14 @@ fn ctrl_c_ends_a_command_and_leaves_nothing_behind() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// An import that was ended did not say that it can go on.
+/// An import that was ended did not say that it can be resumed.
 #[test]
 fn an_import_that_is_ended_goes_on() {
     let place = Place::new();
     let line = |i: u32| format!("key{i:06}\tvalue\n");
     place.write("x.tsv", (0..1_000_000).map(line).collect::<String>());
     let mut terminal = Terminal::open(&place, "import s x.tsv");
-    // What is ended before its first record begins anew.
+    // An import that is ended before its first record begins again.
     terminal.wait_for_progress();
     terminal.type_in("\x03");
     let (code, seen) = terminal.end();
@@ -175,7 +175,7 @@ fn an_import_that_is_ended_goes_on() {
     assert_eq!(place.ok(&["count", "s"]), "1000000\n");
 }
 
-/// Lines without their colours; what a progress bar wrote over is behind its last return.
+/// Lines without their colours; what a progress bar overwrote ends with its last carriage return.
 pub fn lines(seen: &str) -> Vec<String> {
     let mut text = String::new();
     let mut rest = seen.chars();
@@ -190,7 +190,7 @@ pub fn lines(seen: &str) -> Vec<String> {
 }
 
 /// At 70 columns lines were wrapped by the terminal, bars took two, and rates had four decimals; at
-/// 60, lines of help and the usage of `simulate` broke inside of words.
+/// 60, lines of help and the usage of `simulate` broke inside words.
 #[test]
 fn everything_fits_a_terminal_of_60_or_80_columns() {
     [60, 80].into_iter().for_each(everything_fits);

@@ -311,7 +311,7 @@ fn foreign_fields_become_keys_and_values() {
     assert!(ran.code == 3 && ran.stderr.contains("x.csv:1"), "{}", ran.stderr);
 }
 
-/// `--sort`: all records are loaded, of several with a key the last one.
+/// `--sort`: all records are loaded, of several with the same key the last one.
 #[test]
 fn records_can_be_sorted_first() {
     let place = Place::new();
@@ -337,8 +337,8 @@ fn records_can_be_sorted_first() {
     assert!(ran.code != 0 && ran.stderr.contains("--batch"), "{}", ran.stderr);
 }
 
-/// Records whose keys ascend are loaded, those behind them put; later ones replace earlier ones as
-/// they do in batches.
+/// Records whose keys ascend are loaded, those after them are put; later ones replace earlier ones
+/// as they do in batches.
 #[test]
 fn sorted_records_are_loaded() {
     let place = Place::new();
@@ -633,7 +633,7 @@ fn a_directory_can_be_named_by_its_end() {
     assert_eq!(files_below(&place.path("out")).len(), 1);
 }
 
-/// `import -`, a path that is a pipe, and what comes compressed through either.
+/// `import -`, a path that is a pipe, and compressed input through either.
 #[test]
 fn a_pipe_is_a_source() {
     let place = Place::new();
@@ -656,13 +656,13 @@ fn a_pipe_is_a_source() {
     place.ok(&["import", "named", "pipe.tsv"]);
     writer.join().expect("no panic").expect("writes");
     assert_eq!(place.ok(&["scan", "named"]), text);
-    // A quote that is never closed: reading goes on behind its line, in a pipe too.
+    // A quote that is never closed: reading continues after its line, in a pipe too.
     let ran = place.pipe(&["import", "q", "-", "--format", "csv"], "key,value\na,\"1\nb,2\nc,3\n");
     assert!(ran.code == 0 && ran.stderr.contains("-:2: a quote is not closed"), "{}", ran.stderr);
     assert_eq!(place.ok(&["scan", "q"]), "b\t2\nc\t3\n");
 }
 
-/// Members behind each other, as `cat a.gz b.gz` and a log that is appended to bring them.
+/// Members one after another, as `cat a.gz b.gz` and a log that is appended to bring them.
 #[test]
 fn compressed_files_and_pipes_are_unpacked() {
     use std::io::Write;
@@ -689,7 +689,7 @@ fn compressed_files_and_pipes_are_unpacked() {
     }
 }
 
-/// An import with the wrong words said that all was well and that it had stored nothing.
+/// An import with the wrong options said that all was well and that it had stored nothing.
 #[test]
 fn an_import_that_stores_nothing_fails_with_advice() {
     let place = Place::new();

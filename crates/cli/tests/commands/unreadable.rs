@@ -7,8 +7,8 @@ use runstone::{KeyspaceOptions, MergeOperator, Options, Store};
 
 use crate::{Place, Ran, files_below};
 
-/// k00 to k19 with JSON, of which k05 and k11 have operands on what is no JSON. The first is the
-/// empty key, if asked for, and fails too.
+/// k00 to k19 with JSON, except that k05 and k11 have operands on a value that is not JSON. The
+/// first is the empty key, if asked for, and fails too.
 fn make(place: &Place, has_empty_key: bool) {
     place.write("o.toml", "merge_operator = \"json-merge-patch\"\n");
     let line = |i| match i {
@@ -26,7 +26,7 @@ fn make(place: &Place, has_empty_key: bool) {
     }
 }
 
-/// Separated values, of which that of k042 is damaged.
+/// Separated values; the value of k042 is damaged.
 fn make_apart(place: &Place) {
     place.write("o.toml", "[values]\nplacement = \"vlog\"\nseparate_at = 100\n");
     let lines = (0..100).map(|i| format!("k{i:03}\t{}\n", format!("{i:03}").repeat(200)));
@@ -73,7 +73,7 @@ fn count_needs_no_values() {
     assert_eq!(report["value_bytes"], 99 * 600);
 }
 
-/// One such key ended every scan: what lies behind it was not shown.
+/// One such key ended every scan: the keys after it were not shown.
 #[test]
 fn scan_shows_the_others() {
     let place = Place::new();
@@ -102,7 +102,7 @@ fn scan_shows_the_others() {
     let ran = place.run(&["scan", "s", "--from", "k04", "--limit", "3"]);
     assert_eq!((ran.code, keys(&ran.stdout)), (2, vec!["k04", "k06"]), "{}", ran.stderr);
     place.ok(&["scan", "s", "--from", "k12"]);
-    // The shell goes on, too.
+    // The shell continues, too.
     let ran = place.pipe(&["shell", "s"], "scan --from k04 --to k07\ncount\n");
     assert_eq!((ran.code, keys(&ran.stdout)), (2, vec!["k04", "k06", "21"]), "{}", ran.stderr);
 
@@ -113,7 +113,7 @@ fn scan_shows_the_others() {
     assert!(ran.stderr.contains("key k042: ") && ran.stderr.contains("corrupt"), "{}", ran.stderr);
 }
 
-/// One such key ended every export: what lies behind it could be saved by no command.
+/// One such key ended every export: no command could save the keys after it.
 #[test]
 fn export_leaves_out_what_fails_if_asked() {
     let place = Place::new();
