@@ -1,5 +1,5 @@
-//! Finds which of some tables cover a key, while keys ascend, as a compaction visits them. What the
-//! answers decide is in `drop_guard.rs`.
+//! Finds which of some tables cover a key, while keys ascend, as a compaction visits them. What is
+//! decided from the answers is in `drop_guard.rs`.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::shape::{Level, Run, Shape, Table, bounds};
 pub(crate) struct Covering {
     /// By `min_key`.
     tables: Vec<Arc<Table>>,
-    /// The first table not yet met.
+    /// The first table not yet reached.
     next: usize,
-    /// Tables met and not yet passed: those that cover the last key asked about.
+    /// Tables reached and not yet passed: those that cover the last key asked about.
     cover: Vec<usize>,
-    /// Of `cover`, the one with the smallest `max_key`.
+    /// The table of `cover` with the smallest `max_key`.
     first_to_leave: Option<usize>,
-    /// Of those passed, the one with the largest `max_key`.
+    /// The passed table with the largest `max_key`.
     last_passed: Option<usize>,
 }
 
@@ -56,8 +56,8 @@ impl Covering {
         self.cover.iter().map(|&at| &*self.tables[at])
     }
 
-    /// Whether the state belongs to larger keys than this one: a table was met that begins after
-    /// it, or one was passed that ends at or after it.
+    /// Whether the state belongs to larger keys than this one: a table was reached that begins
+    /// after it, or one was passed that ends at or after it.
     fn is_behind(&self, key: &[u8]) -> bool {
         let met = self.next.checked_sub(1).is_some_and(|at| *self.tables[at].min_key > *key);
         met || self.last_passed.is_some_and(|at| *self.tables[at].max_key >= *key)
@@ -119,7 +119,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// The tables whose bounds meet `[min_key, max_key]`.
+    /// The tables whose bounds overlap `[min_key, max_key]`.
     fn meeting(self, min_key: &'a [u8], max_key: &'a [u8]) -> Vec<&'a Arc<Table>> {
         match self {
             Layer::Run(run) => run.overlapping(min_key, max_key).iter().collect(),
@@ -128,8 +128,8 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// The tables outside a compaction that meet the key range of its inputs (`is_own`) in the layers
-/// so far, the layer at hand included. `None` without any input.
+/// The tables outside a compaction that overlap the key range of its inputs (`is_own`) in the
+/// layers so far, including the current one. `None` without any input.
 pub(crate) fn met_outside<'a>(
     layers: impl IntoIterator<Item = Layer<'a>>,
     is_own: impl Fn(&Table) -> bool,

@@ -65,10 +65,10 @@ impl DropGuard {
 /// folded onto it (rule I7).
 ///
 /// Between layers I1 settles it: what lies above all inputs is newer than all, what lies below is
-/// older, and a plan that left out a layer between would put newer versions below older ones.
+/// older, and a plan that left out a layer between them would put newer versions below older ones.
 /// Inside a level whose tables overlap there is no order. So the suspects are the tables of such
-/// levels that meet the inputs there. A table that comes into the level later came from above, and
-/// is newer.
+/// levels that overlap the inputs there. A table that comes into the level later came from above,
+/// and is newer.
 pub struct LinkGuard(Covering);
 
 impl LinkGuard {

@@ -16,7 +16,7 @@
 //!   capacity). Levels below the deepest in use are not planned for. M is the budget times the sum
 //!   of these n: the memory of the tree once it is that full. (M of the actual keys would starve a
 //!   level that starts to fill: it has few keys yet, and a plan for many of them.)
-//! * A level counts the runs that it may hold, if the plan gives it a number, else the runs that it
+//! * A level counts the runs that it may hold, if the plan limits them, or else the runs that it
 //!   has. An overlapping level counts as many runs as tables overlap at its deepest point. The runs
 //!   of one level are taken to be of equal size.
 //! * Tables keep their filters when they move or when the plan changes. A filter that is larger
@@ -56,7 +56,7 @@ pub const LEAST_BITS_PER_KEY: f64 = 0.7;
 /// up to blocks, and a tree whose every filter is a little too large must not count as full.
 const STALE_DIVISOR: f64 = 16.0;
 
-/// Added before rounding down, so that a float that is off in its last place loses no thousandth.
+/// Added before rounding down, so that an error in the last place of a float loses no thousandth.
 const ROUNDING: f64 = 1.0 / 1024.0;
 
 /// Bits per key times this are -ln p.
@@ -142,7 +142,7 @@ pub fn optimal(
 struct Population {
     /// Keys of all its runs.
     keys: f64,
-    /// Runs: how many filters of the level a get asks.
+    /// Runs: how many filters of the level a get probes.
     runs: f64,
 }
 
@@ -299,7 +299,7 @@ mod tests {
         let bits = solve(&levels, budget, 0.0);
         assert_eq!(bits[1], 0.0);
         assert!((memory(&levels, &bits) - budget).abs() < 1e-9);
-        // 0.6: below what a real filter needs, though the formula has a use for it.
+        // 0.6: below what a real filter needs, though the formula would use it.
         assert!(solve(&levels, 0.6 * 1001.0, 0.0)[1] > 0.5);
         assert_eq!(solve(&levels, 0.6 * 1001.0, LEAST_BITS_PER_KEY)[1], 0.0);
         assert_eq!(solve(&levels, 0.0, 0.0), [0.0, 0.0]);

@@ -12,11 +12,11 @@ use crate::units::Thousandths;
 /// of it; that is why the first sentence of each doc comment can stand alone.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionDoc {
-    /// The name of its field, which it has in text too.
+    /// The name of its field, which is its name in text too.
     pub name: &'static str,
-    /// The lines of its doc comment. None if it is no option of users.
+    /// The lines of its doc comment. None if users cannot set it.
     pub lines: &'static [&'static str],
-    /// Its default as Rust, and behind that as words, where Rust does not say it.
+    /// Its default as Rust, and then in words, if Rust does not show it.
     pub defaults: &'static [&'static str],
 }
 
@@ -29,21 +29,22 @@ impl OptionDoc {
         text[..end].trim_end_matches('.').to_string()
     }
 
-    /// The default, as words if there are some.
+    /// The default, in words if there are any.
     pub fn default(&self) -> &'static str {
         self.defaults.last().copied().unwrap_or_default()
     }
 }
 
-/// One table for the numbers of policies: it makes the struct, its defaults, its docs, and the
-/// setters of typed policies. A line is the setter and what it takes, then the field.
+/// The one table of the numbers of policies: it makes the struct, its defaults, its docs, and the
+/// setters of typed policies. A line has the setter with its argument, then the field.
 macro_rules! options {
     ($(
         $(#[doc = $doc:expr])+
         $(#[serde($($serde:tt)+)])?
         $setter:ident($of:ty) $name:ident: $type:ty = $default:expr;
     )+) => {
-        /// What a compaction policy may be told. A policy ignores what it has no use for.
+        /// The numbers that a compaction policy may be given. A policy ignores those it does not
+        /// use.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]
         pub struct PolicyOptions {
@@ -56,7 +57,7 @@ macro_rules! options {
         }
 
         impl PolicyOptions {
-            /// What each means, in their order, for help.
+            /// What each field means, in the order of the fields, for help.
             #[doc(hidden)]
             pub const FIELDS: &'static [OptionDoc] = &[$(OptionDoc {
                 name: stringify!($name),
@@ -198,7 +199,7 @@ pub const MAX_L0_SHARE_PERCENT: u32 = 100;
 /// estimate of what is live errs by a few percent.
 pub const MIN_SPACE_PERCENT: u32 = 110;
 
-/// A hundred times what is live: nobody means a larger bound.
+/// A hundred times what is live: nobody wants a larger bound.
 pub const MAX_SPACE_PERCENT: u32 = 10_000;
 
 /// An exbibyte, for any number of bytes. Beyond 2^63 it could not be stored as TOML, and sums of a
@@ -209,7 +210,7 @@ pub const MAX_OPTION_BYTES: u64 = 1 << 60;
 pub const MAX_STACK_RUNS: u32 = 1000;
 
 /// Why a policy refuses its options. `option` is the name of the option as text; the numbers of `c`
-/// are in thousandths. Messages say them as they are written.
+/// are in thousandths. Messages show them as users write them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// The policy cuts tables by a partitioner of its own.
@@ -231,7 +232,7 @@ pub enum OptionError {
     TooSmall {
         /// Its name.
         option: &'static str,
-        /// What it was.
+        /// The refused number.
         value: i128,
         /// The least value allowed.
         min: i128,
@@ -245,7 +246,7 @@ pub enum OptionError {
     TooLarge {
         /// Its name.
         option: &'static str,
-        /// What it was.
+        /// The refused number.
         value: i128,
         /// The largest value allowed.
         max: i128,
@@ -255,14 +256,14 @@ pub enum OptionError {
     TooSmallButNotZero {
         /// Its name.
         option: &'static str,
-        /// What it was.
+        /// The refused number.
         value: i128,
-        /// The least value allowed but for 0.
+        /// The least value allowed besides 0.
         min: i128,
     },
 }
 
-/// A number as users write that option.
+/// A number as users write it in that option.
 fn text(option: &str, number: &i128) -> String {
     crate::units::decimal(*number, if option == "c" { 1000 } else { 1 })
 }
@@ -347,7 +348,7 @@ impl PolicyOptions {
             | Partitioner::GroupedGlobalRange => Cut::Cells { partitioner, table_bytes },
         }
     }
-    /// Where the prefix changes; at the cap even inside a prefix.
+    /// Where the prefix changes, or at the size cap even inside a prefix.
     pub fn prefix_cut(&self) -> Cut {
         let split_bytes = self.split_bytes;
         Cut::Prefix { split_bytes, cap_bytes: split_bytes.saturating_mul(PREFIX_CAP_FACTOR) }

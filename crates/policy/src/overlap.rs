@@ -1,10 +1,9 @@
 //! Finds which inputs of a job are connected by key overlap, and makes the plan that follows. Not a
-//! policy: the inputs are chosen before.
+//! policy: the inputs have been chosen already.
 //!
 //! Inputs are rows, borrowed from the shape, which keeps them in key order. So the search copies
-//! and sorts nothing: the tables of a row that end before another row goes on are apart from
-//! everything, and the tables of a row that a wide table meets are one slice. One search finds
-//! either.
+//! and sorts nothing: the tables of a row that end before another row continues overlap nothing
+//! else, and the tables of a row that a wide table overlaps are one slice. One search finds either.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -42,7 +41,7 @@ impl<'a> Row<'a> {
         tables.map(move |table| Row::new(self.level, self.run, table))
     }
 
-    /// Each table moves.
+    /// A plan in which each table moves.
     pub fn moves(self, output: Output) -> impl Iterator<Item = Move> {
         self.tables.iter().map(move |table| Move {
             table: table.id,
@@ -57,7 +56,7 @@ impl<'a> Row<'a> {
     }
 
     /// How many of the first tables overlap neither another of the row nor what begins at
-    /// `next_key`. O(log of them), in an overlapping level O(of them).
+    /// `next_key`. O(log of their number), or O(their number) in an overlapping level.
     fn count_apart(&self, next_key: Option<&[u8]>) -> usize {
         let is_apart = |table: &Table| next_key.is_none_or(|key| *table.max_key < *key);
         if !self.is_overlapping {
@@ -114,7 +113,7 @@ pub(crate) enum Group<'a> {
     /// Tables that overlap no other input, with no table of another row between them. Each is a
     /// component.
     Apart(Row<'a>),
-    /// One component: tables connected by key overlap, two at least.
+    /// One component: two or more tables connected by key overlap.
     Joined(Component<'a>),
 }
 
@@ -131,7 +130,7 @@ impl<'a> Group<'a> {
 /// Inputs connected by key overlap. They leave no gap between their bounds, or they would be two
 /// components. So a compaction of them writes only keys that one of its inputs covers.
 pub(crate) struct Component<'a> {
-    /// Of each row of inputs the part that belongs here, in the order of the inputs.
+    /// The part of each row of inputs that belongs here, in the order of the inputs.
     pub rows: Vec<Row<'a>>,
     min_key: &'a [u8],
     max_key: &'a [u8],
@@ -153,13 +152,13 @@ pub(crate) fn run_rows(level: u32, runs: &[Run]) -> Vec<Row<'_>> {
 }
 
 /// All inputs by key. O(s (log r + log n)) for r rows and s changes from row to row in key order:
-/// at most one per table, and one for all that a wide table meets of a row. In overlapping levels
-/// each table counts.
+/// at most one per table, and one for all tables of a row that a wide table overlaps. In
+/// overlapping levels each table counts.
 pub(crate) fn connect(rows: Vec<Row<'_>>) -> Vec<Group<'_>> {
     Sweep::new(rows).collect()
 }
 
-/// Whether any two tables overlap. Looks no further than to the first that do.
+/// Whether any two tables overlap. Looks no further than the first two that do.
 pub(crate) fn any_overlap(rows: Vec<Row<'_>>) -> bool {
     let mut sweep = Sweep::new(rows);
     while sweep.apart().is_some() {}
@@ -170,9 +169,10 @@ pub(crate) fn any_overlap(rows: Vec<Row<'_>>) -> bool {
 struct Sweep<'a> {
     /// The part of each row that is in no group yet.
     rows: Vec<Row<'a>>,
-    /// How many of its first tables each row gives to the group in the making.
+    /// How many of its first tables each row gives to the group that is being built.
     given: Vec<usize>,
-    /// For each row that is not at its end, the key where it goes on and its index; smallest first.
+    /// For each row that is not at its end, the key where it continues and its index; smallest
+    /// first.
     heads: BinaryHeap<Reverse<(&'a [u8], usize)>>,
 }
 
@@ -183,7 +183,8 @@ impl<'a> Sweep<'a> {
         Sweep { given: vec![0; rows.len()], rows, heads }
     }
 
-    /// The next tables, if they overlap nothing. If `None`, the next two overlap, or all is done.
+    /// The next tables, if they overlap nothing. If `None`, the next two overlap, or all tables are
+    /// done.
     fn apart(&mut self) -> Option<Row<'a>> {
         let first = self.heads.pop()?;
         let next_key = self.heads.peek().map(|Reverse((key, _))| *key);
@@ -196,8 +197,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The component of the next table: each row gives what begins within it, until no row has
-    /// more.
+    /// The component of the next table: each row gives the tables that begin within it, until no
+    /// row has more.
     fn joined(&mut self) -> Option<Component<'a>> {
         let Reverse((min_key, _)) = *self.heads.peek()?;
         let (mut max_key, mut givers) = (min_key, Vec::new());
@@ -241,7 +242,7 @@ impl<'a> Iterator for Sweep<'a> {
     }
 }
 
-/// How many of the first tables pass, where none passes after one that does not. O(log of them):
+/// How many of the first tables pass the test. None passes after one that does not. O(log of them):
 /// most steps of a sweep take few.
 fn count_first(tables: &[Arc<Table>], passes: impl Fn(&Table) -> bool) -> usize {
     let mut to = 1;
@@ -323,7 +324,8 @@ mod tests {
     /// each table would reach. In a run it ends before the next one.
     type Drawn = (bool, Vec<BTreeMap<u8, u8>>);
 
-    /// What the references know of a table: bounds, id, level and run. Sorts as they do.
+    /// What the reference implementations know of a table: bounds, id, level and run. Sorts as they
+    /// do.
     type Known = (Box<[u8]>, Box<[u8]>, TableId, (u32, usize));
 
     fn level((is_overlapping, runs): &Drawn, ids: &mut impl Iterator<Item = TableId>) -> Level {

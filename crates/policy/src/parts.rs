@@ -1,28 +1,28 @@
 //! Installs a plan part by part, in key order, while it runs. Below a key K the tree is as if the
 //! plan were done; from K on it is as if the plan had never begun. Pure: the engine chooses the
-//! parts and tells when one is done.
+//! parts and reports when one is done.
 //!
-//! 1. An input that ends below K leaves. One that reaches over K is *trimmed*: it shows its keys
+//! 1. An input that ends below K leaves. One that extends beyond K is *trimmed*: it shows its keys
 //!    from K on only ([`crate::shape::Edit::trim`]). One that begins at or above K stays as it is.
 //! 2. Outputs of the keys below K arrive in the run where the whole plan would put them, and so do
 //!    inputs below K that move as they are.
 //! 3. The rest of the plan is noted in the shape ([`crate::shape::Shape::pending`]), so that
-//!    whoever opens the store next goes on with it.
+//!    whoever opens the store next continues with it.
 //!
 //! Why every such tree is sound. I1, I3 and I4 speak of one user key at a time, and for each user
 //! key the tree is either the one before the plan or the one after it: below K all of its versions
-//! are in the outputs and none in an input, above it the reverse. Both trees are sound. What of the
-//! order among runs: an input and the output run have no key in common, and inputs are neighbours
+//! are in the outputs and none in an input, above it the reverse. Both trees are sound. As for the
+//! order among runs, an input and the output run have no key in common, and inputs are neighbours
 //! in age, so it does not matter which of their slots the output run takes. A tombstone that the
-//! outputs have dropped has its victims in files that are still in use, but below K, where nobody
-//! looks for them. I2: K is a cut between two user keys. I6: each step is one edit.
+//! outputs have dropped has the entries that it deletes in files that are still in use, but below
+//! K, where nobody looks for them. I2: K is a cut between two user keys. I6: each step is one edit.
 //!
-//! So the note is a hint and no obligation. An edit that takes one of the noted tables in another
+//! So the note is a hint, not an obligation. An edit that takes one of the noted tables in another
 //! way makes it void, and the tree is sound without it.
 //!
-//! Only plans whose steps share no key are installed in this way: else a key could be past one step
-//! and before another, which is neither of the two trees. Levels that overlap and plans that rename
-//! levels are left out for the same reason.
+//! Only plans whose steps share no key are installed in this way: else a key could be after one
+//! step and before another, which is neither of the two trees. Levels that overlap and plans that
+//! rename levels are left out for the same reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

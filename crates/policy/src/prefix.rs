@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Longest prefix that `fixed(n)` may ask for, and that `auto` may choose.
 pub const MAX_FIXED_BYTES: u32 = 64;
 
-/// Beyond this many prefixes a table keeps its bounds only.
+/// A table with more prefixes than this keeps only its bounds.
 pub const MAX_TABLE_PREFIXES: usize = 1024;
 
 /// A rule, as stored.
@@ -20,9 +20,10 @@ pub const MAX_TABLE_PREFIXES: usize = 1024;
 pub enum PrefixRule {
     /// The first n bytes; a shorter key is its own prefix.
     Fixed(u32),
-    /// Up to and including the first occurrence of these bytes; a key without is its own prefix.
+    /// Up to and including the first occurrence of these bytes; a key without them is its own
+    /// prefix.
     Delimiter(Box<[u8]>),
-    /// What the extractor registered under this name says.
+    /// The prefix that the extractor with this registered name returns.
     Custom(String),
 }
 
@@ -32,7 +33,8 @@ pub trait PrefixExtractor: Send + Sync {
     /// Name, stored in the manifest.
     fn name(&self) -> &str;
 
-    /// How many of the key's first bytes are its prefix. More than the key has means all of it.
+    /// How many of the key's first bytes are its prefix. A larger number than the key's length
+    /// means all of it.
     fn prefix_len(&self, key: &[u8]) -> usize;
 }
 
@@ -161,7 +163,7 @@ impl fmt::Debug for Prefixer {
 /// Counts distinct prefixes of every length in one pass over sorted keys.
 ///
 /// Two neighbours that share l bytes have different prefixes for every n > l, and only then; a key
-/// shorter than n is its own prefix, which the same test gives.
+/// shorter than n is its own prefix, as the same test shows.
 #[derive(Clone, Debug)]
 pub struct PrefixHistogram {
     /// Neighbours that share exactly this many bytes; the last counts all longer ones.

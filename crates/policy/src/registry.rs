@@ -42,16 +42,16 @@ pub struct UnknownPolicy {
     pub all: Vec<&'static str>,
 }
 
-/// Policies that programs brought.
+/// Policies that programs registered.
 static REGISTERED: RwLock<Vec<&'static dyn CompactionPolicy>> = RwLock::new(Vec::new());
 
-/// A policy of this name is there already.
+/// A policy of this name exists already.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a compaction policy named {0:?} is there already: choose another name")]
 pub struct NameTaken(pub String);
 
 /// Adds a policy of the program to those that keyspaces may name, for the life of the process.
-/// Register it before a store is opened that uses it: a store whose policy nobody knows does not
+/// Register it before a store is opened that uses it: a store whose policy is unknown does not
 /// open.
 ///
 /// ```
@@ -102,7 +102,7 @@ pub fn register(policy: &'static dyn CompactionPolicy) -> Result<(), NameTaken> 
     Ok(())
 }
 
-/// The policy of that name, registered ones among them.
+/// The policy of that name, including registered ones.
 pub fn find(name: &str) -> Result<&'static dyn CompactionPolicy, UnknownPolicy> {
     let own = POLICIES.iter().find(|policy| policy.name() == name);
     if let Some(policy) = own {
@@ -130,7 +130,7 @@ pub fn nearest<'a>(name: &str, all: &[&'a str]) -> Vec<&'a str> {
     nearest.into_iter().map(|(_, known)| known).collect()
 }
 
-/// `fragmented` for `fragmented-leveling`; three letters at least, or everything matches.
+/// `fragmented` for `fragmented-leveling`; at least three letters, or everything would match.
 fn is_part_of(name: &str, known: &str) -> bool {
     name.len() >= 3 && known.contains(name)
 }

@@ -9,7 +9,7 @@ use std::fmt;
 /// Registers.
 pub const REGISTER_COUNT: usize = 256;
 const INDEX_BITS: u32 = REGISTER_COUNT.trailing_zeros();
-/// The largest register: no bit of the hash is left behind the index.
+/// The largest register: no bit of the hash after the index is set.
 const MAX_RANK: u8 = (u64::BITS - INDEX_BITS + 1) as u8;
 
 /// The sketch of a set of keys. Empty: nothing is known (a table of an older release), which is

@@ -75,8 +75,8 @@ pub mod size {
 }
 
 /// A decimal number that is held as an integer, in `PARTS` parts of one: `0.8` is 800 thousandths.
-/// Made of a float, it is rounded to the nearest part. Whether it is in range is for the option
-/// that has it to say, so a number below zero is held too.
+/// Made from a float, it is rounded to the nearest part. The option that has it decides whether it
+/// is in range, so a number below zero is held too.
 ///
 /// ```
 /// use runstone_policy::units::Thousandths;
@@ -88,12 +88,12 @@ pub mod size {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Decimal<const PARTS: u32>(i64);
 
-/// A number with one digit behind the point.
+/// A number with one digit after the point.
 pub type Tenths = Decimal<10>;
-/// A number with three digits behind the point.
+/// A number with three digits after the point.
 pub type Thousandths = Decimal<1000>;
 
-/// What stands for a float that is no number; it is in the range of no option.
+/// The value of a float that is not a number; it is in the range of no option.
 const NOT_A_NUMBER: i64 = i64::MIN;
 
 impl<const PARTS: u32> Decimal<PARTS> {
@@ -107,7 +107,7 @@ impl<const PARTS: u32> Decimal<PARTS> {
         self.0.clamp(0, u32::MAX.into()) as u32
     }
 
-    /// The same as they are held, below zero too: for checks.
+    /// The parts as they are held, including numbers below zero, for checks.
     pub fn signed_parts(self) -> i128 {
         self.0.into()
     }
@@ -188,7 +188,7 @@ impl Visitor<'_> for Scaled {
     }
 }
 
-/// A number that is held in parts of one as users write it: 800 in thousandths is `0.8`.
+/// A number that is held in parts of one, as users write it: 800 thousandths are `0.8`.
 pub fn decimal(number: impl Into<i128>, parts: u32) -> String {
     let (number, digits) = (number.into(), parts.ilog10() as usize);
     if digits == 0 {

@@ -1,27 +1,28 @@
 //! Global-Range on byte strings: halves of the space of all keys, so that the tables of every run
-//! take their bounds from one fixed set (the paper's §IV-B). Any order of bytes will do, but cells
-//! fill as unevenly as the keys lie.
+//! take their bounds from one fixed set (the paper's §IV-B). It works for any distribution of keys,
+//! but cells fill as unevenly as the keys lie.
 //!
 //! A key is read as an endless string of bits: its bytes, then zeros. A *cell* is a bit prefix: all
 //! keys that begin with it.
 //!
 //! 1. Start with the cell of all points.
 //! 2. A cell of at most theta bytes, or of one user key, is a table.
-//! 3. Else jump over what all of the cell's points have in common, and split at the next bit. The
-//!    cut is the common prefix followed by a 1, zero-padded to whole bytes: as bytes, exactly the
-//!    keys whose bits go on with 1 are at or above it. For a key whose bits go on with 1 has the
-//!    byte with that bit, and one whose bits go on with 0 is smaller there or ends before.
+//! 3. Else skip the common prefix of all points of the cell, and split at the next bit. The cut is
+//!    the common prefix followed by a 1, zero-padded to whole bytes: as bytes, exactly the keys
+//!    whose bits continue with 1 are at or above it. For a key whose bits continue with 1 has the
+//!    byte with that bit, and one whose bits continue with 0 is smaller there or ends before.
 //! 4. Points that differ in nothing but zero bytes at their ends are one string of bits; they are
 //!    cut by size.
 //!
-//! Theorem. Of two cells, from any two histograms, one contains the other or they share no key: so
-//! it is with any two bit prefixes. Hence the tables of one run that a table of another overlaps
-//! are either all inside its cell, or one whose cell contains it; a component of overlap is one
-//! maximal cell, and chains across cells cannot be. (The cells of rule 4 do not count.)
+//! Theorem. For two cells, from any two histograms, one contains the other or they share no key:
+//! this is true of any two bit prefixes. Hence the tables of one run that a table of another
+//! overlaps are either all inside its cell, or one whose cell contains it; a component of overlap
+//! is one maximal cell, and there are no chains across cells. (The cells of rule 4 do not count.)
 //!
 //! Blocks reach from one last key to the next, and their inner keys may lie in a cell that shows no
-//! last key. Such keys stay with the table of the cell before or after, which then reaches over its
-//! cell by less than a block of each input. That may join two components, never break a compaction.
+//! last key. Such keys stay with the table of the cell before or after, which then extends beyond
+//! its cell by less than a block of each input. That may join two components, never break a
+//! compaction.
 //!
 //! O(cells * (key length + log points)).
 

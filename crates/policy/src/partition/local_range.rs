@@ -1,6 +1,6 @@
 //! Local-Range: halves of the key range of the inputs (the paper's §IV-B). Tables span equal parts
 //! of that range; bounds of different runs meet only where their ranges do. Not coordinated across
-//! runs: for that there is Global-Range.
+//! runs: Global-Range is.
 //!
 //! 1. The domain is [lo, hi], at first the smallest and largest key of the inputs' metadata.
 //! 2. A domain of at most theta bytes, or of one user key, is a table.
@@ -11,7 +11,7 @@
 //!    in 16 bytes) is narrowed once to its first and last point; if that does not help either, it
 //!    is cut by size.
 //!
-//! It ends. Halving brings lo and hi together, to points apart or to a domain that cannot be
+//! It ends. Halving brings lo and hi together, until points are separated or a domain cannot be
 //! halved. A narrowed domain that can be has points in both halves: its first is lo, below mid, and
 //! its last is hi, above mid. About 8 steps per byte of key, each O(log points), per table.
 //!
@@ -50,7 +50,7 @@ struct Domain<'a> {
     /// What follows them in lo and in hi.
     lo: Cow<'a, [u8]>,
     hi: Cow<'a, [u8]>,
-    /// Whether lo and hi are those of the points already, and halving them led nowhere.
+    /// Whether lo and hi are already those of the points, and halving them did not help.
     is_narrowed: bool,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Domain<'a> {
         open.extend(halves.into_iter().filter(|half| !half.points.is_empty()));
     }
 
-    /// Moves what lo and hi begin with alike to what they have in common.
+    /// Moves the common beginning of lo and hi to the common prefix.
     fn extend_common(&mut self) {
         let alike = self.lo.iter().zip(&*self.hi).take_while(|(lo, hi)| lo == hi).count();
         self.common += alike;
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::partition::Point;
 
-    /// The rules as they are written, over whole keys.
+    /// A literal implementation of the rules, over whole keys.
     fn by_whole_keys(input: &Input<'_>) -> Vec<CutKey> {
         let points = input.histogram.points();
         let mut halving = Halving::new(input.histogram, input.table_bytes);
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// It took a hundred seconds, and a close waited for it.
+    /// This partitioning took a hundred seconds, and a close waited for it.
     #[test]
     fn the_longest_keys_are_cut_in_linear_time() {
         let key = |i: u8| [&[b'k'; 65_530][..], &[i; 5]].concat();

@@ -93,7 +93,7 @@ pub struct Input<'a> {
     pub max_key: &'a [u8],
     /// theta: largest table wanted, in bytes. A single user key may need more.
     pub table_bytes: u64,
-    /// Tells prefixes, for the partitioner that cuts by them.
+    /// Finds prefixes, for the partitioner that cuts by them.
     pub prefixer: Option<&'a Prefixer>,
 }
 
@@ -108,7 +108,7 @@ pub struct Point {
 
 /// The data blocks of all inputs in key order, each counted as if all its bytes were at its last
 /// user key. So the index blocks are enough, no pass over the keys is needed, and a sum over a key
-/// range is off by at most the two blocks of each input that reach over its ends.
+/// range is off by at most the two blocks of each input that extend beyond its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Ascending strictly by key.
@@ -214,7 +214,7 @@ impl<'a> Halving<'a> {
         self.cuts.push(cut);
     }
 
-    /// Cuts a row by size, where halving does not tell its keys apart.
+    /// Cuts a row by size, where halving does not separate its keys.
     pub fn cut_by_size(&mut self, row: Range<usize>) {
         size::cut_row(self.histogram, row, self.limit_bytes, &mut self.cuts);
     }

@@ -1,8 +1,8 @@
 //! Partitions by key prefix, as adaptive tiering cuts, on a histogram. A small compaction under
 //! [`crate::plan::Cut::Prefix`] is cut key by key while it runs and needs no histogram. A
 //! compaction in parts follows the same rule here, because its parts must agree on the cuts
-//! beforehand. Bytes are those of the inputs: where versions are dropped, tables are smaller by as
-//! much.
+//! beforehand. Bytes are those of the inputs: where versions are dropped, tables are smaller by
+//! that much.
 //!
 //! 1. T_s is theta / [`CAP_FACTOR`]. A table ends where the prefix changes, if it has T_s bytes and
 //!    as much is left.

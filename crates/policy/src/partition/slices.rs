@@ -8,11 +8,11 @@
 //!
 //! *Sliced mode*, [`slice()`]:
 //!
-//! 1. A table moves if no block of another input meets its range and it has theta / 4 bytes or more
-//!    (T_s / 4, by prefix). A smaller one is compacted, or small tables would stay small for ever.
-//!    A table with tombstones is compacted too, since the compaction may drop them. In a level
-//!    whose tables may overlap nothing moves: such a compaction is there to cut overlapping tables
-//!    apart.
+//! 1. A table moves if no block of another input overlaps its range and it has theta / 4 bytes or
+//!    more (T_s / 4, by prefix). A smaller one is compacted, or small tables would stay small for
+//!    ever. A table with tombstones is compacted too, since the compaction may drop them. In a
+//!    level whose tables may overlap nothing moves: the purpose of such a compaction is to cut
+//!    overlapping tables.
 //! 2. The blocks of the other inputs are the histogram, which the partitioner cuts. The bounds of
 //!    what moves are cuts as well: an output that spanned a moved table would overlap it. No key of
 //!    the compaction lies inside such bounds, by rule 1.
@@ -99,7 +99,7 @@ pub struct SliceInput {
 /// A data block, as the index of its table describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// No user key of the block is below this. The last key of the block before it will do; a
+    /// No user key of the block is below this. The last key of the block before it is such a key; a
     /// reader that knows better lets more tables move.
     pub from_key: Box<[u8]>,
     /// Its last user key.
@@ -183,7 +183,7 @@ pub fn sub_compactions(
 }
 
 /// Sliced mode. O(blocks log blocks + tables * rows * log blocks), and what the partitioner takes;
-/// there are as many rows as tables overlap at the deepest point, which is at most the runs.
+/// there are as many rows as tables overlap at the deepest point: at most the number of runs.
 pub fn slice(inputs: &[SliceInput], rule: CellRule<'_>, slice_count: usize) -> Slices {
     let mut moving: Vec<&SliceInput> = Vec::new();
     let mut compacted: Vec<&SliceInput> = Vec::new();
@@ -280,7 +280,8 @@ fn sublevels(inputs: &[SliceInput]) -> Vec<Vec<&SliceInput>> {
     rows
 }
 
-/// Rule 1: whether no block of another input meets the table. The tables of a row lie side by side.
+/// Rule 1: whether no block of another input overlaps the table. The tables of a row lie side by
+/// side.
 fn is_alone(input: &SliceInput, rows: &[Vec<&SliceInput>]) -> bool {
     let Table { min_key, max_key, .. } = &*input.table;
     rows.iter().all(|row| {

@@ -8,14 +8,14 @@
 //! 3. Compaction and move: a level over base * T^(i-1) bytes sinks whole into the next one, which
 //!    is not read, by the rules of `unions`. The deepest level gets the next number instead: it
 //!    alone has no older versions below it that it must stay above, and rewriting it gains nothing.
-//! 4. Intra-level compaction: a table that gets meet too often where tables overlap is compacted
+//! 4. Intra-level compaction: a table that gets access too often where tables overlap is compacted
 //!    with all that overlap it. So are the tables of the deepest overlap, if it is deeper than T or
 //!    if more than a quarter of the level's entries are estimated to be obsolete. Without this
 //!    guard, which the paper lacks, a load that only writes would never compact the last level.
 //!
 //! 5. If more than a quarter of the two deepest levels together is estimated to be obsolete, the
-//!    upper one sinks before it is full, so that rule 4 can see to it. After the deepest level has
-//!    got a new number, the one above may hold as much as it: without this rule the store could
+//!    upper one sinks before it is full, so that rule 4 can remove it. After the deepest level has
+//!    got a new number, the one above may grow to the same size: without this rule the store could
 //!    take twice the space of its data. (Not in the paper.)
 //!
 //! Age order. Between levels I1 holds since a level sinks whole: no table of it may be busy. What
@@ -168,7 +168,7 @@ impl Job<'_> {
         })
     }
 
-    /// The hottest table that has overstepped what its compaction would cost.
+    /// The hottest table whose accesses exceed the cost of its compaction.
     fn compact_hot(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
         let heat = |table: &Table| self.heat.accesses.get(&table.id).copied();
         if self.heat.accesses.is_empty() || tables.stats().depth < 2 {
@@ -194,7 +194,7 @@ impl Job<'_> {
         })
     }
 
-    /// Compacts what no read asks for: overlap that is too deep, or too much that is obsolete.
+    /// Compacts what no read asks for: overlap that is too deep, or too many obsolete entries.
     fn guard(&self, index: u32, tables: &OverlappingTables) -> Option<Plan> {
         let stats = tables.stats();
         let obsolete = stats.obsolete_permille();
@@ -212,8 +212,8 @@ impl Job<'_> {
         Some(self.inside(index, group, why))
     }
 
-    /// A table and all that overlap it, if there are any and all are idle. What overlaps only those
-    /// may stay: I3 and I4 hold without it.
+    /// A table and all that overlap it, if there are any and all are idle. Tables that overlap only
+    /// those may stay: I3 and I4 hold without it.
     fn group<'t>(
         &self,
         index: u32,

@@ -6,7 +6,7 @@
 //!    newer ones; else the two newest. Runs i and newer become one.
 //!
 //! So a run that is left alone is larger than all above it, and a byte's run at least doubles with
-//! each compaction but those of the two newest. The rest is in `stack.rs`.
+//! each compaction except those of only the two newest runs. The rest is in `stack.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};

@@ -11,25 +11,25 @@
 //! min-latency:  tree(d) = C(d+k, d) - 1;                              h = k - 1
 //! ```
 //!
-//! What it leaves after flush t, without going through all flushes before ([`ends`]):
+//! The layout after flush t, computed without all earlier flushes ([`ends`]):
 //!
-//! 1. Run j ends with the last flush s <= t with i(s) <= j: it made run j, or one below, and none
-//!    since has reached down to it. Indices grow by one at most, so i(s) = j.
+//! 1. Run j ends with the last flush s <= t with i(s) <= j: it made run j, or one below, and no
+//!    flush since has reached down to it. Indices grow by one at most, so i(s) = j.
 //! 2. i is 0 only at the first flush of a phase d. Let S(d, h) be the indices idx(d, h, 0..) of a
 //!    phase. By the rule S(d, h) is S(d-1, h) and then 1 + S(d, h-1); so it is a 0, followed by
 //!    1 + S(1, h-1), 1 + S(2, h-1), .. 1 + S(d, h-1). It has C(d+h, h) members.
-//! 3. So run 1 ends at the begin of the part j that t is in, which is C(j+h-1, h) flushes after the
-//!    begin of the phase (the sum of the lengths before it); run 2 the same way inside that part
-//!    with d = j and one h less; until t itself is a begin.
+//! 3. So run 1 ends at the beginning of the part j that t is in, which is C(j+h-1, h) flushes after
+//!    the beginning of the phase (the sum of the lengths before it); run 2 the same way inside that
+//!    part with d = j and one h less; until t itself is a beginning.
 //!
 //! Layouts only coarsen: an end of the layout at t' > t that is at or before t is an end of the
 //! layout at t, by 1. So a stack that is behind, or that compacts concurrently, never has to split
-//! a run: it may go to the newest layout at once. At most h + 1 runs, which is at most k.
+//! a run: it may change to the newest layout at once. At most h + 1 runs, which is at most k.
 
 /// Larger than any flush count.
 const MANY: u128 = 1 << 64;
 
-/// Which of the two.
+/// Which of the two layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tree {
     /// The stack deepens as the store grows, up to k runs.
@@ -87,7 +87,8 @@ pub(crate) fn ends(tree: Tree, t: u64, k: u64) -> Vec<u64> {
     ends
 }
 
-/// The least of `from..=to` that holds; the last one does, and all after the first that does.
+/// The least number of `from..=to` for which `holds` is true. It is true for the last number, and
+/// for all after the first one.
 fn least(from: u64, to: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut from, mut to) = (from, to);
     while from < to {

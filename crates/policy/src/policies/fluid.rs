@@ -1,9 +1,9 @@
 //! Fluid (Dostoevsky): at most K runs in a level above the last, at most Z in the last; every
-//! trade-off between leveling and tiering by two numbers. Not a tuner: who knows the workload sets
-//! K (`max_runs`) and Z (`last_level_runs`).
+//! trade-off between leveling and tiering by two numbers. Not a tuner: a user who knows the
+//! workload sets K (`max_runs`) and Z (`last_level_runs`).
 //!
-//! * K >= T-1: the level keeps each arrival as a run and sinks at the T-th, as tiering. A larger K
-//!   means T-1: at the T-th arrival the level holds its capacity.
+//! * K >= T-1: the level keeps each arrival as a run and sinks at the T-th, as in tiering. A larger
+//!   K acts as T-1: at the T-th arrival the level holds its capacity.
 //! * K < T-1: arrivals gather in runs of capacity / K bytes, and the level sinks above its
 //!   capacity, base * T^(i-1) bytes. So each run takes about T/K arrivals, and each byte is written
 //!   about T/(2K) times per level.
@@ -12,13 +12,13 @@
 //!   several runs compacts into one run of that level. If K >= T-1, its capacity is T times what
 //!   arrives.
 //!
-//! What that is at the corners, for T > 2:
+//! The extreme cases, for T > 2:
 //!
 //! * K = Z = T-1 is tiering, and K = T-1 with Z = 1 lazy leveling, job by job.
 //! * K = Z = 1 has the levels and the triggers of leveling. But only what overlaps is rewritten,
 //!   and a last level above its capacity is relabelled, where leveling moves its tables.
 //!
-//! With T = 2 the two meet: K = 1 = T-1 keeps arrivals apart, and Z = 1 gathers (lazy leveling).
+//! With T = 2 the two meet: K = 1 = T-1 keeps arrivals separate, and Z = 1 gathers (lazy leveling).
 //! The rules of moves, of foreign layouts and of jobs side by side are in `tiered.rs`.
 
 use crate::options::PolicyOptions;

@@ -10,21 +10,21 @@
 //! 2. Level i >= 1 above base * T^(i-1) bytes: one table sinks, the next after the level's cursor
 //!    whose overlap is free. The cursor is in the manifest, so every table gets its turn. Sources
 //!    are widened while that takes no further target table and stays within [`EXPANSION_TABLES`].
-//!    Where tables are cut by Global-Range, sources are widened by all that the hull of the job
-//!    meets, and the target tables that this takes come along. Bounds are shared there, so the new
-//!    hull is the old one in most cases, and a cell that sinks as a whole is rewritten once. If
+//!    Where tables are cut by Global-Range, sources are widened by all tables that the hull of the
+//!    job overlaps, and by the target tables that this requires. Bounds are shared there, so the
+//!    new hull is the old one in most cases, and a cell that sinks as a whole is rewritten once. If
 //!    that is too much, sources are widened as without Global-Range. A table that is a quarter
-//!    tombstones or more, and twice as much as its level on the whole, goes before its turn, and
+//!    tombstones or more, and twice the share of its level as a whole, sinks before its turn, and
 //!    the cursor stays: scans pass what tombstones delete until the two meet. Such a table that
-//!    meets nothing below is rewritten without its tombstones: a move would keep them for good.
-//! 3. The level with the highest score goes first; one that is blocked lets the next one go.
-//! 4. If nothing else can go and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
-//!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is taken.
+//!    overlaps nothing below is rewritten without its tombstones: a move would keep them for good.
+//! 3. The level with the highest score sinks first; one that is blocked yields to the next one.
+//! 4. If nothing else can sink and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
+//!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is busy.
 //!
-//! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels versions of
-//! a key sink past no other: tables of a level are disjoint, and the job holds (or waits for) every
-//! table of the target level that it meets, and the range that it writes. Source: LevelDB's
-//! `PickCompaction` and `SetupOtherInputs`.
+//! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels, versions
+//! of a key never overtake each other: tables of a level are disjoint, and the job holds (or waits
+//! for) every table of the target level that it overlaps, and the range that it writes. Source:
+//! LevelDB's `PickCompaction` and `SetupOtherInputs`.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ use crate::shape::plan::Plan;
 use crate::shape::{Level, Table, bounds};
 use crate::text::{format_bytes, format_key};
 
-/// At this many times the trigger, level 0 sinks whatever it costs.
+/// At this many times the trigger, level 0 sinks, whatever that costs.
 pub const L0_PATIENCE: u32 = waiting::PATIENCE;
 
 /// A widened job reads at most this many tables' worth of bytes (LevelDB's
@@ -54,8 +54,8 @@ pub(crate) static FRAGMENTED_LEVELING: Leveled = Leveled {
     idle: compact_inside_l0,
 };
 
-/// Rules 1 and 2. How much a level may hold is not asked here: Garnering sinks its tables by the
-/// same rules, under other capacities.
+/// Rules 1 and 2. This does not depend on how much a level may hold: Garnering sinks its tables by
+/// the same rules, under other capacities.
 pub(super) fn sink(job: &Job, over: &Over) -> Option<Plan> {
     match over.level {
         0 => job.sink_runs(over),
@@ -136,7 +136,7 @@ impl Job<'_> {
         Some(plan)
     }
 
-    /// Moves and compactions; a dense table that nothing lies below is rewritten, so that its
+    /// Moves and compactions; a dense table with nothing below it is rewritten, so that its
     /// tombstones end there.
     fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
         let output = self.output_to(level + 1);
@@ -151,7 +151,7 @@ impl Job<'_> {
         plan_groups(groups, output, |_| false)
     }
 
-    /// Whether no table from the level on meets this one.
+    /// Whether no table from the level on overlaps this one.
     fn is_last_of_its_keys(&self, from_level: u32, table: &Table) -> bool {
         let (min_key, max_key) = (&*table.min_key, &*table.max_key);
         let meets = |level: &Level| match level {
@@ -163,7 +163,7 @@ impl Job<'_> {
     }
 
     /// The job that sinks table `at` of the level, widened if it can be; `None` if any part of it
-    /// is taken.
+    /// is busy.
     fn table_job(&self, level: u32, at: usize) -> Option<Vec<Group<'_>>> {
         let tables = leveled::plain_tables(self.shape.level(level));
         let chosen = &tables[at..at + 1];
@@ -180,10 +180,10 @@ impl Job<'_> {
         hull.or_else(wide).or_else(|| groups_of(chosen))
     }
 
-    /// Rule 2 under Global-Range: chosen table, target tables that it meets, all tables of the
-    /// level that the hull of these meets, target tables that the hull of those meets. One round:
-    /// cells are nested or apart, so what a further round would add chains by chance. `None` if it
-    /// adds nothing, is larger than [`EXPANSION_TABLES`] or partly taken.
+    /// Rule 2 under Global-Range: chosen table, target tables that it overlaps, all tables of the
+    /// level that the hull of these overlaps, target tables that the hull of those overlaps. One
+    /// round: cells are nested or disjoint, so a further round would add only chance overlaps.
+    /// `None` if it adds nothing, is larger than [`EXPANSION_TABLES`] or partly busy.
     fn hull_job(
         &self,
         level: u32,
@@ -207,10 +207,10 @@ impl Job<'_> {
         (!collides(&groups, level + 1, self.busy)).then_some(groups)
     }
 
-    /// All tables of the level inside the hull of the job, if they meet no further target table,
-    /// are idle and few enough. Each overlaps the job: where the hull goes beyond the chosen table,
-    /// it is the first or last target table. All or nothing, as LevelDB does: a part would need a
-    /// search.
+    /// All tables of the level inside the hull of the job, if they overlap no further target table,
+    /// are idle and few enough. Each overlaps the job: where the hull extends beyond the chosen
+    /// table, it is the first or last target table. All or nothing, as LevelDB does: a part would
+    /// need a search.
     fn widened<'b>(
         &'b self,
         level: u32,
@@ -254,8 +254,8 @@ impl Share {
     }
 }
 
-/// Whether a table has many tombstones, and more than its level has on the whole: where all tables
-/// have many, none goes first.
+/// Whether a table has many tombstones, and a larger share than its level as a whole: where all
+/// tables have many, none is preferred.
 fn is_dense(table: &Arc<Table>, level: Share) -> bool {
     let own = Share::of(std::slice::from_ref(table)).permille;
     own >= 250 && own >= 2 * level.permille
@@ -266,7 +266,7 @@ fn hull<'a>(a: &'a [Arc<Table>], b: &'a [Arc<Table>]) -> Option<(&'a [u8], &'a [
     bounds([a.first(), a.last(), b.first(), b.last()].into_iter().flatten())
 }
 
-/// The groups that have tables of the level: a table below that meets none takes no part.
+/// The groups that have tables of the level: a table below that overlaps none takes no part.
 fn sinking(level: u32, rows: Vec<Row<'_>>) -> Vec<Group<'_>> {
     let mut groups = connect(rows);
     groups.retain(|group| group.rows().iter().any(|row| row.level == level));

@@ -4,7 +4,7 @@
 //!
 //! 1. C_i / C_(i-1) = T / c^(L-i), so that C_i(L) = B T^i / c^((2L-1-i) i / 2), with c =
 //!    `c` and `base_bytes` = B T, the capacity of level 1 if c = 1. c = 1 is leveling.
-//! 2. L, the last level, is in the manifest: data alone does not tell it. What counts is max(L,
+//! 2. L, the last level, is in the manifest: data alone does not show it. What counts is max(L,
 //!    deepest non-empty level, 1), so that any tree may be opened.
 //! 3. Levels are picked by score and sink as in fragmented leveling; busy tables do not count.
 //! 4. Delayed last-level compaction: L above its capacity does not sink. The plan only stores L+1,
@@ -15,8 +15,8 @@
 //!    stored. All levels count, since their capacities shrink too and what they lose ends there.
 //!    The half keeps L from flapping.
 //!
-//! Nothing here depends on how the tree came about, so c and T may change at any time: only the
-//! capacities are other ones, and what exceeds them drains by score. Source: Autumn §3.1.
+//! Nothing here depends on how the tree came about, so c and T may change at any time: then the
+//! capacities change, and what exceeds them drains by score. Source: Autumn §3.1.
 
 use std::sync::Arc;
 
@@ -137,8 +137,8 @@ fn shrink(job: &Job) -> Option<Plan> {
     Some(plan)
 }
 
-/// Sum of the table sizes, if it is within the limit. From the deepest level on, the fullest as a
-/// rule, since most trees are far larger, and this is asked at each pick.
+/// Sum of the table sizes, if it is within the limit. Sums from the deepest level up, which is
+/// usually the fullest, since most trees are far larger, and this is computed at each pick.
 fn bytes_within(levels: &[Level], limit_bytes: u64) -> Option<u64> {
     let add = |sum: u64, tables: &[Arc<Table>]| {
         let within = |sum: u64, table: &Arc<Table>| {

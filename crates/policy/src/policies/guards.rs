@@ -11,9 +11,9 @@
 //! 2. When level 0 has `l0_trigger` idle runs, they compact into level 1, which is not read.
 //! 3. A guard where more than K (`max_runs`) tables overlap sinks. If a level exceeds base *
 //!    T^(i-1) bytes, its guards sink too, those with the most tables first, until it does not. The
-//!    tables of a guard are compacted and cut into at least as many tables as the next level has
-//!    guards there, and the next level is not read. A lone table that meets at most one guard
-//!    moves.
+//!    tables of a guard are compacted and cut into at least as many tables as there are guards of
+//!    the next level in its range, and the next level is not read. A lone table that overlaps at
+//!    most one guard moves.
 //! 4. In the deepest level a guard of more than K tables is compacted in place instead. The
 //!    compaction leaves out the largest table if it is larger than all the others together. So a
 //!    byte is rewritten there once per doubling, not for each arrival. (If K is 1, the table is not
@@ -72,7 +72,8 @@ fn cut(table_bytes: u64) -> Cut {
 }
 
 /// The bytes that a guard collects before it sinks, and so the size to which guards of the deepest
-/// level grow. If those were as small as a table, what sinks would be cut into K-ths of a table.
+/// level grow. If those were as small as a table, sinking tables would be cut into pieces of 1/K
+/// table.
 fn guard_bytes(options: &PolicyOptions) -> u64 {
     options.table_bytes.saturating_mul(u64::from(options.max_runs) + 1)
 }
@@ -191,7 +192,7 @@ impl Job<'_> {
         plan
     }
 
-    /// How many guards of a level the tables of one above it meet.
+    /// How many guards of a level the tables of one above it overlap.
     fn count_guards(&self, index: u32, rows: &[Row<'_>]) -> u64 {
         let Level::Overlapping(tables) = self.shape.level(index) else { return 0 };
         let Some((min_key, max_key)) = bounds(rows.iter().flat_map(|row| row.tables)) else {

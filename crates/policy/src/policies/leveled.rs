@@ -2,9 +2,9 @@
 //! times the capacity of the one above. Not a policy: one is a [`Leveled`] with its own rules.
 //!
 //! 1. A level that another policy left behind becomes one run first ([`Job::reshape`]).
-//! 2. Then the levels over target get their turn, highest score first. One that is blocked lets
-//!    the next one go.
-//! 3. If nothing sinks, the policy's `idle` rule has the last word.
+//! 2. Then the levels over target get their turn, highest score first. One that is blocked yields
+//!    to the next one.
+//! 3. If nothing sinks, the policy's `idle` rule decides.
 //!
 //! Run ids. A flush chooses the id of its level-0 run (the engine's business). The one run of a
 //! level i >= 1 has id i: run ids are looked up per level, so that is unique. A level that another
@@ -25,7 +25,7 @@ pub(crate) struct Leveled {
     pub name: &'static str,
     pub doc: &'static str,
     pub targets: fn(&Shape, &PolicyOptions) -> Vec<LevelTarget>,
-    /// Goes before all levels over target.
+    /// Comes before all levels over target.
     pub first: fn(&Job) -> Option<Plan>,
     /// What becomes of a level over target.
     pub sink: fn(&Job, &Over) -> Option<Plan>,
@@ -65,14 +65,14 @@ impl CompactionPolicy for Leveled {
 /// A level over target.
 pub(crate) struct Over {
     pub level: u32,
-    /// How far, in thousandths of its target.
+    /// How full it is, in thousandths of its target.
     pub score_permille: u64,
     /// `L1 over target: 128M of 50M`, for the plan's why.
     pub reason: String,
 }
 
 impl Over {
-    /// What that much is of the limit. The reason names runs if it is they that are too many.
+    /// The amount and the limit. The reason names runs if there are too many runs.
     pub fn new(level: u32, limit: &LevelTarget, bytes: u64, run_count: usize) -> Over {
         let (have, most) = match bytes > limit.capacity_bytes {
             true => (format_bytes(bytes), format_bytes(limit.capacity_bytes)),
@@ -87,8 +87,8 @@ impl Over {
     }
 }
 
-/// Capacity of a level in bytes: base * T^(level - 1), saturating. Unbounded at level 0 (judged
-/// by runs) and at the deepest level that a shape can have, below which nothing can go.
+/// Capacity of a level in bytes: base * T^(level - 1), saturating. Unbounded at level 0 (judged by
+/// runs) and at the deepest level that a shape can have, below which nothing can sink.
 ///
 /// With T >= 2 and a base of 4 KiB or more, the capacity saturates at level 53, so that data never
 /// reaches the deepest level by growth alone.
@@ -155,8 +155,8 @@ impl<'a> Job<'a> {
     }
 
     /// Levels over their `targets`, highest score first, shallow first among equals. Busy tables do
-    /// not count: they are on their way. A level that is not plain is left out, [`Job::reshape`]
-    /// comes first there; so is one above such a level. O(tables log busy).
+    /// not count: they are on their way. A level that is not plain is left out, because
+    /// [`Job::reshape`] comes first there; so is one above such a level. O(tables log busy).
     fn over_target(&self, targets: &[LevelTarget]) -> Vec<Over> {
         let over = |level: u32| {
             let is_source = level == 0 || is_plain(self.shape.level(level));
@@ -193,8 +193,8 @@ impl<'a> Job<'a> {
     }
 
     /// All of a level into one run of it: lone tables move, the rest is compacted. `None` if any of
-    /// it is busy, or if a job writes there: into the same keys, or, where the tables overlap,
-    /// anywhere, since it would find a level of another layout. The caller says why.
+    /// it is busy, or if a job writes there: into the same keys, or, if the tables overlap,
+    /// anywhere, since it would find the level with another layout. The caller says why.
     pub(crate) fn make_one_run(&self, index: u32) -> Option<Plan> {
         let level = self.shape.level(index);
         let is_runs = matches!(level, Level::Runs(_));

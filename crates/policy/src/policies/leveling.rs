@@ -6,7 +6,7 @@
 //! 2. Level i >= 1 is over target above base * T^(i-1) bytes: it compacts whole with level i+1. The
 //!    deepest level has no exception: what it cannot hold makes the next level.
 //! 3. If no two of these tables overlap, the sources move and nothing is rewritten.
-//! 4. The level with the highest score goes first.
+//! 4. The level with the highest score sinks first.
 //!
 //! A compaction takes both levels whole, so two jobs of this policy never share a level, and each
 //! byte is rewritten about T/2 times per level.
@@ -26,7 +26,7 @@ pub(crate) static LEVELING: Leveled = Leveled {
     idle: leveled::nothing,
 };
 
-/// The whole level into the whole next level.
+/// Compacts the whole level with the whole next level.
 fn sink(job: &Job, over: &Over) -> Option<Plan> {
     let shape = job.shape;
     let output = job.output_to(over.level + 1);

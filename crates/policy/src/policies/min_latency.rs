@@ -1,10 +1,10 @@
-//! MinLatency: the stack-based policy of least writing for k runs that a read may meet at any time:
+//! MinLatency: the stack-based policy with the least writing if a read may meet k runs at any time:
 //! its stack has all k from the start (Mao et al.). Not adaptive, as binomial is not.
 //!
 //! The rules are those of `binomial.rs`, with the other layout. It is best at the end of a phase,
 //! C(d+k, d) - 1 flushes, and pays for the next one in advance: the first flush of a phase rewrites
-//! all. For k = 6 that is a write amplification of 5.65 after 923 flushes and 6.41 after 1000. The
-//! rest is in `stack.rs`.
+//! everything. For k = 6 that is a write amplification of 5.65 after 923 flushes and 6.41 after
+//! 1000. The rest is in `stack.rs`.
 
 use crate::policies::binomial_layout::Tree;
 use crate::policies::stack::{Choose, Stack};

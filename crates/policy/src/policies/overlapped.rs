@@ -1,4 +1,4 @@
-//! What the policies share whose levels below level 0 hold tables that may overlap. Not a policy:
+//! Shared by the policies whose levels below level 0 hold tables that may overlap. Not a policy:
 //! adaptive tiering and guards decide what leaves such a level.
 //!
 //! Inside such a level there is no order; reads follow rule I3 and compactions drop by rule I4.
@@ -12,7 +12,7 @@ use crate::policy::{Job, LevelTarget};
 use crate::shape::plan::{Cut, Plan};
 use crate::shape::{Level, RunSlot, Shape, Table};
 
-/// The capacities of leveling, without a limit to runs below level 0.
+/// The capacities of leveling, without a limit on runs below level 0.
 pub(crate) fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget> {
     let mut targets = leveled::targets(shape, options);
     for target in targets.iter_mut().skip(1) {
@@ -21,7 +21,7 @@ pub(crate) fn targets(shape: &Shape, options: &PolicyOptions) -> Vec<LevelTarget
     targets
 }
 
-/// Outputs go into a level beside what is there.
+/// Outputs join a level beside its tables.
 pub(crate) fn output(level: u32, cut: Cut) -> Output {
     Output { level, slot: RunSlot::Overlapping, cut }
 }
@@ -64,7 +64,7 @@ impl Job<'_> {
         self.busy.tables.is_empty() || !self.shape.level(index).tables().any(is_busy)
     }
 
-    /// Whether tables may be placed in a level now. An empty one that a job writes to may become
+    /// Whether tables may be placed in a level now. An empty level that a job writes to may become
     /// a level of runs.
     pub(crate) fn can_receive(&self, index: u32) -> bool {
         index < Shape::MAX_LEVELS

@@ -1,32 +1,32 @@
 //! What the stack-based policies share: all data is in level 0, a stack of runs by age, and a
-//! compaction makes neighbours of it into one run in their place. Not a policy: which runs are
-//! compacted is decided by a [`Choose`].
+//! compaction replaces neighbouring runs by one run. Not a policy: which runs are compacted is
+//! decided by a [`Choose`].
 //!
 //! A pick is the first of these:
 //!
-//! 1. Take over: what another policy left below level 0 comes up. The shallowest such level goes
+//! 1. Take over: what another policy left below level 0 moves up. The shallowest such level comes
 //!    first: its runs become the oldest of level 0, in their order; nothing is rewritten. A level
 //!    of overlapping tables becomes one run in place before that.
-//! 2. The compaction that the policy chooses. Of the chosen runs, tables that overlap no other move
+//! 2. The compaction that the policy chooses. Tables of the chosen runs that overlap no other move
 //!    to the output run, so a load in key order rewrites nothing.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
-//! * A compaction takes runs that are neighbours and idle, and owns every table of them, those that
-//!   move from the newest run into itself included. The output has the slot and the id of the
+//! * A compaction takes runs that are neighbours and idle, and owns all of their tables, including
+//!   those that move from the newest run into itself. The output has the slot and the id of the
 //!   newest of them, which stays there until then, since it is busy. Runs that arrive meanwhile do
 //!   so on top (flushes) or at the bottom (rule 1).
-//! * What comes up by rule 1 is older than all of level 0 and newer than all that stays below. Both
+//! * What moves up by rule 1 is older than all of level 0 and newer than all that stays below. Both
 //!   would be wrong if a job put newer data below level 0 meanwhile. So rule 1 waits for every job
-//!   that has to do with a level below 0; and while it runs, it owns the range of its tables in all
+//!   that involves a level below 0; and while it runs, it owns the range of its tables in all
 //!   levels that they pass ([`Plan::ranges`]), so that another policy, if the store is switched to
-//!   one just then, writes nothing there either.
+//!   one at that time, writes nothing there either.
 //!
-//! Run ids. What comes up gets the smallest ids from 1 on that level 0 does not use. They are no
+//! Run ids. What moves up gets the smallest ids from 1 on that level 0 does not use. They are no
 //! larger than the number of runs in the tree, hence of tables, hence than the largest table id;
-//! flushes name their runs after tables to come, so that no id is met twice.
+//! flushes name their runs after future tables, so that no id occurs twice.
 //!
-//! Runs that come up have no flush number (0): they count as older than all flushes.
+//! Runs that move up have no flush number (0): they count as older than all flushes.
 
 use std::ops::Range;
 
@@ -168,8 +168,8 @@ fn free_ids(runs: &[Run], count: usize) -> Vec<RunId> {
 }
 
 /// The compactions that bring the stack to its layout, newest first: the runs that belong to one
-/// run of it, if they are several. A run belongs to the first run of the layout that ends at or
-/// after it. Flush numbers fall from slot to slot, so each such group is a row of neighbours.
+/// run of it, if there are several. A run belongs to the first run of the layout that ends at or
+/// after it. Flush numbers decrease from slot to slot, so each such group is contiguous.
 fn groups(tree: Tree, shape: &Shape, options: &PolicyOptions) -> Vec<Choice> {
     let runs = shape.level(0).runs();
     let ends = binomial_layout::ends(tree, shape.state.flush_count, options.stack_runs.into());

@@ -3,14 +3,14 @@
 //!
 //! A level keeps at most `max_runs` runs, and its runs come about in one of two ways:
 //!
-//! * *arrivals stay apart* (tiering): each sinking level makes one new run below, which reads
+//! * *arrivals stay separate* (tiering): each sinking level makes one new run below, which reads
 //!   nothing there. A level sinks at run `max_runs + 1`, whatever its bytes are.
 //! * *arrivals gather* (leveling, and everything between): what sinks compacts with the newest run
 //!   below while the two fit a share of capacity / `max_runs`, or if no run more is allowed. The
 //!   level sinks above its capacity, base * T^(i-1) bytes.
 //!
 //! The capacity of a last level that gathers below levels of arrivals (lazy leveling) is T times
-//! what sinks into it, and is asked when it does: what a level of arrivals brings depends on the
+//! what sinks into it, and is computed at that time: what a level of arrivals brings depends on the
 //! size of flushes, not on `base_bytes`. With the capacities of leveling, and a level 1 no larger
 //! than level 0 (the default), each arrival alone would outgrow the last level.
 //!
@@ -22,13 +22,13 @@
 //! 2. Reshape, in place, into one run: a level of overlapping tables; a gathering level with more
 //!    runs than allowed that is within its capacity. Another policy, or a last level that became
 //!    empty, left them.
-//! 3. Sink the level with the highest score; one that is blocked lets the next one go. All runs of
-//!    it go (of level 0, at `l0_trigger`, those that are idle from the oldest on) into one run of
-//!    the next level. A component of key overlap that is one table moves, or stays if it is in the
-//!    target already: a load in key order rewrites nothing.
-//! 4. If nothing can go, a level that waits with [`waiting::PATIENCE`] times too many runs compacts
-//!    its newest ones inside itself. The job that blocks it may rewrite the last level and take
-//!    long; without this rule reads would meet a run for each arrival meanwhile.
+//! 3. Sink the level with the highest score; one that is blocked yields to the next one. All runs
+//!    of it sink (of level 0, at `l0_trigger`, those that are idle from the oldest on) into one run
+//!    of the next level. A component of key overlap that is one table moves, or stays if it is in
+//!    the target already: a load in key order rewrites nothing.
+//! 4. If nothing can sink, a level that waits with [`waiting::PATIENCE`] times too many runs
+//!    compacts its newest ones inside itself. The job that blocks it may rewrite the last level and
+//!    take long; without this rule reads would meet a run for each arrival meanwhile.
 //!
 //! Age order (I1), after the running jobs finish in any order:
 //!
@@ -41,8 +41,8 @@
 //!   newest.
 //!
 //! Run ids: outputs take the id of the run that they join, else of the newest run that sinks, which
-//! leaves its level. Should the target hold that id (leveled policies name runs after levels), the
-//! next free one is taken; since no other job writes there, it stays free.
+//! leaves its level. If the target has that id (leveled policies name runs after levels), the next
+//! free one is taken; since no other job writes there, it stays free.
 
 use crate::options::PolicyOptions;
 use crate::overlap::{Output, Row, bytes, connect, plan_groups, run_rows};
@@ -76,9 +76,9 @@ impl Keep {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
-    /// Of the levels above the last.
+    /// For the levels above the last.
     pub above: Keep,
-    /// Of the last level.
+    /// For the last level.
     pub last: Keep,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// If the last level gathers and holds more than its capacity: bytes, and how many it may hold.
+    /// The bytes of the last level, and how many it may hold, if it gathers and holds more.
     fn outgrown(&self) -> Option<(u64, u64)> {
         if !self.keep(self.last).gathers || self.last + 1 >= Shape::MAX_LEVELS {
             return None;
@@ -169,7 +169,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Rule 1. Jobs that write into either level would put new tables under old ones, or meet a
-    /// level that is gone.
+    /// level that no longer exists.
     fn deepen(&self) -> Option<Plan> {
         let (from, to) = (self.last, self.last + 1);
         let [run] = self.job.shape.level(from).runs() else {
@@ -203,7 +203,7 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// Whether a level has too many runs, and sinking is no way out of it. Levels of arrivals sink,
+    /// Whether a level has too many runs, and sinking does not help. Levels of arrivals sink,
     /// except the deepest that a shape can have.
     fn is_crowded(&self, level: u32, runs: &[Run]) -> bool {
         let keep = self.keep(level);
@@ -212,7 +212,8 @@ impl<'a> Tree<'a> {
                 || keep.gathers && bytes_of(runs) <= self.capacity_bytes(level))
     }
 
-    /// The levels of rule 3, highest score first. Busy runs do not count, they are on their way.
+    /// The levels of rule 3, highest score first. Busy runs do not count, because they are on their
+    /// way down.
     fn over_target(&self) -> Vec<Over> {
         let levels = 0..self.last.min(Shape::MAX_LEVELS - 2) + 1;
         leveled::by_score(levels.filter_map(|level| self.over(level)).collect())

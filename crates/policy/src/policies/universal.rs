@@ -4,18 +4,18 @@
 //!
 //! From `universal_trigger` runs on, the first of these that applies:
 //!
-//! 1. Space: the runs above the oldest have together `universal_amp_percent` of its bytes or more.
+//! 1. Space: the runs above the oldest together have `universal_amp_percent` of its bytes or more.
 //!    All runs compact.
 //! 2. Size: from the newest run on, runs are gathered while those gathered, and
 //!    `universal_ratio_percent` more, are at least as large as the next; at most
 //!    `universal_max_width`. If they are `universal_min_width` or more, they compact; else the same
 //!    from the next older run on.
-//! 3. Number: there are more than `stack_runs`. Enough of the newest compact to come back to that
+//! 3. Number: there are more than `stack_runs`. Enough of the newest compact to return to that
 //!    number, whatever their sizes; at most `universal_max_width` at once.
 //!
-//! It ends: each compaction leaves fewer runs. At rest there are fewer than the trigger or at most
-//! `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction` of RocksDB. The rest is in
-//! `stack.rs`.
+//! Compacting ends: each compaction leaves fewer runs. At rest there are fewer than the trigger or
+//! at most `stack_runs`. Source: `UniversalCompactionBuilder::PickCompaction` of RocksDB. The rest
+//! is in `stack.rs`.
 
 use crate::options::PolicyOptions;
 use crate::policies::stack::{Choice, Choose, Stack};

@@ -1,5 +1,5 @@
 //! What a level does while the level below is busy: it compacts its newest runs inside itself, so
-//! that reads stay bounded. Not a policy: each policy decides when it comes to this.
+//! that reads stay bounded. Not a policy: each policy decides when to do this.
 
 use crate::overlap::{Output, compaction_of, run_rows};
 use crate::policy::Job;
@@ -10,7 +10,7 @@ use crate::text::format_bytes;
 /// At this many times the count of runs that makes it sink, a level has waited long enough.
 pub(crate) const PATIENCE: u32 = 2;
 
-/// The newest unbroken row of idle runs of a level, if it has [`PATIENCE`] times `trigger` of them.
+/// The newest contiguous idle runs of a level, if it has [`PATIENCE`] times `trigger` of them.
 ///
 /// From its newest on, a run joins while it is at most twice what was gathered, so that a large old
 /// run is not rewritten for small new ones: a byte's run grows by half at least each time, so it is
@@ -22,7 +22,7 @@ pub(crate) fn compact_newest(job: &Job<'_>, level: u32, trigger: u32) -> Option<
     let is_free = |run: &Run| job.is_idle(&run.tables);
     let least = (trigger as usize).max(2);
     let enough = (trigger as usize).saturating_mul(PATIENCE as usize).max(2);
-    // Counted first: looking at tables is what costs.
+    // Runs are counted first, because it is expensive to look at tables.
     if runs.len() < enough || runs.iter().filter(|run| is_free(run)).count() < enough {
         return None;
     }

@@ -1,10 +1,10 @@
 //! What a store does while nobody writes: it compacts what deletes and overwrites left behind.
-//! Otherwise scans would pass over it and it would take disk space for ever. Not a policy: it is
-//! asked when the policy and the space bound have nothing to do.
+//! Otherwise it would slow scans and take disk space for ever. Not a policy: it is asked when the
+//! policy and the space bound have nothing to do.
 //!
-//! 1. A *dense* table, at least half of it tombstones, is compacted with all tables that it meets
-//!    in older layers (runs, or levels of one run). Nothing older is left there, so the tombstones
-//!    are dropped.
+//! 1. A *dense* table, at least half of it tombstones, is compacted with all tables that it
+//!    overlaps in older layers (runs, or levels of one run). Nothing older is left there, so the
+//!    tombstones are dropped.
 //! 2. The whole tree is compacted if a quarter of its entries are tombstones. It is also compacted
 //!    if, by the estimate of [`super::space`], it takes more than [`IDLE_SPACE_PERCENT`] of what is
 //!    live.
@@ -70,7 +70,7 @@ fn dense_plan(
     })
 }
 
-/// Compacts a table of the first layer with the tables that it meets in older layers, into the
+/// Compacts a table of the first layer with the tables that it overlaps in older layers, into the
 /// oldest of these layers. `None` if that would rewrite too much.
 fn sink(
     policy: &dyn CompactionPolicy,

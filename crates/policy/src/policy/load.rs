@@ -76,7 +76,7 @@ mod tests {
         })
     }
 
-    /// The levels of two loads whose ranges do not meet, and of a third load that meets both.
+    /// The levels of two loads whose ranges do not overlap, and of a third load that overlaps both.
     #[test]
     fn every_policy_gets_a_load_as_deep_as_nothing_lies_above_or_there() {
         for policy in POLICIES {

@@ -1,4 +1,4 @@
-//! Compactions of a range of keys: all tables that meet the range are compacted into the oldest
+//! Compactions of a range of keys: all tables that overlap the range are compacted into the oldest
 //! layer that has any of them.
 
 use std::sync::Arc;
@@ -68,8 +68,9 @@ pub(super) fn layers<'a>(
     Some(layers)
 }
 
-/// The tables that the range meets, by layer. In each layer the range grows by the tables that it
-/// met. So nothing older than any of these tables stays between it and the oldest layer (I1).
+/// The tables that the range overlaps, by layer. In each layer the range grows by the tables that
+/// it overlaps. So nothing older than any of these tables stays between it and the oldest layer
+/// (I1).
 pub(super) fn meet<'a>(
     layers: &[(u32, &'a Run)],
     (mut min_key, mut max_key): (&'a [u8], &'a [u8]),

@@ -13,7 +13,7 @@
 //! ends, and bounds the cost of compacting, whatever the estimate says.
 //!
 //! In tables that do not overlap, each key occurs in one table, so a compaction of them frees
-//! nothing. The largest such set is *kept*; the other tables are *apart*. An entry apart is
+//! nothing. The largest such set is *kept*; the other tables are *apart*. An entry of these is
 //! garbage, or it makes a kept entry garbage (a tombstone does, or a small value that replaces a
 //! large one). That kept entry has about their mean size.
 //!
@@ -87,11 +87,11 @@ pub fn bound_plan(
     Some(Plan { compactions: vec![compaction], why, ..Plan::default() })
 }
 
-/// How much space the tables take, in percent of what is live, as far as a compaction of the whole
-/// tree could free it. 0 if it cannot exceed `most_percent`, or if that is not known. A tree that
-/// was just compacted under a snapshot has 100, whatever the estimate says. So a writer that is
-/// slowed down above some percentage is never slowed down for good. Like [`bound_plan`], this asks
-/// what is live only if that matters.
+/// How much space the tables take, in percent of what is live, without space that a compaction of
+/// the whole tree could not free. 0 if it cannot exceed `most_percent`, or if that is not known. A
+/// tree that was just compacted under a snapshot has 100, whatever the estimate says. So a writer
+/// that is slowed down above some percentage is never slowed down for good. Like [`bound_plan`],
+/// this asks what is live only if that matters.
 pub fn space_percent(shape: &Shape, most_percent: u32) -> u64 {
     if most_percent == 0 || !may_free(shape, most_percent) {
         return 0;
@@ -142,8 +142,8 @@ pub fn live_bytes(shape: &Shape) -> Option<u64> {
 fn may_free(shape: &Shape, most_percent: u32) -> bool {
     let all = Sums::of(shape);
     let is_enough = |kept: Sums| could_be_garbage(all, kept, most_percent);
-    // The tables apart from any such set bound the garbage. In leveled trees the deepest run is
-    // already large enough, so most decisions sort nothing: to sort 11,000 tables took 3.6 ms.
+    // The tables outside any such set bound the garbage. In leveled trees the deepest run is
+    // already large enough, so most decisions sort nothing: sorting 11,000 tables took 3.6 ms.
     let runs = shape.levels.iter().flat_map(Level::runs);
     let largest = runs.map(|run| Sums::default().with_all(&run.tables)).max();
     largest.is_none_or(is_enough)

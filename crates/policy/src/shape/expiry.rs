@@ -32,7 +32,7 @@ pub struct Expiries {
 pub struct ExpiryStep {
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// How many there are, without those of earlier steps.
+    /// How many entries there are, without those of earlier steps.
     pub entries: u64,
 }
 
@@ -112,7 +112,7 @@ impl Expiries {
 ///    next if that makes its entries seem to last no longer than `patience` together. Patience
 ///    grows until few steps are left.
 ///
-/// An entry is never counted at a step before it expires. O(log `MOST_COUNTED`) an entry.
+/// An entry is never counted at a step before it expires. O(log `MOST_COUNTED`) per entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpiryCounts {
     entries: u64,
@@ -125,8 +125,8 @@ pub struct ExpiryCounts {
 /// Steps that are counted until some are joined.
 const MOST_COUNTED: usize = 256;
 
-/// Steps that may be left then. More than a table has in the end, so that an early join decides
-/// less.
+/// Steps that may be left after that: more than a table has in the end, so that an early join
+/// matters less.
 const MOST_JOINED: usize = 64;
 
 impl ExpiryCounts {
@@ -222,7 +222,7 @@ impl Shape {
     }
 
     /// The next instant after `now_ms` at which a policy may find something to do, because entries
-    /// of some table expire. At most three of each table. O(tables).
+    /// of some table expire. At most three instants of each table count. O(tables).
     pub fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
         self.tables().filter_map(|(_, table)| table.next_expiry_ms(now_ms)).min()
     }

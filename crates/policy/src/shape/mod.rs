@@ -64,7 +64,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether the table's bounds meet the closed range `[min_key, max_key]`.
+    /// Whether the table's bounds overlap the closed range `[min_key, max_key]`.
     pub fn overlaps(&self, min_key: &[u8], max_key: &[u8]) -> bool {
         *self.min_key <= *max_key && *self.max_key >= *min_key
     }
@@ -84,9 +84,9 @@ pub struct Run {
     /// Stable id.
     pub id: RunId,
     /// Number of the flush that brought the newest of its data, counted from 1 in each keyspace; 0
-    /// where that is not known: below level 0, and for runs that came up from there. A run holds
-    /// what was flushed after the next older run's number, up to its own. The number stays while
-    /// the id does, so a compaction that keeps the id of its newest input keeps the interval whole.
+    /// if that is not known: below level 0, and for runs that moved up from there. A run holds what
+    /// was flushed after the next older run's number, up to its own. The number stays while the id
+    /// does, so a compaction that keeps the id of its newest input keeps the interval whole.
     pub last_flush: u64,
     /// Sorted by `min_key`; disjoint.
     pub tables: Vec<Arc<Table>>,
@@ -98,7 +98,7 @@ impl Run {
         self.tables.iter().map(|table| table.bytes).sum()
     }
 
-    /// The tables whose bounds meet `[min_key, max_key]`: a contiguous slice. O(log n).
+    /// The tables whose bounds overlap `[min_key, max_key]`: a contiguous slice. O(log n).
     pub fn overlapping(&self, min_key: &[u8], max_key: &[u8]) -> &[Arc<Table>] {
         let from = self.tables.partition_point(|table| *table.max_key < *min_key);
         let to = self.tables.partition_point(|table| *table.min_key <= *max_key);
@@ -163,7 +163,8 @@ pub struct PolicyState {
     pub last_level: u32,
     /// Flushes since the keyspace was made (stack-based policies).
     pub flush_count: u64,
-    /// By which prefix tables are cut, once a table was (adaptive tiering). Never changes then.
+    /// The prefix rule by which tables are cut, once a table was (adaptive tiering). It never
+    /// changes after that.
     pub prefix: Option<PrefixRule>,
 }
 
@@ -176,13 +177,13 @@ pub struct Shape {
     pub state: PolicyState,
     /// Tables that show only their keys from `min_key` on, with the smallest key of the file: the
     /// inputs of a compaction that is installed part by part ([`crate::parts`]). All other numbers
-    /// of such a table are those of the file, so bounds for what it shows.
+    /// of such a table are those of the file, so they are bounds for what it shows.
     pub trims: BTreeMap<TableId, Box<[u8]>>,
     /// What is left of such a plan. A hint: the tree is sound without it.
     pub pending: Option<Arc<Plan>>,
 }
 
-/// Where a table goes inside its level.
+/// Where a table is placed inside its level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunSlot {
     /// Into the run of this id, which exists in the level (perhaps emptied by the same edit).
@@ -190,8 +191,8 @@ pub enum RunSlot {
     /// Into a run of this id, made if absent: at the slot of the newest run that the same edit
     /// takes tables from in that level, else as the newest run.
     New(RunId),
-    /// Into a run of this id, made if absent as the oldest run of the level: for data that comes
-    /// up from below it, which is older than all of it (I1).
+    /// Into a run of this id, made if absent as the oldest run of the level: for data that moves up
+    /// from below it, which is older than all of it (I1).
     Oldest(RunId),
     /// Into an overlapping level (which the level becomes if it is empty).
     Overlapping,
@@ -223,8 +224,8 @@ pub struct Placement {
 pub struct Edit {
     /// Tables of runs that show only their keys from this one on, until they leave.
     pub trim: Vec<(TableId, Box<[u8]>)>,
-    /// What is left of a plan of which this edit installs a part. An edit without it that removes
-    /// a table of the plan noted before ends that plan.
+    /// What is left of a plan that this edit installs in part. An edit without it that removes a
+    /// table of the plan noted before ends that plan.
     pub pending: Option<Arc<Plan>>,
     /// Ids that leave.
     pub remove: Vec<TableId>,
@@ -303,8 +304,8 @@ impl Shape {
         self.clone().into_applied(edit)
     }
 
-    /// [`Shape::apply`] without the copy, for a caller that needs the old shape no more (the
-    /// simulator: copying is most of the time there). The old shape is gone if the edit is refused.
+    /// [`Shape::apply`] without the copy, for a caller that no longer needs the old shape (the
+    /// simulator: copying is most of the time there). The old shape is lost if the edit is refused.
     /// O(tables), but only ids are looked at outside the levels that change.
     pub fn into_applied(self, edit: &Edit) -> Result<Shape, EditError> {
         let mut next = self;
@@ -354,9 +355,9 @@ impl Shape {
         Ok(next)
     }
 
-    /// Counts flushes and numbers the runs that they made: those that level 0 has more than
-    /// before. They are the newest, since flushes replace nothing. More flushes than runs means
-    /// that some held nothing; should there be more runs than flushes, the oldest share a number.
+    /// Counts flushes and numbers the runs that they made: those that level 0 has more than before.
+    /// They are the newest, since flushes replace nothing. More flushes than runs means that some
+    /// held nothing; if there are more runs than flushes, the oldest share a number.
     fn count_flushes(&mut self, flushes: u64, old_l0_count: usize) {
         let old_count = self.state.flush_count;
         self.state.flush_count += flushes;
@@ -415,7 +416,7 @@ impl Shape {
         let (Some(&first), Some(&last)) = (leaving.first(), leaving.last()) else {
             return Ok(());
         };
-        // Most tables are outside the range of ids: no search for those.
+        // Most tables are outside the range of ids, and need no search.
         let mut stays =
             |table: &Arc<Table>| !(first..=last).contains(&table.id) || !leaving.remove(&table.id);
         for (index, level) in (0u32..).zip(&mut self.levels) {
@@ -505,7 +506,7 @@ impl Shape {
         }
     }
 
-    /// Only a placed table can be there twice.
+    /// Only a placed table can occur twice.
     fn check_unique(&self, placed: &[Placement]) -> Result<(), EditError> {
         let ids: BTreeSet<TableId> = placed.iter().map(|placement| placement.table.id).collect();
         let (Some(&first), Some(&last)) = (ids.first(), ids.last()) else {

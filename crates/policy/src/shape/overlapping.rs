@@ -14,7 +14,7 @@ use crate::sketch::Sketch;
 #[derive(Clone, Debug, Default)]
 pub struct OverlappingTables {
     tables: Vec<Arc<Table>>,
-    /// For each table, which of it and those before it reaches the largest key.
+    /// For each table, which table up to and including it has the largest key.
     reach: Vec<u32>,
     /// For each table, the bytes of it and of all that overlap it.
     group_bytes: Vec<u64>,
@@ -22,14 +22,14 @@ pub struct OverlappingTables {
     keys: Sketch,
 }
 
-/// What the tables are, taken together.
+/// Statistics of all tables together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverlapStats {
     /// Sum of the table sizes.
     pub bytes: u64,
     /// Sum of the entries.
     pub entries: u64,
-    /// Estimated number of distinct keys; `entries` where that is not known.
+    /// Estimated number of distinct keys; `entries` if that is not known.
     pub distinct_keys: u64,
     /// Most tables that overlap at one point.
     pub depth: u32,
@@ -91,7 +91,7 @@ impl OverlappingTables {
         &self.stats
     }
 
-    /// The tables whose bounds meet `[min_key, max_key]`, in key order. O(log n + tables between
+    /// The tables whose bounds overlap `[min_key, max_key]`, in key order. O(log n + tables between
     /// the first and the last of them).
     pub fn meeting<'a>(
         &'a self,
@@ -123,7 +123,7 @@ impl OverlappingTables {
         self.tables.len() != before
     }
 
-    /// Works everything that follows from the tables out again. O(n log n).
+    /// Computes everything that follows from the tables again. O(n log n).
     pub(crate) fn settle(&mut self) {
         self.stats = stats_of(&self.tables);
         self.group_bytes = group_bytes(&self.tables);
@@ -174,7 +174,7 @@ fn group_bytes(tables: &[Arc<Table>]) -> Vec<u64> {
     let (begun, ended) = (running(&by_start), running(&by_end));
     let met = |table: &Arc<Table>| {
         let begin = begun[by_start.partition_point(|other| other.min_key <= table.max_key)];
-        // Sums of what a damaged manifest says may saturate.
+        // Sums of the numbers in a damaged manifest may saturate.
         begin.saturating_sub(ended[by_end.partition_point(|o| o.max_key < table.min_key)])
     };
     tables.iter().map(met).collect()
@@ -223,7 +223,7 @@ mod tests {
         let keys = [("a", "c"), ("b", "d"), ("d", "f"), ("e", "z"), ("f", "f"), ("g", "h")];
         let tables = (1..).zip(keys).map(|(id, keys)| table(id, keys)).collect();
         let level = OverlappingTables::new(tables);
-        // [d..f], [e..z] and [f..f] meet at f.
+        // [d..f], [e..z] and [f..f] overlap at f.
         assert_eq!((level.stats().depth, level[level.stats().deepest].id), (3, 5));
         assert_eq!((level.stats().bytes, level.stats().entries), (600, 60));
         assert_eq!(level.stats().obsolete_permille(), 0, "nothing is known of the keys");

@@ -1,4 +1,4 @@
-//! What a policy decides: a [`Plan`] of moves and compactions, with its why. Also what it must
+//! What a policy decides: a [`Plan`] of moves and compactions, with its reason. Also what it must
 //! leave alone: [`Busy`], the tables and key ranges of the jobs that run right now.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub struct Move {
     pub table: TableId,
     /// Where it is.
     pub from_level: u32,
-    /// Where it goes.
+    /// The level that it moves to.
     pub to_level: u32,
     /// Into which run.
     pub slot: RunSlot,
@@ -58,16 +58,16 @@ pub struct Compaction {
 pub enum Cut {
     /// At the first user key after a table has reached this many bytes.
     Size(u64),
-    /// Where the prefix changes, if the table has `split_bytes` (T_s) and as much input is left; at
-    /// the next user key anyhow once it has `cap_bytes`.
+    /// Where the prefix changes, if the table has `split_bytes` (T_s) and as much input is left; or
+    /// at the next user key in any case once it has `cap_bytes`.
     Prefix {
         /// Least size of a table, and of what is left for the next one.
         split_bytes: u64,
         /// Size at which even one prefix is cut.
         cap_bytes: u64,
     },
-    /// Before the keys that a partitioner finds from the histogram of the inputs; by size where
-    /// that is not at hand.
+    /// Before the keys that a partitioner finds from the histogram of the inputs; by size if there
+    /// is no histogram.
     Cells {
         /// Finds the keys.
         partitioner: Partitioner,
@@ -89,14 +89,14 @@ pub enum Partitioner {
     LocalRange,
     /// Halves of the space of all keys: the same bounds in every run.
     GlobalRange,
-    /// The same with larger cells, each cut evenly by size inside.
+    /// The same with larger cells, each of which is cut evenly by size.
     GroupedGlobalRange,
     /// Where the key prefix changes.
     Prefix,
 }
 
 impl Cut {
-    /// The partitioner that cuts alike from a histogram, and its theta.
+    /// The partitioner that makes the same cuts from a histogram, and its theta.
     pub fn cells(&self) -> (Partitioner, u64) {
         match *self {
             Cut::Size(bytes) => (Partitioner::Size, bytes),
@@ -135,16 +135,16 @@ impl Plan {
         moved.chain(compacted).chain(self.drops.iter().copied())
     }
 
-    /// Where the plan writes. For a move: the table's bounds, in every level from the one it leaves
-    /// to the one it reaches if it goes up. For a compaction: the bounds of its inputs. For a
-    /// relabelled level: the bounds of all that it holds. A compaction writes no key outside them.
-    /// Tables that left the shape are passed over. O(tables of the shape).
+    /// Where the plan writes. For a move: the table's bounds in the level that it reaches; if it
+    /// moves up, also in all levels down to the one that it leaves. For a compaction: the bounds of
+    /// its inputs. For a relabelled level: the bounds of all that it holds. A compaction writes no
+    /// key outside them. Tables that left the shape are skipped. O(tables of the shape).
     pub fn ranges(&self, shape: &Shape) -> Vec<BusyRange> {
         let ids: BTreeSet<TableId> = self.table_ids().collect();
         let wanted = shape.tables().filter(|(_, table)| ids.contains(&table.id));
         let tables: BTreeMap<TableId, &Arc<Table>> =
             wanted.map(|(_, table)| (table.id, table)).collect();
-        // What goes up passes levels in which nothing newer may arrive meanwhile: it would end up
+        // What moves up passes levels in which nothing newer may arrive meanwhile: it would end up
         // below what is older (I1).
         let moved = self.moves.iter().flat_map(|step| {
             let is_up = step.to_level < step.from_level;
@@ -179,8 +179,8 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
-/// How often gets met each table for nothing since it was written, for policies that compact what
-/// is read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
+/// How often gets read each table in vain since it was written, for policies that compact what is
+/// read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     /// Charged accesses; a table that is not listed has few.

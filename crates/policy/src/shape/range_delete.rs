@@ -1,7 +1,7 @@
-//! A range tombstone, as metadata of the table that holds it. It acts by its number alone: whatever
-//! is older is deleted, in whichever table it lies. So a table's bounds need not cover the range,
-//! and a table may change its place without regard to it. Only dropping a tombstone depends on what
-//! else the tree holds: see [`crate::drop_guard::RangeGuard`].
+//! A range tombstone, as metadata of the table that holds it. It acts by its sequence number alone:
+//! whatever is older is deleted, in whichever table it lies. So a table's bounds need not cover the
+//! range, and a table may change its place without regard to it. Only the drop of a tombstone
+//! depends on what else the tree holds: see [`crate::drop_guard::RangeGuard`].
 
 use crate::shape::SeqNo;
 
