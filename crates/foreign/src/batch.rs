@@ -4,7 +4,7 @@
 //! sequence number (8)  count (4)  { kind (1)  [family]  key  [value] }
 //! ```
 //!
-//! Each entry has the next sequence number, also one of a family that was dropped.
+//! Each entry has the next sequence number, including entries of a dropped family.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Memory {
     pub tombstones: Vec<Tombstone>,
 }
 
-/// First sequence number of a batch, and the one behind its last.
+/// First sequence number of a batch, and the one after its last.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
     pub first: u64,
@@ -62,7 +62,7 @@ pub fn add(
     Ok(Numbers { first, next: seq })
 }
 
-/// What follows the number of an entry.
+/// What follows the sequence number of an entry.
 struct Form {
     kind: Kind,
     has_family: bool,
@@ -88,7 +88,7 @@ fn form(number: u8, dialect: Dialect) -> Option<Form> {
     Some(Form { kind, has_family, has_value })
 }
 
-/// Whether it is an entry with a sequence number; others are remarks.
+/// Whether it is an entry with a sequence number; others only annotate.
 fn add_one(
     number: u8,
     input: &mut Input<'_>,

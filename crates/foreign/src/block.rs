@@ -1,5 +1,5 @@
 //! The entries of a block, in order. Keys are stored without the bytes that they share with the one
-//! before:
+//! before them:
 //!
 //! ```text
 //! shared  not shared  [bytes of the value]  key  value     (varints, then bytes)
@@ -7,8 +7,8 @@
 //! restarts (4 each)  [RocksDB: buckets (1 each), their number (2)]  number of restarts (4)
 //! ```
 //!
-//! Restarts and buckets are for jumps within a block, which nobody makes here. RocksDB keeps flags
-//! in the highest bits of the last number.
+//! Restarts and buckets are for searches within a block, which this crate does not do. RocksDB
+//! keeps flags in the highest bits of the last number.
 
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ impl BlockCursor {
         Ok(self.head(false)?.is_some())
     }
 
-    /// What is behind the key.
+    /// The bytes after the key.
     pub fn rest(&self) -> Input<'_> {
         Input(&self.bytes[self.at..self.end])
     }

@@ -1,4 +1,4 @@
-//! Numbers and strings as both formats write them: little-endian, varints, strings behind their
+//! Numbers and strings as both formats write them: little-endian, varints, strings after their
 //! length. Nothing is read beyond the end; `None` says that bytes are missing or wrong.
 
 /// Bytes that are read from the front.
@@ -28,7 +28,7 @@ impl<'a> Input<'a> {
         self.take(8)?.try_into().ok().map(u64::from_le_bytes)
     }
 
-    /// Seven bits a byte, the lowest first; the high bit says that more follow.
+    /// Seven bits per byte, the lowest first; the high bit says that more follow.
     pub fn varint64(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -55,7 +55,7 @@ impl<'a> Input<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A string behind its length.
+    /// A string after its length.
     pub fn string(&mut self) -> Option<&'a [u8]> {
         let bytes = self.varint32()?;
         self.take(bytes as usize)

@@ -27,7 +27,7 @@ impl Checksum {
         })
     }
 
-    /// Of a block together with the byte behind it, which names its compression.
+    /// The checksum of a block with the byte after it, which names its compression.
     pub fn compute(self, bytes: &[u8]) -> u32 {
         match (self, bytes.split_last()) {
             (Checksum::None, _) => 0,
@@ -43,7 +43,7 @@ impl Checksum {
     }
 }
 
-/// A CRC as it is stored: turned and moved, since the CRC of bytes that hold a CRC says little.
+/// A CRC as it is stored: rotated, plus a constant, since a CRC over bytes with a CRC says little.
 pub fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,5 +1,5 @@
-//! Blocks as they are compressed. The size that a block claims is believed only as far as its codec
-//! can reach it, so that damaged bytes do not make a large buffer.
+//! Compression of blocks. The size that a block claims is believed only if its codec can reach it,
+//! so that damaged bytes do not cause a large allocation.
 
 use std::io::Read;
 
@@ -7,9 +7,9 @@ use crate::bytes::Input;
 use crate::error::Fault;
 use crate::keys::Dialect;
 
-/// At most this many bytes come out of one, by the formats of the codecs: a copy of snappy takes
-/// three bytes for 64, a match of lz4 and of deflate grows by 255 and 1032, a block of zstd that
-/// repeats a byte takes four for 128 KiB.
+/// By the formats of the codecs, a byte expands to at most this many: a copy of snappy takes three
+/// bytes for 64, a match of lz4 and of deflate grows by 255 and 1032, a block of zstd that repeats
+/// a byte takes four for 128 KiB.
 const MOST_SNAPPY: u64 = 22;
 const MOST_LZ4: u64 = 255;
 const MOST_DEFLATE: u64 = 1032;
@@ -29,7 +29,7 @@ enum Codec {
 #[derive(Debug)]
 pub struct Decompressor {
     dialect: Dialect,
-    /// Of the table: before 2, RocksDB wrote other sizes before its blocks.
+    /// The format version of the table. Before 2, RocksDB wrote sizes differently.
     version: u32,
     /// Bytes that every block may refer to; mostly none.
     dictionary: Vec<u8>,
@@ -44,7 +44,7 @@ impl Decompressor {
         Decompressor { dictionary, ..self }
     }
 
-    /// The contents of a block, by the number behind it.
+    /// The contents of a block, decompressed as the number after it says.
     pub fn decompress(&self, number: u8, stored: Vec<u8>) -> Result<Vec<u8>, Fault> {
         let codec = self.codec(number)?;
         match codec {
@@ -146,7 +146,7 @@ fn unsized_zstd(stored: &[u8]) -> Result<Vec<u8>, Fault> {
     fits(Some(found.len()), found, size, "zstd")
 }
 
-/// Deflate without a header. Without a size, whatever comes.
+/// Deflate without a header. Without a size, returns whatever it yields.
 fn inflate(stored: &[u8], size: Option<usize>) -> Result<Vec<u8>, Fault> {
     let most = size.map_or(stored.len() as u64 * MOST_DEFLATE, |size| size as u64 + 1);
     let mut buffer = Vec::with_capacity(size.unwrap_or(0));

@@ -17,7 +17,7 @@ use crate::merge::{Merge, Pair, Sorted, Source, Unopened};
 use crate::tombstones::{Tombstone, Tombstones};
 use crate::version::{self, DEFAULT_FAMILY, Version};
 
-/// The only order of keys that can be kept.
+/// The only order of keys that an import can keep.
 const BYTEWISE: &str = "leveldb.BytewiseComparator";
 
 /// An open database. Others cannot open it for writing meanwhile.
@@ -35,7 +35,7 @@ pub struct Database {
 struct Family {
     name: String,
     levels: BTreeMap<u32, Vec<Placed>>,
-    /// Of the logs.
+    /// The bytes of the logs.
     entries: Arc<Sorted>,
     tombstones: Vec<Tombstone>,
     /// Where errors about entries of the logs say that they are.
@@ -61,7 +61,7 @@ impl Database {
         let directory = Directory::read(path, dialect)?;
         let manifest = directory.manifest()?;
         let lock = directory.lock()?;
-        // Once more, since the owner may have changed it before the lock was taken.
+        // It is checked again, since the owner may have changed it before the lock was taken.
         let directory = Directory::read(path, dialect)?;
         let manifest = if lock.is_some() { directory.manifest()? } else { manifest };
         let (version, manifest_bytes) = read_manifest(&manifest, dialect)?;
@@ -92,7 +92,7 @@ impl Database {
         Ok(Database { dialect, families, total_bytes, fingerprint, _lock: lock })
     }
 
-    /// Names of its column families, `default` first. LevelDB has only that.
+    /// Names of its column families, `default` first. LevelDB has only `default`.
     pub fn families(&self) -> impl ExactSizeIterator<Item = &str> {
         self.families.iter().map(|family| &family.name[..])
     }
@@ -102,12 +102,12 @@ impl Database {
         self.total_bytes
     }
 
-    /// Differs once somebody has written to the database.
+    /// A fingerprint that changes when somebody writes to the database.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// The entries of a family behind a key, or from the first on.
+    /// The entries of a family after a key, or from the first on.
     ///
     /// # Panics
     ///
@@ -147,7 +147,7 @@ impl Entries {
 impl Iterator for Entries {
     type Item = Result<Pair>;
 
-    /// Nothing follows an error.
+    /// The iterator ends after an error.
     fn next(&mut self) -> Option<Result<Pair>> {
         if self.is_done {
             return None;
@@ -189,7 +189,7 @@ impl Placed {
         let mut found = table.tombstones()?;
         let smallest = user(&self.table.smallest);
         let mut end = user(&self.table.largest).to_vec();
-        // A bound of this number stands for the end of a range delete, and is not part of it.
+        // A bound with this sequence number marks the end of a range delete, and is not part of it.
         if parts(&self.table.largest).is_none_or(|parts| parts.seq != MOST_SEQ) {
             end.push(0);
         }
@@ -257,7 +257,7 @@ fn check_comparators(version: &Version, manifest: &Path) -> Result<()> {
 
 type Logs = (BTreeMap<u32, Memory>, BTreeMap<u64, u64>);
 
-/// What the logs that count hold of each family, and their bytes by number.
+/// The entries of each family in the logs in use, and the bytes of these logs by number.
 fn read_logs(directory: &Directory, version: &Version, dialect: Dialect) -> Result<Logs> {
     let mut memories: BTreeMap<u32, Memory> = BTreeMap::new();
     memories.extend(version.families.keys().map(|family| (*family, Memory::default())));

@@ -14,7 +14,7 @@ use crate::keys::Dialect;
 /// More than a `CURRENT` ever has.
 const MOST_CURRENT_BYTES: u64 = 4096;
 
-/// The names in a directory, sorted by what they are.
+/// The names in a directory, sorted by kind.
 #[derive(Debug)]
 pub struct Directory {
     pub path: PathBuf,
@@ -113,7 +113,7 @@ impl Directory {
         Err(Error::new(Cause::Damaged, &current, what, hint))
     }
 
-    /// Where a table is. Its place is named if it is missing.
+    /// The path of a table. An error names the path if the file is missing.
     pub fn table(&self, number: u64, path: u8) -> Result<&Path> {
         if let Some(found) = self.tables.get(&number) {
             return Ok(found);
@@ -148,7 +148,7 @@ impl Directory {
     }
 
     /// Holds off other processes for as long as the file is open; refuses if one has the database
-    /// open. A directory without `LOCK`, or one that nobody may lock, is read without.
+    /// open. A directory without `LOCK`, or one that nobody may lock, is read without a lock.
     pub fn lock(&self) -> Result<Option<File>> {
         let path = self.path.join("LOCK");
         let Ok(file) = File::open(&path) else { return Ok(None) };

@@ -29,9 +29,9 @@ pub struct Error {
     pub cause: Cause,
     /// What is wrong.
     pub what: String,
-    /// The file or directory that it is about.
+    /// The file or directory with the error.
     pub path: PathBuf,
-    /// The place in the file, if it is about one.
+    /// The offset in the file, if there is one.
     pub offset: Option<u64>,
     /// What to do.
     pub hint: String,
@@ -88,7 +88,7 @@ impl Fault {
         Fault::Unsupported { what: what.into(), hint }
     }
 
-    /// Says where.
+    /// Adds the place.
     pub fn at(self, path: &Path, offset: Option<u64>) -> Error {
         let error = match self {
             Fault::Damaged(what) => {

@@ -11,7 +11,7 @@ use crate::error::{Error, Fault, Result};
 pub struct SourceFile {
     file: File,
     pub path: PathBuf,
-    /// As it was when it was opened.
+    /// The length when the file was opened.
     pub bytes: u64,
 }
 
@@ -23,7 +23,7 @@ impl SourceFile {
         Ok(SourceFile { file, path: path.into(), bytes })
     }
 
-    /// A range of it.
+    /// Reads a range of the file.
     pub fn read(&self, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes);
         let Some(length) = end.and_then(|_| usize::try_from(bytes).ok()) else {

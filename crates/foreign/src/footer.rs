@@ -16,7 +16,7 @@ use crate::error::{Error, Fault, Result};
 use crate::file::SourceFile;
 use crate::keys::Dialect;
 
-/// Behind each block: its compression (1) and checksum (4).
+/// After each block: its compression (1) and checksum (4).
 pub const TRAILER_BYTES: u64 = 5;
 
 const OLD_BYTES: usize = 48;
@@ -49,7 +49,7 @@ pub struct Footer {
     pub index: Option<Handle>,
     pub version: u32,
     pub checksum: Checksum,
-    /// From version 6 on: makes the checksums of each place differ.
+    /// From version 6 on: makes checksums depend on the place.
     pub base: u32,
 }
 

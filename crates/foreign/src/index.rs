@@ -1,5 +1,6 @@
-//! The index of a table, or a partition of it: the last key of each block, or a key behind it, and
-//! where the block lies. RocksDB tells most places by the block before, and may add first keys.
+//! The index of a table, or a partition of it: the last key of each block, or a key after it, and
+//! where the block lies. RocksDB stores most places relative to the block before, and may add first
+//! keys.
 
 use crate::block::BlockCursor;
 use crate::error::Fault;
@@ -32,7 +33,7 @@ impl IndexCursor {
         })
     }
 
-    /// The place of the next block that may hold keys behind `after`.
+    /// The place of the next block that may hold keys after `after`.
     pub fn next(&mut self, after: Option<&[u8]>) -> Result<Option<Handle>, Fault> {
         loop {
             let Some(handle) = self.step()? else { return Ok(None) };

@@ -12,7 +12,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// As its makers write it.
+    /// The name as the store's authors write it.
     pub fn name(self) -> &'static str {
         match self {
             Dialect::LevelDb => "LevelDB",
@@ -43,7 +43,7 @@ pub enum Kind {
     BlobIndex,
     DeleteWithTimestamp,
     Entity,
-    /// A value with eight bytes behind it that say when it was written.
+    /// A value followed by eight bytes that say when it was written.
     TimedValue,
 }
 

@@ -38,7 +38,7 @@ enum Piece {
     Last,
     Compression,
     Timestamps,
-    /// Says something that is not needed.
+    /// A record that is not needed.
     Note,
 }
 
@@ -52,7 +52,7 @@ enum Found {
 pub struct LogReader {
     file: SourceFile,
     dialect: Dialect,
-    /// Of the log, for records that name it.
+    /// The number of the log, for records that name it.
     number: u64,
     block: Vec<u8>,
     /// Where the block lies in the file, and the next byte in the block.
@@ -188,7 +188,7 @@ impl LogReader {
         }
     }
 
-    /// Room that was allocated ahead. Nothing may follow.
+    /// Space that was allocated ahead. Nothing may follow.
     fn zeros(&mut self, is_begun: bool) -> Result<Found> {
         let begin = self.block_offset + self.at as u64;
         loop {

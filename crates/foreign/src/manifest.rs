@@ -1,13 +1,13 @@
-//! Records of manifests: edits as a list of numbered fields. LevelDB has those up to 9. Of those of
-//! RocksDB that say nothing about where data lies, only the length is read; an unknown one that may
-//! not be passed over is refused.
+//! Records of manifests: edits as a list of numbered fields. LevelDB has those up to 9. For fields
+//! of RocksDB that say nothing about where data lies, only the length is read; an unknown one that
+//! must not be skipped is refused.
 
 use crate::bytes::Input;
 use crate::error::Fault;
 use crate::keys::{Dialect, parts};
 use crate::version::{Edit, Table};
 
-/// From this bit on, RocksDB passes over fields that it does not know.
+/// From this bit on, RocksDB skips fields that it does not know.
 const IGNORABLE: u32 = 1 << 13;
 /// Fields of a new table with this bit must be understood.
 const MUST_KNOW: u32 = 1 << 6;
@@ -54,7 +54,7 @@ fn text(bytes: &[u8]) -> Result<String, Fault> {
     }
 }
 
-/// Fields of both. The inner `None` is for bytes that are missing.
+/// Fields of both stores. The inner `None` means that bytes are missing.
 fn common(tag: u32, input: &mut Input<'_>, edit: &mut Edit) -> Result<Option<()>, Fault> {
     let read = match tag {
         1 => {
@@ -111,7 +111,7 @@ fn rocksdb(tag: u32, input: &mut Input<'_>, edit: &mut Edit) -> Result<Option<()
     Ok(read)
 }
 
-/// Fields that may be passed over. Old ones have no length.
+/// Fields that may be skipped. Old ones have no length.
 fn ignorable(tag: u32, input: &mut Input<'_>) -> Result<Option<()>, Fault> {
     match tag - IGNORABLE {
         2 => blob_file(input, true),
@@ -136,7 +136,7 @@ fn old_log_addition(input: &mut Input<'_>) -> Option<()> {
     Some(())
 }
 
-/// A blob file that came, or garbage in one. Tables say whether they need any.
+/// A new blob file, or garbage in one. Tables say whether they need any.
 fn blob_file(input: &mut Input<'_>, has_checksum: bool) -> Result<Option<()>, Fault> {
     let head = (0..3).try_for_each(|_| input.varint64().map(drop));
     let strings = if has_checksum { 2 } else { 0 };
@@ -206,7 +206,8 @@ fn table_head(input: &mut Input<'_>, form: Form) -> Option<(u32, Table)> {
 
 fn table_field(tag: u32, field: &[u8], table: &mut Table, edit: &mut Edit) -> Result<(), Fault> {
     match tag {
-        // A field of the whole edit, hidden in a table from releases that do not know it.
+        // A field of the whole edit, hidden in the fields of a table from releases that do not know
+        // it.
         3 => edit.oldest_log = Input(field).fixed64(),
         4 => table.has_blobs = Input(field).varint64().is_some_and(|number| number != 0),
         10 | 11 if !field.is_empty() => return Err(timestamps()),

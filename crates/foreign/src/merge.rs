@@ -1,10 +1,10 @@
-//! All versions of all keys in order, from logs and levels, and of each key the newest.
+//! All versions of all keys in order, from logs and levels, and the newest version of each key.
 //!
 //! 1. Each level below the first is one source, whose tables are opened one after another; each
-//!    table of level 0 is one, and so is what the logs hold.
+//!    table of level 0 is one, and the contents of the logs are another.
 //! 2. A heap of sources has the smallest key on top, the newest version first.
-//! 3. The first version of a key decides; the others are passed over. It is hidden by being a
-//!    delete, or by a newer range delete over the key.
+//! 3. The first version of a key decides; the others are skipped. It is hidden if it is a delete,
+//!    or if a newer range delete covers the key.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -49,18 +49,18 @@ pub struct Level {
     waiting: VecDeque<Unopened>,
     cursor: Option<TableCursor>,
     after: Option<Vec<u8>>,
-    /// Of tables that are done.
+    /// Bytes read from tables that are done.
     read_bytes: u64,
 }
 
-/// What the logs hold of a family.
+/// The entries of a family in the logs.
 pub struct InMemory {
     entries: Arc<Sorted>,
     /// The entry that comes next.
     next: usize,
-    /// Where errors say that it is.
+    /// The place that errors name.
     place: PathBuf,
-    /// Keys and values that were shown.
+    /// Keys and values that were returned.
     read_bytes: u64,
 }
 
@@ -236,7 +236,7 @@ impl Merge {
         }
     }
 
-    /// By key, then the newest first, then by source.
+    /// Orders by key, then the newest first, then by source.
     fn compare(&self, one: usize, two: usize) -> Ordering {
         let (one, two) = (self.heap[one], self.heap[two]);
         match (self.sources[one].head(), self.sources[two].head()) {

@@ -1,5 +1,5 @@
-//! A table: blocks of entries, an index of them, and in RocksDB what the metaindex names besides.
-//! Every block is checked before a byte of it is used.
+//! A table: blocks of entries, an index of them, and in RocksDB further blocks that the metaindex
+//! names. Every block is checked before a byte of it is used.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -67,7 +67,7 @@ impl Table {
         Ok(table)
     }
 
-    /// The name of its order of keys, if it says.
+    /// The name of its order of keys, if the table has it.
     pub fn comparator(&self) -> Option<&str> {
         self.properties.comparator.as_deref()
     }
@@ -226,12 +226,12 @@ impl Table {
 #[derive(Debug)]
 pub struct TableCursor {
     table: Table,
-    /// Where the part of the index lies that is walked over, and the cursor; of a partitioned index
-    /// the one of partitions comes first.
+    /// The place of the current part of the index, and the cursor; in a partitioned index the
+    /// cursor over partitions comes first.
     indexes: Vec<(Handle, IndexCursor)>,
     depth: usize,
     block: Option<(Handle, BlockCursor)>,
-    /// Keys up to this one are left out.
+    /// Keys up to this one are skipped.
     after: Option<Vec<u8>>,
     kind: Kind,
     /// Bytes of the blocks that were read.

@@ -7,7 +7,7 @@
 
 use std::collections::BinaryHeap;
 
-/// Hides all versions older than it from `start` on, before `end`.
+/// Hides all older versions of the keys from `start` on, before `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
     pub start: Vec<u8>,

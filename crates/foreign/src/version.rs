@@ -1,4 +1,4 @@
-//! What the edits of a manifest come to: families, their tables by level, and which logs count.
+//! The result of the edits of a manifest: families, their tables by level, and which logs count.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Table {
     /// First and last key, as stored.
     pub smallest: Vec<u8>,
     pub largest: Vec<u8>,
-    /// RocksDB: of its entries.
+    /// RocksDB: the largest sequence number of its entries.
     pub largest_seq: Option<u64>,
     /// RocksDB: which of several directories it lies in.
     pub path: u8,
@@ -77,8 +77,8 @@ impl Version {
         }
     }
 
-    /// Applies an edit, or keeps it until its group is whole. A group that never is came from a
-    /// crash, and counts for nothing.
+    /// Applies an edit, or keeps it until its group is whole. A group that never becomes whole
+    /// comes from a crash, and counts for nothing.
     pub fn apply(&mut self, edit: Edit) -> Result<(), Fault> {
         let Some(rest) = edit.group_rest else {
             if !self.group.is_empty() {

@@ -1,5 +1,5 @@
 //! Text on a drawing: how wide it is at most, lines that fit, and where each text was put, so that
-//! tests can tell that no two lie on each other. Also numbers of bytes with their units.
+//! tests can tell that no two overlap. Also numbers of bytes with their units.
 
 use std::fmt::Write as _;
 
@@ -23,11 +23,11 @@ pub(crate) struct Style {
     pub(crate) class: &'static str,
 }
 
-/// Around a drawing.
+/// The margin around a drawing.
 pub(crate) const MARGIN: f64 = 14.0;
-/// From one line to the next.
+/// The distance from one line to the next.
 pub(crate) const LINE: f64 = 17.0;
-/// Of most texts.
+/// The size of most texts.
 pub(crate) const SIZE: f64 = 12.0;
 pub(crate) const TEXT: Style =
     Style { anchor: Anchor::Start, size: SIZE, is_bold: false, class: "text" };
@@ -153,8 +153,8 @@ pub(crate) fn legend(
     if is_empty { y } else { top + LINE }
 }
 
-/// At most so wide is a text in a sans-serif font of this size: most fonts are narrower than
-/// DejaVu Sans, after which the classes are.
+/// The largest width of a text in a sans-serif font of this size: most fonts are narrower than
+/// DejaVu Sans, from which the classes are taken.
 pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     let of = |c: char| match c {
         'i' | 'j' | 'l' | '\'' | '|' | ' ' | '.' | ',' | ':' | ';' | '!' | 'I' => 0.33,
@@ -167,7 +167,7 @@ pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().map(of).sum::<f64>() * size
 }
 
-/// A text that is at most so wide; what is left out in its middle is shown as `…`.
+/// A text that is at most this wide; what is left out in its middle is shown as `…`.
 pub(crate) fn shorten(text: &str, width: f64, size: f64) -> String {
     if text_width(text, size) <= width {
         return text.to_string();
@@ -182,7 +182,7 @@ pub(crate) fn shorten(text: &str, width: f64, size: f64) -> String {
     shortened((0..chars.len()).rev().find(fits).unwrap_or(0))
 }
 
-/// Lines that are at most so wide, broken between words; a word that is wider is shortened.
+/// Lines that are at most this wide, broken between words; a word that is wider is shortened.
 pub(crate) fn wrap(text: &str, width: f64, size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -232,7 +232,7 @@ pub(crate) mod tests {
         a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom
     }
 
-    /// Panics if two texts lie on each other, or one outside of the drawing.
+    /// Panics if two texts overlap, or if one lies outside the drawing.
     pub(crate) fn assert_apart(places: &[Place], width: f64, height: f64) {
         for (at, place) in places.iter().enumerate() {
             let inside = place.left >= 0.0 && place.right <= width;

@@ -2,7 +2,7 @@
 //! library `plotters` is not used: it draws no groups of bars, its SVG has neither names on bars
 //! nor dash patterns, and it brings crates of its own.
 //!
-//! No text lies on another: what is too long is broken into lines, set aslant or shortened, and
+//! No text overlaps another: what is too long is broken into lines, set aslant or shortened, and
 //! labels of an axis that have no room are left out.
 
 use std::fmt::Write as _;
@@ -17,16 +17,16 @@ const LEFT: f64 = 80.0;
 const TOP: f64 = 44.0;
 const PLOT_WIDTH: f64 = 480.0;
 const PLOT_HEIGHT: f64 = 290.0;
-/// Told apart by people who see colours differently too (Okabe and Ito).
+/// Colours that people with any colour vision can distinguish (Okabe and Ito).
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
-/// Beyond the eighth series, colours come again with another dash.
+/// Beyond the eighth series, colours repeat with another dash.
 const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
 /// The colour of marks.
 const MARK: &str = "#c00000";
 /// How wide the mark of a point of a line is.
 const MARK_WIDTH: f64 = 18.0;
-/// A line of more points is drawn through as many of them, evenly chosen.
+/// A line of more points is drawn through this many of them, evenly chosen.
 const MOST_POINTS: usize = 240;
 /// A line of more points is drawn without circles at them.
 const MOST_CIRCLES: usize = 60;
@@ -43,7 +43,7 @@ const LINE_HEIGHT: f64 = 14.0;
 /// How an axis is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// Even; from 0 if all values are positive.
+    /// Evenly; from 0 if all values are positive.
     #[default]
     Linear,
     /// Each doubling takes the same space, labels are sizes: `64 MiB`, `1 TiB`. Less than 1 counts
@@ -54,7 +54,7 @@ pub enum Scale {
 /// One axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it shows, and the unit unless the labels carry it.
+    /// What it shows, and the unit unless the labels have it.
     pub title: String,
     /// How it is divided.
     pub scale: Scale,
@@ -79,14 +79,14 @@ pub struct Line {
     pub name: String,
     /// In the order in which they are joined. Points that are no numbers are left out.
     pub points: Vec<(f64, f64)>,
-    /// What another source says.
+    /// Points from another source.
     pub marks: Marks,
 }
 
 /// What another source says about some points of a [`Line`], drawn as marks across their place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marks {
-    /// Name in the legend, where that of the first line with marks stands.
+    /// Name in the legend, taken from the first line with marks.
     pub name: String,
     /// Points that are no numbers draw no mark.
     pub points: Vec<(f64, f64)>,
@@ -110,10 +110,10 @@ pub struct LineChart {
 pub struct Bars {
     /// Name in the legend.
     pub name: String,
-    /// One per category; what is no number draws no bar.
+    /// One per category; a value that is not a number draws no bar.
     pub values: Vec<f64>,
-    /// What another source says about each category, drawn as a mark across the bar; what is no
-    /// number draws no mark.
+    /// What another source says about each category, drawn as a mark across the bar; a value that
+    /// is not a number draws no mark.
     pub marks: Vec<f64>,
 }
 
@@ -130,7 +130,7 @@ pub struct BarChart {
     pub categories: Vec<String>,
     /// In the order of the legend.
     pub bars: Vec<Bars>,
-    /// What the marks are; in the legend if there are any.
+    /// What the marks mean; shown in the legend if there are any.
     pub marks: String,
 }
 
@@ -153,7 +153,7 @@ impl Chart {
     }
 }
 
-/// An SVG document with the charts one below the other.
+/// An SVG document with the charts one below another.
 pub fn svg(charts: &[Chart]) -> String {
     let drawn: Vec<(Canvas, f64)> = charts.iter().map(draw).collect();
     let height = drawn.iter().fold(0.0, |sum, (_, height)| sum + height);
@@ -332,7 +332,7 @@ fn mark_lines(
     }
 }
 
-/// A stroke that begins at these coordinates, so wide.
+/// A stroke of this width that begins at these coordinates.
 fn mark(canvas: &mut Canvas, (left, at, width): (f64, f64, f64), name: &str, value: f64) {
     let name = escape(name);
     canvas.add(format_args!(
@@ -380,8 +380,8 @@ fn draw_bars(canvas: &mut Canvas, chart: &BarChart) {
     }
 }
 
-/// Names of groups, below them: on lines if these are as narrow as a group, else aslant. Returns
-/// where the last line stands.
+/// Names of groups, below them: on lines if they are no wider than a group, else slanted. Returns
+/// where the last line is.
 fn label_categories(canvas: &mut Canvas, categories: &[String]) -> f64 {
     let group = PLOT_WIDTH / categories.len().max(1) as f64;
     let (style, top) = (Style { anchor: Anchor::Middle, ..TEXT }, TOP + PLOT_HEIGHT + 18.0);
@@ -438,7 +438,7 @@ fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
     let mut lowest = top;
     for (at, category) in categories.iter().enumerate().step_by(step) {
         let x = LEFT + group * (at as f64 + 0.5);
-        // Left of the drawing there is no room.
+        // There is no room to the left of the drawing.
         let room = ((x - 30.0) / SLANT.to_radians().cos()).min(LONGEST_SLANTED);
         let name = shorten(category, room, SIZE);
         canvas.add(format_args!(
@@ -454,7 +454,7 @@ fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
 /// The title of the horizontal axis.
 fn below(canvas: &mut Canvas, title: &str, y: f64) {
     let middle = LEFT + PLOT_WIDTH / 2.0;
-    // Names of colours stand to the right, and may reach so far down.
+    // Names of colours stand to the right, and may reach this far down.
     let title = shorten(title, PLOT_WIDTH + 40.0, SIZE);
     canvas.text(&title, middle, y, Style { anchor: Anchor::Middle, ..TEXT });
 }
@@ -494,7 +494,7 @@ fn frame(canvas: &mut Canvas, title: &str, y: &str, range: &Range) {
     ));
 }
 
-/// Names of colours, one below the other.
+/// Names of colours, one below another.
 struct Legend {
     y: f64,
 }
@@ -523,7 +523,7 @@ fn look(index: usize) -> (&'static str, &'static str) {
     (COLOURS[index % COLOURS.len()], DASHES[index / COLOURS.len() % DASHES.len()])
 }
 
-/// Bars whose colour comes again are pale, with the edge that their line would have.
+/// Bars whose colour is repeated are pale, with the edge that their line would have.
 fn paint_of_bar(index: usize) -> String {
     match look(index) {
         (colour, "") => format!("fill=\"{colour}\""),
@@ -638,8 +638,8 @@ mod tests {
         assert!(flat.at(1024.0).is_finite());
     }
 
-    /// Long names of lines ran out of the drawing, those of groups and of large numbers into their
-    /// neighbours.
+    /// Long names of lines extended beyond the drawing, and names of groups and large numbers into
+    /// their neighbours.
     #[test]
     fn labels_lie_apart() {
         let long = "a name of several words, and_one_that_cannot_be_broken_anywhere_at_all";

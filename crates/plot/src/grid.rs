@@ -1,5 +1,5 @@
-//! Cells in lines, as blocks of a device: each filled from below as far as it is in use. Drawn for
-//! a width, like `rows.rs`.
+//! Cells in lines, such as blocks of a device: each filled from below by the part that is in use.
+//! Drawn for a width, like `rows.rs`.
 
 use crate::canvas::{Canvas, MARGIN, TITLE, escape, heading, legend};
 use crate::picture::{Drawn, Paint, Picture};
@@ -11,9 +11,9 @@ const MOST_COLUMNS: usize = 64;
 /// Cells in lines.
 #[derive(Clone, Debug, Default)]
 pub struct Grid {
-    /// Above everything.
+    /// The text above everything.
     pub title: String,
-    /// Below the title, each on lines of its own.
+    /// Texts below the title, each on lines of its own.
     pub notes: Vec<String>,
     /// In the order of the legend, which shows those that are used.
     pub paints: Vec<Paint>,
@@ -24,11 +24,11 @@ pub struct Grid {
 /// One cell.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
-    /// Index into [`Grid::paints`]; `None` for one that is in no use.
+    /// Index into [`Grid::paints`]; `None` for a cell that is not in use.
     pub paint: Option<usize>,
     /// How much of it is filled, from 0 to 1.
     pub filled: f64,
-    /// What is shown to who points at it.
+    /// The text that is shown when somebody points at it.
     pub tip: String,
 }
 

@@ -5,13 +5,13 @@
 //!
 //! 1. All bounds of tables, sorted, cut the keys into stretches. A bound is a stretch of its own,
 //!    so that a table of one key has its bytes somewhere.
-//! 2. Runs tell where data lies, those of most tables first, since they know most.
+//! 2. Runs show where data lies, those with the most tables first, since they show most.
 //! 3. A table spreads its bytes over the stretches between its bounds: over those that earlier runs
-//!    told of, in proportion to what these have there; over the others by the numbers of the keys
+//!    described, in proportion to their bytes there; over the others by the numbers of the keys
 //!    (`Heads`).
-//! 4. Where earlier runs told of `n` tables in the range of one that goes further, it has at most
-//!    the `n + 1`st part of its bytes there: else they would have something there too.
-//! 5. A stretch is as long as the bytes in it. A place is the sum of those before.
+//! 4. If earlier runs described `n` tables in the range of one that extends further, it has at most
+//!    1 / (`n` + 1) of its bytes beyond: else those runs would have something there too.
+//! 5. A stretch is as long as the bytes in it. A place is the sum of the stretches before it.
 //!
 //! Rejected: ranks of bounds, by which tables that share 99% of their keys look shifted; the keys'
 //! numbers alone, by which all of a store lies in one pixel if one key is far away; step 3 without
@@ -65,7 +65,7 @@ impl KeyAxis {
                 stretches.points[first] += bytes;
                 continue;
             }
-            // How far each bound inside is. Keys whose numbers are one share the way evenly.
+            // How far each bound inside is. Keys with equal numbers are spaced evenly.
             let even = |at: usize| (at - first) as f64 / (last - first) as f64;
             let way = heads.way(span.min, span.max);
             let far = |at: usize| match &way {
@@ -152,13 +152,13 @@ impl KeyAxis {
 
 /// What lies in each stretch.
 struct Stretches {
-    /// Of tables of one key, which is this bound.
+    /// Bytes of tables with one key, which is this bound.
     points: Vec<f64>,
-    /// Behind each bound, of all tables.
+    /// Bytes of all tables after each bound.
     bytes: Vec<f64>,
-    /// The same of the first that told of it, as if all were of one run.
+    /// The same for the first runs that described it, as if they were one run.
     told: Vec<Option<f64>>,
-    /// How many tables that told of stretches begin at each bound.
+    /// How many of the tables that described stretches begin at each bound.
     begun: Vec<u32>,
 }
 
@@ -203,7 +203,8 @@ impl Stretches {
     }
 }
 
-/// Where each bound begins and ends, if these are the lengths of bounds and of what lies behind.
+/// Where each bound begins and ends, from the lengths of the bounds and of the stretches after
+/// them.
 fn sum_up(points: &[f64], gaps: &[f64]) -> Vec<(f64, f64)> {
     let total: f64 = points.iter().chain(gaps).sum();
     let mut sum = 0.0;
@@ -240,8 +241,8 @@ struct Heads {
 /// Which bytes occur at one position.
 #[derive(Clone, Debug)]
 struct Digit {
-    /// The digit of each byte; of one that does not occur, that of the next one that does, or
-    /// `base` if there is none.
+    /// The digit of each byte. A byte that does not occur has the digit of the next one that does,
+    /// or `base` if there is none.
     values: Box<[u16; 256]>,
     occurs: Box<[bool; 256]>,
     base: u128,
@@ -270,18 +271,18 @@ impl Heads {
         Heads { skipped, digits: digits.collect() }
     }
 
-    /// The way from `low` to `high`; `None` if the numbers of both are one.
+    /// The distance from `low` to `high`; `None` if their numbers are equal.
     fn way(&self, low: &[u8], high: &[u8]) -> Option<Way<'_>> {
         let from = common(low, high);
         let (low, high) = (self.number(low, from), self.number(high, from));
         (high > low).then_some(Way { heads: self, from, low, high })
     }
 
-    /// The number of what a key has from this position on. It has as many digits as fit, which
-    /// depends on the position alone: two keys compare as their bytes do, or have one number.
+    /// The number of the part of a key from this position on. It has as many digits as fit, which
+    /// depends on the position alone: two keys compare as their bytes do, or have the same number.
     fn number(&self, key: &[u8], from: usize) -> u128 {
         let (mut number, mut scale) = (0_u128, 1_u128);
-        // What the digits are behind the end of the key, or behind a byte of no bound.
+        // The digits after the end of the key, or after a byte that no bound has.
         let mut rest = None;
         for (at, digit) in self.digits.iter().enumerate().skip(from - self.skipped.min(from)) {
             scale = match scale.checked_mul(digit.base) {
@@ -318,7 +319,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// Which part of it a key between them has gone.
+    /// Which part of this distance lies before a key between them.
     fn share(&self, key: &[u8]) -> f64 {
         self.share_of(self.heads.number(key, self.from))
     }
@@ -328,7 +329,7 @@ impl Way<'_> {
     }
 }
 
-/// Positions behind the common prefix that are told apart.
+/// Positions after the common prefix that are distinguished.
 const MOST_DIGITS: usize = 1024;
 
 impl Digit {
@@ -339,7 +340,7 @@ impl Digit {
         let any = |bytes: RangeInclusive<u8>| bytes.into_iter().any(|byte| seen[byte as usize]);
         let mut classes = vec![b'0'..=b'9'];
         for (first, sixth, last) in [(b'a', b'f', b'z'), (b'A', b'F', b'Z')] {
-            // Hexadecimal numbers have no letters but these.
+            // Hexadecimal numbers have only these letters.
             let is_hex = any(b'0'..=b'9') && !any(sixth + 1..=last);
             classes.push(first..=if is_hex { sixth } else { last });
         }
@@ -349,7 +350,7 @@ impl Digit {
         for class in classes.into_iter().filter(|class| any(class.clone())) {
             class.for_each(|byte| occurs[usize::from(byte)] = true);
         }
-        // No byte is a digit too, the first, where a key may end.
+        // Where a key may end, the absence of a byte is a digit too, the first one.
         let mut count = u16::from(is_end);
         let mut values = [0_u16; 256];
         for (value, occurs) in values.iter_mut().zip(occurs) {
@@ -418,7 +419,7 @@ mod tests {
         }
     }
 
-    /// Runs of single tables do not bend the axis: their data lies as that of the others.
+    /// Runs of single tables do not bend the axis: their data lies like that of the others.
     #[test]
     fn even_keys_lie_at_their_rank() {
         let key = |i: u64| format!("k{i:06}");
@@ -456,13 +457,13 @@ mod tests {
         near(axis(&tables).at(&[7, 1, 127, 128]), 0.5, 0.01);
     }
 
-    /// A few far keys take no half of the axis, whichever tables hold them.
+    /// A few far keys do not take half of the axis, whichever tables hold them.
     #[test]
     fn skewed_keys_stay_readable() {
         let mut tables: Vec<Table> =
             (0..9).map(|i| table(format!("a{i}00"), format!("a{i}99"), 1 << 27)).collect();
         tables.push(table("zzzz", "zzzz", 100));
-        // As many bytes, of which none knows where they lie.
+        // As many bytes, whose places are unknown.
         tables.extend((0..9).map(|i| table("a000", ["b", "zz"][i % 2], 1 << 27)));
         let axis = axis(&tables);
         let widths: Vec<f64> = tables[..9]

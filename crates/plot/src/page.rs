@@ -1,6 +1,6 @@
-//! Pages and files with drawings. A page holds a wide drawing and a narrow one, of which a style
-//! sheet shows one. A file holds one whose text is read at 390 pixels and at twice as many: in an
-//! image of another page, both drawings would have the height of one.
+//! Pages and files with drawings. A page holds a wide drawing and a narrow one; a style sheet shows
+//! one. A file holds one drawing whose text is legible at 390 pixels and at twice that width: in an
+//! image of another page, both drawings would get the same height.
 
 use crate::canvas::escape;
 use crate::picture::Picture;
@@ -10,7 +10,7 @@ const WIDE: f64 = 960.0;
 const NARROW: f64 = 360.0;
 const FILE: f64 = 480.0;
 
-/// Colours of what has none of its own, in the light and in the dark.
+/// Colours of elements without a colour of their own, in the light and in the dark.
 pub const STYLE: &str = "\
 .ground{fill:#fff}.text{fill:#222}.faint{fill:#595959}.grid{stroke:#ddd;fill:none}\
 .empty{fill:#e9e9e9}\

@@ -1,11 +1,11 @@
 //! What can be drawn for any width of a window, and what a drawing is.
 
-/// A colour and what it says.
+/// A colour and its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
-    /// As SVG writes colours.
+    /// The colour as SVG writes it.
     pub fill: &'static str,
-    /// In the legend.
+    /// Its name in the legend.
     pub name: &'static str,
 }
 
@@ -22,8 +22,8 @@ pub struct Drawn {
 
 /// What can be drawn for any width.
 pub trait Picture {
-    /// What it is.
+    /// The title.
     fn title(&self) -> &str;
-    /// Draws for a width in pixels, 300 at least. Text has the same size in each.
+    /// Draws for a width in pixels, at least 300. Text has the same size at any width.
     fn draw(&self, width: f64) -> Drawn;
 }

@@ -1,5 +1,5 @@
-//! Rows of bars on a common axis: a tree with its runs of tables. Drawn for a width, so that a
-//! page can hold a wide drawing and a narrow one whose text is as large.
+//! Rows of bars on a common axis: a tree with its runs of tables. Drawn for a width, so that a page
+//! can hold a wide drawing and a narrow one with text of the same size.
 //!
 //! ```text
 //! title                                  title
@@ -21,20 +21,20 @@ use crate::picture::{Drawn, Paint, Picture};
 const NARROW: f64 = 600.0;
 const LABELS: f64 = 190.0;
 const BAR: f64 = 13.0;
-/// A narrower bar is drawn with its neighbours.
+/// A narrower bar is joined with its neighbours.
 const LEAST_BAR: f64 = 1.5;
-/// Between two labels of the axis.
+/// The least space between two labels of the axis.
 const BETWEEN_TICKS: f64 = 12.0;
 
 /// Rows of bars.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
-    /// Above everything.
+    /// The text above everything.
     pub title: String,
-    /// Below the title, each on lines of its own.
+    /// Texts below the title, each on lines of its own.
     pub notes: Vec<String>,
-    /// In the order of the legend, which shows those that are used. Of bars that are drawn as one,
-    /// the last of their paints counts.
+    /// In the order of the legend, which shows those that are used. For bars that are drawn as one,
+    /// the last of their paints is used.
     pub paints: Vec<Paint>,
     /// Labels of the axis: place from 0 to 1, in ascending order, and text. Those that have no room
     /// are left out, the ends last.
@@ -52,7 +52,7 @@ pub struct Section {
     pub is_on_axis: bool,
     /// From above.
     pub rows: Vec<Row>,
-    /// Below the rows, if it is not empty.
+    /// The text below the rows, if it is not empty.
     pub rest: String,
 }
 
@@ -78,7 +78,7 @@ pub struct Bar {
     pub to: f64,
     /// Index into [`Rows::paints`].
     pub paint: usize,
-    /// What is shown to who points at it.
+    /// The text that is shown when somebody points at it.
     pub tip: String,
 }
 
@@ -184,7 +184,7 @@ impl<'a> Drawing<'a> {
                 escape(&bar.tip)
             ));
         }
-        // Of lines that would blacken the row, some are left out.
+        // If there are so many lines that they would blacken the row, some are left out.
         let mut free = f64::NEG_INFINITY;
         for line in &row.lines {
             let x = self.x(*line);
@@ -201,7 +201,7 @@ impl<'a> Drawing<'a> {
         self.left + place.clamp(0.0, 1.0) * (self.right - self.left)
     }
 
-    /// Both ends first, each of at most half of the axis, then those between that have room.
+    /// Both ends first, each at most half as long as the axis, then those between that have room.
     fn choose_ticks(&mut self) {
         let room = self.right - self.left;
         let [ticks @ .., last] = &self.rows.ticks[..] else { return };
@@ -242,10 +242,10 @@ impl<'a> Drawing<'a> {
         self.y += if self.ticks.is_empty() { 0.0 } else { LINE };
     }
 
-    /// Lines at the ticks, behind the rows that were drawn from there on.
+    /// Lines at the ticks, behind the rows that were drawn below this height.
     fn grid(&mut self, top: f64, at: usize) {
         let mut lines = String::new();
-        // At the ends of a narrow drawing stand names and sizes.
+        // Names and sizes are at the ends of a narrow drawing.
         let is_shown = |anchor: Anchor| !self.is_narrow || anchor == Anchor::Middle;
         for (place, ..) in self.ticks.iter().filter(|(_, _, anchor)| is_shown(*anchor)) {
             let (x, bottom) = (self.x(*place), self.y);
@@ -255,8 +255,8 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Joins neighbours that are narrower than `least`, so that many tables make no large drawing. A
-/// joined bar covers less than `least`; every other bar stays as it is.
+/// Joins neighbours that are narrower than `least`, so that a tree of many tables does not make a
+/// large drawing. A joined bar covers less than `least`; every other bar stays as it is.
 fn merged(bars: &[Bar], least: f64) -> Vec<Bar> {
     let mut merged: Vec<(Bar, usize)> = Vec::new();
     for bar in bars {

@@ -8,14 +8,14 @@ use crate::Result;
 /// What a store is run as: `runstone`, `runstone@glibc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runner {
-    /// As given.
+    /// The label as given.
     pub label: String,
     pub engine: String,
     program: &'static str,
 }
 
 impl Runner {
-    /// `allocator` is taken where the label names none.
+    /// `allocator` is used if the label names none.
     pub fn new(label: &str, allocator: &str) -> Result<Runner> {
         let (engine, allocator) = label.split_once('@').unwrap_or((label, allocator));
         let program = match allocator {
@@ -27,7 +27,7 @@ impl Runner {
         Ok(Runner { label: label.into(), engine: engine.into(), program })
     }
 
-    /// The program to start, which lies beside this one.
+    /// The program to start, which is in the directory of this one.
     pub fn program(&self) -> Result<PathBuf> {
         let path = std::env::current_exe()?.with_file_name(self.program);
         match path.exists() {

@@ -5,7 +5,7 @@ use runstone_kv::{Error, Result};
 /// How a counter is counted up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Not at all: the put alone.
+    /// Without an operation of its own: only a put.
     Put,
     Merge,
     GetAndPut,

@@ -13,7 +13,7 @@ pub fn allocated_bytes(path: &Path) -> io::Result<u64> {
         bytes += match entry.metadata() {
             Ok(metadata) if metadata.is_dir() => allocated_bytes(&entry.path())?,
             Ok(metadata) => metadata.blocks() * 512,
-            // Removed by the store meanwhile.
+            // The store has removed this file meanwhile.
             Err(_) => 0,
         };
     }

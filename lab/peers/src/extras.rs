@@ -1,5 +1,5 @@
-//! What only some stores offer beside puts and gets: values that grow by operands, and entries that
-//! expire. Counters have a file of their own.
+//! What only some stores offer besides puts and gets: values that grow by operands, and entries
+//! that expire. Counters have a file of their own.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use runstone::Durability;
 use runstone_kv::Result;
 use runstone_kv::{Direction, KvStore};
 
-/// A store with a merge operator that puts operands behind one another and never folds two of them
+/// A store with a merge operator that appends operands to each other and never folds two of them
 /// without a base: chains stay as long as they were written.
 pub trait Appending {
     fn store(&self) -> &dyn KvStore;
@@ -30,8 +30,8 @@ pub trait Expiring {
     }
 }
 
-/// What an application does where the store knows no expiry: the instant stands before the value,
-/// and readers pass what has expired.
+/// What an application does if the store has no expiry: the instant precedes the value, and readers
+/// skip expired entries.
 pub struct ByReader(pub Box<dyn KvStore>);
 
 impl Expiring for ByReader {

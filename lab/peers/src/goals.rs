@@ -9,7 +9,7 @@ use crate::plan::{Measured, Median, Setup};
 pub struct Judged {
     pub what: &'static str,
     pub against: &'static str,
-    /// The ratio, or the number itself where there is nobody to compare with.
+    /// The ratio, or the number itself if there is no store to compare with.
     pub value: f64,
     pub bound: f64,
     /// Whether the bound is a lower one.
@@ -40,7 +40,7 @@ const fn at_most(what: &'static str, bound: f64, field: fn(&Measured) -> f64) ->
     Goal { at_least: false, ..at_least(what, "rocksdb", bound, field) }
 }
 
-/// RocksDB or fjall; both must be there.
+/// RocksDB or fjall; both must have run.
 const BETTER: &str = "the better";
 
 static GOALS: &[Goal] = &[
@@ -83,7 +83,7 @@ struct OwnGoal {
     value: fn(&Measured) -> f64,
 }
 
-/// Judged where they were measured.
+/// Goals that are judged if they were measured.
 static OWN_GOALS: &[OwnGoal] = &[
     OwnGoal {
         what: "merges",
@@ -149,7 +149,7 @@ pub fn judge(medians: &[Median], setup: &Setup) -> Vec<Judged> {
         judged.push(verdict("the same, not stolen", "-", own_worst, WORST_PUT_MS, false));
         judged.push(verdict("peak memory", "budget", peak, PEAK_OVER_BUDGET, false));
         let values = OWN_GOALS.iter().map(|goal| (goal, (goal.value)(own)));
-        // Of what was not measured, all numbers are zero.
+        // All numbers of a phase that was not measured are zero.
         judged.extend(values.filter(|(_, value)| value.is_normal()).map(|(goal, value)| {
             verdict(goal.what, goal.against, value, goal.bound, goal.at_least)
         }));

@@ -1,6 +1,6 @@
 //! `peers`: Runstone beside other stores, with equal durability, memory, filters and compression
-//! where they have such, interleaved in one run; medians and ratios. Not part of the workspace: its
-//! dependencies are needed by comparisons only. See README.md for what each number means.
+//! where they have these, interleaved in one run; medians and ratios. Not part of the workspace:
+//! its dependencies are needed by comparisons only. See README.md for what each number means.
 
 mod allocator;
 mod child;
@@ -32,8 +32,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 #[derive(Debug, Parser)]
 #[command(version, name = "peers")]
 struct Arguments {
-    /// Stores to compare, in the order of each round. `@glibc` behind one runs it under the
-    /// allocator of the C library.
+    /// Stores to compare, in the order of each round. `@glibc` after one runs it with the allocator
+    /// of the C library.
     #[arg(long, value_delimiter = ',', default_value = "runstone,rocksdb,fjall")]
     engines: Vec<String>,
     /// Allocator of the stores that name none: mimalloc or glibc.

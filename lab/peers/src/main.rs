@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// LevelDB, LMDB and RocksDB, being C and C++, keep the allocator of the C library.
+/// LevelDB, LMDB and RocksDB, which are in C and C++, keep the allocator of the C library.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,5 +1,5 @@
 //! What stores offer beyond puts and gets: ways to count, and range deletes. Each runs on a store
-//! of its own beside that of the other phases.
+//! of its own, not on that of the other phases.
 
 use std::fs;
 use std::time::Instant;
@@ -52,7 +52,7 @@ pub fn count(peer: &Peer, plan: &Plan) -> Result<Counted> {
     })
 }
 
-/// Additions a second; 0 if the store cannot count that way.
+/// Additions per second; 0 if the store cannot count that way.
 fn count_by(peer: &Peer, plan: &Plan, way: Way) -> Result<f64> {
     let (setup, path) = (&plan.setup, plan.path.with_extension("counters"));
     let counters: Box<dyn Counters> = match (way, peer.open_counters) {
@@ -141,7 +141,7 @@ impl Data {
         Ok(())
     }
 
-    /// Gets a second of keys drawn evenly from these, each of which must be there.
+    /// Gets per second of keys drawn evenly from these, each of which must exist.
     fn get_each(&self, store: &dyn KvStore, numbers: &[u64], count: u64) -> Result<f64> {
         let (mut rng, mut key) = (Rng::stream(SEED, "under", 0), Vec::new());
         let start = Instant::now();

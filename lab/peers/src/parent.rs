@@ -126,7 +126,7 @@ pub fn child<T: DeserializeOwned>(
     Ok(serde_json::from_str(line)?)
 }
 
-/// The median of each number; what is no number is the first run's.
+/// The median of each number; a field that is not a number comes from the first run.
 fn medians(runs: &[Measured]) -> Result<Measured> {
     let values: serde_json::Result<Vec<Value>> = runs.iter().map(serde_json::to_value).collect();
     Ok(serde_json::from_value(median_of(&values?))?)

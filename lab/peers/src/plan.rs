@@ -19,7 +19,7 @@ pub struct Setup {
     /// Bytes of a value, which compresses to half.
     #[arg(long = "value-size", default_value_t = 100)]
     pub value_bytes: usize,
-    /// Gets of keys that are there, and as many of keys that are not.
+    /// Gets of keys that exist, and as many of keys that do not.
     #[arg(long, default_value_t = 1_000_000)]
     pub reads: u64,
     /// Scans of --scan-length entries.
@@ -41,14 +41,14 @@ pub struct Setup {
     #[arg(long, default_value_t = 1)]
     pub writers: u64,
     /// Flush this many runs while loading, then time the compaction of all into one; 0 flushes when
-    /// memtables are full. For stores that compact nothing before: runstone-universal,
+    /// memtables are full. For stores that compact nothing before that: runstone-universal,
     /// rocksdb-universal.
     #[arg(long, default_value_t = 0)]
     pub runs: u64,
     /// Zipfian updates at the end.
     #[arg(long, default_value_t = 0)]
     pub updates: u64,
-    /// Then a queue: this many times put a key behind all others, take the first and delete it.
+    /// Then a queue: this many times put a key after all others, get the first and delete it.
     #[arg(long, default_value_t = 0)]
     pub pops: u64,
     /// Then these benchmarks of `runstone bench` on a store of its own, with --num keys and --reads
@@ -59,12 +59,12 @@ pub struct Setup {
     /// turn.
     #[arg(long, default_value_t = 0)]
     pub keyspaces: usize,
-    /// Then so many additions to 1,000 counters in each way that a store has: puts alone, its merge
-    /// operator, a get and a put, and transactions of these, optimistic and pessimistic.
+    /// Then this many additions to 1,000 counters in each way that a store has: puts alone, its
+    /// merge operator, a get and a put, and transactions of these, optimistic and pessimistic.
     #[arg(long, default_value_t = 0)]
     pub increments: u64,
-    /// Then a store with --num keys of which half are deleted by one call, and so many range
-    /// deletes that overlap; for stores that have a record for it.
+    /// Then a store with --num keys, half of which are deleted by one call, and this many range
+    /// deletes that overlap; for stores with a record for range deletes.
     #[arg(long, default_value_t = 0)]
     pub range_deletes: u64,
     /// Let compactions finish between the load and the reads.
@@ -89,7 +89,7 @@ fn mebibytes(text: &str) -> Result<u64, std::num::ParseIntError> {
 }
 
 impl Measured {
-    /// Bytes compacted by a second of processor time; 0 if nothing was compacted.
+    /// Bytes compacted per second of processor time; 0 if nothing was compacted.
     pub fn compacted_per_cpu_second(&self) -> f64 {
         match self.compaction_cpu_seconds > 0.0 {
             true => self.compacted_bytes as f64 / self.compaction_cpu_seconds,
@@ -110,7 +110,7 @@ impl Setup {
 pub enum Task {
     /// Load and read.
     Measure,
-    /// Open what is there and get one key.
+    /// Open the existing store and get one key.
     Open,
     /// One of [`crate::scenarios::SCENARIOS`].
     Scenario(String),
@@ -136,7 +136,7 @@ pub struct Measured {
     /// 999 of 1000 puts were faster.
     pub put_p999_us: f64,
     pub put_worst_ms: f64,
-    /// The longest put around which the host of a virtual machine took no processor time away.
+    /// The longest put during which the host of a virtual machine took no processor time away.
     pub put_own_worst_ms: f64,
     /// Waiting for compactions after the load; 0 unless asked for.
     pub settle_seconds: f64,
@@ -166,9 +166,9 @@ pub struct Measured {
     pub update_cpu_us: f64,
     /// The most blocks that the directory took meanwhile.
     pub update_disk_bytes: u64,
-    /// Keys taken from the queue: a put behind it, a look at its first key, a delete of that.
+    /// Keys taken from the queue: a put at its end, a look at its first key, a delete of that key.
     pub pops_per_second: f64,
-    /// Operations a second of the benchmarks asked for, by name.
+    /// Operations per second of the requested benchmarks, by name.
     pub benchmarks: BTreeMap<String, f64>,
     /// Puts in turn into a tenth of the keyspaces, if any were asked for.
     pub keyspace_puts_per_second: f64,
@@ -180,14 +180,14 @@ pub struct Measured {
     pub open: Option<Opened>,
 }
 
-/// Additions a second to 1,000 counters; 0 where the store has no such way.
+/// Additions per second to 1,000 counters; 0 if the store cannot count that way.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Counted {
-    /// Of the same keys and sizes, without a sum.
+    /// Puts of the same keys and sizes, without a sum.
     pub puts_per_second: f64,
     /// By the merge operator.
     pub merges_per_second: f64,
-    /// Unprotected.
+    /// A get and a put, unprotected.
     pub gets_and_puts_per_second: f64,
     /// Transactions of one get and one put, checked at the commit.
     pub optimistic_per_second: f64,
@@ -202,20 +202,20 @@ pub struct RangeDeleted {
     pub half_us: f64,
     /// The scan across them to the first that is left.
     pub step_us: f64,
-    /// Of keys that were put again after that.
+    /// Gets of keys that were put again after that.
     pub gets_before_per_second: f64,
     /// Calls that overlap, over the same half.
     pub deletes_per_second: f64,
-    /// The same for these keys, put again afterwards.
+    /// Gets of the same keys, put again after these calls.
     pub gets_under_per_second: f64,
-    /// The same, right after a flush.
+    /// The same gets, right after a flush.
     pub gets_flushed_per_second: f64,
 }
 
 /// What [`Task::Open`] yields.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Opened {
-    /// From the call to open until a handle is there.
+    /// From the call to open until it returns a handle.
     pub open_ms: f64,
     /// The first get after that.
     pub first_get_us: f64,

@@ -1,4 +1,4 @@
-//! The comparison as text: one line a store, one line a goal.
+//! The comparison as text: one line per store, one line per goal.
 
 use crate::goals::Judged;
 use crate::parent::Comparison;
@@ -34,7 +34,7 @@ fn terms(setup: &Setup) -> String {
 /// A column's name, and its cell for a store.
 type Column = (&'static str, fn(&Measured) -> String);
 
-/// A row of heads, and one for each store.
+/// A row of headings, and one for each store.
 fn rows(setup: &Setup, runs: &[&Measured]) -> Vec<Vec<String>> {
     let columns = columns(setup);
     // Each name stands for one benchmark or several.
@@ -123,7 +123,7 @@ fn whole(number: f64) -> String {
     format!("{number:.0}")
 }
 
-/// Empty where the store offers no such thing.
+/// Empty if the store does not offer this.
 fn offered(number: f64) -> String {
     if number > 0.0 { whole(number) } else { String::new() }
 }

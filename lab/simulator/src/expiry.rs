@@ -84,7 +84,7 @@ impl Simulator<'_> {
         left
     }
 
-    /// Whether no table outside of a compaction holds older versions of its keys.
+    /// Whether no table outside a compaction holds older versions of its keys.
     fn is_lowest(&self, compaction: &Compaction, inputs: &[Arc<Table>]) -> bool {
         let Some(min_key) = inputs.iter().map(|table| &table.min_key).min() else { return true };
         let Some(max_key) = inputs.iter().map(|table| &table.max_key).max() else { return true };

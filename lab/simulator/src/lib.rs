@@ -25,7 +25,7 @@
 //! less of the level below.
 //!
 //! Cost. A policy sums over all tables in each decision, so a step costs O(tables): sizes of
-//! terabytes want larger tables than a store would have ([`Coarsening`]).
+//! terabytes need larger tables than a store would have ([`Coarsening`]).
 
 mod coarsen;
 mod deletes;

@@ -39,9 +39,8 @@ const FOOTER_BYTES: u64 = 8;
 pub enum Draws {
     /// All records equally often.
     Uniform,
-    /// By YCSB's scrambled zipfian distribution: ranks of ten thousand million items with an
-    /// exponent of 0.99, hashed onto the records. Inside one power of two all ranks are drawn
-    /// equally often.
+    /// By YCSB's scrambled zipfian distribution: ranks of ten billion items with an exponent of
+    /// 0.99, hashed onto the records. Inside one power of two all ranks are drawn equally often.
     Zipfian,
 }
 
@@ -497,7 +496,7 @@ mod tests {
         assert!(RANKS.iter().all(|millionths| *millionths > 1000));
     }
 
-    /// Live data alone exceed the room: the file grows, and collection does not go on for ever.
+    /// Live data alone exceed the room: the file grows, and collection does not continue for ever.
     #[test]
     fn a_file_without_room_grows() {
         for apart in [Apart::Log { chunk_slots: 4 }, Apart::Groups { count: 8 }] {

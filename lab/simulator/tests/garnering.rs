@@ -1,5 +1,5 @@
-//! Garnering over the simulator: how many levels it makes, and fragmented leveling, which it is for
-//! c = 1. Its capacities are tested beside the policy.
+//! Garnering over the simulator: how many levels it makes, and fragmented leveling, which it equals
+//! for c = 1. Its capacities are tested next to the policy.
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::plan::{Busy, Heat};

@@ -1,5 +1,5 @@
-//! The shape simulator at size, against what is known of the policies. Exact reports of small
-//! trees are text tests.
+//! The shape simulator at full size, compared with what is known about the policies. Exact reports
+//! of small trees are text tests.
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::registry::{POLICIES, find};
@@ -56,8 +56,8 @@ fn overwriting_stays_within_the_key_space() {
         let report = simulate(policy.name(), KeyOrder::Uniform, 1 << 25, 512);
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
         let all_keys = 128 << 25;
-        // Each key once per run of the level that has the most, and the levels above hold no more
-        // than that again: with one run per level, twice.
+        // Each key once per run of the level that has the most, and the levels above together hold
+        // no more than that: so with one run per level, twice.
         let is_stack = STACKS.contains(&policy.name());
         let deep = report.levels.iter().filter(|level| level.level > 0 || is_stack);
         // Overlapping tables are as many runs as cover a key.
@@ -71,8 +71,9 @@ fn overwriting_stays_within_the_key_space() {
     }
 }
 
-/// Costs do not depend on the unit: a tree of an exbibyte and one of a gibibyte with entries that
-/// much smaller. Sums of the bytes that compactions write passed 2^64, and started again from 0.
+/// Costs do not depend on the unit: a tree of an exbibyte equals one of a gibibyte with entries
+/// that are smaller by the same factor. Sums of the bytes that compactions write passed 2^64, and
+/// started again from 0.
 #[test]
 fn an_exbibyte_costs_what_a_gibibyte_does() {
     let run = |unit: u64| {
@@ -118,7 +119,7 @@ fn a_quarter_of_a_tebibyte() {
     }
 }
 
-/// The corners of fluid are the other policies, down to the tables.
+/// The extremes of fluid equal the other policies, down to the tables.
 #[test]
 fn fluid_has_tiering_lazy_leveling_and_leveling_at_its_corners() {
     let tree = |policy: &str, max_runs, last_level_runs| {
@@ -185,7 +186,7 @@ fn what_ascends_and_expires_leaves_unread() {
         let held: u64 = report.levels.iter().map(|level| level.bytes).sum();
         assert_eq!(report.compaction_read_bytes, 0, "{}", policy.name());
         assert_eq!(report.dropped_bytes + held, report.flushed_bytes, "{}", policy.name());
-        // The last flush is looked at when it is as old as the first that stays.
+        // The last flush is checked when it is as old as the first that stays.
         assert_eq!(held, 100 * FLUSH_BYTES, "{}", policy.name());
     }
 }
@@ -218,7 +219,7 @@ fn what_is_deleted_gives_its_space_back() {
     }
 }
 
-/// What is loaded is written once, and not again where it meets nothing. Loads over the whole key
+/// What is loaded is written once, and not again if it overlaps nothing. Loads over the whole key
 /// space are compacted as flushes are, but larger ones from fewer runs: no more is written than by
 /// flushes of the same bytes.
 #[test]
@@ -244,7 +245,7 @@ fn what_is_loaded_is_written_once() {
     }
 }
 
-/// Keys that come again and expire: what is held stays within a few times what is live.
+/// Keys that are written again and expire: what is held stays within a few times what is live.
 #[test]
 fn what_expires_gives_its_space_back() {
     for policy in POLICIES {

@@ -49,7 +49,7 @@ pub struct Bench<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// What ends a benchmark.
+/// The condition that ends a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The number of operations: each has its own key.
@@ -75,9 +75,9 @@ pub struct Tally {
     pub elapsed: Duration,
     /// The same summed over the threads.
     pub busy: Duration,
-    /// A remark beside the numbers.
+    /// A remark besides the numbers.
     pub note: String,
-    /// A longer text that is the result, as of `stats`.
+    /// A longer text that is the result, as for `stats`.
     pub text: Option<String>,
 }
 
@@ -228,7 +228,7 @@ impl Meter<'_> {
         Some(self.rest.start - most..self.rest.start)
     }
 
-    /// Operations of this thread's share that were not taken yet.
+    /// Operations of this thread's share that have not been taken yet.
     pub fn remaining(&self) -> u64 {
         self.rest.end.saturating_sub(self.rest.start)
     }
@@ -249,7 +249,7 @@ impl Meter<'_> {
         Ok(result)
     }
 
-    /// Counts operations that were timed otherwise.
+    /// Counts operations that were timed elsewhere.
     pub fn count(&mut self, operations: u64) {
         self.tally.operations += operations;
         self.untold += operations;

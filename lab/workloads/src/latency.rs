@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Longer ones are counted as this long: an hour.
+/// Longer operations are counted as this long: an hour.
 const MOST_NANOS: u64 = 3_600_000_000_000;
 
 /// Latencies of one thread, or of several together.

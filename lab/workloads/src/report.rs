@@ -29,11 +29,12 @@ pub struct BenchmarkReport {
     pub lookups: u64,
     /// Keys found.
     pub found: u64,
-    /// From start to end.
+    /// Time from start to end.
     pub seconds: f64,
-    /// Of all threads together.
+    /// Operations per second of all threads together.
     pub ops_per_second: f64,
-    /// Of one thread, from start to end: what the loop around the store takes is part of it.
+    /// Microseconds per operation of one thread, from start to end, including the loop around the
+    /// store.
     pub micros_per_op: f64,
     /// Key and value bytes written or read, in units of 1048576, per second.
     pub mb_per_second: f64,
@@ -45,11 +46,11 @@ pub struct BenchmarkReport {
     pub p999_us: f64,
     /// The slowest call.
     pub max_us: f64,
-    /// What the store wrote meanwhile, background work included.
+    /// What the store wrote meanwhile, including background work.
     pub bytes_written: u64,
     /// What the store read meanwhile.
     pub bytes_read: u64,
-    /// A remark beside the numbers; often empty.
+    /// A remark besides the numbers; often empty.
     pub note: String,
     /// The latency histogram, if asked for, or the text of `stats`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,7 +139,7 @@ impl BenchmarkReport {
 }
 
 impl MetricsReport {
-    /// From the store's counters, the process and the live bytes counted.
+    /// The costs from the store's counters, the process and the counted live bytes.
     pub fn new(metrics: &KvMetrics, live_bytes: Option<u64>) -> MetricsReport {
         let live = live_bytes.filter(|bytes| *bytes > 0);
         MetricsReport {
@@ -179,7 +180,7 @@ fn ratio(of: f64, to: f64) -> f64 {
     if to > 0.0 { of / to } else { 0.0 }
 }
 
-/// The middle number; of an even count, the mean of the middle two; 0 without numbers.
+/// The middle number; for an even count, the mean of the middle two; 0 without numbers.
 pub fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_unstable_by(f64::total_cmp);
     let half = numbers.len() / 2;

@@ -1,4 +1,4 @@
-//! Runs benchmarks by name, one after the other, with the store's own costs before and after. What
+//! Runs benchmarks by name, one after another, with the store's own costs before and after. What
 //! their numbers look like is in [`crate::report`].
 
 use runstone_kv::{Direction, KvStore};

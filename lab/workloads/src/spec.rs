@@ -1,4 +1,4 @@
-//! What is asked of a run: how many, how large, how long. The names and defaults are those of
+//! The parameters of a run: how many, how large, how long. The names and defaults are those of
 //! db_bench where it has them.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MOST_SECONDS: u64 = 1 << 32;
 /// The numbers of a run. Counts are totals that the threads share (db_bench counts per thread).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BenchSpec {
-    /// Key numbers are drawn from `0..num`; as many writes a filling benchmark does.
+    /// Key numbers are drawn from `0..num`; a filling benchmark does this many writes.
     pub num: u64,
     /// Operations of a reading benchmark; `None`: `num`.
     pub reads: Option<u64>,
@@ -46,7 +46,7 @@ pub struct BenchSpec {
     pub latency_every: u64,
     /// Records that `ycsb-load` writes and the mixes expect; `None`: `num`.
     pub ycsb_records: Option<u64>,
-    /// Operations of a YCSB mix; `None`: as `reads`.
+    /// Operations of a YCSB mix; `None`: as many as `reads`.
     pub ycsb_operations: Option<u64>,
     /// Whether a final scan counts the live bytes, so that space amplification is known.
     pub measure_space: bool,

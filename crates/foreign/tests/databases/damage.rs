@@ -108,7 +108,7 @@ fn files_that_are_cut_short_are_found() {
     }
 }
 
-/// Checksums of none: whatever the bytes are, reading ends without a panic.
+/// Without checksums: whatever the bytes are, reading ends without a panic.
 #[test]
 fn without_checksums_nothing_panics() {
     for compression in [0, 1, 2, 4, 7] {

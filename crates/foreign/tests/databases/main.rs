@@ -1,5 +1,5 @@
-//! Databases that a small writer makes in the public formats: what is read of them, what is
-//! refused, and what damage does. Databases of the stores themselves are in `testing/foreign`.
+//! Databases that a small writer makes in the public formats: how they are read, what is refused,
+//! and what damage does. Databases of the stores themselves are in `testing/foreign`.
 
 mod damage;
 mod reading;

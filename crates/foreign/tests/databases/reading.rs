@@ -175,7 +175,7 @@ fn what_an_older_log_left_is_no_record() {
     directory_of(directory.path(), &edits, &[(5, bytes)]);
     let found = read(directory.path(), Dialect::RocksDb, 0).expect("reads");
     assert_eq!(found.iter().map(|(key, _)| &key[..]).collect::<Vec<_>>(), ["a", "bcd"]);
-    // Damage before the last record is told apart from such an end.
+    // Damage before the last record is distinguished from such an end.
     let mut damaged = own;
     damaged[8] ^= 1;
     directory_of(directory.path(), &edits, &[(5, damaged)]);

@@ -1,5 +1,5 @@
-//! Writes small databases in the formats of LevelDB and RocksDB, for tests. No more of them than
-//! readers must know; not what a store would choose.
+//! Writes small databases in the formats of LevelDB and RocksDB, for tests. Only as much of the
+//! formats as readers must know, and not the choices that a store would make.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// Records as a log; with a number, as a log that may be written again.
+/// Records as a log; with a number, as a log that may be overwritten.
 pub fn log(records: &[Vec<u8>], number: Option<u32>) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     let header = if number.is_some() { 11 } else { 7 };
@@ -76,7 +76,7 @@ pub fn batch(seq: u64, entries: &[Vec<u8>]) -> Vec<u8> {
     [&seq.to_le_bytes()[..], &count.to_le_bytes(), &entries.concat()].concat()
 }
 
-/// An entry of a write batch, of a family by a kind that names one.
+/// An entry of a write batch, with a kind that names its family.
 pub fn operation(kind: u8, family: Option<u64>, key: &str, value: Option<&str>) -> Vec<u8> {
     let family = family.map_or(vec![], varint);
     let value = value.map_or(vec![], |value| string(value.as_bytes()));
@@ -87,15 +87,15 @@ pub fn operation(kind: u8, family: Option<u64>, key: &str, value: Option<&str>) 
 #[derive(Clone)]
 pub struct Form {
     pub dialect: Dialect,
-    /// By its number.
+    /// The compression, by its number.
     pub compression: u8,
     pub version: u32,
     pub checksum: u8,
     pub is_partitioned: bool,
-    /// With buckets behind the restarts.
+    /// Whether buckets follow the restarts.
     pub has_buckets: bool,
     pub properties: Vec<(&'static str, Vec<u8>)>,
-    /// Start, number, end.
+    /// Start, sequence number and end.
     pub range_deletes: Vec<(&'static str, u64, &'static str)>,
 }
 

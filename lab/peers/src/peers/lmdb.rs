@@ -1,7 +1,7 @@
 //! LMDB: a copy-on-write B+ tree in a file mapping. It has no cache, filter or compression of its
 //! own; pages of the mapping count as resident memory. One writer at a time, no group commit.
 //!
-//! A buffered write commits with `MDB_NOSYNC`, a synced one without. The flag belongs to the
+//! A buffered write commits with `MDB_NOSYNC`, a synced one without it. The flag belongs to the
 //! environment, so writers take a lock around both.
 //!
 //! Obligations of the unsafe calls:
@@ -41,7 +41,7 @@ pub fn open(path: &Path, _: &Setup) -> Result<Box<dyn KvStore>> {
 struct Lmdb {
     env: Env<WithoutTls>,
     database: Database<Bytes, Bytes>,
-    /// Whether commits sync, as the environment is set.
+    /// Whether the environment is set so that commits sync.
     syncs: Mutex<bool>,
 }
 
@@ -84,7 +84,7 @@ impl KvStore for Lmdb {
         })
     }
 
-    /// In one transaction, whatever their order.
+    /// Puts them in one transaction, whatever their order.
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
         let mut count = 0;
         self.transact(Durability::Sync, |transaction| {

@@ -24,7 +24,7 @@ mod tests;
 pub enum WrittenFrom {
     /// The kernel's count of bytes passed to `write` (`wchar` of /proc/self/io).
     Process,
-    /// The store's own counter: what it stores through a mapping passes no `write`.
+    /// The store's own counter: bytes stored through a mapping go through no `write`.
     Store,
 }
 
@@ -39,7 +39,7 @@ pub struct Peer {
     pub open_counters: Option<OpenCounters>,
     /// Makes a store with a merge operator that appends.
     pub open_appending: Option<OpenAppending>,
-    /// Makes a store that drops what has expired; without it, readers pass such entries.
+    /// Makes a store that drops what has expired; without it, readers skip such entries.
     pub open_expiring: Option<OpenExpiring>,
     /// Whether a range delete is one record.
     pub has_range_deletes: bool,

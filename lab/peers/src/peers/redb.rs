@@ -31,7 +31,7 @@ pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
 }
 
 struct Redb {
-    /// Only a compaction needs it alone.
+    /// Only a compaction needs exclusive access.
     database: RwLock<Database>,
     file: PathBuf,
 }
@@ -67,7 +67,7 @@ impl KvStore for Redb {
         transaction.commit().map_err(error)
     }
 
-    /// In one transaction, whatever their order.
+    /// Puts them in one transaction, whatever their order.
     fn load(&self, entries: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Result<u64> {
         let transaction = self.begin(Durability::Sync)?;
         let mut table = transaction.open_table(TABLE).map_err(error)?;
@@ -110,7 +110,7 @@ impl KvStore for Redb {
         Ok(())
     }
 
-    /// An empty transaction that syncs makes all before it durable.
+    /// An empty transaction that syncs makes all earlier ones durable.
     fn flush(&self) -> Result<()> {
         self.begin(Durability::Sync)?.commit().map_err(error)
     }

@@ -1,5 +1,5 @@
 //! RocksDB: LZ4 on all levels, a full Bloom filter of 10 bits, an LRU cache for data blocks; index
-//! and filters where it keeps them by default, which is outside of the cache.
+//! and filters stay where it keeps them by default, outside the cache.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -64,7 +64,7 @@ pub fn open_blobdb_tight(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>>
     open_with(path, &options)
 }
 
-/// By an associative merge operator, `OptimisticTransactionDB` and `TransactionDB`.
+/// Counts by an associative merge operator, `OptimisticTransactionDB` and `TransactionDB`.
 pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
     let mut options = options(setup);
     Ok(match way {
@@ -126,7 +126,7 @@ impl Counters for Pessimistic {
     }
 }
 
-/// The get says that the key must not change, as both kinds want it.
+/// The get says that the key must not change, as both kinds of transactions require.
 fn add_in<D>(transaction: Transaction<'_, D>, key: &[u8], by: u64) -> Result<()> {
     let old = transaction.get_pinned_for_update(key, true).map_err(error)?;
     let new = counters::number(old.as_deref())? + by;
@@ -135,7 +135,7 @@ fn add_in<D>(transaction: Transaction<'_, D>, key: &[u8], by: u64) -> Result<()>
     transaction.commit().map_err(error)
 }
 
-/// Operands behind one another. Two of them without a base stay apart.
+/// Appends operands to each other. Two of them without a base are not joined.
 pub fn open_appending(path: &Path, setup: &Setup) -> Result<Box<dyn Appending>> {
     let mut options = options(setup);
     let never = |_: &[u8], _: Option<&[u8]>, _: &MergeOperands| None;
@@ -158,8 +158,8 @@ impl Appending for RocksDb {
     }
 }
 
-/// Its own time to live hides nothing from readers. Here they pass what has expired, and a filter
-/// drops it in compactions.
+/// Its own time to live hides nothing from readers. Here they skip expired entries, and a filter
+/// drops those in compactions.
 pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
     let mut options = options(setup);
     options.set_compaction_filter("expiry", |_: u32, _: &[u8], entry: &[u8]| {
@@ -247,7 +247,7 @@ impl KvStore for RocksDb {
         self.db.write_opt(batch, self.options(durability)).map_err(error)
     }
 
-    /// It knows no range without an end: up to the last key, and that one by itself.
+    /// It has no range without an end: so this deletes up to the last key, and then that key.
     fn delete_range(&self, start: &[u8], end: Option<&[u8]>, durability: Durability) -> Result<()> {
         let mut batch = WriteBatch::default();
         let mut last = Vec::new();

@@ -58,7 +58,7 @@ pub fn open_universal(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, setup, keyspace)
 }
 
-/// Values hash-grouped, at the preset.
+/// Values in hash groups, with the preset.
 pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     let mut keyspace = KeyspaceOptions::preset("hashkv")?;
     keyspace.write_buffer_bytes = setup.memtable_bytes;
@@ -66,7 +66,7 @@ pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, setup, keyspace)
 }
 
-/// By the operator `add-u64`, and by both kinds of transactions.
+/// Counts by the operator `add-u64`, and by both kinds of transactions.
 pub fn open_counters(path: &Path, setup: &Setup, way: Way) -> Result<Option<Box<dyn Counters>>> {
     let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(setup.memtable_bytes);
     if way == Way::Merge {
@@ -108,7 +108,7 @@ impl Counters for Counting {
     }
 }
 
-/// Operands behind one another. Two of them without a base stay apart.
+/// Appends operands to each other. Two of them without a base are not joined.
 #[derive(Debug)]
 struct Append;
 
@@ -146,7 +146,7 @@ impl Appending for Store {
     }
 }
 
-/// By its own expiry.
+/// Uses its own expiry.
 pub fn open_expiring(path: &Path, setup: &Setup) -> Result<Box<dyn Expiring>> {
     let keyspace = KeyspaceOptions::default().write_buffer_bytes(setup.memtable_bytes);
     Ok(Box::new(open_store(path, setup, keyspace)?))

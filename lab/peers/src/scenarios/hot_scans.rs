@@ -1,5 +1,5 @@
-//! Scans over ten keys that were put again and again: what a store passes for each key is what it
-//! keeps of old versions.
+//! Scans over ten keys that were put again and again: for each key, a store passes over the old
+//! versions that it keeps.
 
 use runstone::Durability;
 use runstone_kv::{Direction, KvStore};
@@ -30,7 +30,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// For as many scans as a tenth of the time allows where they are slow.
+/// If scans are slow, as many as fit into a tenth of the time.
 pub(super) fn scans(
     bench: &Bench<'_>,
     store: &dyn KvStore,

@@ -1,4 +1,4 @@
-//! Memory: single puts, gets all over, updates beside compactions; then what the kernel says and
+//! Memory: single puts, gets of all keys, updates beside compactions; then what the kernel says and
 //! what the store says. Run it under both allocators: `--engines runstone,runstone@glibc`.
 
 use runstone::Durability;
@@ -70,7 +70,7 @@ fn scans(bench: &Bench<'_>, store: &dyn KvStore, loaded: u64) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory that is no mapping of a file.
+/// Resident memory that is not a mapping of a file.
 fn anonymous_bytes() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));

@@ -1,5 +1,5 @@
 //! One key with thousands of operands of 1 KB in several tables, by an operator that folds none of
-//! them without the base. What a store makes of them at a read or a compaction is its own affair.
+//! them without the base. Each store decides what it makes of them at a read or a compaction.
 
 use super::{Bench, Figures, Lap, megabytes};
 use crate::Result;
@@ -9,7 +9,7 @@ use crate::extras::Appending;
 
 const OPERANDS: u64 = 16_000;
 const OPERAND_BYTES: usize = 1_000;
-/// Fewer than what makes any store compact level 0 by itself.
+/// Too few to make any store compact level 0 by itself.
 const TABLES: u64 = 3;
 const KEY: &[u8] = b"chain";
 

@@ -59,7 +59,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Scans of ten keys that are put again and again behind all others, in a store that is still busy.
+/// Scans of ten keys that are put again and again after all others, in a store that is still busy.
 fn hot_scans(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<()> {
     let hot = |number: u64| {
         let mut key = [0xff; KEY_BYTES];

@@ -10,7 +10,7 @@ use crate::Result;
 use crate::data::SEED;
 
 const LOADED: u64 = 2_000_000;
-/// Of all threads together.
+/// Gets of all threads together.
 const GETS: u64 = 1_000_000;
 
 pub fn run(bench: &Bench<'_>) -> Result<Figures> {
@@ -28,7 +28,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// Gets of keys drawn evenly below `loaded`, each of which must be there.
+/// Gets of keys drawn evenly below `loaded`, each of which must exist.
 pub fn by_threads(
     bench: &Bench<'_>,
     store: &dyn KvStore,

@@ -1,6 +1,6 @@
 //! The rows of redb's own benchmark (`lmdb_benchmark` of its repository): the same sizes and order,
-//! and as rows more sorted inserts and pops. Unlike there, every get and every range is a read of
-//! its own at the newest state: that is what a get of the common trait means.
+//! and, as further rows, sorted inserts and pops. Unlike there, every get and every range is a read
+//! of its own at the newest state: that is what a get of the common trait means.
 
 use runstone::Durability;
 use runstone_kv::{Direction, KvStore, KvWrite};
@@ -43,7 +43,7 @@ pub fn run(bench: &Bench<'_>) -> Result<Figures> {
     Ok(figures)
 }
 
-/// How many keys there are then.
+/// How many keys there are after that.
 fn writes(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<u64> {
     let loaded = bench.scaled(LOADED);
     figures.took("bulk load", &Lap::of(|| bench.load(store, 0..loaded))?.1);
@@ -97,7 +97,7 @@ fn ranges(bench: &Bench<'_>, store: &dyn KvStore, all: u64, figures: &mut Figure
     Ok(())
 }
 
-/// In one transaction where that is how the store loads, else in batches.
+/// Loads in one transaction if that is how the store loads, else in batches.
 fn removals(
     bench: &Bench<'_>,
     store: &dyn KvStore,
@@ -121,7 +121,7 @@ fn removals(
     Ok(())
 }
 
-/// The first key again and again, unsynced.
+/// Takes the first key again and again, unsynced.
 fn pops(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<()> {
     let count = bench.scaled(POPS);
     let (_, lap) = Lap::of(|| {
@@ -143,7 +143,7 @@ fn pops(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result
     Ok(())
 }
 
-/// Behind all others, in the order of keys, in one go.
+/// Inserts after all others, in the order of keys, all at once.
 fn sorted_inserts(bench: &Bench<'_>, store: &dyn KvStore, figures: &mut Figures) -> Result<()> {
     let count = bench.scaled(SORTED);
     let pair = |number: u64| {

@@ -1,5 +1,5 @@
 //! Puts that are durable when they return, one by one, from several threads: on a store where
-//! nothing goes on, and right after a load whose compactions still run.
+//! nothing else happens, and right after a load whose compactions still run.
 
 use std::thread;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::{Bench, Figures, Lap};
 use crate::Result;
 
 const LOADED: u64 = 5_000_000;
-/// Of each thread.
+/// Puts of each thread.
 const PUTS: u64 = 500;
 const THREADS: [u64; 3] = [1, 4, 16];
 

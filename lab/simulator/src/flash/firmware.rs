@@ -11,7 +11,7 @@ use super::{FlashDesign, FlashError};
 const JOURNAL_BLOCKS: u32 = 5;
 /// Free blocks beyond those that are planned and those that streams may open.
 const SPARE_BLOCKS: u32 = 2;
-/// Blocks that must be free whatever is open, and blocks that the smallest part of a compaction
+/// Blocks that must be free, whatever is open, and blocks that the smallest part of a compaction
 /// fills.
 const WORK_BLOCKS: u32 = 7;
 /// Above this fraction of the limit nothing is remapped.

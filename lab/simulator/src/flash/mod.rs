@@ -22,7 +22,7 @@
 //!
 //! Left out: checkpoints, wear levelling, parts of compactions, the store's log and manifest.
 //!
-//! Cost. Memory: four bytes for each record that a page holds, and some 100 for each page; for the
+//! Cost. Memory: four bytes for each record that a page holds, and about 100 for each page; for the
 //! block SSD 8 for each page. Most of the time is spent sorting the keys of rewritten tables. 15 GB
 //! with 13.5 million writes take under a minute for each design.
 
@@ -47,7 +47,7 @@ use tree::{Entry, Tree};
 pub const MIN_BLOCKS: u32 = 24;
 /// The most pages of a device.
 pub const MOST_PAGES: u64 = 1 << 22;
-/// Bytes that a record takes in a page beside key and value, and bytes that the page itself takes.
+/// Bytes that a record takes in a page besides key and value, and bytes that the page itself takes.
 const RECORD_OVERHEAD_BYTES: u64 = 20;
 const PAGE_OVERHEAD_BYTES: u64 = 16;
 
@@ -125,7 +125,7 @@ pub enum FlashError {
 pub struct FlashCosts {
     /// Writes of the user.
     pub writes: u64,
-    /// Bytes of those.
+    /// Bytes of these writes.
     pub user_bytes: u64,
     /// Bytes that flushes and compactions wrote, metadata and journal included.
     pub tree_bytes: u64,
@@ -226,7 +226,7 @@ impl<'a> FlashSimulator<'a> {
     }
 
     /// What was written since the device was new. Records in the memtable count only as writes of
-    /// the user, and in no layer below.
+    /// the user, not in the layers below.
     pub fn costs(&self) -> FlashCosts {
         let page_bytes = self.setup.page_bytes;
         match &self.medium {

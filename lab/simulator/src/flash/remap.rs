@@ -7,7 +7,7 @@ use runstone_rules::remap::{Device, PageEntry, TableEntries, plan, size_cuts, st
 
 use super::tree::{Entry, Node};
 
-/// What a compaction makes, in key order.
+/// The outputs of a compaction, in key order.
 pub(super) type Output = runstone_rules::remap::Planned<Entry>;
 
 /// The tables of a compaction.
@@ -30,7 +30,7 @@ pub(super) struct Known<'a> {
     pub(super) tables: &'a dyn Fn(u32) -> BTreeSet<u32>,
 }
 
-/// Bounds are closed here: a cut is the first key of the table after it.
+/// Bounds are inclusive here: a cut is the first key of the table after it.
 impl PageEntry for Entry {
     type Key = u32;
 

@@ -93,7 +93,7 @@ impl Pages {
         keys.chunks(per_page).map(entry).collect()
     }
 
-    /// The distinct keys of some entries, ascending: of each key the newest version stays.
+    /// The distinct keys of some entries, ascending: the newest version of each key stays.
     pub(super) fn merge(&self, entries: &[Entry]) -> Vec<u32> {
         let mut merged = Vec::with_capacity(entries.len() * self.per_page);
         for entry in entries {

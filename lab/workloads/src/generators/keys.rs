@@ -1,4 +1,4 @@
-//! Key numbers as bytes: fixed width, every number another key.
+//! Key numbers as bytes: fixed width, a different key for each number.
 //!
 //! ```text
 //! decimal  "0000000000004711"                key_bytes digits; keys sort as their numbers do
@@ -35,7 +35,7 @@ impl KeyCodec {
         KeyCodec { key_bytes, format }
     }
 
-    /// How many numbers have a key of their own at this width.
+    /// How many numbers have distinct keys at this width.
     pub fn capacity(&self) -> u64 {
         match self.format {
             KeyFormat::Decimal => 10_u64.saturating_pow(self.key_bytes as u32),
@@ -53,7 +53,7 @@ impl KeyCodec {
         }
     }
 
-    /// The least key of part `part` when the keys of `0..num` are cut into `parts` of like size.
+    /// The least key of part `part` when the keys of `0..num` are cut into `parts` of equal size.
     pub fn split(&self, part: u64, parts: u64, num: u64, key: &mut Vec<u8>) {
         let scaled = |of: u128| (of * u128::from(part) / u128::from(parts)) as u64;
         match self.format {

@@ -1,5 +1,5 @@
-//! The random numbers of the benchmarks: xoshiro256** seeded by splitmix64. Not that stream
-//! itself: the published figures of papers and peers are those of the keys that this one draws. The
+//! The random numbers of the benchmarks: xoshiro256** seeded by splitmix64. Not their standard
+//! stream: the published figures of papers and peers depend on the keys that this one draws. The
 //! same seed gives the same numbers on every machine and in every release. Not for secrets.
 
 use runstone_random::mix64;

@@ -1,5 +1,6 @@
 //! Values that compress to about half, as db_bench makes them: pieces of 100 bytes, half of each
-//! random printable bytes that are then repeated, in one buffer of 1 MiB; a value is a slice of it.
+//! piece random printable bytes that are then repeated, in one buffer of 1 MiB; a value is a slice
+//! of it.
 
 use std::ops::Range;
 
@@ -47,7 +48,7 @@ impl ValueGenerator {
         self.at - value_bytes..self.at
     }
 
-    /// The value at a place handed out.
+    /// The value at such a place.
     pub fn at_place(&self, place: Range<usize>) -> &[u8] {
         &self.buffer[place]
     }

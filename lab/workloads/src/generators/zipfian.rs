@@ -83,8 +83,9 @@ impl Zipfian {
     }
 }
 
-/// `zeta(to)` given `sum = zeta(from)`. What lies more than `SUMMED_ITEMS` behind `from` is taken
-/// from the integral and its first correction; the next is smaller than what a sum rounds away.
+/// `zeta(to)` given `sum = zeta(from)`. Terms more than `SUMMED_ITEMS` after `from` are taken from
+/// the integral and its first correction; the next correction is smaller than the rounding of a
+/// sum.
 fn zeta(from: u64, to: u64, theta: f64, sum: f64) -> f64 {
     let power = |item: u64, exponent: f64| (item as f64).powf(exponent);
     let middle = to.min(from.saturating_add(SUMMED_ITEMS));
@@ -132,7 +133,7 @@ pub struct Latest {
 }
 
 impl Latest {
-    /// Over `0..items`, of which `items - 1` is the newest.
+    /// Draws from `0..items`, where `items - 1` is the newest.
     pub fn new(items: u64) -> Latest {
         Latest { zipfian: Zipfian::new(items, THETA) }
     }

@@ -1,5 +1,5 @@
 //! bulkload: the keys of fillseq in order, by one bulk load. Its time is that of the whole load,
-//! which is visible and durable at its end, beside the puts of fillseq, which are neither.
+//! which is visible and durable at its end, unlike the puts of fillseq.
 
 use runstone_kv::Result;
 

@@ -1,4 +1,4 @@
-//! pop: takes the first key and deletes it, as a queue does. Where other keys are left, each pop
+//! pop: takes the first key and deletes it, as a queue does. If other keys are left, each pop
 //! counts as found.
 
 use runstone_kv::Direction;

@@ -1,7 +1,7 @@
-//! readseq, readreverse: one scan of everything, an operation an entry.
+//! readseq, readreverse: one scan of everything, one operation per entry.
 //!
 //! Several threads scan a part of the key range each. Entries are timed one in sixteen at most: two
-//! looks at the clock cost as much as an entry does.
+//! readings of the clock cost as much as an entry does.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ fn scan(bench: &Bench<'_>, worker: &mut Worker<'_>, direction: Direction) -> Res
     })
 }
 
-/// The keys of one thread: `low <= key < high`, open where `None`.
+/// The keys of one thread: `low <= key < high`, unbounded where `None`.
 struct Part {
     low: Option<Vec<u8>>,
     high: Option<Vec<u8>>,

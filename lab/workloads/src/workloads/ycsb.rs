@@ -17,7 +17,7 @@ use crate::bench::{Bench, End, Tally, Worker};
 use crate::generators::keys::ycsb_key;
 use crate::generators::{Latest, Rng, ScrambledZipfian};
 
-/// The most records drawn until one exists. Where hardly any exists, since a duration ends a run of
+/// The most records drawn until one exists. If hardly any exists, since a duration ends a run of
 /// far more operations than it has time for, the next draw is taken modulo those that do.
 const MOST_DRAWS: usize = 1024;
 
@@ -155,7 +155,7 @@ impl Chooser {
 struct Inserted {
     next: AtomicU64,
     stored: AtomicU64,
-    /// Stored beyond `stored`, while an earlier one is not.
+    /// Records above `stored` that are stored, while an earlier one is not.
     early: Mutex<BTreeSet<u64>>,
 }
 

@@ -80,8 +80,8 @@ impl KvStore for MapStore {
     }
 }
 
-/// Runs every workload on `store`, which is empty, and checks the counts. The order is one that
-/// leaves no doubt about what is found.
+/// Runs every workload on `store`, which is empty, and checks the counts. The order leaves no doubt
+/// about what is found.
 pub fn check_all(store: &dyn KvStore, spec: &BenchSpec) {
     let names = [
         "fillseq",
