@@ -12,8 +12,8 @@ use super::report::PaperReport;
 /// Reports what a paper does now.
 pub type Say<'a> = dyn Fn(&str) + 'a;
 
-/// A part of a paper: its name, and what measures its claims and adds their rows. `L` is what the
-/// parts share.
+/// A part of a paper: its name, and the function that measures its claims and adds their rows. `L`
+/// is what the parts share.
 pub(super) type Part<L> = (&'static str, fn(&L, &mut PaperReport) -> Result<()>);
 
 /// How large a paper's workloads are.
@@ -59,7 +59,7 @@ pub struct Context<'a> {
     pub is_t1: bool,
     /// The one part to measure.
     only: Option<String>,
-    /// Whether nothing is measured: what was asked for is looked at.
+    /// Whether nothing is measured, and only the request is checked.
     checks_only: bool,
     scratch: PathBuf,
     directories: AtomicU64,
@@ -67,7 +67,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Makes the directory, below that for temporary files.
+    /// Makes its directory inside the directory for temporary files.
     pub fn new(scale: Scale, say: &'a Say<'a>) -> Result<Context<'a>> {
         let (scale, is_t1) = (scale.factor(), scale == Scale::T1);
         if !(0.001..=100.0).contains(&scale) {
@@ -85,13 +85,13 @@ impl<'a> Context<'a> {
         self
     }
 
-    /// Looks at what was asked for, and measures nothing.
+    /// Checks the request, and measures nothing.
     pub(super) fn checking(mut self) -> Self {
         self.checks_only = true;
         self
     }
 
-    /// Measures all parts, or the one that is asked for.
+    /// Measures all parts, or the requested one.
     pub(super) fn measure<L>(
         &self,
         shared: &L,

@@ -27,7 +27,7 @@ const WRITE_BUFFER_BYTES: u64 = 16 << 20;
 /// Level 0 is empty at least once in this many flushes, whatever its trigger.
 const MOST_EXTRA_FLUSHES: u64 = 64;
 
-/// What a tree is loaded with.
+/// The data that a tree is loaded with.
 #[derive(Clone, Debug)]
 pub struct Data {
     /// Records, each with a key of its own.
@@ -103,7 +103,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Makes a store whose compactions have that many slices.
+    /// Makes a store whose compactions have this many slices.
     pub fn empty(
         keyspace: KeyspaceOptions,
         data: &Data,
@@ -131,8 +131,9 @@ impl Loaded {
         Ok(Loaded { store, storage, data, values, rng, records, unflushed, is_skewed })
     }
 
-    /// An empty tree whose keys will be skewed: of all keys up to x, as a share of the key space,
-    /// the square root of x is written. That is a Zipfian distribution with q = 0.5 over the space.
+    /// An empty tree whose keys will be skewed: of all keys up to x (a share of the key space), a
+    /// share of the square root of x is written. That is a Zipfian distribution with q = 0.5 over
+    /// the space.
     pub fn skewed(self) -> Loaded {
         Loaded { is_skewed: true, ..self }
     }
@@ -156,13 +157,13 @@ impl Loaded {
         Ok(self)
     }
 
-    /// The same tree with a cache of next to nothing, so that block reads count what reads need,
-    /// and with fresh counters.
+    /// The same tree with almost no cache, so that block reads count what reads need, and with
+    /// fresh counters.
     pub fn without_cache(self) -> Result<Loaded> {
         self.reopened(1 << 20)
     }
 
-    /// The same tree in a store of so much memory, with fresh counters.
+    /// The same tree in a store with this much memory, with fresh counters.
     pub fn reopened(self, memory_budget_bytes: u64) -> Result<Loaded> {
         self.store.close()?;
         let options = stepped_options(None, memory_budget_bytes);
@@ -175,7 +176,7 @@ impl Loaded {
         io.iter().filter(|io| io.category == Category::Table.name()).map(|io| io.reads).sum()
     }
 
-    /// Writes a record that was not there. Keys are mixed numbers, so they come in random order.
+    /// Writes a new record. Keys are mixed numbers, so they come in random order.
     pub fn insert(&mut self) -> Result<()> {
         self.put(self.key(self.records))
     }
@@ -219,14 +220,14 @@ impl Loaded {
     }
 
     /// The key of a record: eight mixed bytes, so that keys are spread evenly in no order, then
-    /// zeros. Numbers that were never written give absent keys, spread as evenly.
+    /// zeros. Numbers that were never written give absent keys, spread just as evenly.
     pub fn key(&self, record: u64) -> Vec<u8> {
         let place = mix64(record);
         let skewed = ((u128::from(place) * u128::from(place)) >> 64) as u64;
         padded(if self.is_skewed { skewed } else { place }, self.data.key_bytes)
     }
 
-    /// Gets that many absent keys; returns how many.
+    /// Gets this many absent keys; returns how many.
     pub fn get_absent(&mut self, gets: u64) -> Result<u64> {
         for _ in 0..gets {
             let record = (1 << 40) + self.rng.below(1 << 40);
@@ -236,7 +237,7 @@ impl Loaded {
         Ok(gets)
     }
 
-    /// Gets that many records that are there.
+    /// Gets this many existing records.
     pub fn get_present(&mut self, gets: u64) -> Result<()> {
         for _ in 0..gets {
             let record = self.rng.below(self.records);
@@ -246,7 +247,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Seeks that many times and reads `length` entries each.
+    /// Seeks this many times and reads `length` entries each.
     pub fn scan(&mut self, scans: u64, length: u64) -> Result<()> {
         let mut cursor = self.store.default_keyspace().cursor(ReadOptions::default())?;
         for _ in 0..scans {

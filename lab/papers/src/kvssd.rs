@@ -4,15 +4,15 @@
 //! 1. Load records in random order, then insert, update and read at 25, 65 and 10 percent; keys of
 //!    24 bytes, values of 1000. Every run gets the same operations. Updates and reads take any
 //!    record (uniform), popular ones (zipfian) or recent ones (latest).
-//! 2. `LSM` is the unchanged engine on `blockssd` with its log apart, in memory; `nLSM`, `rLSM(-)`
-//!    and `rLSM` are the device. All use one compaction policy with one set of sizes.
+//! 2. `LSM` is the unchanged engine on `blockssd` with its log elsewhere, in memory; `nLSM`,
+//!    `rLSM(-)` and `rLSM` are the device. All use one compaction policy with one set of sizes.
 //! 3. Layers multiply: compaction x read-modify-write x collection; each run asserts that its
 //!    layers explain every program that the flash counted.
 //! 4. dLSM and lLSM, which the paper runs on a block SSD, are firmware on the same flash. lLSM gets
 //!    a device with room for what its tables reserve.
 //! 5. `kvssd_reckoned`: the paper's 15 GB, by counts alone.
 //!
-//! Counters and simulated time only, but for the row that says how fast the emulator is.
+//! Counters and simulated time only, except in the row that says how fast the emulator is.
 
 use runstone_flash::ftl::GcFrontier;
 use runstone_flash::kvssd::KvSsdOptions;
@@ -223,7 +223,7 @@ fn threshold_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// For every percentage, lLSM gets as much flash as leaves it the same volume.
+/// For every percentage, lLSM gets enough flash for the same volume.
 fn provision_rows(lab: &Lab<'_>, report: &mut PaperReport) -> Result<()> {
     report.compare(&all_sides(lab), &["blocks"])?;
     let first = lab.runs([Run::Split, Run::Rlsm, Run::Dlsm, Run::Llsm])?;

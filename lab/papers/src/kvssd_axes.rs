@@ -1,13 +1,13 @@
-//! Two more axes of the engine on a KVSSD: separated values, which its firmware has, and levels of
-//! several runs, which it has as strata and under tiering.
+//! Two further axes of the engine on a KVSSD: separated values, which its firmware has, and levels
+//! of several runs, which it has in the form of strata and under tiering.
 //!
 //! 1. What separated values would save was estimated before they were built, from two parts. The
 //!    device with pointers of 16 bytes in place of the values gives the writes of the tree. A log
-//!    that takes each value once is a page-mapped device whose pages are records, with the blocks
+//!    that takes each value once is a page-mapped device whose pages are records, on the blocks
 //!    that the pointers leave; about one record in eight, in blocks of an eighth. It gives the
 //!    copies of collections. The sum stays next to the measured figure.
 //! 2. The device with its values inside, in a log and in groups: writes, pages per get and per
-//!    entry of a scan, and once more under updates alone, which age the stream of values.
+//!    entry of a scan, and again under updates alone, which age the stream of values.
 //! 3. All axes at once: Garnering, Global-Range, filters, values in groups.
 //! 4. Levels of several runs, a part of its own: strata are runs, and a higher TH lets a table have
 //!    more of them; under `tiering` a level has them.
@@ -55,7 +55,7 @@ rows! {
 
 /// About one record in this many is in the log.
 const SAMPLE: u32 = 8;
-/// Blocks of the device that the tree of pointers takes, its room to work included.
+/// Blocks of the device that the tree of pointers takes, including its room to work.
 const POINTER_BLOCKS: u32 = 40;
 /// Bytes from which values are separated: all of them, at either scale.
 const VALUES_FROM: u32 = 64;
@@ -152,7 +152,7 @@ fn scan_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Pages that scans from keys on read for each entry.
+/// Pages that scans from these keys read for each entry.
 fn pages_per_entry(load: &Load, options: &KvSsdOptions) -> Result<f64> {
     let mut device = load.filled_device(options)?;
     let reads = |device: &KvSsd| device.nand().counters().total().reads;

@@ -1,5 +1,5 @@
-//! The designs of the KVSSD paper under one load, each run once, and their settings; what its rows
-//! on devices and by counts share.
+//! The designs of the KVSSD paper under one load, each run once, and their settings; the code that
+//! its rows on devices and by counts share.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,19 +18,19 @@ use super::numbers::ratio;
 use super::report::{PaperReport, Row, line};
 use super::sides::Side;
 
-/// What lLSM's device has of the others' blocks: the paper's 30% more.
+/// The size of lLSM's device in blocks of the others: 30% more, as in the paper.
 pub(super) const LLSM_VOLUME: f64 = 1.3;
 
-/// A run that several parts look at.
+/// A run that several parts use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Run {
     /// The engine on a block SSD that writes what it moves to separate blocks.
     Split,
-    /// The engine on one that does not.
+    /// The engine on a block SSD that does not.
     Shared,
     Nlsm,
     Dlsm,
-    /// On a larger device.
+    /// lLSM, on a larger device.
     Llsm,
     /// rLSM(-).
     Mixed,
@@ -56,7 +56,7 @@ impl Run {
 
 impl Run {
     /// Compaction, read-modify-write, collection, and all writes, as the paper prints them for
-    /// uniform keys (figure 5). No number where it prints none.
+    /// uniform keys (figure 5). NaN where it prints none.
     pub(super) fn printed(self) -> [f64; 4] {
         match self {
             Run::Split | Run::Shared => [17.7, 1.5, 3.6, 93.0],
@@ -75,7 +75,7 @@ pub(super) struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// Nothing was run yet.
+    /// A family in which nothing has run yet.
     pub(super) fn new(context: &'a Context<'a>) -> Lab<'a> {
         Lab { context, done: RefCell::default() }
     }
@@ -153,13 +153,13 @@ pub(super) fn all_sides(lab: &Lab<'_>) -> Vec<Side> {
     sides(lab).into_iter().chain([llsm]).collect()
 }
 
-/// All writes of a device divided by the engine's over each block SSD; the better one counts.
+/// All writes of a device divided by the engine's on each block SSD; the better one counts.
 pub(super) fn judge_writes(report: &mut PaperReport, row: Row, [device, split, shared]: [f64; 3]) {
     let [split, shared] = [split, shared].map(|lsm| ratio(device, lsm, 2, ""));
     report.judge(row, format!("{}, {}", split.0, shared.0), &[split.1.max(shared.1)]);
 }
 
-/// Compaction and collection at TH 1 to 4, both over what they are at TH 1, as in the paper.
+/// Compaction and collection at TH 1 to 4, both relative to TH 1, as in the paper.
 pub(super) fn draw_thresholds(
     report: &mut PaperReport,
     [name, title]: [&str; 2],

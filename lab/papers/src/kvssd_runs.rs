@@ -27,16 +27,16 @@ use super::sides::{FILTERS, Side, TRIGGER};
 /// Over-provisioning of the paper.
 pub(super) const OVER_PROVISION_PERCENT: u32 = 5;
 const KEY_BYTES: u64 = 24;
-/// What a record takes in a page beside key and value: its slot.
+/// Bytes of a record in a page besides key and value: its slot.
 const RECORD_OVERHEAD_BYTES: u64 = 20;
 
 /// Largest device whose image is kept in memory, where pages are shared instead of copied.
 const MEMORY_DEVICE_BYTES: u64 = 4 << 30;
 
 /// Blocks of the device at T0: at the end 85% of its pages are valid under rLSM. With fewer the
-/// engine's files no longer fit where 15% is set aside, as they do in the paper.
+/// engine's files no longer fit if 15% is set aside, as they do in the paper.
 const BLOCKS: f64 = 372.0;
-/// Blocks of a device with more room, for what is not in the paper.
+/// Blocks of a device with more room, for runs that are not in the paper.
 const ROOMY_BLOCKS: f64 = 384.0;
 
 /// Which records are updated and read.
@@ -83,10 +83,10 @@ pub(super) struct Outcome {
     pub(super) operations_per_s: f64,
     /// The emulator itself, in time of the processor.
     pub(super) emulated_per_cpu_s: f64,
-    /// Metadata included. The engine has its indexes in memory: one page for each table that a get
-    /// looks at, the least that an index takes, stands for what it would read.
+    /// Pages per get, including metadata. The engine has its indexes in memory: one page for each
+    /// table that a get looks at, the least that an index takes, stands for what it would read.
     pub(super) pages_per_get: f64,
-    /// Of these, pages of metadata.
+    /// Pages of metadata among these.
     pub(super) meta_pages_per_get: f64,
     /// Valid pages at the end, over all pages of the device.
     pub(super) fullness: f64,
@@ -103,12 +103,12 @@ impl Outcome {
 }
 
 impl Load {
-    /// On a device as full as the paper's.
+    /// A load on a device as full as the paper's.
     pub(super) fn of(context: &Context<'_>, draw: Draw) -> Load {
         Load { draw, ..Load::sized(context, BLOCKS) }
     }
 
-    /// On a device with more room; any record is updated and read.
+    /// A load on a device with more room; any record is updated and read.
     pub(super) fn roomy(context: &Context<'_>) -> Load {
         Load::sized(context, ROOMY_BLOCKS)
     }
@@ -127,12 +127,12 @@ impl Load {
     }
 
     /// A smaller workload has a smaller device, but tables and memtable stay a block: level 0, open
-    /// blocks and a compaction want as much room as ever.
+    /// blocks and a compaction need as much room as before.
     fn work_blocks(context: &Context<'_>) -> f64 {
         24.0 * (1.0 - context.scale).max(0.0)
     }
 
-    /// The paper's records, pages and tables, of nothing.
+    /// The paper's records, pages and tables, with counts of zero.
     fn of_kib() -> Load {
         Load {
             loads: 0,
@@ -215,7 +215,7 @@ impl Load {
         (u64::from(self.page_bytes) - PAGE_HEADER_BYTES) / self.record_bytes()
     }
 
-    /// On a device with this many times the blocks.
+    /// The same on a device with this many times the blocks.
     pub(super) fn times(&self, volume: f64) -> Load {
         let block_count = (f64::from(self.block_count) * volume).round() as u32;
         Load { block_count, ..*self }
@@ -344,7 +344,7 @@ impl Load {
     ) -> Result<u64> {
         let mut rng = Rng::new(1);
         let mut latest = Latest::new(self.loads);
-        // As in YCSB: popular among all records that there will be, drawn again until it is there.
+        // As in YCSB: popular among all records that there will be, drawn again until it exists.
         let zipfian = ScrambledZipfian::new(self.loads + self.operations / 2);
         let mut records = 0;
         for operation in 0..self.loads + self.operations {
@@ -439,8 +439,8 @@ pub(super) fn try_device(
     }))
 }
 
-/// The image of a device for one run. A file has lost its name already, so that its space is free
-/// when the run is over.
+/// The image of a device for one run. A file has no name any more, so that its space is freed when
+/// the run is over.
 fn scratch_image(context: &Context<'_>, geometry: &Geometry) -> Result<Box<dyn Image>> {
     if geometry.data_bytes() <= MEMORY_DEVICE_BYTES {
         return Ok(Box::new(MemoryImage::new()));
@@ -507,7 +507,7 @@ pub(super) fn run_engine(
     Ok(outcome)
 }
 
-/// The engine with the device's sizes, without filters and with next to no cache.
+/// The engine with the device's sizes, without filters and with almost no cache.
 fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
     let keyspace = load.keyspace(policy);
     let options = stepped_options(Some(keyspace), 48 << 20).compaction_slices(1);
@@ -515,7 +515,7 @@ fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store
     Ok(Store::open_on(Arc::new(apart), options)?)
 }
 
-/// An error of the flash, for a report that cannot go on.
+/// An error of the flash, for a report that cannot continue.
 pub(super) fn failed(error: runstone_flash::Error) -> Error {
     Error::Foreign { engine: "flash".into(), what: error.to_string() }
 }

@@ -50,7 +50,7 @@ impl Paper {
         self.measure(&Context::new(scale, &|_| {})?.only(only).checking()).map(drop)
     }
 
-    /// Measures its claims. Fails if it does not have the scale or the part that is asked for.
+    /// Measures its claims. Fails if it does not have the scale or the requested part.
     pub fn measure(&self, context: &Context<'_>) -> Result<PaperReport> {
         if context.is_t1 && !self.has_t1 {
             let names = PAPERS.iter().filter(|paper| paper.has_t1).map(|paper| paper.name);

@@ -1,5 +1,5 @@
-//! A storage that keeps the write-ahead log on another one, so that a paper's table is of what
-//! compactions write. The category tells which storage a file is made in; later its name does.
+//! A storage that keeps the write-ahead log on another one, so that a paper's table counts what
+//! compactions write. The category decides in which storage a file is made; later its name does.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The numbers of rows: how they are written, in one place, so that all papers write alike.
+//! The numbers of rows: how they are written, in one place, so that all papers write them alike.
 
 use std::borrow::Borrow;
 
@@ -7,7 +7,7 @@ pub(super) fn list(values: impl IntoIterator<Item = impl Borrow<f64>>, digits: u
     joined(values, digits, ", ")
 }
 
-/// Numbers, separated by strokes.
+/// Numbers, separated by slashes.
 pub(super) fn strokes(values: impl IntoIterator<Item = impl Borrow<f64>>, digits: usize) -> String {
     joined(values, digits, " / ")
 }

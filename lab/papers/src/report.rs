@@ -1,5 +1,5 @@
-//! What reproducing a paper yields: rows of claim, paper, here, expectation and verdict; figures;
-//! notes. In JSON the rows only.
+//! The result of reproducing a paper: rows of claim, paper, here, expectation and verdict; figures;
+//! notes. JSON has only the rows.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ pub struct PaperRow {
     pub judged_by: String,
     /// The configuration of both sides, in one line.
     pub sides: String,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -100,7 +100,7 @@ pub struct PaperReport {
     /// Not in JSON.
     #[serde(skip)]
     pub figures: Vec<Figure>,
-    /// What a reader should know of the method; not in JSON.
+    /// What a reader should know about the method; not in JSON.
     #[serde(skip)]
     pub notes: Vec<String>,
 }
@@ -126,7 +126,7 @@ impl PaperReport {
     ///
     /// # Panics
     ///
-    /// If nothing is said of what is compared.
+    /// If no sides of the comparison were given.
     pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, numbers: &[f64]) {
         let rule = match row.rule {
             Rule::NotComparable(_) => row.rule,
@@ -154,7 +154,7 @@ impl PaperReport {
         counts
     }
 
-    /// Adds what a reader should know of the method.
+    /// Adds what a reader should know about the method.
     pub fn note(&mut self, text: &str) {
         self.notes.push(text.into());
     }
@@ -196,7 +196,8 @@ pub(super) fn bars(name: &str, values: impl IntoIterator<Item = f64>) -> Bars {
     Bars { name: name.into(), values: values.into_iter().collect(), marks: Vec::new() }
 }
 
-/// The bars of one colour, with what the paper prints for each; no number where it prints none.
+/// The bars of one colour, with the number that the paper prints for each; NaN where it prints
+/// none.
 pub(super) fn bars_beside(
     name: &str,
     values: impl IntoIterator<Item = f64>,

@@ -11,7 +11,7 @@ use crate::engine::{MEMORY_BYTES, stepped_options};
 #[derive(Clone, Debug)]
 pub(super) struct Side {
     name: String,
-    /// What sets it apart.
+    /// What distinguishes it.
     design: String,
     settings: Vec<(&'static str, String)>,
 }
@@ -35,7 +35,7 @@ impl Side {
         Side { name: name.into(), design: design.into(), settings: Vec::new() }
     }
 
-    /// Adds to what sets it apart.
+    /// Adds to what distinguishes it.
     pub(super) fn apart_by(mut self, what: &str) -> Side {
         self.design.push_str(&format!(", {what}"));
         self
@@ -85,7 +85,7 @@ fn text(choice: impl std::fmt::Debug) -> String {
     format!("{choice:?}").to_lowercase()
 }
 
-/// Threads of the background, and how many parts of a compaction run at once.
+/// Background threads, and how many parts of a compaction run at once.
 fn threads(store: &Options) -> String {
     let background = match store.background {
         Background::Threads(count) => count.to_string(),
@@ -97,8 +97,8 @@ fn threads(store: &Options) -> String {
     }
 }
 
-/// Writes the sides in one line: first what sets each apart, then what all share. The error names
-/// the first setting in which two sides differ although the rows are not `about` it.
+/// Writes the sides in one line: first what distinguishes each, then what all share. The error
+/// names the first setting in which two sides differ although the rows are not `about` it.
 pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
     #[cfg(test)]
     let sides = &handicap::given_to(sides);

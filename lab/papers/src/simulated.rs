@@ -1,7 +1,7 @@
 //! A tree by metadata alone: the simulator of the policies with the options of a keyspace, so that
-//! a paper's headline can be reckoned at its own size. Keys are uniform, and all jobs that are due
+//! a paper's headline can be computed at its own size. Keys are uniform, and all jobs that are due
 //! run after each flush. It knows policy, partitioner and how flushes are cut; where values lie is
-//! for the caller, who says how many entries of which size reach the tree.
+//! up to the caller, which says how many entries of which size reach the tree.
 
 use runstone::KeyspaceOptions;
 use runstone::policy::custom;
@@ -14,13 +14,13 @@ pub(super) struct Writes {
     pub(super) bytes: u64,
     pub(super) flush_bytes: u64,
     pub(super) entry_bytes: u64,
-    /// Possible keys; `None` for so many that hardly any comes twice.
+    /// Possible keys; `None` for so many that hardly any is drawn twice.
     pub(super) keys: Option<u64>,
     /// Key prefixes; only compactions that cut by prefix look at them.
     pub(super) prefixes: u64,
 }
 
-/// What came of the writes. The policy is a registered one.
+/// The result of the writes. The policy is a registered one.
 pub(super) fn simulate(options: &KeyspaceOptions, writes: &Writes) -> SimReport {
     simulate_shape(options, writes).0
 }

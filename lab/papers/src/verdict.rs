@@ -12,16 +12,16 @@ const SAME: f64 = 2.0 / 3.0;
 /// Less than this share of a paper's effect counts as none.
 const NONE: f64 = 0.1;
 
-/// What came of a paper's claim here.
+/// The verdict on a paper's claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum Verdict {
     /// The effect is as large as in the paper, within the tolerance.
     #[serde(rename = "reproduced")]
     Reproduced,
-    /// The effect goes the same way and is smaller.
+    /// The effect has the same direction and is smaller.
     #[serde(rename = "weaker")]
     Weaker,
-    /// There is no effect, or it goes the other way.
+    /// There is no effect, or it has the opposite direction.
     #[serde(rename = "absent")]
     Absent,
     /// The paper does not measure this, or not under these conditions.
@@ -56,7 +56,7 @@ pub(super) enum Rule {
     Alike(f64),
     /// The paper prints these numbers, and they do not depend on a machine or a scale.
     Exactly(&'static [f64]),
-    /// The paper gives an order and no size: each number is larger than the one before.
+    /// The paper gives an order but no size: each number is larger than the one before.
     Rises,
     /// The same downward.
     Falls,

@@ -1,5 +1,5 @@
 //! What a power cut leaves: the fault model's choices, all made by one seed. Synced bytes and names
-//! always stay; of the pending each may stay, go, or be damaged.
+//! always stay; each pending change may stay, be lost, or be damaged.
 //!
 //! 1. One seed in eight drops everything pending and one keeps everything; the others mix.
 //! 2. Per directory: either a prefix of the changes stays (a journal), or any subset in which no
@@ -17,7 +17,7 @@ use crate::disk::{Directory, EntryOp, Inode, Pending, State};
 use crate::image::Image;
 use runstone_random::Random;
 
-/// What a power cut did to the pending, in pending changes (of a mapped file: in pages).
+/// What a power cut did to what was pending, in changes (for a mapped file, in pages).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashReport {
     /// Changes of files that stayed whole.
@@ -172,7 +172,8 @@ impl Cut {
         }
     }
 
-    /// Leaves part of a write. A change of length and a hole are in the journal: whole or not.
+    /// Leaves part of a write. A change of length and a hole are in the journal: they survive as a
+    /// whole or not at all.
     fn damage(&mut self, image: &mut Image, change: &Pending) {
         let Pending::Write { offset, data } = change else {
             return self.keep_or_drop(image, change, 50);
@@ -189,7 +190,7 @@ impl Cut {
     }
 
     /// Keeps some sectors of a write: a prefix of them, or any. With `garbage` the first missing
-    /// one holds random bytes, in the range of the write and not beside it.
+    /// one holds random bytes, only in the range of the write.
     fn tear(&mut self, image: &mut Image, offset: u64, data: &[u8], garbage: bool) {
         let sectors = split_sectors(offset, data, self.sector_bytes());
         let prefix_len = self.random.below(sectors.len() as u64) as usize;

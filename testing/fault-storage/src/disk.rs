@@ -15,7 +15,7 @@ use runstone_random::Random;
 use runstone_storage::Category;
 use runstone_storage::support::LockTable;
 
-/// Tells disks of one process apart, for `location`; takes no part in the simulation.
+/// Distinguishes disks of one process, for `location`; takes no part in the simulation.
 static NEXT_DISK_ID: AtomicU64 = AtomicU64::new(1);
 
 /// A disk and who holds locks on it.
@@ -36,7 +36,7 @@ impl Disk {
 /// Everything on the disk. Ordered maps only: a hash order would make runs differ.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Makes each boot's choices its own.
+    /// Makes the choices of each boot different.
     pub(super) salt: u64,
     pub(super) is_crashed: bool,
     pub(super) random: Random,
@@ -59,13 +59,13 @@ pub(super) struct Inode {
     pub(super) category: Category,
     /// What a power cut keeps for certain.
     pub(super) synced: Image,
-    /// What readers see.
+    /// The content that readers see.
     pub(super) live: Image,
     /// What may or may not be on the disk, in the order it was done.
     pub(super) pending: Vec<Pending>,
     /// Made by `create_mapped`: the kernel writes its pages back one by one.
     pub(super) is_mapped: bool,
-    /// Space that is taken whether written or not.
+    /// Space that is taken, whether written or not.
     pub(super) reserved_bytes: u64,
     pub(super) handle_count: usize,
     pub(super) mapped_handle_count: usize,
@@ -213,7 +213,7 @@ impl State {
         Some(self.capacity_bytes?.saturating_sub(self.used_bytes()))
     }
 
-    /// Fails if a file that takes `taken_bytes` now cannot take `wanted_bytes`.
+    /// Fails if a file that now takes `taken_bytes` cannot take `wanted_bytes`.
     pub(super) fn check_room(&self, taken_bytes: u64, wanted_bytes: u64) -> io::Result<()> {
         let more_bytes = wanted_bytes.saturating_sub(taken_bytes);
         match self.free_bytes() {
@@ -263,7 +263,7 @@ impl Inode {
         self.live.allocated_bytes().max(self.reserved_bytes.next_multiple_of(PAGE_BYTES))
     }
 
-    /// Does a change: readers see it, the disk may.
+    /// Applies a change: readers see it, and it may reach the disk.
     pub(super) fn change(&mut self, change: Pending) {
         change.apply(&mut self.live);
         self.pending.push(change);
@@ -289,7 +289,7 @@ impl Pending {
 }
 
 impl Directory {
-    /// Does a change: readers see it, the disk may.
+    /// Applies a change: readers see it, and it may reach the disk.
     pub(super) fn change(&mut self, op: EntryOp) {
         op.apply(&mut self.live);
         self.pending.push(op);

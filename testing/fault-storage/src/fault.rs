@@ -1,4 +1,4 @@
-//! Faults that a simulated disk is told to show, and the rule that says when each fires. The
+//! Faults that a simulated disk is set to show, and the rule that says when each fires. The
 //! operations themselves apply what a fault does to the bytes.
 
 use runstone_storage::Category;
@@ -58,7 +58,7 @@ pub enum FaultKind {
     ShortRead,
 }
 
-/// What an operation is, as far as faults and the trace tell them apart.
+/// The kinds of operations that faults and the trace distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpKind {
     Create,
@@ -126,7 +126,7 @@ impl Faults {
         self.fired.clone()
     }
 
-    /// The fault of this operation, if any. Of several, the one injected first fires.
+    /// The fault of this operation, if any. If there are several, the one injected first fires.
     pub(super) fn take(
         &mut self,
         number: u64,

@@ -88,8 +88,8 @@ impl Image {
         fitting
     }
 
-    /// Zeros `[start, end)`: whole pages go, the edges are overwritten. The last page counts as
-    /// whole, because nothing but zeros lies past the length.
+    /// Zeros `[start, end)`: whole pages are removed, the edges are overwritten. The last page
+    /// counts as whole, because nothing but zeros lies past the length.
     fn clear(&mut self, start: u64, end: u64) {
         let whole_end = if end == self.len_bytes { u64::MAX } else { end / PAGE_BYTES };
         let whole_start = start.div_ceil(PAGE_BYTES);

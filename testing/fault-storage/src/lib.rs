@@ -29,7 +29,7 @@ use runstone_storage::{
 };
 
 /// A directory of a simulated disk. Clones share the disk, and so do siblings: a power cut takes
-/// them together.
+/// all of them at once.
 ///
 /// The disk lives until a crash: one injected, [`SimStorage::power_cut`] or
 /// [`SimStorage::process_crash`]. From then on every operation fails, on every handle. Either call
@@ -310,7 +310,7 @@ impl SimStorage {
     }
 
     /// The directory of `target` if it is on this disk. Found by its location, which names the
-    /// disk: a trait object does not tell its type.
+    /// disk: a trait object does not reveal its type.
     fn place_on_this_disk(&self, target: &dyn Storage) -> Option<PathBuf> {
         let location = target.location();
         let place = Path::new(location.strip_prefix(&format!("sim{}:", self.disk.id))?);

@@ -82,7 +82,7 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     let drawn = options_for(policy.name(), draw, Background::Manual);
     let mut keyspace = drawn.keyspace.unwrap_or_default();
     let (placement, gc_pointers) = PLACEMENTS[random.below(PLACEMENTS.len() as u64) as usize];
-    // A life has a merge operator or not. Not every placement goes with one.
+    // A life has a merge operator or not. Not every placement works with one.
     let merges = seed.is_multiple_of(2);
     let (placement, gc_pointers) = match (merges, placement, gc_pointers) {
         (true, ValuePlacement::Vlog, _) | (true, _, GcPointers::Writeback) => {

@@ -1,5 +1,5 @@
-//! The clock of workloads. It stands still but for their writes, so what has expired follows from
-//! the workload alone.
+//! The clock of workloads. Only their writes advance it, so what has expired follows from the
+//! workload alone.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -31,7 +31,7 @@ impl WorkloadClock {
         NOW_MS.set(NOW_MS.get() + 2);
     }
 
-    /// Goes back to the start, for a fresh store. So a workload writes the same bytes each time.
+    /// Returns to the start, for a fresh store. So a workload writes the same bytes each time.
     pub fn restart() {
         NOW_MS.set(START_MS);
     }

@@ -12,7 +12,7 @@ use crate::clock::WorkloadClock;
 use crate::oracle::{Oracle, Survived};
 use crate::workload::{Operation, Run, keyspaces, read_all};
 
-/// How the machine goes down.
+/// How the machine fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The process dies; the operating system keeps what was written.
@@ -78,7 +78,7 @@ pub fn crash_at(
         .collect()
 }
 
-/// Applies operations until one fails, as a process would that dies of it.
+/// Applies operations until one fails, like a process that dies of it.
 pub fn run_until_error(
     storage: &(impl Storage + Clone + 'static),
     options: &Options,

@@ -33,7 +33,7 @@ pub fn panics(work: impl FnOnce()) -> bool {
     panic_of(work).is_some()
 }
 
-/// What the panic of `work` says.
+/// The message of the panic of `work`.
 fn panic_of(work: impl FnOnce()) -> Option<String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

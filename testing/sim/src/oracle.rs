@@ -11,7 +11,7 @@ pub type State = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
 /// Content of a keyspace.
 pub type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Content of a store by the names of its keyspaces, also of those without entries.
+/// Content of a store by the names of its keyspaces, including those without entries.
 pub type Found = BTreeMap<String, Content>;
 
 /// The number of each keyspace by name. A keyspace that is made again gets a new number.
@@ -56,7 +56,7 @@ impl Change {
     }
 
     /// A put of the operand, if it is one. In a transaction an operand is read and written: on a
-    /// value that the transaction itself wrote and that expires later, the outcome is another.
+    /// value that the transaction itself wrote and that expires later, the outcome differs.
     pub fn without_operand(self) -> Change {
         match self {
             Change::Merge(operand) => Change::Put(operand),
@@ -70,7 +70,7 @@ impl Change {
 /// 1. A batch is attempted, then acknowledged, and may be promised to survive a power loss.
 /// 2. A keyspace is made or dropped by a step of its own, which is durable once acknowledged.
 /// 3. Any number of crashes follow, until an open succeeds and its content is judged.
-/// 4. What survived is settled, and the history goes on from there.
+/// 4. What survived is settled, and the history continues from there.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// The keyspaces; none where the workload has the same all the time.
@@ -473,8 +473,8 @@ mod tests {
         }
     }
 
-    /// A keyspace that is dropped and made again begins empty, and a drop promises nothing of the
-    /// writes to others.
+    /// A keyspace that is dropped and made again begins empty, and a drop promises nothing about
+    /// the writes to other keyspaces.
     #[test]
     fn a_keyspace_that_is_made_again_begins_empty() {
         let mut oracle = Oracle::default();

@@ -285,7 +285,7 @@ fn edit(store: &Store, state: &mut State) {
 /// Loads entries over others and behind all, and a file that also deletes.
 fn load(store: &Store, state: &mut State) {
     let keyspace = store.default_keyspace();
-    // Another value at the second time.
+    // The second write has another value.
     let round = unstable::shape(keyspace).tables().count() as u8;
     let entries = |stem: &'static str| {
         (0..20).map(move |i| (format!("{stem}{i:02}").into_bytes(), vec![round; 50]))
@@ -335,7 +335,7 @@ pub fn sorted() -> Sample {
     Sample { name: "sorted", files, state }
 }
 
-/// A file of sorted entries of which some have expired, some never will soon, and some do not.
+/// A file of sorted entries: some have expired, some will not expire soon, and some never expire.
 pub fn sorted_expiring() -> Sample {
     let (storage, mut state) = (MemoryStorage::new(), State::new());
     let (shared, options) = (Arc::new(storage.clone()), KeyspaceOptions::default());

@@ -116,7 +116,7 @@ pub fn generate_large(seed: u64, count: usize) -> Vec<Operation> {
     operations
 }
 
-/// The same operations with puts in the place of operands, which not every placement goes with.
+/// The same operations with puts in the place of operands, which not every placement supports.
 pub fn without_operands(mut operations: Vec<Operation>) -> Vec<Operation> {
     for operation in &mut operations {
         let Operation::Write { writes, .. } = operation else { continue };
@@ -172,7 +172,7 @@ fn write(random: &mut Random) -> Write {
     Write { keyspace, key, change: value.map_or(Change::Delete, Change::Put) }
 }
 
-/// Deletes some keys from `key` on. Most ranges are short, so that much is left.
+/// Deletes some keys from `key` on. Most ranges are short, so that many keys are left.
 fn range_delete(random: &mut Random, keyspace: usize, key: Vec<u8>) -> Write {
     let number = |key: &[u8]| std::str::from_utf8(key.get(3..)?).ok()?.parse::<u64>().ok();
     let end = match (number(&key), random.below(8)) {
@@ -191,7 +191,7 @@ pub fn options(seed: u64, background: Background) -> Options {
     options_for(policy.name(), seed, background)
 }
 
-/// A compaction filter that changes values to what they are already.
+/// A compaction filter that replaces values by equal ones.
 #[derive(Debug)]
 struct Rewriting;
 
@@ -211,7 +211,7 @@ impl CompactionFilter for Rewriting {
     }
 }
 
-/// Sets the merge operator and the compaction filter, where the placement of values goes with them.
+/// Sets the merge operator and the compaction filter, if the placement of values supports them.
 pub fn set_programs(keyspace: &mut KeyspaceOptions, merges: bool, filters: bool) {
     let values = &keyspace.values;
     let may = values.placement != ValuePlacement::Vlog && !values.writes_back();
@@ -424,7 +424,7 @@ impl Run {
         for Write { keyspace, key, change } in &mut writes {
             let keyspace = &keyspaces[*keyspace];
             if keyspace.options().merge_operator.is_empty() {
-                // Not every placement goes with operands.
+                // Not every placement supports operands.
                 *change = change.clone().without_operand();
             }
             add!(batch, keyspace, key, change)?;
@@ -452,7 +452,7 @@ impl Run {
     }
 
     /// Loads sorted entries into a keyspace, all at once; `None` deletes. Value files that write
-    /// pointers back refuse a load over keys that are there.
+    /// pointers back refuse a load over existing keys.
     pub fn load(
         &mut self,
         keyspace: usize,

@@ -91,7 +91,7 @@ fn character_len(text: &str) -> usize {
     }
 }
 
-/// Drops the items behind `#[cfg(test)]`. The last line of an item is as far in as its first, and
+/// Drops the items after `#[cfg(test)]`. The last line of an item is indented like its first, and
 /// only a last line ends in one of these signs there.
 fn without_tests(text: &str) -> String {
     let mut out = String::new();

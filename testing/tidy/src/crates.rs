@@ -11,7 +11,7 @@ pub type Edge<'a> = (&'a str, &'a [&'a str]);
 /// The crates of the repository.
 pub const EDGES: [Edge<'_>; 20] = [
     ("crates/random", &[]),
-    // For its tests.
+    // Only for its tests.
     ("crates/policy", &["random"]),
     ("crates/storage", &[]),
     ("crates/plot", &["policy"]),
@@ -53,7 +53,7 @@ pub const EDGES: [Edge<'_>; 20] = [
     ("testing/tidy", &[]),
 ];
 
-/// Manifests name no other crates than these.
+/// Manifests name only these crates.
 pub fn dependencies(files: &Files, edges: &[Edge<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for (place, allowed) in edges {
@@ -79,7 +79,7 @@ pub fn dependencies(files: &Files, edges: &[Edge<'_>]) -> Vec<String> {
     found
 }
 
-/// Every Rust file is declared as a module: what is not is compiled by nobody.
+/// Every Rust file is declared as a module: a file that is not is never compiled.
 pub fn dead_files(files: &Files) -> Vec<String> {
     let mut declared = BTreeSet::new();
     for (_, text) in rust(files) {

@@ -9,8 +9,8 @@
 //!
 //! A file has `rows`, each with a `claim` and what is `here`: numbers, or a text with numbers. The
 //! first form is for tables whose first column holds claims. Under the others, the numbers of these
-//! rows are in this order all those of the table, its first column left out, or some of those of
-//! the paragraph. Comments may follow one another. A document may round.
+//! rows are, in this order, all those of the table except its first column, or some of those of the
+//! paragraph. Comments may follow one another. A document may round.
 
 use serde_json::Value;
 
@@ -54,7 +54,8 @@ pub fn differing(files: &Files) -> Vec<String> {
     found
 }
 
-/// Marks, each line of them with what they say, and the lines behind them up to an empty one.
+/// The marked blocks: the line where each begins, what its marks say, and its lines up to an empty
+/// one.
 fn marked(text: &str) -> Vec<(usize, Vec<&str>, Vec<&str>)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -141,12 +142,12 @@ fn same(told: &[String], expected: &[f64]) -> Result<(), String> {
     }
 }
 
-/// Whether a number is the other one, rounded to its own last digit that counts.
+/// Whether a number is the other one, rounded to its own last significant digit.
 fn is_rounded(text: &str, exact: f64) -> bool {
     let whole = text.replace(',', "");
     let last = match whole.split_once('.') {
         Some((_, digits)) => -(digits.len() as i32),
-        // Only of a long number the zeros at the end may stand for anything.
+        // Only in a long number may the zeros at the end stand for other digits.
         None if text.contains(',') => (whole.len() - whole.trim_end_matches('0').len()) as i32,
         None => 0,
     };
@@ -158,7 +159,7 @@ fn value(text: &str) -> f64 {
 }
 
 /// The numbers of a text: digits, with commas before three of them, and decimals. Digits of a name
-/// such as LZ4 are none.
+/// such as LZ4 do not count.
 fn numbers(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let is_word = |letter: char| letter.is_alphanumeric() || ".,_".contains(letter);

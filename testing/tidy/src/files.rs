@@ -1,4 +1,4 @@
-//! The repository as text by place. Rules take these files and not the disk, so that a test can
+//! The repository as texts by path. Rules take these files and not the disk, so that a test can
 //! feed them a violation.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Texts by place, with `/` between folders: `crates/engine/src/lib.rs`.
+/// Texts by path, with `/` between folders: `crates/engine/src/lib.rs`.
 pub type Files = BTreeMap<String, String>;
 
 /// Folders that nobody writes by hand.
@@ -61,7 +61,7 @@ pub fn places(root: &Path) -> io::Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// The Rust files among them.
+/// The Rust files among the files.
 pub fn rust(files: &Files) -> impl Iterator<Item = (&str, &str)> {
     files
         .iter()

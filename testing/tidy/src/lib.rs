@@ -1,7 +1,7 @@
 //! What a reader may rely on in every file of the repository, as rules that a test applies. A rule
-//! takes files and gives findings, one a line; no findings mean that the rule holds.
+//! takes files and gives findings, one per line; no findings mean that the rule holds.
 //!
-//! * [`files`]: the repository as text by place.
+//! * [`files`]: the repository as texts by path.
 //! * [`style`]: first lines, columns, lengths of functions, unfinished work, documents.
 //! * [`links`]: links and numbers of sections lead somewhere.
 //! * [`figures`]: figures of documents are those of the files that they come from.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::files::Files;
 
 /// Links of documents lead to a file or folder among `places`, and to a heading of it if they name
-/// one. `section N` behind the name of a document, or in a document with numbered sections, is one
+/// one. `section N` after the name of a document, or in a document with numbered sections, is one
 /// of its sections.
 pub fn dead(files: &Files, places: &BTreeSet<String>) -> Vec<String> {
     let mut found = Vec::new();

@@ -42,7 +42,7 @@ pub fn crates(files: &Files) -> BTreeSet<&str> {
 /// Folders inside crates that have rooms of their own.
 const INNER: [&str; 1] = ["devices/flash/src/kvssd"];
 
-/// Whatever has rooms: crates, and folders inside them.
+/// Everything that has rooms: crates, and folders inside them.
 pub fn houses(files: &Files) -> BTreeSet<&str> {
     let mut houses = crates(files);
     houses.extend(INNER);

@@ -19,10 +19,10 @@ use crate::engine::{MEMORY_BYTES, do_jobs, padded, stepped_options};
 const BLOCK_BYTES: u64 = 4096;
 /// A flush comes at least once in this many writes, and level 0 is soon empty.
 const MOST_EXTRA_WRITES: u64 = 1 << 14;
-/// Memory without a cache to speak of.
+/// Memory that leaves almost no cache.
 const UNCACHED_BYTES: u64 = 1 << 20;
 
-/// What a phase took.
+/// The times of a phase.
 pub(super) struct Phase {
     pub(super) kops_per_s: f64,
     /// Average, 95% and 99% of the reads.
@@ -79,7 +79,7 @@ impl Client {
         })
     }
 
-    /// The same, whose records get ascending keys.
+    /// The same, but its records get ascending keys.
     pub(super) fn ascending(self) -> Client {
         Client { is_ascending: true, ..self }
     }
@@ -148,13 +148,13 @@ impl Client {
         Ok(())
     }
 
-    /// Gets a record that is there.
+    /// Gets a record that exists.
     pub(super) fn get(&mut self, record: u64) -> Result<()> {
         assert!(self.find(record)?, "record {record} was written");
         Ok(())
     }
 
-    /// Gets a record; says whether it is there.
+    /// Gets a record. Returns whether it exists.
     pub(super) fn find(&mut self, record: u64) -> Result<bool> {
         self.catch_up()?;
         let before = self.counters().blocks_searched;
@@ -164,7 +164,7 @@ impl Client {
         Ok(value.is_some())
     }
 
-    /// Seeks a record and goes that many entries on.
+    /// Seeks a record and moves on by this many entries.
     pub(super) fn scan(&mut self, record: u64, steps: u64) -> Result<()> {
         self.catch_up()?;
         let (reads, bytes) = self.table_reads();

@@ -3,7 +3,7 @@
 //! and stalls are the same on every machine.
 //!
 //! The client and the background each have a lane of the device of their own. The background does
-//! one flush or compaction after the other; a write that finds too much undone waits for it.
+//! one flush or compaction after another; a write waits for it if too much is pending.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,15 @@ use std::collections::VecDeque;
 const OPERATION_NS: u64 = 5_000;
 /// Latency of one read of the device.
 const READ_NS: u64 = 80_000;
-/// The device moves this many bytes in a microsecond, either way: 500 MB/s.
+/// The device moves this many bytes in a microsecond, in either direction: 500 MB/s.
 const BYTES_PER_US: u64 = 500;
-/// What a writer that is slowed down may write in a microsecond: 16 MB/s, as in RocksDB.
+/// Bytes that a slowed writer may write in a microsecond: 16 MB/s, as in RocksDB.
 const SLOWED_BYTES_PER_US: u64 = 16;
 
 /// Memtables that wait for their flush until writers stop, as in RocksDB.
 const MOST_WAITING_MEMTABLES: usize = 2;
 
-/// From where on writers are held back.
+/// The limits from which on writers are held back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Runs in level 0 that slow writers down, and that stop them.
@@ -28,7 +28,7 @@ pub(super) struct Limits {
     pub(super) debt_bytes: [u64; 2],
 }
 
-/// What the tree has undone.
+/// The pending work of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
     pub(super) level_0_runs: usize,
@@ -60,12 +60,12 @@ impl Clock {
         self.free_at_ns <= self.now_ns
     }
 
-    /// The client's operation moves `bytes` and reads that many times.
+    /// The client's operation moves `bytes` and does this many reads.
     pub(super) fn operate(&mut self, reads: u64, bytes: u64) {
         self.now_ns += OPERATION_NS + reads * READ_NS + bytes * 1000 / BYTES_PER_US;
     }
 
-    /// A memtable is full; its flush comes behind what the background does now.
+    /// A memtable is full; its flush follows the current work of the background.
     pub(super) fn flush(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
         self.free_at_ns = self.free_at_ns.max(self.now_ns) + bytes * 1000 / BYTES_PER_US;
         self.flushed_at_ns.push_back(self.free_at_ns);
@@ -91,7 +91,7 @@ impl Clock {
         if !self.is_stopped(limits) || self.is_background_free() {
             return false;
         }
-        // A flush may be done before the compaction that comes behind it.
+        // A flush may be done before the compaction that follows it.
         let until_ns = match self.flushed_at_ns.front() {
             Some(flushed_at_ns) if self.flushed_at_ns.len() >= MOST_WAITING_MEMTABLES => {
                 *flushed_at_ns
@@ -112,7 +112,7 @@ impl Clock {
         }
     }
 
-    /// The client rests until the background is free.
+    /// The client waits until the background is free.
     pub(super) fn rest(&mut self) {
         self.now_ns = self.now_ns.max(self.free_at_ns);
         self.forget_flushed();

@@ -1,6 +1,6 @@
 //! YCSB with files on a disk and background threads, with an eighth of the data of section 4.3:
-//! what a clock on the wall says. Shown and never judged: the disk and the neighbours of this
-//! machine are in it.
+//! wall-clock time. It is shown but never judged: the disk and the neighbours of this machine
+//! affect it.
 
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use crate::{Context, PaperReport};
 const DIVISOR: u64 = 8;
 const OPERATIONS: u64 = 10_000;
 const ENTRIES_PER_SCAN: u64 = 100;
-/// The least that a memtable may have.
+/// The least size that a memtable may have.
 const LEAST_BUFFER_BYTES: u64 = 64 << 10;
 
 rows! {
@@ -63,7 +63,7 @@ fn setting(c_permille: u32) -> Setting {
     Setting { c_permille, records: WHOLE_DATABASE.records / DIVISOR, ..WHOLE_DATABASE }
 }
 
-/// RocksDB's limits, the bytes divided as the database is.
+/// RocksDB's limits, with the bytes divided like the database.
 fn options(context: &Context<'_>, setting: &Setting) -> KeyspaceOptions {
     setting
         .options(context)

@@ -21,7 +21,7 @@ rows! {
         "the sum of the filters' false-positive rates" => Alike(0.1);
 }
 
-/// Section 3: what gets of absent keys cost is the sum of the filters' false-positive rates. The
+/// Section 3: the cost of gets of absent keys is the sum of the filters' false-positive rates. The
 /// optimal allocation makes that sum smaller for the same memory. The first rows have few levels.
 /// The others have a level 1 that is small beside the data, so that there is something to allocate.
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {

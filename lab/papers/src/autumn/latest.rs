@@ -2,14 +2,14 @@
 //! that do not shrink with the database are divided by the same factor.
 //!
 //! * *Inserts.* The paper's million operations insert 50,000 records, less than one of its
-//!   memtables (65,536): nothing is flushed while they run. Over 1024 that is 48 inserts; the gets
-//!   between them are as many as it takes to count.
+//!   memtables (65,536): nothing is flushed while they run. Divided by 1024, that is 48 inserts;
+//!   the gets between them are enough for a measurement.
 //! * *Ages.* YCSB draws how old a record is from a zipfian curve over all records. A memtable of
 //!   the paper is 65,536 records of 80 million, here 64 of 80 thousand, on which the curve has less
 //!   weight. So ages are also drawn from the curve over as many records as the paper has, and
 //!   divided.
 //! * *Level 0.* The mix may begin with none to three runs in it; they hold the newest records, and
-//!   what level 1 answers is what is older.
+//!   level 1 answers gets of older ones.
 
 use runstone_kv::Result;
 use runstone_workloads::generators::{Latest, Rng, THETA, Zipfian};
@@ -78,7 +78,7 @@ fn shares(context: &Context<'_>, tree: &mut Loaded, is_divided: bool) -> Result<
     Ok(shares)
 }
 
-/// Of the gets of the mix that no memtable answers, in percent.
+/// Shares of the gets of the mix that no memtable answers, in percent.
 fn answered_by_level_1(context: &Context<'_>, tree: &mut Loaded, is_divided: bool) -> Result<f64> {
     let gets = context.scaled(GETS);
     let inserts = context.scaled(OPERATIONS / 20) / DIVISOR;
@@ -86,7 +86,7 @@ fn answered_by_level_1(context: &Context<'_>, tree: &mut Loaded, is_divided: boo
     let mut rng = Rng::new(2);
     let before = tree.counters();
     for get in 0..gets {
-        // Spread evenly.
+        // The inserts are spread evenly.
         if (get + 1) * inserts / gets > get * inserts / gets {
             tree.insert()?;
         }

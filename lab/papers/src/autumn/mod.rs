@@ -1,15 +1,15 @@
 //! Autumn: what Garnering's c does to levels, reads, writes and space (Zhao et al., 2023), on the
-//! engine. Sizes are the paper's divided by 1024 where a whole database counts (section 4.3), by 64
-//! in figure 3, and its own in figure 2; they scale together, so that the ratio of data to level 1,
-//! which decides the shape, stays what it is.
+//! engine. Sizes are the paper's divided by 1024 where the size of a whole database matters
+//! (section 4.3), by 64 in figure 3, and its own in figure 2; they scale together, so that the
+//! ratio of data to level 1, which decides the shape, does not change.
 //!
 //! Not the paper's latencies but their causes are counted: runs that a seek positions, tables that
-//! a get probes, bytes written per byte. A load goes on until level 0 is empty, so that reads meet
-//! one run per level, but for YCSB D, which writes as it reads.
+//! a get probes, bytes written per byte. A load continues until level 0 is empty, so that reads
+//! meet one run per level, except in YCSB D, which writes as it reads.
 //!
-//! What is judged compacts level 0 at its trigger, as the paper's system does. Our default lets it
-//! wait (`l0_share_percent`); what that saves is shown beside it, and what the simulator of the
-//! policy says about the same trees.
+//! The judged stores compact level 0 at its trigger, as the paper's system does. Our default lets
+//! it wait (`l0_share_percent`); what that saves is shown beside the results, and so is what the
+//! simulator of the policy says about the same trees.
 
 mod client;
 mod device_time;
@@ -199,7 +199,7 @@ impl Setting {
         simulate_shape(&self.options(context), &writes)
     }
 
-    /// The tree once it is loaded, and what it shows.
+    /// The tree once it is loaded, and its measurements.
     fn measure(&self, context: &Context<'_>, what: &str) -> Result<(Seen, Loaded)> {
         let (c, percent) = (decimal(self.c_permille), self.l0_share_percent);
         context.say(&format!("{what}, c = {c}, level 0 waits for {percent}%"));
@@ -217,7 +217,7 @@ impl Setting {
     }
 }
 
-/// What one tree showed.
+/// The measurements of one tree.
 struct Seen {
     levels: f64,
     space: f64,
@@ -226,7 +226,7 @@ struct Seen {
     scans: Scans,
 }
 
-/// What short scans from random keys cost, each, without a cache.
+/// The cost of a short scan from a random key, without a cache.
 #[derive(Default)]
 struct Scans {
     /// Runs that a seek positions.
@@ -346,8 +346,8 @@ fn zero_result_gets(context: &Context<'_>, report: &mut PaperReport) -> Result<(
 }
 
 /// Tables that a get of an absent key probes. Round-robin sinking leaves a hole in each level, of
-/// another size at each moment, which a get of a key inside it does not probe; so gets are spread
-/// over the last quarter of the load.
+/// whose size changes all the time, which a get of a key inside it does not probe; so gets are
+/// spread over the last quarter of the load.
 fn probes_of_absent(context: &Context<'_>, setting: &Setting) -> Result<f64> {
     let (base, c) = (setting.base_bytes, decimal(setting.c_permille));
     context.say(&format!("2 million entries of 66 bytes, L1 of {base} bytes, c = {c}"));
@@ -367,7 +367,7 @@ fn probes_of_absent(context: &Context<'_>, setting: &Setting) -> Result<f64> {
 const SWEEP: [u32; 4] = [1000, 800, 600, 400];
 const SIZE_RATIOS: [u32; 2] = [3, 5];
 
-/// What the trees of one T showed, for each c.
+/// The measurements of the trees of one T, for each c.
 type Sweep = (String, Vec<Seen>);
 
 /// Figure 3: c from 1 to 0.4, T = 3 and 5.
@@ -406,7 +406,7 @@ fn sensitivity(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Figure 3 with level 0 waiting for so much.
+/// Figure 3 with a level 0 that waits for this share.
 fn sweep(context: &Context<'_>, l0_share_percent: u32) -> Result<Vec<Sweep>> {
     let mut sweeps = Vec::new();
     for size_ratio in SIZE_RATIOS {

@@ -1,7 +1,7 @@
 //! Figure 2: the six operations of db_bench with values of three sizes, T = 2, c = 1 and 0.8, on
 //! simulated device time. Sizes are the paper's, those of `OptimizeForSmallDb`, divided by eight;
 //! as in db_bench, random keys are drawn from as many numbers as there are writes, so that 63% of
-//! them are there. Neither side has filters or a cache.
+//! them exist. Neither side has filters or a cache.
 //!
 //! How full the last two levels are at one moment is chance. So reads are measured four times, with
 //! a sixteenth of the writes in between, and their mean counts.
@@ -36,7 +36,7 @@ const SETTING: Setting = Setting {
     ..WHOLE_DATABASE
 };
 
-/// Steps behind a seek.
+/// Steps after a seek.
 const SCANS: [(&str, u64); 3] = [("seek", 0), ("seek and next 10", 10), ("seek and next 100", 100)];
 
 rows! {
@@ -93,7 +93,7 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
     };
     let at_random = client.phase(entries, put_any)?;
     let written = write_amplification(&at_random.counters);
-    // What `calm` adds are records behind these.
+    // The records that `calm` adds follow these.
     client.records = entries;
     let reads = context.scaled(READS);
     let (mut get, mut scans) = (0.0, [0.0; 3]);
@@ -185,7 +185,7 @@ fn draw(report: &mut PaperReport, seen: &[[Seen; 2]]) {
     });
     let titles = ["Gets without filters, simulated time", "values", us];
     report.draw_bars("figure-2b", titles, sizes(), gets.collect());
-    // Of the largest values the paper prints by how much the longer reads improve.
+    // For the largest values the paper prints how much the longer reads improve.
     let improved = |at: usize, by: f64| seen[2][0].scans[at] * (1.0 - by);
     let [next_10, next_100] = [improved(1, 0.09), improved(2, 0.05)];
     const NONE: f64 = f64::NAN;

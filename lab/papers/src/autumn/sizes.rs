@@ -1,7 +1,7 @@
-//! Figure 5: databases of 15 to 60 GB at T = 2, c = 1 (there LevelDB) and 0.8: on the engine with
-//! all bytes divided by 512, on simulated device time, and by the simulator at the paper's own
-//! size. The filters are reckoned there: a small table cannot have two bits per key, since a filter
-//! is a line of 64 bytes at least.
+//! Figure 5: databases of 15 to 60 GB at T = 2, c = 1 (LevelDB in the paper) and 0.8: on the engine
+//! with all bytes divided by 512, on simulated device time, and by the simulator at the paper's own
+//! size. Filters are computed there: a small table cannot have two bits per key, since a filter
+//! takes at least a line of 64 bytes.
 
 use runstone::policy::custom;
 use runstone_kv::Result;

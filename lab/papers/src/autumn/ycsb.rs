@@ -16,12 +16,12 @@ use crate::{Context, PaperReport};
 
 const OPERATIONS: u64 = 40_000;
 const ENTRIES_PER_SCAN: u64 = 100;
-/// RocksDB's, with the bytes divided as the database is.
+/// RocksDB's limits, with the bytes divided like the database.
 const LIMITS: Limits = Limits { runs: [20, 36], debt_bytes: [64 << 20, 256 << 20] };
 
 /// Each mix with its percentage of writes.
 const MIXES: [(&str, u64); 6] = [("A", 50), ("B", 5), ("C", 0), ("D", 5), ("E", 5), ("F", 50)];
-/// What table 3 prints for a mix: its place, and average, 95% and 99% in us for each c.
+/// What table 3 prints for a mix: its position, and the average, 95% and 99% in us for each c.
 const TABLE_3: [(usize, [[f64; 3]; 3]); 3] = [
     (0, [[157.0, 513.0, 640.0], [148.0, 475.0, 612.0], [140.0, 443.0, 536.0]]),
     (2, [[149.0, 488.0, 595.0], [143.0, 454.0, 579.0], [117.0, 332.0, 459.0]]),
@@ -34,7 +34,8 @@ const TABLE_3_RATIOS: [[&[f64]; 2]; 3] = [
     [&[0.972, 0.971, 0.961], &[0.914, 0.922, 0.900]],
 ];
 
-/// What the text prints of figure 4: throughput of load and mixes over that of c = 1, of each side.
+/// What the text prints of figure 4: throughput of load and mixes over that of c = 1, for each
+/// side.
 const FIGURE_4: [[f64; 7]; 3] = {
     const NONE: f64 = f64::NAN;
     [
@@ -65,7 +66,7 @@ rows! {
         "level 1: {}" => NotComparable("the paper prints level 1 only, without its method");
 }
 
-/// What one side showed.
+/// The measurements of one side.
 struct Seen {
     load: Phase,
     stalls: f64,

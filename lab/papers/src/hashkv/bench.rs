@@ -16,7 +16,7 @@ use super::designs::{Design, KEY_BYTES, Workload};
 use crate::engine::{cpu_time, do_jobs, scan_values, stepped_options};
 use crate::numbers::mib;
 
-/// Operations between two looks for jobs; a flush is hundreds of operations.
+/// Operations between two checks for jobs; a flush is hundreds of operations.
 const OPERATIONS_PER_LOOK: u64 = 16;
 
 /// What a phase did.
@@ -27,7 +27,7 @@ pub(super) struct Phase {
     pub(super) counters: CounterValues,
     /// Bytes of keys and values.
     pub(super) user_bytes: u64,
-    /// The store's when the phase began and when it ended.
+    /// The counters of the store at the beginning and end of the phase.
     io: [Vec<IoCounters>; 2],
 }
 
@@ -60,17 +60,17 @@ impl Phase {
         self.took.as_secs_f64() * 1e6 / self.operations as f64
     }
 
-    /// Bytes per byte of the user.
+    /// Bytes per byte that the user wrote.
     pub(super) fn part(&self, bytes: u64) -> f64 {
         bytes as f64 / self.user_bytes as f64
     }
 
-    /// Bytes written to a category of files per byte of the user.
+    /// Bytes written to a category of files per byte that the user wrote.
     pub(super) fn written_part(&self, category: &str) -> f64 {
         self.part(self.written(&[category]))
     }
 
-    /// All bytes written per byte of the user.
+    /// All bytes written per byte that the user wrote.
     pub(super) fn amplification(&self) -> f64 {
         self.part(self.written(ALL))
     }
@@ -87,7 +87,7 @@ impl Phase {
     }
 }
 
-/// What files take, or the most that they took.
+/// The space that files take, or the most that they took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FileBytes {
     pub(super) values: u64,
@@ -129,13 +129,13 @@ impl EventListener for Peak {
     }
 }
 
-/// Which clock counts, and with it who runs the jobs.
+/// Which clock is used, and so who runs the jobs.
 enum Clock {
-    /// The processor's, with files in memory and jobs between operations.
+    /// The processor's clock, with files in memory and jobs between operations.
     Processor(Arc<Peak>),
-    /// The wall's, with background threads.
+    /// The wall clock, with background threads.
     Wall(Instant),
-    /// The simulated one of a block SSD, with jobs between operations.
+    /// The simulated clock of a block SSD, with jobs between operations.
     Device(BlockStorage),
 }
 
@@ -249,7 +249,7 @@ impl Bench {
         self.phase()
     }
 
-    /// Load and that many phases of updates; what the last one cost.
+    /// A load and this many phases of updates. Returns the cost of the last one.
     pub(super) fn through(&mut self, phases: usize) -> Result<Phase> {
         let mut last = self.load()?;
         for _ in 0..phases {
@@ -278,7 +278,7 @@ impl Bench {
         self.phase()
     }
 
-    /// What was done since the last phase ended, work that threads still have to do included.
+    /// What was done since the last phase ended, including work that threads still have to do.
     pub(super) fn phase(&mut self) -> Result<Phase> {
         if self.clock.has_threads() {
             self.store.wait_idle()?;
@@ -294,7 +294,7 @@ impl Bench {
         })
     }
 
-    /// The most that files took, and what they take. Nothing unless they are in memory.
+    /// The most that files took, and what they take. `None` unless they are in memory.
     pub(super) fn files(&self) -> [FileBytes; 2] {
         match &self.clock {
             Clock::Processor(peak) => [*peak.bytes.lock().expect("no holder panics"), peak.now()],

@@ -1,4 +1,4 @@
-//! The designs that are compared, and what they are given to store.
+//! The designs that are compared, and the data that they store.
 
 use runstone::policy::Policy;
 use runstone::policy::custom;
@@ -9,10 +9,10 @@ use crate::engine::plain_options;
 use crate::sides::{NONE, Side};
 use runstone::Thousandths;
 
-/// The specification's sizes are divided by this.
+/// The divisor of the specification's sizes.
 const DIVISOR: u64 = 8;
 pub(super) const KEY_BYTES: usize = 24;
-/// Bytes that the paper counts as part of a pair, beside key and value.
+/// Bytes that the paper counts as part of a pair, besides key and value.
 const METADATA_BYTES: usize = 8;
 /// Header of a record.
 const HEADER_BYTES: u64 = 18;
@@ -26,8 +26,8 @@ pub(super) const MAIN_BYTES: u64 = 8 << 20;
 pub(super) const SLOT_BYTES: u32 = 128 << 10;
 /// Level-0 tables that start a compaction where values are separated. The paper's LevelDB gathers
 /// keys and pointers in a memtable of its own, of 4 MiB beside 10 MiB in level 1, under the cache
-/// of whole pairs. Here a flush of the cache makes a table, of a twentieth of the cache: four would
-/// be compacted with 28 times their size.
+/// of whole pairs. Here a flush of the cache makes a table with a twentieth of the cache: four
+/// would be compacted with 28 times their size.
 pub(super) const POINTER_TABLES: u32 = 16;
 /// The same where all values are in the tree, as in LevelDB.
 pub(super) const TABLES: u32 = 4;
@@ -53,7 +53,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// Pairs of that many bytes, as the paper counts them.
+    /// Pairs of this many bytes, as the paper counts them.
     pub(super) fn of_pairs(records: u64, pair_bytes: usize) -> Workload {
         Workload::of_mix(records, &[pair_bytes])
     }
@@ -124,7 +124,7 @@ impl Design {
         Design::hashkv(workload).writing_back().compacting_at(TABLES)
     }
 
-    /// The value log of the same trigger.
+    /// The value log with the same trigger.
     pub(super) fn paper_vlog(workload: &Workload) -> Design {
         Design::vlog(workload).compacting_at(TABLES)
     }
@@ -192,7 +192,7 @@ impl Design {
         design.sized(workload, MAIN_BYTES, SLOT_BYTES)
     }
 
-    /// Another number of level-0 tables starts a compaction.
+    /// Uses another number of level-0 tables to start a compaction.
     pub(super) fn compacting_at(self, tables: u32) -> Design {
         self.with(|keyspace| custom::options_mut(keyspace).l0_trigger = tables)
     }

@@ -14,10 +14,10 @@ use crate::report::{bars_beside, rows};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
-/// What a usual SSD maps: the block that file systems write.
+/// The mapping unit of a usual SSD: the block that file systems write.
 pub(super) const SMALL_PAGE_BYTES: u32 = 4 << 10;
-/// A page of present flash. Who maps such pages and gathers nothing reads and programs a whole one
-/// for a write of part of it.
+/// A page of current flash. A device that maps such pages and gathers nothing reads and programs a
+/// whole one for a partial write.
 const LARGE_PAGE_BYTES: u32 = 16 << 10;
 const BLOCK_BYTES: u32 = 2 << 20;
 /// At the scale of the expectations and below; larger scales have larger devices.
@@ -113,7 +113,7 @@ fn draw(report: &mut PaperReport, families: Vec<(&str, [f64; 4])>) {
     report.draw_bars("figure-5a", titles, categories, bars);
 }
 
-/// What a family does to each design.
+/// The effect of a family of devices on each design.
 type Filters = fn(Design) -> Design;
 
 /// How many times as fast HashKV was: load and updates of leveled, then of vLog.

@@ -67,7 +67,7 @@ pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// With back-pressure from six and twelve times the trigger on. Without it a phase ends with
+/// Back-pressure begins at six and twelve times the trigger. Without it a phase ends with
 /// compactions that it did not pay for.
 fn on_files(design: &Design) -> Design {
     let mut design = design.clone();
@@ -117,8 +117,8 @@ pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Scans of a store that collections have rewritten: those that write pointers back order what
-/// they move by key, since a record's place in its stream is a new one anyway.
+/// Scans of a store that collections have rewritten: collections that write pointers back sort what
+/// they move by key, since a record gets a new place in its stream in any case.
 pub(super) fn scans_after_updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let pair_bytes = 1 << 10;
     let workload = Workload::of_pairs(context.scaled(DATA_BYTES / pair_bytes as u64), pair_bytes);

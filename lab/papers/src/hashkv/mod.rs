@@ -1,7 +1,7 @@
 //! HashKV: hash-grouped values beside a value log and beside values in the tree (Chan et al.), on
-//! the engine. The specification's scaled run divided by eight: 131,072 pairs of 24 + 992 bytes,
-//! 16 groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write cache: a
-//! flush then brings a group as many records as there, and a group has as many slots.
+//! the engine. The specification's scaled run divided by eight: 131,072 pairs of 24 + 992 bytes, 16
+//! groups (not 128) with main segments of 8 MiB and slots of 128 KiB, 200 KiB of write cache: a
+//! flush then brings a group as many records as in the paper, and a group has as many slots.
 //!
 //! A run loads all pairs in random order (P0), then updates as many three times (P1 to P3), chosen
 //! by YCSB's scrambled zipfian curve. What is compared is P3, or P2 where a document
@@ -10,9 +10,9 @@
 //! * `overall`: experiments 1 and 8.
 //! * `parameters`: experiments 2, 6 and 9, with half the data.
 //! * `sizes`: experiments 4 and 7, with half the data or less.
-//! * `files`: experiment 1 once more and experiment 5, on real files.
+//! * `files`: experiment 1 again and experiment 5, on real files.
 //! * `device`: experiment 1 on an emulated SSD, in simulated time.
-//! * `timed`: experiments 2, 4 to 7 and 9 there.
+//! * `timed`: experiments 2, 4 to 7 and 9 on that SSD.
 //! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone; `seeks` is its model
 //!   of LevelDB's seek compactions.
 //! * `designs`, `bench`: what is compared, and how it is driven.

@@ -1,4 +1,4 @@
-//! Experiments 1 and 8: load and updates, and what crash consistency costs of them.
+//! Experiments 1 and 8: load and updates, and the share of crash consistency in their cost.
 
 use runstone_kv::Result;
 
@@ -82,13 +82,13 @@ impl Run {
         self.last().bytes_text()
     }
 
-    /// How much faster the last updates were than another's, as text and as a number.
+    /// How much faster the last updates were than those of another design, as text and as a number.
     fn against(&self, other: &Run) -> (String, f64) {
         ratio(self.last().per_second(), other.last().per_second(), 0, " per second")
     }
 }
 
-/// The three designs of the paper, and what all of them have.
+/// The three designs of the paper, and their common settings.
 struct Family {
     has: &'static str,
     leveled: Run,
@@ -203,7 +203,7 @@ fn show_ours(context: &Context<'_>, report: &mut PaperReport, workload: &Workloa
     Ok(())
 }
 
-/// Nothing of it can be switched off here, so its parts are counted.
+/// No part of it can be switched off here, so its parts are counted.
 fn show_crash_consistency(report: &mut PaperReport, inline: &Run, hashkv: &Run) {
     let share = |run: &Run| {
         let [manifest, all] = [&["manifest"], ALL].map(|files| run.last().written(files));

@@ -98,7 +98,7 @@ pub(super) fn percents(permilles: &[u32]) -> impl Iterator<Item = f64> {
     permilles.iter().map(|permille| f64::from(*permille) / 10.0)
 }
 
-/// The first is the paper's for its features; the last has room for the cold stream beside that.
+/// The first reserve is the paper's for its features; the last also has room for the cold stream.
 pub(super) const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
 
 /// The paper's other skew, and why its rows are not judged.
@@ -191,8 +191,8 @@ fn show_less_skew(
     Ok(())
 }
 
-/// With a cold stream divided by without, at each reserve; the paper has 20% and room for the
-/// stream.
+/// The result with a cold stream divided by that without, at each reserve; the paper has 20% and
+/// room for the stream.
 pub(super) fn draw_hotness(
     report: &mut PaperReport,
     (figure, title): (&str, &str),
@@ -228,7 +228,8 @@ impl Sweep {
         (self.with)(Design::paper(workload).with_reserve(reserve), workload, kib << 10)
     }
 
-    /// Over the least size, for each reserve. `first` is the letter of the first sweep's figure.
+    /// Results relative to the least size, for each reserve. `first` is the letter of the first
+    /// sweep's figure.
     pub(super) fn draw(
         &self,
         report: &mut PaperReport,

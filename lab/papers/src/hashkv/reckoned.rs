@@ -1,6 +1,7 @@
 //! Figures 5b and 6b at the paper's own 40 GiB, by counts alone: the value file by the simulator of
-//! values, the tree of pointers, or of whole pairs, by that of policies. First the same models
-//! beside the engine, at its scale. Tables and values are counted, not logs and journals.
+//! values, and the tree of pointers, or of whole pairs, by the simulator of policies. First the
+//! same models beside the engine, at its scale. Tables and values are counted, not logs and
+//! journals.
 
 use runstone::policy::custom;
 use runstone::{KeyspaceOptions, ValueOptions, ValuePlacement};
@@ -249,7 +250,7 @@ fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     Ok(())
 }
 
-/// Both trees as LevelDB keeps them. A collection of the log looks each record up that it reads.
+/// Both trees as LevelDB keeps them. A collection of the log looks up each record that it reads.
 fn show_seeks(context: &Context<'_>, report: &mut PaperReport, seen: &[Vec<ValueCosts>; 2]) {
     let run = |phases: &[ValueCosts], is_log: bool| {
         let mut tree = LevelDb::new(context.scaled(RECORDS_AT_40_GIB), context.scale);
@@ -340,7 +341,7 @@ mod tests {
     use super::*;
 
     const RECORDS: u64 = 16 << 10;
-    /// So small that a tree of pointers has levels.
+    /// Small enough that a tree of pointers has several levels.
     const POINTER_BASE_BYTES: u64 = 64 << 10;
     const POINTER_TABLE_BYTES: u64 = 16 << 10;
 
@@ -368,8 +369,8 @@ mod tests {
     }
 
     /// Each axis is confirmed alone: policies and partitioners by their papers, placements by the
-    /// rows above. Where they meet the same tolerances hold: 25% for trees, 10% for values. Seen
-    /// when this was written: trees 0.92 to 1.21 of the engine's bytes, values 1.03.
+    /// rows above. Where axes are combined, the same tolerances hold: 25% for trees, 10% for
+    /// values. Seen when this was written: trees 0.92 to 1.21 of the engine's bytes, values 1.03.
     #[test]
     fn axes_together_are_as_near_the_engine_as_alone() {
         let workload = Workload::of_pairs(RECORDS, 1024);

@@ -3,7 +3,7 @@
 //! rule.
 //!
 //! 1. A memtable makes a table of level 0. At four of these, all sink into level 1; above its
-//!    capacity a level gives up one table, the next in turn. The fullest level goes first.
+//!    capacity a level gives up one table, the next in turn. The fullest level comes first.
 //! 2. A lookup asks the newest table of level 0, then the older ones, then one table of each level.
 //!    If the first of them does not hold the key, that is a wasted seek, and the first is charged,
 //!    whether it has a filter or not (`Version::Get` of LevelDB 1.20).
@@ -11,8 +11,8 @@
 //!    it is there (`Version::UpdateStats`, `VersionSet::PickCompaction`).
 //!
 //! Keys are hashes, so a table is the range that it covers and its number of entries, and a table
-//! that covers a share of the keys holds each of them as likely as any other. Compactions are done
-//! at once; LevelDB does one at a time beside the lookups, so it does at most as many.
+//! that covers a share of the keys holds each of them with the same probability. Compactions are
+//! done at once; LevelDB does one at a time beside the lookups, so it does at most as many.
 
 use runstone_workloads::generators::Rng;
 
@@ -26,7 +26,7 @@ const LEAST_SEEKS: f64 = 100.0;
 /// A lookup in the model stands for this many, each of which is charged.
 const LOT: u64 = 16;
 
-/// What lookups did.
+/// The counters of lookups.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looked {
     pub(super) lookups: u64,
@@ -134,7 +134,7 @@ impl LevelDb {
         }
     }
 
-    /// A table, or all of level 0, with what it meets below.
+    /// A table, or all of level 0, with the tables that it overlaps below.
     fn sink(&mut self, level: usize, at: usize) {
         let sources: Vec<Table> = match level {
             0 => std::mem::take(&mut self.levels[0]),
@@ -152,7 +152,8 @@ impl LevelDb {
         let met = below[first..last].to_vec();
         let low = met.first().map_or(from, |table| table.from.min(from));
         let high = met.last().map_or(to, |table| table.to.max(to));
-        // Tables of one level hold different keys, those of two hold the same ones by chance.
+        // Tables of one level hold different keys, tables of two levels hold the same ones by
+        // chance.
         let share = |entries: f64| (entries / (high - low)).min(1.0);
         let absent_below = 1.0 - share(met.iter().map(|table| table.entries).sum());
         let absent_above: f64 =
@@ -168,7 +169,7 @@ impl LevelDb {
         self.levels[level + 1].splice(first..last, (0..count as usize).map(cut));
     }
 
-    /// A lot of lookups of a key that is there.
+    /// A batch of lookups of a key that exists.
     fn look_up(&mut self) {
         self.looked.lookups += LOT;
         let key = self.rng.below(self.keys as u64) as f64;
@@ -204,7 +205,7 @@ impl LevelDb {
 mod tests {
     use super::*;
 
-    /// A tree of a hundredth of the paper's, loaded and then written as often again.
+    /// A tree of a hundredth of the paper's, loaded and then overwritten as often.
     fn tree(lookups: u64) -> LevelDb {
         let keys = 400_000;
         let mut tree = LevelDb::new(keys, 0.01);

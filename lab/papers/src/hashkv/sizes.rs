@@ -37,11 +37,11 @@ rows! {
         "{}" => Ratios(&[0.859, 0.604]);
 }
 
-/// What one design did with one size.
+/// The results of one design with one size.
 struct Cell {
     update: Phase,
     get_us: f64,
-    /// 100 entries.
+    /// Scans of 100 entries.
     scan_us: f64,
 }
 
@@ -87,7 +87,7 @@ fn measure(designs: &[Design; 3], workload: &Workload) -> Result<[Cell; 3]> {
 fn cell(design: &Design, workload: &Workload) -> Result<Cell> {
     let mut bench = Bench::in_memory(design, workload)?;
     let update = bench.through(2)?;
-    // Once before, so that what is cached is cached.
+    // A first run fills the cache.
     bench.gets((workload.records / 4).max(1))?;
     let gets = bench.gets((workload.records / 2).max(1))?;
     let scans = bench.scans((workload.records / 100).max(1), 100)?;
@@ -191,7 +191,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
     Ok(())
 }
 
-/// The faster of two runs of each, in turns.
+/// The faster of two runs of each, taken in turns.
 fn in_turns(designs: [&Design; 2], workload: &Workload) -> Result<[Phase; 2]> {
     let run = |design: &Design| Bench::in_memory(design, workload)?.through(2);
     let mut best = [run(designs[0])?, run(designs[1])?];
@@ -209,7 +209,8 @@ mod tests {
     use super::*;
     use crate::Scale;
 
-    /// Half of one record is none: the time of a get was divided by zero, and shown as infinite.
+    /// Half of one record is no record: the time of a get was divided by zero, and shown as
+    /// infinite.
     #[test]
     fn numbers_are_finite_at_the_least_scale() {
         let context = Context::new(Scale::Factor(0.001), &|_| {}).expect("a directory");

@@ -120,7 +120,7 @@ pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Scans of loaded data with very little memory, one read after the other. A device that reads
+/// Scans of loaded data with very little memory, one read after another. A device that reads
 /// several pages at once would show more of the effect of reading ahead.
 pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let (mut leveled, mut vlogs) = (Vec::new(), Vec::new());
@@ -210,7 +210,7 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     Ok(())
 }
 
-/// What a cold stream gains in the same space.
+/// The gain of a cold stream in the same space.
 fn cold_gain(
     context: &Context<'_>,
     report: &mut PaperReport,

@@ -131,7 +131,7 @@ fn figure_4(report: &mut PaperReport) {
     }
     let medians = seen.map(|each| each.map(median));
     report.show(FIGURE_4, medians.map(|each| strokes(each, 0)).join("; "));
-    // Of the paper's one example.
+    // From the paper's one example.
     let paper = [[1.0, 0.0, 10.0], [1.0, 0.0, 16.0], [3.0, 1.0, 15.0]];
     let all = CUT_BY.into_iter().zip(medians).zip(paper);
     let all = all.map(|(((name, _), each), paper)| bars_beside(name, each, paper));
@@ -140,7 +140,7 @@ fn figure_4(report: &mut PaperReport) {
     report.draw_bars("figure-4", titles, categories, all.collect());
 }
 
-/// Sub-compactions and moves of runs that are cut, and the tables behind them.
+/// Sub-compactions and moves of runs that are cut, and the number of tables that they leave.
 fn merged(partitioner: Partitioner, runs: &[(Vec<[u8; 1]>, u64)]) -> [usize; 3] {
     let tables = tables_of(partitioner, runs);
     let parts = components(&tables);

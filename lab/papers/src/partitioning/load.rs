@@ -151,7 +151,7 @@ impl Seen {
         (self.counters.compaction_bytes_written + self.counters.bytes_moved) as f64
     }
 
-    /// Sorted.
+    /// A number of each compaction, sorted.
     fn sorted(&self, of: fn(&Compacted) -> usize) -> Vec<usize> {
         let mut numbers: Vec<usize> = self.compactions.iter().map(of).collect();
         numbers.sort_unstable();
@@ -366,7 +366,7 @@ fn fewer_threads(context: &Context<'_>, report: &mut PaperReport, beside: &Stack
     Ok(())
 }
 
-/// In turns, with the median of three.
+/// Measured in turns, with the median of three.
 pub(super) fn clock(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let flushes = Flushes::Cut;
     let mut here = Vec::new();

@@ -4,7 +4,7 @@
 //! - [`exact`]: figures 2 and 3 by the partitioners alone.
 //! - [`load`]: loads under each partitioner and a leveled tree, with random and with skewed keys:
 //!   write time, tables, compactions (figures 5 to 7, 9, 10, 12).
-//! - [`reads`]: what more tables cost reads (figures 8 and 11).
+//! - [`reads`]: what additional tables cost reads (figures 8 and 11).
 //! - [`ours`]: what the paper does not have, or only claims: slices, space that compactions borrow,
 //!   ascending keys, Global-Range inside a leveled tree.
 

@@ -1,5 +1,5 @@
-//! What reads pay for more tables: point and range queries on the trees of the loads (figures 8 and
-//! 11), by counters, and by processor time in turns.
+//! What reads pay for additional tables: point and range queries on the trees of the loads (figures
+//! 8 and 11), by counters, and by processor time in turns.
 
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;

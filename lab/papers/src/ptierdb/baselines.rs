@@ -36,13 +36,13 @@ rows! {
         "" => NotComparable("who operates also flushes and compacts here; there a thread does");
 }
 
-/// What one store did.
+/// The results of one store.
 struct Run {
     name: &'static str,
     load: Phase,
     mix: Phase,
     bytes: u64,
-    /// Of each operation, in order.
+    /// The latency of each operation, in order.
     latencies: Vec<u64>,
 }
 

@@ -8,7 +8,7 @@ use crate::numbers::{list, ratio};
 use crate::report::{bars_beside, rows};
 use crate::verdict::Rule::*;
 
-/// The mixes of the text: those that writes dominate, and those that reads do.
+/// The mixes of the text: those that writes dominate, and those that reads dominate.
 const A_F: [usize; 2] = [0, F];
 const B_C_D_E: [usize; 4] = [1, C, 4, 5];
 
@@ -92,7 +92,7 @@ pub(super) fn judge(report: &mut PaperReport, runs: &[Run]) {
     draw(report, runs);
 }
 
-/// What is said of the other policies.
+/// What the paper says about the other policies.
 fn judge_policies(report: &mut PaperReport, times: &Times<'_>, all: std::ops::Range<usize>) {
     let lazy = |mix| times.over(LAZY, LEVELED, mix);
     let over: Vec<f64> = all.clone().filter(|mix| *mix != C).map(lazy).collect();

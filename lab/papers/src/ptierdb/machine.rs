@@ -6,25 +6,25 @@
 //! they read from the page cache, and only writes reach the Intel D3-S4510. A second clock shows
 //! what the same reads take from that SSD. Its family's product specification (of the S4500) gives
 //! 110 us for a random read, 500 MB/s of sequential reads and 490 MB/s of sequential writes. One
-//! thing is done at a time. Jobs read ahead: their reads take no latency.
+//! thing is done at a time. Jobs read ahead: their reads have no latency.
 
 use std::sync::Arc;
 
 use runstone::storage::{Category, MemoryStorage, Storage};
 
-/// What files are read from.
+/// The medium that files are read from.
 struct Medium {
     /// Latency of a random read.
     read_ns: u64,
     read_bytes_per_us: u64,
 }
 
-/// A call of the system and a copy, in round numbers: the paper has none.
+/// A call of the system and a copy, in round numbers: the paper has no figure.
 const PAGE_CACHE: Medium = Medium { read_ns: 1_000, read_bytes_per_us: 5_000 };
 const SSD: Medium = Medium { read_ns: 110_000, read_bytes_per_us: 500 };
 const WRITTEN_BYTES_PER_US: u64 = 490;
 
-/// How long the machine was busy, by what files are read from.
+/// How long the machine was busy, for each medium that files are read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Busy {
     pub(super) cached_ns: u64,
@@ -56,13 +56,13 @@ impl Moved {
 }
 
 impl Machine {
-    /// An empty one.
+    /// A machine that has done nothing.
     pub(super) fn new() -> Machine {
         let storage = Arc::new(MemoryStorage::new());
         Machine { storage, seen: Moved::default(), busy: Busy::default() }
     }
 
-    /// How long it was busy with all that was counted in.
+    /// How long it was busy with everything that was counted.
     pub(super) fn busy(&self) -> Busy {
         self.busy
     }

@@ -3,12 +3,12 @@
 //! level 1, T_s, the bytes that a compaction may rewrite per access, and the data.
 //!
 //! * `ycsb`: table I and figure 7: load, then the mixes A, B, C, F, D in the order of the paper;
-//!   load once more, then mix E. `figure_7` judges what the paper says about the mixes.
+//!   load again, then mix E. `figure_7` judges what the paper says about the mixes.
 //! * `baselines`: figure 2: load and mix A at T = 6.
 //! * `sizes`: figure 6: uniform writes, then uniform reads, of entries of four sizes; and the same
 //!   writes by the simulator.
 //! * `simulated`: table I at the paper's own size, by metadata alone.
-//! * `tree`, `machine`, `reasons`: a store that is driven, what it is driven on, and what its
+//! * `tree`, `machine`, `reasons`: a store under test, the machine that it runs on, and what its
 //!   compactions were for.
 //!
 //! Jobs run between operations, so that a latency is the work of an operation with its share of the
@@ -33,7 +33,7 @@ use super::context::Part;
 use super::engine::plain_options;
 use super::{Context, PaperReport};
 
-/// What the paper's sizes are divided by.
+/// The divisor of the paper's sizes.
 const DIVISOR: u64 = 200;
 /// The paper's memtable, level 1 and T_s.
 const FLUSH_BYTES: u64 = 16 << 20;
@@ -43,7 +43,7 @@ const SPLIT_BYTES: u64 = 4 << 20;
 const ACCESS_BYTES: u64 = 28 << 10;
 /// Tables between two guards in PebblesDB, whose levels have four times as many guards as ours.
 const PEBBLESDB_K: u32 = 2;
-/// Beyond any file here: the paper's WiscKey has room enough to run without collections.
+/// Larger than any file here: the paper's WiscKey has room enough to run without collections.
 const NO_COLLECTION: u64 = 1 << 40;
 
 pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -64,7 +64,7 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 type Rival = (&'static str, KeyspaceOptions);
 
 /// The stores of table I and of figures 6 and 7, and two that only we have: PTierDB with merges
-/// inside every level, and guards whose K goes with T. PebblesDB is the policy `guards` with its
+/// inside every level, and guards whose K depends on T. PebblesDB is the policy `guards` with its
 /// own K. SILK's tree is LevelDB's: fragmented leveling.
 fn rivals() -> [Rival; 9] {
     let of = |policy| options(policy, 10);
@@ -116,7 +116,7 @@ fn options(policy: &str, size_ratio: u32) -> KeyspaceOptions {
         table_bytes: SPLIT_BYTES / DIVISOR,
         split_bytes: SPLIT_BYTES / DIVISOR,
         access_bytes: ACCESS_BYTES / DIVISOR,
-        // Read by `guards` alone: as many tables between two guards as tiering keeps runs.
+        // Used by `guards` alone: as many tables between two guards as tiering keeps runs.
         max_runs: size_ratio - 1,
         // A level 0 that waits for a share of level 1 is ours.
         l0_share_percent: 0,

@@ -21,7 +21,7 @@ struct Reason {
     written_bytes: u64,
 }
 
-/// Words of the reasons of adaptive tiering and tiering, and what they stand for. The first match
+/// Words in the reasons of adaptive tiering and tiering, and what they stand for. The first match
 /// counts.
 const REASONS: [(&str, &str); 7] = [
     ("compaction and split", "compaction and split of level 0"),
@@ -46,7 +46,8 @@ impl EventListener for Reasons {
 }
 
 impl Reasons {
-    /// Bytes written per byte of the user and share of what was read that was written again.
+    /// Bytes written per byte that the user wrote, and the share of the bytes read that was written
+    /// again.
     fn text(&self, user_bytes: u64) -> String {
         let reasons = self.0.lock().expect("no holder panics");
         let text = |(name, reason): (&&str, &Reason)| {
@@ -89,8 +90,8 @@ pub(super) fn taken_apart(tree: &Tree, phase: &Phase, distinct: usize) -> String
     )
 }
 
-/// The share of the tables' entries that is obsolete. What is in memory counts among the distinct
-/// keys, not among the entries.
+/// The share of the tables' entries that is obsolete. Memtables count among the distinct keys, not
+/// among the entries.
 fn obsolete_share(entries: u64, distinct: u64) -> f64 {
     entries.saturating_sub(distinct) as f64 / entries.max(1) as f64
 }

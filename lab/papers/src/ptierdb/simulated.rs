@@ -1,5 +1,5 @@
 //! Table I at the paper's own size, by the simulator of the policies: the same trees by metadata
-//! alone, under uniform keys and without what gets cause.
+//! alone, under uniform keys and without the work that gets cause.
 
 use runstone::policy::custom;
 use runstone::{KeyspaceOptions, ValuePlacement};

@@ -1,6 +1,6 @@
 //! Figure 6: uniform writes, then uniform reads, of entries of four sizes. Reads are judged once
-//! the compactions that they ask for are done. The same writes by the simulator tell how far its
-//! reckoning of table I can be trusted.
+//! the compactions that they ask for are done. The same writes in the simulator show how far its
+//! computation of table I can be trusted.
 
 use std::collections::HashSet;
 
@@ -62,10 +62,10 @@ rows! {
         "reads 1.5 to 2 times as fast" => NotComparable("the paper has filters of 10 bits");
 }
 
-/// A number of what one store did.
+/// A number among the results of one store.
 type Measure = fn(&Uniform) -> f64;
 
-/// What one store did with entries of one size.
+/// The results of one store with entries of one size.
 struct Uniform {
     written: f64,
     put_us: f64,
@@ -73,11 +73,11 @@ struct Uniform {
     get_ssd_us: f64,
     get_tables: f64,
     get_blocks: f64,
-    /// Of the writes.
+    /// Where the bytes of the writes went.
     apart: String,
 }
 
-/// What all stores did with entries of one size, in their order.
+/// The results of all stores with entries of one size, in their order.
 struct Seen(Vec<Uniform>);
 
 impl Seen {

@@ -23,20 +23,21 @@ use crate::sides::Side;
 
 pub(super) const KEY_BYTES: usize = 16;
 const KEY_DIGITS: u64 = 10_000_000_000_000_000;
-/// Operations between two looks for jobs: a flush comes every 3 to 23 looks, by the entries' size.
+/// Operations between two checks for jobs: a flush comes every 3 to 23 checks, by the entries'
+/// size.
 const OPERATIONS_PER_LOOK: u64 = 32;
-/// Looks for jobs between two looks at the size of the store, several per compaction of level 0.
+/// Checks for jobs between two measurements of the store's size, several per compaction of level 0.
 const LOOKS_PER_SIZE: u64 = 32;
 /// Entries of a scan.
 pub(super) const SCAN_ENTRIES: u64 = 100;
-/// Of a store itself: the least that it takes. LevelDB, by default, keeps indexes and filters of
-/// 990 tables and 8 MB of blocks, which is half of that at this scale.
+/// Memory of a store itself: the least that it takes. LevelDB, by default, keeps indexes and
+/// filters of 990 tables and 8 MB of blocks, which is half of that at this scale.
 const MEMORY_BYTES: u64 = 1 << 20;
 
 /// What a phase did.
 pub(super) struct Phase {
     pub(super) counters: CounterValues,
-    /// Of the machine per operation, with all files in the page cache.
+    /// Time of the machine per operation, with all files in the page cache.
     pub(super) us: f64,
     /// The same with all reads from the SSD.
     pub(super) ssd_us: f64,
@@ -61,7 +62,7 @@ impl Phase {
     }
 }
 
-/// Bytes written to tables and value files over key and value bytes written, of several phases.
+/// Bytes written to tables and value files over key and value bytes written, for several phases.
 pub(super) fn write_amplification<'a>(phases: impl IntoIterator<Item = &'a Phase>) -> f64 {
     let sums = phases.into_iter().fold((0, 0), |(written, user), phase| {
         (written + phase.written_bytes(), user + phase.counters.user_bytes_written)
@@ -98,7 +99,7 @@ pub(super) struct Tree {
     pub(super) records: u64,
     /// At some numbers of operations: bytes of tables and values over those of all records.
     pub(super) space: Vec<(f64, f64)>,
-    /// Of each operation in nanoseconds of the machine, if that is wanted.
+    /// The time of each operation in nanoseconds of the machine, if wanted.
     pub(super) latencies: Option<Vec<u64>>,
     machine: Machine,
     values: ValueGenerator,

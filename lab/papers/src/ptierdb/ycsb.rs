@@ -1,6 +1,5 @@
-//! Table I, and the runs of figure 7. The first run loads and goes through A, B, C, F and D; the
-//! second loads and goes through E. Not in the paper: scans once the compactions that gets ask for
-//! are done.
+//! Table I, and the runs of figure 7. The first run loads and runs A, B, C, F and D; the second
+//! loads and runs E. Not in the paper: scans once the compactions that gets ask for are done.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;
@@ -26,12 +25,12 @@ const SCAN_DIVISOR: u64 = 4;
 /// The mixes of the first run, with percentages of updates and read-modify-writes.
 const MIXES: [(&str, u64, u64); 5] =
     [("A", 50, 0), ("B", 5, 0), ("C", 0, 0), ("F", 0, 50), ("D", 5, 0)];
-/// Places of C and F, and of E behind them.
+/// Positions of C and F, and of E after them.
 pub(super) const C: usize = 2;
 pub(super) const F: usize = 3;
 const E: usize = MIXES.len();
 const INSERTS_IN_E: u64 = 5;
-/// Scans behind the gets, which are twice the records, and the stores of their row. The gets of all
+/// Scans after the gets, which are twice the records, and the stores of their row. The gets of all
 /// nine took a tenth of the part.
 const SETTLED_SCANS: u64 = 1_000;
 const SETTLED: [usize; 2] = [LEVELED, EVERY];
@@ -89,7 +88,7 @@ rows! {
         "" => NotComparable("not in the paper");
 }
 
-/// What one store did.
+/// The results of one store.
 pub(super) struct Run {
     pub(super) name: &'static str,
     load: Phase,
@@ -97,12 +96,12 @@ pub(super) struct Run {
     pub(super) mixes: Vec<Phase>,
     bytes: u64,
     space: Vec<(f64, f64)>,
-    /// Scans behind the gets of the second run, of the stores that have them.
+    /// Scans after the gets of the second run, for the stores that have them.
     settled: Option<Phase>,
 }
 
 impl Run {
-    /// Of the first run.
+    /// The phases of the first run.
     fn phases(&self) -> impl Iterator<Item = &Phase> {
         std::iter::once(&self.load).chain(&self.mixes[..E])
     }
@@ -236,8 +235,8 @@ pub(super) fn mix_names() -> impl Iterator<Item = &'static str> {
     MIXES.iter().map(|(name, ..)| *name).chain(["E"])
 }
 
-/// Write amplification and gigabytes that table I prints for each store, in their order; of the
-/// stores that only we have none.
+/// Write amplification and gigabytes that table I prints for each store, in their order; none for
+/// stores that only we have.
 const TABLE_1: [[f64; 2]; 9] = [
     [25.34, 7.91],
     [4.91, 14.84],

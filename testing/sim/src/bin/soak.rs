@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     match run(&soak, time, command, |text| println!("{text}")) {
         Ok(totals) => {
             println!("{totals}");
-            // What is left of a sound store is of no use.
+            // The files of a sound store are of no use.
             let _ = std::fs::remove_dir_all(&soak.directory);
             ExitCode::SUCCESS
         }

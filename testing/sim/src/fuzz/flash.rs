@@ -7,7 +7,7 @@
 //! ```
 //!
 //! 1. The pages are programmed as a firmware would; those that are marked get the checksums that
-//!    lie inside of them. What the rules of flash refuse stays erased.
+//!    lie inside them. What the rules of flash refuse stays erased.
 //! 2. A device is opened. It refuses, or it answers: if it verifies, scans show each key once and
 //!    in order. A block SSD's files are read, and are as long as they say.
 
@@ -24,7 +24,7 @@ use super::parts::{parts, put_part};
 const IS_BLOCK_SSD: u8 = 1;
 const TAG_BYTES: usize = 18;
 
-/// Of a KVSSD: the smallest that there can be.
+/// For a KVSSD: the smallest that is possible.
 pub const KVSSD: Geometry = Geometry {
     page_bytes: 1024,
     spare_bytes: 64,
@@ -34,7 +34,7 @@ pub const KVSSD: Geometry = Geometry {
     die_count: 1,
 };
 
-/// Of a block SSD: a page is a host block.
+/// For a block SSD: a page is a host block.
 pub const BLOCK_SSD: Geometry = Geometry { page_bytes: 4096, ..KVSSD };
 
 /// Judges an input.
@@ -196,7 +196,7 @@ pub fn input_of(image: MemoryImage, geometry: Geometry, side: &[u8]) -> Vec<u8> 
     input
 }
 
-/// Whether the checksums inside of a page are where `seal` puts them.
+/// Whether the checksums inside a page are where `seal` puts them.
 fn is_sealed(page_type: PageType, data: &[u8]) -> bool {
     let mut sealed = data.to_vec();
     seal(page_type, &mut sealed);

@@ -3,10 +3,10 @@
 //! that are committed and on mutations of those. Not here: libFuzzer.
 //!
 //! Each input begins with a byte of flags. Checksums would keep a fuzzer out of what they guard, so
-//! one of the flags has the target write them anew, or not look at them.
+//! one of the flags makes the target rewrite or ignore them.
 //!
 //! Corruption is what checksums are for (`tests/corruption`); here bytes are made up by somebody
-//! who knows the format. A store may then show him anything, but must neither panic nor take memory
+//! who knows the format. A store may then show anything, but must neither panic nor take memory
 //! that the file does not account for.
 
 pub mod flash;

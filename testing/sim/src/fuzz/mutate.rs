@@ -3,7 +3,7 @@
 use super::parts::put_varint;
 use crate::random::Random;
 
-/// Numbers at which formats change their mind.
+/// Numbers at which formats change their behaviour.
 const EDGES: [u64; 12] = [
     0,
     1,

@@ -1,9 +1,9 @@
 //! Operation sequences: any bytes are a configuration and a workload, judged by a map.
 //!
 //! The same operations as in `workload`, chosen by the input instead of by a seed: writes and
-//! batches on two keyspaces, range deletes, operands and entries that expire among them, gets,
-//! scans in both directions, snapshots, flushes, compactions, collections, reopens. Whatever they
-//! are, at the end the store verifies, and shows what the map holds after a last reopen.
+//! batches on two keyspaces, range deletes, including operands and entries that expire, gets, scans
+//! in both directions, snapshots, flushes, compactions, collections, reopens. Whatever they are, at
+//! the end the store verifies, and shows what the map holds after a last reopen.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::clock::WorkloadClock;
 use crate::oracle::{Change, Oracle, Write};
 use crate::workload::{Operation, Run, keyspaces, options};
 
-/// A longer input says no more.
+/// A longer input would show nothing more.
 const MOST_OPERATIONS: usize = 300;
 
 /// Judges an input.
@@ -69,7 +69,7 @@ fn operation(input: &mut Unstructured<'_>) -> Result<Operation> {
     })
 }
 
-/// Few keys, so that they meet again; some are any bytes.
+/// Few keys, so that they recur; some are any bytes.
 fn write(input: &mut Unstructured<'_>) -> Result<Write> {
     let keyspace = input.int_in_range(0..=1)?;
     let key = match input.arbitrary::<u8>()? {

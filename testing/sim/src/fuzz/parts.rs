@@ -27,7 +27,7 @@ pub fn parts(mut bytes: &[u8]) -> Vec<Part<'_>> {
     found
 }
 
-/// Appends a part; what is longer than a part can be is cut.
+/// Appends a part; it is cut if it is longer than a part can be.
 pub fn put_part(out: &mut Vec<u8>, is_marked: bool, bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(0x7fff)];
     let head = bytes.len() as u16 | u16::from(is_marked) << 15;

@@ -34,7 +34,7 @@ fn store_of(options: &Options, seed: u64, count: usize) -> MemoryStorage {
             run.apply(&operation, || unreachable!("no reopen")).expect("no faults");
         }
     }
-    // As it is: closing would leave no log.
+    // Not closed: closing would leave no log.
     std::mem::forget(run);
     storage
 }
@@ -112,7 +112,7 @@ pub fn wal() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Makes a log file the number 1. Its records are bound to its id, not to its number.
+/// Gives a log file the number 1. Its records are bound to its id, not to its number.
 fn renumber(bytes: &mut [u8]) {
     for at in [0, 64] {
         bytes[at + 16..at + 24].copy_from_slice(&1u64.to_le_bytes());

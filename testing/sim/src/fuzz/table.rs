@@ -1,4 +1,4 @@
-//! Table files: any bytes as a file, with checksums looked at or not.
+//! Table files: any bytes as a file, with or without checks of checksums.
 //!
 //! 1. The table is opened, walked in both directions, sought and asked for each key. Each step
 //!    gives an answer or an error.
@@ -19,12 +19,12 @@ use runstone_policy::shape::Shape;
 
 use super::parts::put_file;
 
-/// Flags: checksums are not looked at; how the entries are written again.
+/// Flags: checksums are not checked; how the entries are written again.
 const UNCHECKED: u8 = 1;
 const HASH_INDEX: u8 = 2;
 const ZSTD: u8 = 4;
 const FOOTER_BYTES: usize = 48;
-/// A file of made-up partitions can list its blocks many times; enough is enough.
+/// A file of made-up partitions can list its blocks many times, so reading stops here.
 const MOST_ENTRIES: usize = 5_000;
 
 /// Key, trailer, value.

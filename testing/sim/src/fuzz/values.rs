@@ -5,12 +5,12 @@
 //!        | value file
 //! ```
 //!
-//! Change, record and uid are parts, see `parts`. With a flag, checksums of records are not looked
-//! at.
+//! Change, record and uid are parts, see `parts`. With a flag, checksums of records are not
+//! checked.
 //!
 //! 1. A store with this value file and these pointers is opened, verified and read.
 //! 2. A value that a pointer leads to has its length, and lies in the file.
-//! 3. Where checksums are looked at, scans and gets agree.
+//! 3. If checksums are checked, scans and gets agree.
 
 use std::sync::Arc;
 

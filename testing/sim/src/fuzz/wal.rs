@@ -1,9 +1,9 @@
 //! Log segments: any bytes as a file, or any bytes as records under valid checksums.
 //!
 //! 1. The log is replayed.
-//! 2. Of records under valid checksums, a second decoder, written after docs/formats.md, says what
+//! 2. For records under valid checksums, a second decoder, written after docs/formats.md, says what
 //!    must come out: which operations, or that it is damage, or that a suffix is lost.
-//! 3. What came out is written again, and must be replayed alike.
+//! 3. What came out is written again, and must give the same when it is replayed.
 
 use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::testing::{LogHeader, LogKind, LogStart, LogWriter, replay};
@@ -100,7 +100,7 @@ fn write_again(storage: &dyn Storage, operations: &[Replayed]) {
 /// Replays the records by the rules of docs/formats.md §5 and ARCHITECTURE.md §7.4.
 fn second_opinion(records: &[Part<'_>]) -> Said {
     let mut operations: Vec<Replayed> = Vec::new();
-    // The first record that may lie behind a gap: of the segment at hand.
+    // The first record that may lie behind a gap: of the current segment.
     let mut segment_at = 0;
     for (i, record) in records.iter().enumerate() {
         if record.is_marked {

@@ -26,7 +26,7 @@ const KEYS_PER_LOAD: u64 = 300;
 /// Keys under the filter, a third of each kind.
 const SWEPT_KEYS: u64 = 300;
 const KINDS: [&str; 3] = ["kept", "done", "gone"];
-/// What the filter makes of values of the second kind.
+/// The value that the filter gives to values of the second kind.
 const SWEPT: u64 = u64::MAX;
 const ACCOUNTS: [&str; 2] = ["a", "b"];
 
@@ -79,7 +79,7 @@ impl Beside {
         Ok(Beside { counters, loaded, swept, accounts })
     }
 
-    /// What operation `number` writes under the filter.
+    /// The writes of operation `number` under the filter.
     pub(super) fn swept(&self, number: u64) -> (&Keyspace, String, [u8; 8]) {
         (&self.swept, swept_key(number % SWEPT_KEYS), number.to_le_bytes())
     }
@@ -208,8 +208,8 @@ impl Beside {
     }
 }
 
-/// Compares what is under the filter: of a kind that it changes or removes, the last write or what
-/// the filter made of it, and nothing older.
+/// Compares the keys under the filter: a kind that it changes or removes shows the last write, or
+/// what the filter made of it, and nothing older.
 fn check_swept(found: &[(String, u64)], count: u64, is_compacted: bool) -> Result<(), String> {
     let found: BTreeMap<&str, u64> = found.iter().map(|(key, value)| (&key[..], *value)).collect();
     let is_known = |key: &&str| (0..SWEPT_KEYS).any(|index| swept_key(index) == **key);
@@ -262,7 +262,7 @@ fn loaded_key(range: u64, index: u64) -> String {
     format!("range{range:02}-{index:04}")
 }
 
-/// The value of a counter, 0 if it is not there.
+/// The value of a counter, 0 if it does not exist.
 fn counter_after(counter: u64, count: u64) -> u64 {
     // The first turn of each counter, of operations 0 to 15, deletes.
     count.checked_sub(counter).map_or(0, |since| since / COUNTERS % TURNS_PER_DELETE)

@@ -1,5 +1,5 @@
 //! The process that is killed: one thread writes, reads back, holds values and takes snapshots, one
-//! checks those after a while, two move something between accounts, one collects and makes
+//! checks those after a while, two move amounts between accounts, one collects and makes
 //! checkpoints.
 //!
 //! Lines that it prints: `at N` (operations up to N are acknowledged), and `told`, with the numbers
@@ -86,7 +86,7 @@ impl Done {
     }
 }
 
-/// Ends the process when a thread finds something wrong, because the others would go on.
+/// Ends the process when a thread finds something wrong, because the others would continue.
 fn end_on(outcome: Result<(), String>) {
     if let Err(what) = outcome {
         eprintln!("{what}");
@@ -223,7 +223,7 @@ fn check_snapshots(
     Ok(())
 }
 
-/// Moves something between the accounts, in the way of the other thread that does.
+/// Moves something between the accounts, in competition with the other thread that does.
 fn transfer(opened: &Opened, thread: u64, done: &Done) -> Result<(), String> {
     for turn in thread.. {
         let counted = match opened.beside.transfer(&opened.store, turn)? {
@@ -231,7 +231,7 @@ fn transfer(opened: &Opened, thread: u64, done: &Done) -> Result<(), String> {
             false => &done.conflicts,
         };
         counted.fetch_add(1, Relaxed);
-        // The writer of the model is to have most of the store.
+        // The writer of the model should get most of the time.
         std::thread::sleep(Duration::from_micros(300));
     }
     Ok(())
@@ -244,7 +244,7 @@ fn maintain(soak: &Soak, store: &Store, done: &Done, random: &mut Random) -> Res
         std::thread::sleep(Duration::from_millis(random.below(400)));
         store.collect_values().map_err(|error| format!("collect: {error}"))?;
         if random.one_in(4) {
-            // One of a process that was killed may be there.
+            // A killed process may have left one there.
             let _ = std::fs::remove_dir_all(&path);
             store.checkpoint(&path).map_err(|error| format!("checkpoint: {error}"))?;
             let options = Options::default().read_only(true);

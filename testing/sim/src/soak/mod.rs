@@ -9,8 +9,8 @@
 //!    reads against a model of its own, snapshots included.
 //! 3. The parent (`parent`) kills it, opens what is left, and compares it with the state after as
 //!    many operations as the store says: no fewer than were acknowledged, nothing else.
-//! 4. Now and then the parent compacts and collects everything: what the value file then takes
-//!    must be within its bound.
+//! 4. Now and then the parent compacts and collects everything: the space of the value file must
+//!    then be within its bound.
 //!
 //! The seed decides the operations but not the moment when the child dies, so a failure should be
 //! turned into a stepped test. No power is lost; that is `crash`. To run with few open files, use
@@ -113,7 +113,7 @@ type Model = BTreeMap<u64, (u64, usize)>;
 enum Change {
     /// Stores a value of this length.
     Put(usize),
-    /// The same, and lets it expire when everybody is gone.
+    /// The same, and lets it expire long after the run.
     PutLasting(usize),
     /// Stores a value that has expired when the next operation begins.
     PutPassing,
@@ -122,9 +122,9 @@ enum Change {
     DeleteRange(u64),
 }
 
-/// The time to live of entries that are to stay.
+/// The time to live of entries that should stay.
 const LASTING: Duration = Duration::from_secs(1 << 33);
-/// The time to live of those that are to go.
+/// The time to live of entries that should expire.
 const PASSING: Duration = Duration::from_millis(1);
 /// Keys of the longest range that is deleted.
 const MOST_RANGE_KEYS: u64 = 40;
@@ -184,7 +184,7 @@ impl Soak {
         let mut random = Random::new(self.seed ^ number.wrapping_mul(0x9e6c_63d0_876a_3f35));
         let count = if random.one_in(8) { 1 + random.below(6) } else { 1 };
         let change = |random: &mut Random| {
-            // The smaller of two, so that some keys are written often.
+            // The smaller of two numbers, so that some keys are written often.
             let key = random.below(self.keys).min(random.below(self.keys));
             let more = match random.below(100) {
                 0 => return (key, Change::PutPassing),

@@ -27,7 +27,7 @@ pub struct Totals {
     pub told: [u64; TOLD.len()],
     /// Times that the space was measured.
     pub settled: u64,
-    /// Most bytes of slots in use per thousand bytes of records, everything compacted and
+    /// Most bytes of slots in use per thousand bytes of records, with everything compacted and
     /// collected.
     pub worst_permille: u64,
 }
@@ -57,7 +57,7 @@ struct Said {
     told: [u64; TOLD.len()],
 }
 
-/// Kills children for `time`; `command` starts one for an opening. `say` hears of progress.
+/// Kills children for `time`; `command` starts one for an opening. `say` reports progress.
 ///
 /// # Errors
 /// What is wrong with the store, which is left as it is.
