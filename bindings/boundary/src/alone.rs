@@ -14,7 +14,7 @@ pub struct Alone<T> {
 }
 
 impl<T> Alone<T> {
-    /// Nobody is using it yet.
+    /// An object that nobody is using yet.
     pub fn new(object: T) -> Alone<T> {
         Alone { object: Mutex::new(object), process: Process::current() }
     }
@@ -31,8 +31,7 @@ impl<T> Alone<T> {
     /// The object, once nobody uses it any more.
     ///
     /// # Errors
-    /// If a thread was using it that does not exist in this process after a fork: that use never
-    /// ends.
+    /// In a fork, if a thread that does not exist there was using it: that use never ends.
     #[inline]
     pub fn wait(&self) -> Result<MutexGuard<'_, T>> {
         match self.object.try_lock() {

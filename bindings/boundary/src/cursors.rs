@@ -8,9 +8,9 @@ use crate::transactions::{Move, PagedCursor};
 /// A cursor of a store or of a transaction.
 #[derive(Debug)]
 pub enum AnyCursor {
-    /// Of a store.
+    /// A cursor of a store.
     Store(Box<Cursor>),
-    /// Of a transaction.
+    /// A cursor of a transaction.
     Transaction(PagedCursor),
 }
 
@@ -21,7 +21,7 @@ impl From<Cursor> for AnyCursor {
 }
 
 impl AnyCursor {
-    /// Moves.
+    /// Moves the cursor.
     #[inline]
     pub fn go(&mut self, to: Move<'_>) -> Result<()> {
         match self {

@@ -86,7 +86,7 @@ impl Told {
         work(event).or_else(|| trouble(event))
     }
 
-    /// One object of JSON: `kind`, `warning` and `message`, and the fields behind them.
+    /// One object of JSON: `kind`, `warning` and `message`, and the fields after them.
     pub fn to_json(&self) -> String {
         let mut json = format!("{{\"kind\":\"{}\",\"warning\":{}", self.kind, self.is_warning);
         json.push_str(",\"message\":");

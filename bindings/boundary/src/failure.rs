@@ -70,7 +70,7 @@ impl Failure {
         Failure { code, message: message.into() }
     }
 
-    /// An argument that cannot be taken.
+    /// The failure for an invalid argument.
     pub fn invalid(message: impl Into<String>) -> Failure {
         Failure::new(Code::InvalidArgument, message)
     }

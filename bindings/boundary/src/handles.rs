@@ -2,7 +2,8 @@
 //!
 //! A handle is a number, not an address. No number is given out twice, so a handle that was closed,
 //! a number that never was one, and a handle of another kind are all refused, and nothing is read
-//! through them. An object that one thread closes while another uses it goes when that use ends.
+//! through them. An object that one thread closes while another uses it is dropped when that use
+//! ends.
 //!
 //! ```text
 //! handle := kind u8 | earlier uses of the slot, 28 bits | slot, 28 bits
@@ -11,9 +12,9 @@
 //! 1. An object is kept in the slot that was given back last, or in a new one. The slot holds it
 //!    together with its whole handle.
 //! 2. A look-up finds the slot by its number, and compares the handle.
-//! 3. A close takes the object out if it is still that of the handle. Who succeeds gives the slot
-//!    back. A slot whose uses are spent is retired instead: it stays empty for ever, and costs its
-//!    24 bytes for 268 million closed handles.
+//! 3. A close takes the object out if it is still that of the handle. The thread that succeeds
+//!    gives the slot back. A slot whose uses are spent is retired instead: it stays empty for ever,
+//!    and costs its 24 bytes for 268 million closed handles.
 //!
 //! No step waits for another thread: a fork has none, and may open objects of its own.
 
@@ -40,7 +41,7 @@ const MOST: u32 = 1 << BITS;
 pub struct Handles<T: Send + Sync + 'static> {
     slots: boxcar::Vec<Slot<T>>,
     /// The first free slot, 1 and up, or 0; above it how often that changed, so that a slot that
-    /// went and came back in between is told from one that stayed.
+    /// was taken and given back in between can be distinguished from one that stayed.
     free: AtomicU64,
     uses: u32,
     kind: u8,
@@ -52,7 +53,7 @@ struct Slot<T> {
     entry: ArcSwapOption<Entry<T>>,
     /// Earlier uses. Only whoever has taken the slot changes it.
     used: AtomicU32,
-    /// The free slot behind this one, as in [`Handles::free`].
+    /// The next free slot after this one, as in [`Handles::free`].
     next: AtomicU32,
 }
 
@@ -64,8 +65,8 @@ struct Entry<T> {
 }
 
 impl<T: Send + Sync + 'static> Handles<T> {
-    /// No objects yet. `kind` tells them from others: at least 1, and each type's own. `name` is
-    /// what a message calls one, such as "store".
+    /// A table without objects. `kind` distinguishes them from others: at least 1, and unique for
+    /// each type. `name` is what a message calls one, such as "store".
     pub const fn new(kind: u8, name: &'static str) -> Handles<T> {
         assert!(kind != 0, "a handle is never 0");
         Handles {
@@ -79,7 +80,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
     }
 
     /// Objects that forks may use as well, because they are nothing but memory. What other tables
-    /// hold is refused in a fork: locks may be held there by threads that are not.
+    /// hold is refused in a fork: its locks may be held by threads that do not exist there.
     pub const fn inherited(kind: u8, name: &'static str) -> Handles<T> {
         let mut table = Handles::new(kind, name);
         table.is_inherited = true;
@@ -138,8 +139,8 @@ impl<T: Send + Sync + 'static> Handles<T> {
         }
     }
 
-    /// Closes a handle: from now on it is refused. Its object goes when nobody uses it any more;
-    /// in a fork it is only forgotten, because ending it would take locks and remove files.
+    /// Closes a handle: from now on it is refused. Its object is dropped when nobody uses it any
+    /// more; in a fork it is only forgotten, because ending it would take locks and remove files.
     ///
     /// # Errors
     /// If the handle is 0, was closed, or never was one of this kind.
@@ -176,7 +177,8 @@ impl<T: Send + Sync + 'static> Handles<T> {
         u64::from(self.kind) << (2 * BITS)
     }
 
-    /// The slot of a handle, if it is of this kind. Whether it is still its is for the caller.
+    /// The slot of a handle, if it is of this kind. The caller checks whether the slot still
+    /// belongs to the handle.
     #[inline]
     fn slot(&self, handle: u64) -> Option<&Slot<T>> {
         match handle >> (2 * BITS) == u64::from(self.kind) {
@@ -219,7 +221,7 @@ impl<T: Send + Sync + 'static> Handles<T> {
     }
 }
 
-/// The value of [`Handles::free`] behind `before`, with another first slot.
+/// The value of [`Handles::free`] after `before`, with another first slot.
 fn after(before: u64, first: u32) -> u64 {
     ((before >> 32).wrapping_add(1) << 32) | u64::from(first)
 }
@@ -306,8 +308,8 @@ mod tests {
     }
 
     /// A program opened and closed cursors by the million, and closed one of the first again by
-    /// mistake. The number of that had come round after 31 uses of the slot, so it closed the
-    /// cursor of another thread. Now a number is given out once.
+    /// mistake. Its number had come round after 31 uses of the slot, so it closed the cursor of
+    /// another thread. Now a number is given out once.
     #[test]
     fn a_closed_handle_is_never_that_of_another() {
         static ROUNDS: Handles<u64> = Handles::new(3, "round");

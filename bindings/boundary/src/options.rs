@@ -29,7 +29,7 @@ use crate::failure::{Failure, Result};
 #[derive(Debug, Deserialize)]
 struct Bytes(#[serde(with = "units::size")] u64);
 
-/// What the text may say. What it leaves out keeps the store's default.
+/// The options that the text may set. Others keep the store's defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Text {
@@ -51,7 +51,7 @@ struct Text {
     keyspace: Option<toml::Table>,
 }
 
-/// What the text of resources may say.
+/// The options that the text of resources may set.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ResourcesText {
@@ -72,7 +72,7 @@ fn read<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T> {
     })
 }
 
-/// The engine calls the option by another name.
+/// The engine has another name for the option.
 fn check_threads(count: Option<usize>) -> Result<()> {
     match count {
         Some(0) => Err(Failure::invalid("option background_threads is 0, but must be at least 1")),

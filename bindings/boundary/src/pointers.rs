@@ -1,4 +1,4 @@
-//! Handles as pointers of C. Nothing is behind such a pointer in memory: its address is the handle.
+//! Handles as pointers of C. Such a pointer leads to nothing in memory: its address is the handle.
 
 use std::ops::Deref;
 use std::ptr;
@@ -8,7 +8,7 @@ use crate::handles::Handles;
 
 /// A type of C whose pointers are handles. [`crate::handle`] implements it.
 pub trait Kept: Sized {
-    /// What is behind a handle.
+    /// The type of the object of a handle.
     type Object: Send + Sync + 'static;
 
     /// The open objects.
@@ -48,7 +48,8 @@ pub trait Kept: Sized {
 }
 
 /// Defines which objects are behind a type of handles: the number of their kind, the name by which
-/// messages call them, and their type. `inherited` before it: forks may use them as well.
+/// messages call them, and their type. With `inherited` before the type, forks may use them as
+/// well.
 #[macro_export]
 macro_rules! handle {
     ($kind:literal $name:literal $c:ty: $object:ty) => {

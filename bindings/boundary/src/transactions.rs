@@ -36,12 +36,12 @@ impl SharedTransaction {
         Ok(SharedTransaction(Arc::new(Alone::new(State { transaction, writes: 0 }))))
     }
 
-    /// Does what reads.
+    /// Runs an operation that reads.
     pub fn read<T>(&self, work: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
         work(self.0.lock()?.transaction.as_ref().ok_or_else(ended)?)
     }
 
-    /// Does what changes what is seen.
+    /// Runs an operation that changes what readers of the transaction see.
     pub fn write<T>(
         &self,
         work: impl FnOnce(&mut Transaction) -> runstone::Result<T>,
@@ -51,7 +51,7 @@ impl SharedTransaction {
         Ok(work(state.transaction.as_mut().ok_or_else(ended)?)?)
     }
 
-    /// Ends it with its writes, or with an error and without them.
+    /// Commits it, or ends it with an error and without its writes.
     pub fn commit(&self, options: WriteOptions) -> Result<()> {
         let transaction = self.0.lock()?.transaction.take().ok_or_else(ended)?;
         Ok(transaction.commit(options)?)
@@ -67,7 +67,7 @@ fn ended() -> Failure {
     Failure::new(Code::Closed, "the transaction has ended; begin another")
 }
 
-/// Where a cursor goes.
+/// A move of a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move<'a> {
     /// To the first entry.
@@ -93,7 +93,7 @@ pub struct PagedCursor {
     /// Entries in the direction of the last move.
     page: Vec<(Vec<u8>, Value)>,
     is_upward: bool,
-    /// The current one; the cursor is on none if it is behind the page.
+    /// The current one; the cursor is on none if this is beyond the page.
     at: usize,
     /// Whether the page ends before an error, which the next move from its end meets again.
     is_cut: bool,
@@ -129,7 +129,7 @@ impl PagedCursor {
         self.page.get(self.at).map(|(key, value)| (&key[..], &value[..]))
     }
 
-    /// Moves. After an error it is on no entry.
+    /// Moves the cursor. After an error it is on no entry.
     pub fn go(&mut self, to: Move<'_>) -> Result<()> {
         let transaction = self.transaction.clone();
         let state = transaction.0.lock()?;
@@ -140,7 +140,7 @@ impl PagedCursor {
                 return Ok(());
             }
             let is_fresh = self.writes == state.writes && is_upward == self.is_upward;
-            // What comes behind a page is not known if it is full or ends before an error.
+            // What follows a page is not known if it is full or ends before an error.
             let is_whole = self.page.len() < PAGE && !self.is_cut;
             if is_fresh && (self.at + 1 < self.page.len() || is_whole) {
                 self.at += 1;
@@ -209,7 +209,7 @@ mod tests {
         let mut shown = Vec::new();
         while let Some(at) = number(&cursor) {
             shown.push(at);
-            // Before it, behind it, and itself.
+            // Keys before it, after it, and the key itself.
             transaction.write(|inner| inner.delete(keyspace, key(at))).expect("is open");
             if at % 20 == 0 {
                 transaction.write(|inner| inner.put(keyspace, key(at + 1), "")).expect("is open");
@@ -223,8 +223,8 @@ mod tests {
     }
 
     /// A key whose operands cannot be merged, anywhere among the next 64, was an error of the first
-    /// move already, and the cursor then showed an entry all the same. What comes before such a key
-    /// is shown now, and the error comes at its place.
+    /// move already, and the cursor then showed an entry all the same. Now the entries before such
+    /// a key are shown, and the error comes at its place.
     #[test]
     fn an_error_comes_at_its_place() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -85,7 +85,7 @@ impl WriteBatch {
     fn append(&self, other: &WriteBatch) -> PyResult<()> {
         outcome((|| {
             self.family.store()?;
-            // A copy: both may be the same.
+            // This copies, because both may be the same.
             let other = other.batch.lock()?.clone();
             Ok(self.batch.lock()?.append(&other)?)
         })())

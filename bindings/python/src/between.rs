@@ -1,10 +1,11 @@
 //! Iterators as plyvel has them: they stand between two entries, and give the one on either side.
 //!
 //! 1. Entries are read ahead by the page, in the direction of the step that needed one.
-//! 2. A step in this direction gives the page's next entry, one against it the entry given last.
-//! 3. Where the page is spent, a step reads the next one.
-//! 4. A step against the direction of a page of which nothing is given turns: it goes to the place
-//!    in front of the page's first entry, and reads a page the other way from there.
+//! 2. A step in this direction gives the page's next entry, a step against it gives the entry given
+//!    last.
+//! 3. When the page is used up, a step reads the next one.
+//! 4. A step against the direction of a page that has given nothing yet turns: it moves to the
+//!    place in front of the page's first entry, and reads a page the other way from there.
 //!
 //! A page that finds nothing leaves the one before in place, so that rule 2 still leads back.
 
@@ -28,7 +29,7 @@ use crate::walk::Shows;
 enum Place {
     Start,
     Stop,
-    /// In front of a key, whether it is there or not; or behind it.
+    /// Before a key, whether it exists or not; or after it.
     Before(Vec<u8>),
     Behind(Vec<u8>),
 }
@@ -44,7 +45,7 @@ struct Steps {
     /// Entries of the next page, and of the first one from a new place.
     size: usize,
     first_size: usize,
-    /// What went wrong behind the page; it is raised in place of the next one.
+    /// The error after the page; it is raised in place of the next one.
     failure: Option<Failure>,
     shows: Shows,
     /// Bytes of the key that are not shown: the prefix of a prefixed database.
@@ -83,13 +84,13 @@ impl Steps {
         }
     }
 
-    /// Stands somewhere else.
+    /// Moves to another place.
     fn stand(&mut self, place: Place) {
         self.page.clear();
         (self.place, self.size, self.failure) = (place, self.first_size, None);
     }
 
-    /// Reads what a step leads to, if anything is there.
+    /// Reads the entry that a step leads to, if there is one.
     fn read(&mut self, is_upward: bool) -> Result<()> {
         if is_upward != self.is_upward && !self.page.is_empty() {
             let first = std::mem::take(&mut self.first);
@@ -112,7 +113,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Moves the cursor to the entry that lies onward of the place.
+    /// Moves the cursor to the next entry after the place.
     fn go(&mut self) -> Result<()> {
         let (cursor, is_upward) = (&mut self.cursor, self.is_upward);
         match (&self.place, is_upward) {
@@ -210,7 +211,7 @@ fn options(
             (low, high.or_else(|| prefix_successor(inside)))
         }
     };
-    // LevelDB shows nothing of a range that ends before it starts.
+    // LevelDB shows nothing for a range that ends before it starts.
     let high = high.map(|high| high.max(low.clone()));
     Ok(ReadOptions::default().with_bounds(Some(&low), high.as_deref()))
 }
@@ -355,8 +356,9 @@ fn stop() -> PyErr {
     pyo3::exceptions::PyStopIteration::new_err(())
 }
 
-/// LevelDB's own iterator, which is on an entry or on none: the one that the page would give next,
-/// in the direction of the page. Its first page is one entry, because many seek for one alone.
+/// LevelDB's own iterator, which is on an entry or on none: the entry that the page would give
+/// next, in the direction of the page. Its first page is one entry, because many programs seek only
+/// one.
 #[pyclass(frozen, weakref, module = "runstone.plyvel")]
 pub struct RawIterator {
     /// `None` once it is closed.

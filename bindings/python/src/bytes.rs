@@ -47,7 +47,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Buffer {
         })?;
         let size: u64 = view.getattr("nbytes")?.extract()?;
         if size > MAX_VALUE_BYTES {
-            // The store says the same, but behind a copy that may be more than memory has.
+            // The store refuses it as well, but after a copy for which there may be no memory.
             let what = format!("a buffer has {size} bytes; at most {MAX_VALUE_BYTES} fit");
             outcome(Err(Failure::invalid(what)))?;
         }

@@ -12,7 +12,7 @@ create_exception!(runstone, Error, PyException, "What the store refuses, or cann
 create_exception!(runstone, IteratorInvalidError, Error, "The iterator is on no entry.");
 
 /// Defines an exception class for each failure code, and the two functions that need all of them.
-/// Those of the second list are of a class of Python's as well.
+/// The classes of the second list derive from a class of Python's as well.
 macro_rules! exceptions {
     (
         [$($name:ident: $what:literal,)*]
@@ -81,8 +81,8 @@ exceptions! {
     ]
 }
 
-/// A class of exceptions that is an [`Error`] and one of Python's. `create_exception` takes one
-/// base alone.
+/// An exception class that derives from [`Error`] and from a class of Python's. `create_exception`
+/// takes only one base.
 fn both<'py, B: PyTypeInfo>(
     py: Python<'py>,
     class: &'static PyOnceLock<Py<PyType>>,
@@ -100,7 +100,7 @@ fn both<'py, B: PyTypeInfo>(
     Ok(class.bind(py).clone())
 }
 
-/// Does what may wait, while other threads of Python run.
+/// Runs an operation that may wait, while other threads of Python run.
 #[inline]
 pub fn wait<T: Send>(
     py: Python<'_>,
@@ -109,12 +109,12 @@ pub fn wait<T: Send>(
     py.detach(|| guard(work)).map_err(exception)
 }
 
-/// The outcome of what does not wait.
+/// The outcome of an operation that does not wait.
 pub fn outcome<T>(result: runstone_boundary::Result<T>) -> PyResult<T> {
     result.map_err(exception)
 }
 
-/// What an object says that was closed.
+/// The message of an object that was closed.
 pub fn closed(name: &str) -> Failure {
     Failure::new(Code::Closed, format!("the {name} is closed"))
 }

@@ -2,13 +2,14 @@
 //!
 //! A close ends everything: cursors hold tables, transactions and keyspaces the whole store, and so
 //! their files and memory, for as long as Python keeps the objects, such as in a traceback. So the
-//! objects of a store are listed, and its close takes from each what it holds. What is being used
-//! meanwhile goes when that use ends. Without a close, the store is closed with its last object.
+//! objects of a store are listed, and its close takes from each what it holds. An object that is in
+//! use meanwhile is dropped when that use ends. Without a close, the store is closed with its last
+//! object.
 //!
 //! Python ends objects while it holds its own lock, in whichever thread drops the last reference:
 //!
 //! 1. An end may wait for threads of the store, and those may wait for Python to run a merge
-//!    operator. So Python's lock is let go meanwhile.
+//!    operator. So Python's lock is released meanwhile.
 //! 2. A merge operator or filter may drop the last reference to its own store. The job that called
 //!    it would wait for itself, so another thread ends the object.
 //! 3. A fork has none of the store's threads, but their locks. There nothing is used or ended: the
@@ -32,7 +33,7 @@ use crate::programs::is_inside;
 /// An open store, and what its objects hold.
 pub struct Family {
     store: Shared<Store>,
-    /// What the store calls, which Python's collector has to see.
+    /// The functions that the store calls, which Python's collector has to see.
     functions: Vec<Arc<Py<PyAny>>>,
     members: Mutex<Members>,
     process: Process,
@@ -40,7 +41,7 @@ pub struct Family {
 
 #[derive(Default)]
 struct Members {
-    /// By slot. A slot is `None` while it is free.
+    /// Objects by slot. A slot is `None` while it is free.
     objects: Vec<Option<Weak<dyn LetGo>>>,
     free: Vec<usize>,
     is_closed: bool,
@@ -52,7 +53,7 @@ impl Family {
         Arc::new(Family { store, functions, members: Mutex::default(), process })
     }
 
-    /// What the store calls.
+    /// The functions that the store calls.
     pub fn functions(&self) -> &[Arc<Py<PyAny>>] {
         &self.functions
     }
@@ -133,13 +134,14 @@ impl Drop for Family {
     }
 }
 
-/// What can let go of what it holds of a store, while Python keeps it.
+/// An object that can release what it holds of a store, while Python keeps the object.
 pub trait LetGo: Send + Sync {
-    /// Lets go. May wait for threads that use it, and those for Python, whose lock is not held.
+    /// Releases it. This may wait for threads that use it, and those for Python, whose lock is not
+    /// held.
     fn let_go(&self);
 }
 
-/// What several threads use at once.
+/// An object that several threads use at once.
 pub struct Shared<T>(ArcSwapOption<T>);
 
 impl<T> Shared<T> {
@@ -150,7 +152,7 @@ impl<T> Shared<T> {
     /// The object, which stays while the result lives.
     ///
     /// # Errors
-    /// Once it is let go.
+    /// Once it is released.
     #[inline]
     pub fn get(&self) -> Result<InUse<T>> {
         let object = self.0.load();
@@ -179,7 +181,7 @@ pub struct Held<T: LetGo + 'static> {
     object: Option<Arc<T>>,
     family: Arc<Family>,
     slot: usize,
-    /// The family's, closer by.
+    /// A copy of the family's, for quicker access.
     process: Process,
 }
 
@@ -227,7 +229,7 @@ impl<T: LetGo + 'static> Drop for Held<T> {
 }
 
 impl<T: Send + Sync + 'static> Shared<T> {
-    /// Drops the object once nobody uses it. The drop may wait, so Python's lock is let go.
+    /// Drops the object once nobody uses it. The drop may wait, so Python's lock is released.
     pub fn end(&self) {
         end(self.0.swap(None));
     }
@@ -255,7 +257,8 @@ fn end<T: Send + Sync + 'static>(object: Option<Arc<T>>) {
         // Without a thread to spare, it ends here.
         let _ = thread::Builder::new().spawn(move || drop(object));
     } else {
-        // Without Python, at its very end, the object goes with what was to end it.
+        // Without Python, at its very end, the object is dropped with the closure that was to end
+        // it.
         Python::try_attach(|py| py.detach(move || drop(object)));
     }
 }

@@ -359,7 +359,7 @@ fn an_idle_keyspace_does_not_pin_the_log() {
     assert_eq!(idle.get("once").expect("get").as_deref(), Some(&b"and never again"[..]));
 }
 
-/// A program that was started for each write left a table each time: ninety puts made seventy
+/// A program that was started once per write left a table each time: ninety puts made seventy
 /// tables. Now the content of a small log is logged again and goes to a table once it is worth one.
 #[test]
 fn a_small_log_is_kept_until_it_is_worth_a_table() {
@@ -420,7 +420,8 @@ fn a_small_log_is_kept_until_it_is_worth_a_table() {
     assert!(!logs.iter().any(|file| file.name.ends_with(".wal")), "{logs:?}");
 }
 
-/// What has a form for one key, for now or for the store's durability has the others too.
+/// An operation that exists for one key, for the present or with the store's durability also exists
+/// in the other forms.
 #[test]
 fn forms_of_calls_agree() {
     let store = Store::open_on(Arc::new(MemoryStorage::new()), small()).expect("opens");

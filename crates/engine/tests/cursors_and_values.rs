@@ -39,8 +39,8 @@ fn damage(storage: &MemoryStorage, name: &str, byte: u8) {
     file.write_at(at as u64 + 3_000, &[!byte]).expect("writes");
 }
 
-/// A value read ahead, behind one that could not be read, was pinned as an empty one once a flush
-/// had come.
+/// A value read ahead, after one that could not be read, was pinned as an empty one once a flush
+/// had run.
 #[test]
 fn a_value_behind_a_damaged_one_is_pinned_whole() {
     for placement in [ValuePlacement::HashGrouped, ValuePlacement::Vlog] {
@@ -82,8 +82,8 @@ fn seeks_after_the_close_do_not_look_like_the_end() {
     }
 }
 
-/// A cursor that read ahead and then went to the end kept what it had read ahead, in memtables that
-/// were flushed.
+/// A cursor that read ahead and then moved to the end kept what it had read ahead, in memtables
+/// that were flushed.
 #[test]
 fn a_cursor_lets_go_of_what_it_read_ahead_before() {
     let options = options(ValuePlacement::HashGrouped, 20_000);
@@ -133,8 +133,8 @@ impl Clock for Ticks {
     }
 }
 
-/// Nothing that had expired went while each cursor was opened before the last one ended, though it
-/// had expired long before they began.
+/// Nothing that had expired was removed while each cursor was opened before the last one ended,
+/// though it had expired long before they began.
 #[test]
 fn what_has_expired_goes_while_cursors_come_and_go() {
     let clock = Arc::new(Ticks::default());
@@ -160,7 +160,8 @@ fn what_has_expired_goes_while_cursors_come_and_go() {
     }
 }
 
-/// One large value kept the pages of all those of its memtable that had been kept beside it.
+/// One large value kept the pages of all large values of its memtable that had been kept at the
+/// same time.
 #[test]
 fn a_value_keeps_no_pages_of_others_that_were_dropped() {
     let store =

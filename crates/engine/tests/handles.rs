@@ -1,5 +1,5 @@
-//! The forms of calls: builders, ranges, removals from either end, and which handles may go to
-//! other threads.
+//! The forms of calls: builders, ranges, removals from either end, and which handles may be moved
+//! to other threads.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -186,7 +186,7 @@ fn nothing_is_taken_twice() {
     assert_eq!((all.len(), different.len()), (600, 600));
 }
 
-/// A caller that waits for work must not take a dropped keyspace for an empty one.
+/// A caller that waits for work must not mistake a dropped keyspace for an empty one.
 #[test]
 fn a_dropped_keyspace_is_no_empty_one() {
     let store = open();

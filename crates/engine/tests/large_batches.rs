@@ -21,7 +21,7 @@ fn open(storage: Arc<dyn Storage>, background: Background) -> Store {
     Store::open_on(storage, options).expect("opens")
 }
 
-/// Thousands of versions of a few keys, deletes among them, over two keyspaces.
+/// Thousands of versions of a few keys, including deletes, over two keyspaces.
 fn batch(store: &Store, round: u32) -> Batch {
     let (one, other) = (store.default_keyspace(), store.keyspace("other").expect("exists"));
     let mut batch = Batch::new();
@@ -154,8 +154,8 @@ fn a_large_batch_after_the_close_is_told_so() {
     assert!(matches!(refused, runstone::Error::Closed), "{refused:?}");
 }
 
-/// A large commit that deletes a range took the lock of the ranges behind that of large batches,
-/// and the order of locks had it before.
+/// A large commit that deletes a range took the lock of the ranges after that of large batches,
+/// although the order of locks puts it first.
 #[test]
 fn a_large_transaction_deletes_a_range_beside_a_pessimistic_one() {
     let store = open(Arc::new(MemoryStorage::new()), Background::Manual);

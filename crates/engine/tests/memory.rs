@@ -1,4 +1,4 @@
-//! The memory budget as its counters tell it, while what is cached changes its sizes.
+//! The memory budget as its counters show it, while the sizes of cached objects change.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn filled(store: &Store, name: &str, change: impl FnOnce(&mut KeyspaceOptions)) 
 }
 
 /// What the budget counts, and what is mapped for blocks and values, which must not exceed what
-/// memtables and partitions leave: free slots of sizes that nobody reads any more go.
+/// memtables and partitions leave: free slots of sizes that nobody reads any more are given up.
 fn check(store: &Store, what: &str) {
     let memory = store.metrics().memory;
     let used = memory.memtable_bytes + memory.pinned_bytes;
@@ -53,7 +53,7 @@ fn the_budget_holds_while_sizes_change() {
     for round in 0..3 {
         for keyspace in &all {
             for number in 0..KEYS {
-                // Twice: a value that was read once is not cached.
+                // Read twice: a value that was read once is not cached.
                 for _ in 0..2 {
                     let value = keyspace.get(key(number % 9_000 + round * 5_000));
                     let value = value.expect("a get").expect("it is there");

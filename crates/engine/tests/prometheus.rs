@@ -40,7 +40,7 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
     lines.map(sample).collect()
 }
 
-/// What kind each metric is of.
+/// The kind of each metric.
 fn kinds(text: &str) -> BTreeMap<String, String> {
     let typed = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let split = typed.map(|line| line.split_once(' ').expect("a name and a kind"));
@@ -174,7 +174,7 @@ fn the_checker_finds_what_promtool_finds() {
     assert_eq!(check(no_sum), ["a_seconds: no _sum"]);
 }
 
-/// Takes the samples, and holds that no counter fell but those of a keyspace that was dropped.
+/// Takes the samples, and checks that no counter fell except those of a dropped keyspace.
 fn none_fell(store: &Store, before: &mut BTreeMap<String, f64>, step: &str) {
     let text = store.metrics().to_prometheus();
     let (now, kinds) = (samples(&text), kinds(&text));
@@ -189,7 +189,7 @@ fn none_fell(store: &Store, before: &mut BTreeMap<String, f64>, step: &str) {
     *before = now;
 }
 
-/// What the workload below moves.
+/// The counters that the workload below changes.
 const MOVED: &str = r#"
     gets_total get_hits_total writes_total commits_total user_bytes_written_total
     value_bytes_written_total values_read_total seeks_total iterated_total runs_sought_total

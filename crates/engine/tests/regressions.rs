@@ -97,7 +97,7 @@ fn a_checkpoint_never_splits_a_batch() {
 }
 
 /// A handle that outlived its store reported a missing file. A handle that outlived its keyspace
-/// went on reading the dropped data.
+/// continued to read the dropped data.
 #[test]
 fn a_handle_that_outlives_its_store_or_its_keyspace_says_so() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -245,7 +245,7 @@ fn a_read_only_store_counts_the_log_that_it_replayed() {
 }
 
 /// The filter of a partition left out the partition's first key if the partition before it held
-/// versions of that key. A snapshot that needed a version past the boundary read nothing.
+/// versions of that key. A snapshot that needed a version beyond the boundary read nothing.
 #[test]
 fn versions_on_both_sides_of_a_partition_are_found() {
     let mut options = options();
@@ -366,8 +366,8 @@ fn a_memtable_that_takes_half_of_what_is_meant_for_all_is_flushed() {
     assert_eq!(flushes(), 0, "before half of the half");
     fill(9 << 18);
     assert_eq!(flushes(), 1, "behind it");
-    // One memtable waits already. A second one would wait for the same flush, so it goes on
-    // filling.
+    // One memtable waits already. A second one would wait for the same flush, so it continues to
+    // fill.
     fill(9 << 19);
     assert_eq!(flushes(), 2, "nobody flushed meanwhile");
     assert!(store.default_keyspace().memtable_bytes() > 1 << 20, "the rest is in one memtable");
@@ -383,8 +383,8 @@ impl EventListener for Panics {
     }
 }
 
-/// A job that panicked in a user's thread kept its claim, and nothing reported that. Writes went
-/// on, and closing the store waited for the job for ever.
+/// A job that panicked in a user's thread kept its claim, and nothing reported that. Writes
+/// continued, and closing the store waited for the job for ever.
 #[test]
 fn a_job_that_panics_stops_the_store_in_every_thread() {
     let mut options = options();
@@ -477,8 +477,8 @@ fn small_values_that_are_kept_hold_no_memtable() {
     assert!(kept.iter().all(|value| *value == [1; 300]));
 }
 
-/// Large values are not copied. Each keeps its pages of a memtable that is gone, which are counted,
-/// and the cache does not shrink for them. It kept the whole memtable once.
+/// Large values are not copied. Each keeps its pages of a dropped memtable, which are counted, and
+/// the cache does not shrink for them. Formerly it kept the whole memtable.
 #[test]
 fn large_values_that_are_kept_are_counted_beside_the_budget() {
     let store = with_small_memtables();
@@ -501,7 +501,7 @@ fn large_values_that_are_kept_are_counted_beside_the_budget() {
 /// What a cursor may hold of memtables that were flushed: the pages of its entry.
 const HELD_BYTES: u64 = 8 << 10;
 
-/// A scan kept the memtable it began in alive until the scan was dropped, and later until it went
+/// A scan kept the memtable it began in alive until the scan was dropped, and later until it moved
 /// on.
 #[test]
 fn a_scan_lets_go_of_memtables_that_were_flushed() {
@@ -604,7 +604,7 @@ fn a_listener_that_panics_at_a_write_holds_no_other_write_up() {
     wait.recv_timeout(std::time::Duration::from_secs(10)).expect("the next write ends");
 }
 
-/// A keyspace that was made or dropped after the close failed at the lock, which was let go; a
+/// A keyspace that was made or dropped after the close failed at the lock, which was released; a
 /// transaction began.
 #[test]
 fn a_closed_store_says_that_it_is_closed() {
@@ -658,7 +658,7 @@ impl EventListener for Notes {
 }
 
 /// Some events come while a job holds locks. A listener may use other stores then, whose locks are
-/// of the same ranks, and debug builds must not take that for a wrong order.
+/// of the same ranks, and debug builds must not mistake that for a wrong order.
 #[test]
 fn a_listener_may_write_to_another_store() {
     let open = |options: Options| {

@@ -11,7 +11,7 @@ use runstone::{
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_storage::Category;
 
-/// Whatever takes so long never ends.
+/// Whatever takes this long never ends.
 const NEVER: Duration = Duration::from_secs(60);
 
 fn settles(what: &str, is_so: impl Fn() -> bool) {
@@ -22,7 +22,7 @@ fn settles(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Runs something in a thread of its own, so that a test fails that would otherwise hang.
+/// Runs something in a thread of its own, so that a test that would otherwise hang fails.
 fn ends<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     let thread = std::thread::spawn(move || drop(tell.send(run())));
@@ -70,7 +70,7 @@ fn keyspaces(store: &Store) -> Vec<Keyspace> {
     (0..8).map(|n| store.open_keyspace(&n.to_string(), None).expect("a keyspace")).collect()
 }
 
-/// Writes this many bytes, evenly to all.
+/// Writes this many bytes, evenly to all keyspaces.
 fn write(to: &[Keyspace], bytes: u64) -> runstone::Result<()> {
     for n in 0..bytes / 1_000 {
         to[n as usize % to.len()].put(n.to_be_bytes(), [7; 1_000])?;
@@ -114,7 +114,7 @@ fn memtables_of_a_store_without_space_hold_up_no_other() {
     settles("it goes on when there is space", || write(&own, 100_000).is_ok());
 }
 
-/// What it held is free, and nothing else tells the others.
+/// What it held is free, and nothing else notifies the others.
 #[test]
 fn a_store_that_closes_without_a_flush_slows_no_other_down() {
     let resources = resources(1);
@@ -249,7 +249,7 @@ fn the_last_handles_may_be_dropped_inside_a_listener() {
     }
 }
 
-/// The thread looks at all stores now and then, and a store that fails then tells its listener.
+/// The thread looks at all stores now and then, and a store that fails then notifies its listener.
 #[test]
 fn a_listener_that_panics_while_its_store_rests_ends_no_thread() {
     let resources = resources(1);
@@ -295,7 +295,7 @@ fn nothing_is_left_of_stores_that_are_closed() {
     });
 }
 
-/// It ends at its next look, which may not wait for the rate.
+/// The thread ends at its next look, which may not wait for the rate.
 #[test]
 fn a_drop_of_a_keyspace_waits_for_no_rate() {
     let resources = Resources::builder()

@@ -4,7 +4,7 @@
 //! expected output up to an empty line. `REWRITE=1` writes the actual output into the files.
 //! Lines that start with `#` between tests are comments.
 //!
-//! | directive | does |
+//! | directive | effect |
 //! |---|---|
 //! | `policy NAME fanout= base= table= l0= ..` | chooses (see `set_policy`); `ok` or why not |
 //! | `tree` | replaces the tree and the busy set by the lines below |
@@ -14,7 +14,7 @@
 //! | `targets` | score and target of each level, and the compaction debt |
 //! | `pick` | the next plan, kept for `apply` |
 //! | `apply` | carries the last plan out and prints the tree |
-//! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone go? |
+//! | `drop inputs=1,2` | per body line `key@seq` or `[a..c]@seq`: may the tombstone be dropped? |
 //! | `link inputs=1,2 without=3` | per body line `key@newer>older`: is that the next version? |
 //! | `newest inputs=1,2 without=3` | per body line `key@seq`: does nothing hold a newer version? |
 //!
@@ -216,7 +216,7 @@ impl World {
         // The last line first: a new run is the newest of its level.
         for line in body.iter().rev() {
             let mut edit = parse_tree_line(line)?;
-            // What the text says is the count after the edit.
+            // The number in the text is the count after the edit.
             edit.flushes = edit.flushes.saturating_sub(shape.state.flush_count);
             shape = shape.into_applied(&edit).map_err(|error| error.to_string())?;
         }

@@ -1,5 +1,5 @@
 //! Filter memory of whole trees: which population a level counts with, stale filters, and a budget
-//! that is never exceeded. The formula itself is tested where it is.
+//! that is never exceeded. The formula itself is tested in its own module.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn grown(edits: &[Edit]) -> Shape {
     edits.iter().fold(Shape::default(), |shape, edit| shape.apply(edit).unwrap())
 }
 
-/// A table of that many bytes, 100 per entry, with a filter.
+/// A table of this many bytes, 100 per entry, with a filter.
 fn filtered(id: u64, keys: (&str, &str), bytes: u64, filter_bits: u64) -> Arc<Table> {
     let plain = table(id, keys, (1, 1), bytes);
     Arc::new(Table { filter_bits, ..(*plain).clone() })
@@ -72,7 +72,7 @@ fn ten_times_the_keys_are_ten_times_the_errors() {
     let targets = [UNBOUNDED; 3];
     let (small, large) = (planned(&shape, &targets, 1), planned(&shape, &targets, 2));
     assert!(is_tenfold(small - large), "{small} {large}");
-    // Of a mean of 10 over 11 parts.
+    // The shares of a mean of 10 over 11 parts.
     assert!((9_999..=10_000).contains(&((small + 10 * large) / 11)));
 }
 
@@ -100,7 +100,7 @@ fn several_runs_are_smaller_runs() {
     // The same for a level that may hold ten runs once it is as full as planned.
     let allowed = [UNBOUNDED, target(1_000_000, 10), target(1_000_000, 1)];
     assert!(is_tenfold(planned(&one, &allowed, 1) - planned(&one, &allowed, 2)));
-    // And of tables that overlap ten deep; those beside each other do not count.
+    // And for tables that overlap ten deep; disjoint ones do not count.
     let tables: Vec<_> = (10..20).map(|id| filtered(id, ("b", "c"), 9_000, 0)).collect();
     let beside = filtered(30, ("d", "e"), 10_000, 0);
     let edits = [

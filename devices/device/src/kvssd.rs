@@ -9,9 +9,9 @@ use runstone_flash::kvssd::{self, Cause, KvSsd, Write};
 use runstone_kv::{Direction, KvMetrics, KvStore, KvWrite, Visit};
 use runstone_kv::{Error, Result};
 
-/// Entries that a scan takes at a time, first and at most: twice as many each time. Other callers
-/// get their turn between two such stretches. A separated value costs a page, so a scan that
-/// ends soon must not have read many ahead.
+/// Entries that a scan takes at a time, at first and at most: twice as many each time. Other
+/// callers get their turn between two such stretches. A separated value costs a page, so a scan
+/// that ends soon must not have read many ahead.
 const FIRST_SCAN_ENTRIES: usize = 16;
 const SCAN_ENTRIES: usize = 256;
 
@@ -30,7 +30,7 @@ impl Drop for KvSsdStore {
 }
 
 impl KvSsdStore {
-    /// Makes a store of an open device. `place` is for messages.
+    /// Turns an open device into a store. `place` is for messages.
     pub fn new(device: KvSsd, place: String) -> KvSsdStore {
         KvSsdStore { device: Mutex::new(device), place }
     }
@@ -175,12 +175,12 @@ fn as_write<'a>(write: &KvWrite<'a>) -> Write<'a> {
     }
 }
 
-/// Puts an error of an open device into the engine's words.
+/// Converts an error of an open device into an error of the engine.
 pub fn explained(error: FlashError) -> Error {
     explain("the device", error)
 }
 
-/// Puts an error of the flash into the engine's words.
+/// Converts an error of the flash into an error of the engine.
 pub(crate) fn explain(place: &str, error: FlashError) -> Error {
     let (file, what) = (place.to_string(), error.to_string());
     let explained = match error {

@@ -39,9 +39,9 @@ pub struct DeviceUrl {
     pub kind: Kind,
     /// The image.
     pub path: PathBuf,
-    /// If any of its sizes is given.
+    /// The geometry, if any of its sizes is given.
     geometry: Option<Geometry>,
-    /// If any of these options is given.
+    /// The options, if any of them is given.
     kvssd: Option<KvSsdOptions>,
     block: BlockOptions,
     timing: Timing,
@@ -105,7 +105,7 @@ impl DeviceUrl {
         }
     }
 
-    /// Sets an option of the geometry; false if the name is none.
+    /// Sets an option of the geometry; false if it has no such option.
     fn set_geometry(&mut self, name: &str, value: &str) -> Result<bool> {
         let mut geometry = self.geometry.unwrap_or_default();
         let field = match name {
@@ -195,7 +195,8 @@ impl DeviceUrl {
         }
     }
 
-    /// Whether there is an image. An empty file is none: the process that made it was killed.
+    /// Whether there is an image. An empty file does not count: the process that made it was
+    /// killed.
     pub fn exists(&self) -> bool {
         let found = self.path.metadata();
         found.is_ok_and(|found| !found.is_file() || found.len() > 0)
@@ -354,8 +355,8 @@ fn number(name: &str, value: &str) -> Result<u32> {
     value.parse().map_err(wrong)
 }
 
-/// Options and values that a store in files has and a KVSSD has not, and why. An empty value stands
-/// for all values.
+/// Options and values of a store of files that a KVSSD does not have, and why. An empty value
+/// stands for all values.
 const OF_FILES: &[(&str, &str, &str)] = &[
     ("cuts", "none", "a table fills a block of flash, and is cut there"),
     ("cuts", "local-range", "the firmware cuts by size, or by bounds that outlast a compaction"),

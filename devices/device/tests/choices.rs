@@ -1,6 +1,6 @@
 //! Every pair of choices is tried: a small store with both is written, compacted, reopened and
-//! verified, or the pair is refused. What came of it is the page docs/design/choices.md, which this
-//! test compares; `REWRITE=1` writes it anew.
+//! verified, or the pair is refused. The result is the page docs/design/choices.md, which this test
+//! compares; `REWRITE=1` rewrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use runstone_policy::filters::FilterAllocation;
 use runstone_policy::partition::{PARTITIONERS, Partitioner};
 use runstone_policy::registry::POLICIES;
 
-/// Where the store is.
+/// The place of the store.
 #[derive(Clone, Debug)]
 enum Place {
     Memory,
@@ -29,7 +29,7 @@ enum Place {
     KvSsd(&'static str),
 }
 
-/// What is tried: the options of a keyspace, and the same as a device's URL would say it.
+/// A configuration under test: the options of a keyspace, and the same in the URL of a device.
 #[derive(Clone, Debug)]
 struct Trial {
     place: Place,
@@ -54,7 +54,7 @@ impl Trial {
         Trial { place: Place::Memory, keyspace, query: String::new() }
     }
 
-    /// Says a choice to a device as well.
+    /// Sets a choice for a device as well.
     fn asks(&mut self, name: &str, value: &str) {
         let _ = write!(self.query, "&{name}={value}");
     }
@@ -195,7 +195,7 @@ fn axes() -> Vec<Axis> {
     ]
 }
 
-/// Opens what is tried, or opens it again.
+/// Opens the configuration under test, or opens it again.
 fn open(trial: &Trial, path: &Path, memory: &Arc<MemoryStorage>) -> Result<Box<dyn KvStore>> {
     let options =
         Options::default().background(Background::Manual).seed(1).keyspace(trial.keyspace.clone());
@@ -219,7 +219,7 @@ fn open(trial: &Trial, path: &Path, memory: &Arc<MemoryStorage>) -> Result<Box<d
 }
 
 /// Writes, overwrites and deletes; compacts; compares with what was written; opens again and
-/// compares once more.
+/// compares again.
 fn run(trial: &Trial) -> Result<()> {
     let directory = tempfile::tempdir().expect("writable");
     let memory = Arc::new(MemoryStorage::new());
@@ -272,7 +272,7 @@ fn attempt(first: &Set, second: &Set) -> Option<String> {
     }
 }
 
-/// What came of all pairs of two axes: a table, or a line if all of them work.
+/// The results of all pairs of two axes: a table, or a line if all of them work.
 fn describe(page: &mut String, first: &Axis, second: &Axis, reasons: &mut Vec<String>) {
     let rows: Vec<(&str, Vec<Option<String>>)> = first
         .choices

@@ -94,7 +94,7 @@ fn an_option_out_of_range_is_told_as_the_url_has_it() {
     }
 }
 
-/// A command that was killed while it made an image left one that never opened: it was taken for
+/// A command that was killed while it made an image left one that never opened: it was mistaken for
 /// one that was cut short, or that had lost its checkpoints. The next attempt makes the device.
 #[test]
 fn an_image_that_was_not_finished_is_made_again() {
@@ -124,7 +124,7 @@ fn an_image_that_was_not_finished_is_made_again() {
 }
 
 /// A block SSD too small for its journal, and a KVSSD whose side file could not be opened, left an
-/// empty image behind. The next attempt took it for a device that was cut short, and told to
+/// empty image behind. The next attempt mistook it for a device that was cut short, and advised to
 /// restore it from a copy. What was not made leaves nothing now.
 #[test]
 fn a_device_that_cannot_be_made_leaves_no_image() {

@@ -11,7 +11,7 @@ use runstone_flash::ftl::{FtlOptions, GcFrontier, HOST_BLOCK_BYTES};
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
 use runstone_policy::registry;
 
-/// 40 MiB of blocks, so that files go around the device several times.
+/// 40 MiB of blocks, so that files fill the device several times.
 const GEOMETRY: Geometry = Geometry {
     page_bytes: 16 << 10,
     spare_bytes: 64,

@@ -7,9 +7,9 @@
 ...         print(key, value)
 
 A store is a mutable mapping from bytes to bytes, and so is each of its keyspaces. Every call that
-can wait lets other threads run. A store that is not closed is closed when its last object is freed, or
-the interpreter ends. In a fork, what was opened before is refused; open a store there only if the
-process had none open.
+can wait lets other threads run. A store that is not closed is closed when its last object is freed,
+or the interpreter ends. In a fork, what was opened before is refused; open a store there only if
+the process had none open.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ Merger = Callable[[bytes, Optional[bytes], "list[bytes]"], bytes]
 Filter = Callable[[int, bytes, bytes], Union[bool, bytes]]
 Listener = Callable[[Event], object]
 
-# Stores that are open, without keeping them so. Their threads may call Python, so they end before
-# the interpreter does.
+# Stores that are open. This does not keep them open. Their threads may call Python, so they end
+# before the interpreter does.
 _open: "list[_runstone.Opening]" = []
-# They call back before Python's collector takes apart what a store calls.
+# They call back before Python's collector clears what a store calls.
 _watches: "dict[int, weakref.ref[Store]]" = {}
 
 
@@ -133,7 +133,7 @@ def _close_all() -> None:
         try:
             opening.close()
         except Error:
-            # There is nobody left to tell; what was written is in the log.
+            # There is nobody left to report to; what was written is in the log.
             pass
 
 
@@ -143,9 +143,9 @@ class Resources(_runstone.Resources):
     >>> shared = runstone.Resources(memory_budget_bytes="512M", background_threads=4)
     >>> one = runstone.open(path, resources=shared)          # doctest: +SKIP
 
-    ``max_open_files`` and ``background_bytes_per_second`` are the other options. What is left out is
-    as in a store by itself, and the rate has no limit. They last as long as a store that was opened
-    with them, also behind `close`.
+    ``max_open_files`` and ``background_bytes_per_second`` are the other options. Options that are
+    left out are as in a store by itself, and the rate has no limit. They last as long as a store
+    that was opened with them, even after `close`.
     """
 
     def __new__(cls, **options: Any) -> Resources:
@@ -166,7 +166,7 @@ def open(
     Options have the names of the store's: ``memory_budget_bytes="1G"``, ``durability="sync"``,
     ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds
     those of the default keyspace, as ``runstone help options`` lists them. A value of the wrong kind
-    is a TypeError or an `InvalidArgument`, which is a ValueError, and so is one that cannot be.
+    is a TypeError or an `InvalidArgument`, which is a ValueError, and so is an impossible value.
 
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
     first; it gives the new value. A compaction filter is a function of a level, a key and a value;
@@ -210,7 +210,7 @@ def _watch(store: Store, opening: _runstone.Opening) -> None:
 
 
 def _functions(argument: str, given: Any) -> "dict[str, Callable[..., Any]]":
-    """Functions by name, if they are."""
+    """Functions by name, if these are functions."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -228,7 +228,7 @@ def to_toml(options: Mapping[str, Any]) -> str:
     if not isinstance(options, Mapping):
         raise TypeError(f"options are a dict from names to values, not {options!r}")
     pairs = [(_checked(name), value) for name, value in options.items()]
-    # Tables come last.
+    # Tables of TOML come last.
     pairs.sort(key=lambda pair: isinstance(pair[1], Mapping))
     return "\n".join(f"{name} = {_toml(name, value)}" for name, value in pairs)
 
@@ -274,8 +274,8 @@ def get_view(
 ) -> Optional[memoryview]:
     """The value of a key as a read-only memoryview of the store's own memory; None if it is absent.
 
-    Nothing is copied where the value is larger than 4 KiB. The view keeps its block in memory: let
-    it go soon.
+    Nothing is copied if the value is larger than 4 KiB. The view keeps its block in memory: release
+    it soon.
     """
     if not isinstance(keyspace, Keyspace):
         raise TypeError(f"keyspace is a Keyspace or a Store, not {keyspace!r}")

@@ -1,7 +1,7 @@
 """Plyvel's names over Runstone: ``from runstone import plyvel`` in place of ``import plyvel``.
 
 Databases are stores of Runstone; those of LevelDB are imported with ``runstone import``. Only the
-order of bytes is there, so a comparator is refused. Filters and caches are Runstone's own: what is
+order of bytes exists, so a comparator is refused. Filters and caches are Runstone's own: what is
 read is always checked, and `fill_cache` is for iterators. What is used after it was closed raises
 `runstone.Closed`, which is a RuntimeError.
 """
@@ -108,7 +108,7 @@ class Snapshot(_Closing, _Reader):
 
 
 class WriteBatch:
-    """Writes that happen together. Without `transaction` they do also if the block raises."""
+    """Writes that happen together. Without `transaction` they happen even if the block raises."""
 
     def __init__(
         self, db: DB, prefix: bytes, transaction: Optional[bool], sync: Optional[bool]
@@ -179,7 +179,7 @@ class _Writer(_Reader):
 
 
 class PrefixedDB(_Writer):
-    """The part of a database whose keys begin with a prefix, without it."""
+    """The part of a database whose keys begin with a prefix, which is left out."""
 
     def __init__(self, *, db: DB, prefix: bytes) -> None:
         self._parent, self._db, self._prefix = db, db._db, prefix
@@ -210,7 +210,7 @@ class DB(_Closing, _Writer):
         error_if_exists: Optional[bool] = False,
         **options: Any,
     ) -> None:
-        """The options are plyvel's. As in LevelDB, a size is moved into the range that can be.
+        """The options are plyvel's. As in LevelDB, a size is moved into the valid range.
         A store keeps its layout: block_size, compression and so on are for a new one."""
         self._name, self._closed = name, True
         path = _check_name(name)
@@ -279,7 +279,7 @@ def destroy_db(name: _Path) -> None:
         try:
             os.rmdir(path)
         except OSError:
-            # Files of others are in it.
+            # It contains other files.
             pass
 
 
@@ -341,7 +341,7 @@ def _options(
     comparator: Any = None,
     comparator_name: Optional[bytes] = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Plyvel's options as those of a store, and of a new one's layout."""
+    """Plyvel's options as options of a store, and of the layout of a new store."""
     _check_flags(paranoid_checks=paranoid_checks)
     if isinstance(compression, bytes):
         compression = compression.decode("utf-8", "replace")
@@ -375,7 +375,7 @@ def _options(
     }
     table = _size("max_file_size", max_file_size, 1 << 20, 1 << 30)
     if table is not None:
-        # A table has a block at least.
+        # A table has at least one block.
         layout["shape"] = {"table_bytes": max(table, layout["block_bytes"] or 0)}
     return _given(store), _given(layout)
 

@@ -58,12 +58,12 @@ impl Keyspace {
         self.held.get()?.get()
     }
 
-    /// Whose keyspace it is.
+    /// The store of the keyspace.
     pub fn family(&self) -> &Arc<Family> {
         self.held.family()
     }
 
-    /// The value of a key, at a moment or now.
+    /// The value of a key, at a snapshot or now.
     pub fn look_up(
         &self,
         py: Python<'_>,

@@ -1,8 +1,8 @@
 //! What `keys`, `values` and `items` of a keyspace give: views, as those of a dict, over a range.
 //!
-//! A view shows the keyspace as it is when it is asked: `len`, `in`, and each `iter` begin anew. A
-//! view that was itself stepped, sought or entered is an iterator from then on, and `iter` goes on
-//! with it. The operations of sets are those of `collections.abc.Set`, which Python adds.
+//! A view shows the keyspace as it is when the view is used: `len`, `in`, and each `iter` begin
+//! anew. A view that was itself stepped, sought or entered is an iterator from then on, and `iter`
+//! continues with it. The operations of sets are those of `collections.abc.Set`, which Python adds.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -54,7 +54,7 @@ pub struct Given<'py> {
 }
 
 impl EntriesView {
-    /// A view, if its arguments can be.
+    /// A view, if its arguments are valid.
     pub fn new(keyspace: &Bound<'_, Keyspace>, shows: Shows, given: Given<'_>) -> PyResult<Self> {
         let py = keyspace.py();
         let (mut start, mut stop) = (given.start, given.stop.map(|stop| stop.to_vec()));

@@ -46,7 +46,7 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     value
 }
 
-/// Runs that hold the key space in turns, in stretches of this many keys.
+/// Runs that take turns in holding the key space, in stretches of this many keys.
 fn fill(store: &Store, model: &mut Model, runs: u64, stretch: u64) {
     const KEYS: u64 = 12_000;
     for run in 0..runs {
@@ -75,7 +75,7 @@ fn check(store: &Store, model: &Model, place: &str) {
     for key in model.keys().step_by(7) {
         assert_eq!(store.get(key).unwrap().as_deref(), model.get(key).map(|v| &v[..]), "{place}");
     }
-    // Entry by entry against index, filter, bounds and counts.
+    // Compares entry by entry with index, filter, bounds and counts.
     assert!(store.verify().unwrap().is_clean(), "{place}");
 }
 
@@ -134,8 +134,8 @@ fn blocks_with_more_than_one_version_are_compacted() {
         check(&store, &model, &place);
         assert!(content(&store, ReadOptions::default().at(&snapshot)) == old, "{place}");
         drop(snapshot);
-        // Once more, now that blocks hold versions that nothing needs. A run of one key triggers a
-        // compaction.
+        // The same again, now that blocks hold versions that nothing needs. A run of one key
+        // triggers a compaction.
         store.put("a", "first").unwrap();
         model.insert(b"a".to_vec(), b"first".to_vec());
         store.flush().unwrap();

@@ -35,7 +35,7 @@ fn fill_and_delete(store: &Store) {
     gone.for_each(|key| store.delete(key.to_be_bytes()).expect("deletes"));
 }
 
-/// Tombstones in tables, hidden entries that a first walk passes, and bytes.
+/// Tombstones in tables, hidden entries that a first walk passes, and their bytes.
 fn litter(store: &Store) -> (u64, u64) {
     let shape = unstable::shape(store.default_keyspace());
     let tombstones = shape.tables().map(|(_, table)| table.tombstones).sum();
@@ -48,7 +48,7 @@ fn litter(store: &Store) -> (u64, u64) {
     (tombstones, hidden() - before)
 }
 
-/// Waits until the condition holds. A minute is far more than that takes.
+/// Waits until the condition holds. A minute is far longer than that takes.
 fn wait_for(store: &Store, what: impl Fn(&Store) -> bool) {
     let start = Instant::now();
     while !what(store) {
@@ -93,7 +93,7 @@ fn a_store_that_must_not_leaves_them() {
     wait_for(&store, |store| litter(store) == (0, 0));
 }
 
-/// A snapshot keeps what it sees. The store tries once, and again when the snapshot is gone.
+/// A snapshot keeps what it sees. The store tries once, and again when the snapshot is released.
 #[test]
 fn an_idle_store_waits_for_snapshots() {
     let storage = MemoryStorage::new();

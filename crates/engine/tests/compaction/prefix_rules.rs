@@ -1,4 +1,4 @@
-//! The rule by which tables are cut by key prefix: chosen once, stored, and never another one.
+//! The rule by which tables are cut by key prefix: chosen once, stored, and never changed.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn the_first_compaction_chooses_and_later_opens_keep_it() {
     let store = Store::open_on(storage.clone(), options("auto")).unwrap();
     assert_eq!(rule(&store), None);
     fill(&store);
-    // "user/" and one digit tell 4 groups apart, two digits 40: enough for every table of 8 KiB.
+    // "user/" and one digit distinguish 4 groups, two digits 40: enough for every table of 8 KiB.
     let chosen = rule(&store);
     assert_eq!(chosen, Some(PrefixRule::Fixed(7)));
     let shape = unstable::shape(store.default_keyspace());

@@ -1,5 +1,5 @@
 //! Compactions in slices: every number of slices gives the same files, byte by byte; tables that
-//! overlap nothing move; keys that are hard to partition come through.
+//! overlap nothing move; keys that are hard to partition survive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! The space bound (`max_space_percent`) under every policy, by bytes of tables. Jobs are stepped
-//! by hand, so that each run is the same. What it decides from which tree is in the policy crate.
+//! by hand, so that each run is the same. What it decides for which tree is tested in the policy
+//! crate.
 
 use std::sync::Arc;
 
@@ -123,7 +124,7 @@ fn what_was_deleted_does_not_stay() {
 }
 
 /// Data that a snapshot holds may look like garbage, but compacting it frees nothing. The
-/// compactions end, and once the snapshot is gone the bound holds again.
+/// compactions end, and once the snapshot is released the bound holds again.
 #[test]
 fn a_snapshot_makes_nothing_compaction_for_ever() {
     for policy in POLICIES {
@@ -170,7 +171,8 @@ fn deletes_under_a_snapshot_do_not_compact_all_at_every_flush() {
         let (bounded, tree_bytes) = written(policy.name(), BOUND_PERCENT);
         let (free, _) = written(policy.name(), 0);
         println!("{}: {bounded} written, {free} without; tree {tree_bytes}", policy.name());
-        // The twenty flushes write less than the bound waits for, so once at most.
+        // The twenty flushes write less than the bound waits for, so there is at most one
+        // compaction.
         assert!(bounded <= free + 2 * tree_bytes, "{}", policy.name());
     }
 }
@@ -181,7 +183,7 @@ fn pressure(store: &Store) -> (u32, &'static str) {
     (pressure.level.parts(), pressure.cause)
 }
 
-/// Otherwise compactions never catch up with writers that overwrite fast.
+/// Writers are slowed down: otherwise compactions never catch up with writers that overwrite fast.
 #[test]
 fn writers_are_slowed_down_above_the_bound_until_it_holds_again() {
     let store = open("fragmented-leveling", BOUND_PERCENT);
@@ -205,7 +207,7 @@ fn writers_are_slowed_down_above_the_bound_until_it_holds_again() {
     assert!(last > 900 && steps > 2, "{last} in {steps} steps");
     settle(&store);
     assert_eq!(pressure(&store), (0, "none"));
-    // Nobody waits for space that a snapshot holds.
+    // No writer waits for space that a snapshot holds.
     let _snapshot = store.snapshot();
     write_over(&all);
     settle(&store);

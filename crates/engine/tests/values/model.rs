@@ -265,7 +265,7 @@ fn values_larger_than_a_slot_a_group_and_the_capacity() {
 }
 
 /// A snapshot keeps a file that holds only garbage. Writes are refused as on a full disk while
-/// reads go on. When the snapshot goes, writes are accepted again.
+/// reads continue. When the snapshot is released, writes are accepted again.
 #[test]
 fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     let storage = Arc::new(MemoryStorage::new());
@@ -401,7 +401,7 @@ fn store_with_cold_values(storage: &Arc<MemoryStorage>) -> (Store, Model) {
 }
 
 /// A value without updates moves to the cold stream. Gets, cursors and snapshots find it there, it
-/// survives reopening without the option, and it goes when its key is deleted.
+/// survives reopening without the option, and it is removed when its key is deleted.
 #[test]
 fn what_is_not_updated_cools() {
     let storage = Arc::new(MemoryStorage::new());
@@ -435,8 +435,8 @@ fn what_is_not_updated_cools() {
     assert!(seen.bytes() < 2 * 4096, "{seen:?}");
 }
 
-/// A checkpoint holds the cold stream and the groups' tags as of one moment, whatever the original
-/// collects afterwards.
+/// A checkpoint holds the cold stream and the groups' tags from one point in time, whatever the
+/// original collects afterwards.
 #[test]
 fn a_checkpoint_has_its_cold_stream() {
     let storage = Arc::new(MemoryStorage::new());
@@ -633,10 +633,10 @@ fn a_compaction_places_the_values_of_a_tree_that_is_one_table() {
     }
 }
 
-/// A newer version hides an older one, whose record is then collected. The older one must go on
-/// hiding still older ones in compactions that do not meet the newer one, even after the placement
-/// has changed and the file is gone. Such a compaction failed: "a pointer to a retired file leads
-/// nowhere".
+/// A newer version hides an older one, whose record is then collected. The older one must continue
+/// to hide still older ones in compactions that do not include the newer one, even after the
+/// placement has changed and the file is removed. Such a compaction failed: "a pointer to a retired
+/// file leads nowhere".
 #[test]
 fn a_hidden_version_outlives_its_value_file() {
     let storage = Arc::new(MemoryStorage::new());

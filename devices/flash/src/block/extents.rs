@@ -84,7 +84,7 @@ impl Extents {
 }
 
 /// Free device blocks, allocated next-fit: each search continues where the last one ended, so that
-/// files lie one after the other without regard to flash pages.
+/// files lie one after another without regard to flash pages.
 #[derive(Clone, Debug)]
 pub(super) struct FreeSpace {
     runs: BTreeMap<u64, u64>,

@@ -1,6 +1,6 @@
 //! Rebuilds the mapping from the spare bytes of all pages.
 //!
-//! 1. Of all intact pages of a logical page, the one with the largest program number is current.
+//! 1. Among all intact pages of a logical page, the one with the largest program number is current.
 //! 2. A torn page is the last page of its block, because nothing is programmed after it. Its block
 //!    is the one that its stream opened last, because no block is resumed after a later open. In
 //!    such a block a damaged last page does not count: its older version is current, because nobody
@@ -17,8 +17,8 @@
 //!    are mapped there again, and the block is free. Blocks that hold nothing are free too. So the
 //!    next open finds a block to move pages to, even if the power is cut in every open.
 //!
-//! Corruption in the last page of a frontier cannot be told from a torn program. Trimmed pages come
-//! back, unless they were collected.
+//! Corruption in the last page of a frontier cannot be distinguished from a torn program. Trimmed
+//! pages come back, unless they were collected.
 
 use std::collections::BTreeMap;
 

@@ -66,8 +66,8 @@ impl Ftl {
                 }
                 Err(Error::ProgramFailed(_)) => {
                     self.counters.failed_programs += 1;
-                    // The block is marked at once, so that recovery does not take the lost page for
-                    // corruption.
+                    // The block is marked at once, so that recovery does not mistake the lost page
+                    // for corruption.
                     self.nand.retire(ppa.block)?;
                     self.uses[ppa.block as usize] = Use::Failing;
                     self.frontiers[self.slot(stream)] = None;

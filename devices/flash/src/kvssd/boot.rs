@@ -15,7 +15,7 @@
 //!    covered the missing number.
 //!
 //! Nothing is programmed. The very last journal page, log group or checkpoint is a commit point. If
-//! it is corrupted, it cannot be told from the torn program of a transaction that was not
+//! it is corrupted, it cannot be distinguished from the torn program of a transaction that was not
 //! acknowledged.
 
 use std::collections::{BTreeMap, VecDeque};

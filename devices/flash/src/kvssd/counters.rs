@@ -80,7 +80,7 @@ pub struct KvSsdCounters {
     pub gets: u64,
     /// Bytes of keys and values that lookups returned.
     pub get_bytes: u64,
-    /// Pages that lookups read, metadata included.
+    /// Pages that lookups read, including metadata.
     pub get_pages: u64,
     /// How many of these are pages of metadata.
     pub get_meta_pages: u64,
@@ -123,7 +123,7 @@ pub struct KvSsdCounters {
 pub struct KvSsdAmplification {
     /// Key and value bytes that users wrote.
     pub user_bytes: u64,
-    /// Bytes of the pages of flushes, compactions and checkpoints, metadata and journal included.
+    /// Bytes of the pages of flushes, compactions and checkpoints, including metadata and journal.
     pub tree_bytes: u64,
     /// The same bytes, and the bytes that collections programmed.
     pub flash_bytes: u64,

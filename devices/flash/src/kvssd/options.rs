@@ -47,7 +47,7 @@ pub enum Form {
     Append = 2,
 }
 
-/// Where values are stored that are large enough to be separated from their keys.
+/// Where values that are large enough to be separated from their keys are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuePlacement {
     /// With their keys, in the pages of tables.

@@ -32,7 +32,7 @@ const TOMBSTONE_DIVISOR: u64 = 4;
 /// Blocks for which a delayed compaction may always collect.
 const DELAYED_PART_BLOCKS: u64 = 4;
 
-/// Tables that are to sink, or to be rewritten where they are.
+/// Tables that should sink, or be rewritten where they are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Job {
     /// Oldest first.
@@ -99,7 +99,8 @@ fn try_piece(catalog: &mut Catalog, job: &Job, piece: Piece, may_save: bool) -> 
         page_bytes: catalog.space.page_bytes(),
         cuts: catalog.options.cuts,
     };
-    // A table that rises to the level of the output is older than the tables that it meets there.
+    // A table that rises to the level of the output is older than the tables that it overlaps
+    // there.
     let rises = job.upper.first().is_some_and(|node| node.level > job.output_level);
     let (upper, lower) = match rises {
         true => (vec![&piece.lower[..]], &piece.upper),

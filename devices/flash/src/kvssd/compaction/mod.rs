@@ -61,7 +61,7 @@ fn run_plan(catalog: &mut Catalog, plan: Plan) -> Result<()> {
     }
     let mut moves = Vec::new();
     for (from, to) in plan.relabel {
-        // If there are several runs, those that meet would have to move one after the other.
+        // If there are several runs, those that overlap would have to move one after another.
         let levels = catalog.tree.bands.levels(from);
         debug_assert_eq!(levels.len(), 1, "policies of several runs relabel nothing");
         let tables = levels.flat_map(|level| catalog.tree.level(level as usize));

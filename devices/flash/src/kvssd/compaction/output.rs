@@ -23,8 +23,8 @@ pub(super) struct Place<'a> {
     pub(super) fill_pages: u32,
 }
 
-/// How many pages are filled of tables that are rewritten together. Under lLSM a quarter stays
-/// free for segments: a full table would overflow at the next segment.
+/// How many pages of tables that are rewritten together are filled. Under lLSM a quarter stays free
+/// for segments: a full table would overflow at the next segment.
 pub(super) fn fill_pages(catalog: &Catalog) -> u32 {
     match catalog.options.form {
         Form::Append => (catalog.space.block_pages() * 3 / 4).max(1),

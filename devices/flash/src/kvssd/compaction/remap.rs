@@ -56,7 +56,7 @@ pub enum Output {
         /// Number of strata.
         counter: u8,
     },
-    /// A virtual table, of which only the metadata page is written.
+    /// A virtual table: only its metadata page is written.
     Delay(TableMeta),
     /// A table that receives the records of these entries as a segment.
     Append {
@@ -154,7 +154,7 @@ fn cells(stacked: &[Stacked<'_, Entry>], cuts: Partitioner, limits: &RemapLimits
     let charged = stacked.iter().filter(|one| one.entry.is_charged);
     let points = charged.map(|one| {
         let clip = &one.entry.clip;
-        // A few bytes more are precise enough to count pages by.
+        // An error of a few bytes does not matter when pages are counted.
         let last_key = clip.last_inside(clip.hi.len() + 4);
         let last_key = last_key.max(clip.lo.to_vec()).into_boxed_slice();
         Point { last_key, bytes: u64::from(one.entry.page_count) }
@@ -308,9 +308,9 @@ mod tests {
         assert!(plan(&upper, &lower, &tiny)[0].starts_with("rewrite"));
     }
 
-    /// Each table takes the keys up to the next table, and the first also takes those before it.
-    /// What ends between two tables extends the left one. A table into which nothing sinks stays as
-    /// it was.
+    /// Each table takes the keys up to the next table, and the first also takes those before it. An
+    /// entry that ends between two tables extends the left one. A table into which nothing sinks
+    /// stays as it was.
     #[test]
     fn lower_tables_take_segments_by_their_first_keys() {
         let upper = [table(1, vec![entry(1, 0, "ad"), entry(2, 0, "dg")])];

@@ -89,7 +89,7 @@ impl Draft {
 }
 
 /// Packs keys in order into page groups. `next_key` adds the versions of the next key to an empty
-/// block, and returns `false` behind the last key. `emit` receives each group.
+/// block, and returns `false` after the last key. `emit` receives each group.
 pub fn build_pages(
     mut next_key: impl FnMut(&mut KeyBlock) -> Result<bool>,
     page_bytes: usize,
@@ -139,7 +139,7 @@ mod tests {
         pages
     }
 
-    /// Whatever the pages are that runs come from, and a value that is larger than a page.
+    /// Runs from pages of any kind, and a value that is larger than a page.
     #[test]
     fn runs_make_the_pages_that_their_records_make() {
         let mut random = runstone_random::Random::new(7);

@@ -204,7 +204,7 @@ impl KvPage {
     }
 
     /// Fetches the whole front into the cache at once. Otherwise a compaction would wait for one
-    /// line after the other.
+    /// line after another.
     pub(crate) fn fetch(&self) {
         self.bytes.fetch_front();
     }

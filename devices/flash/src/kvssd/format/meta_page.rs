@@ -125,7 +125,7 @@ pub struct TableMeta {
     pub counter: u8,
     /// Smallest sequence number of its pages.
     pub min_seq: u64,
-    /// Largest.
+    /// Largest sequence number of its pages.
     pub max_seq: u64,
     /// Deletes in its pages.
     pub tombstones: u64,
@@ -419,7 +419,7 @@ mod tests {
         assert!(table.encode(SOUND_BYTES - 1).is_none() && table.encode(SOUND_BYTES).is_some());
     }
 
-    /// Two real tables, of which one has lost its first pages to another table.
+    /// Two real tables. One has lost its first pages to another table.
     #[test]
     fn a_virtual_table_comes_back_from_its_real_ones() {
         let plain = |entries| TableMeta { counter: 1, ..table(entries) };

@@ -17,7 +17,7 @@ const PROBES: u64 = 6;
 pub struct PageFilter(Arc<[u8]>);
 
 impl PageFilter {
-    /// A filter of these keys, of at most this many bytes. Empty if that is too little for them.
+    /// A filter of these keys, of at most this many bytes. Empty if that is too small for them.
     pub fn of_keys<'a>(
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
         most_bytes: usize,

@@ -20,7 +20,7 @@ pub(crate) struct Capacitor {
 }
 
 impl Capacitor {
-    /// Makes an empty side file. What an earlier device left there does not come back.
+    /// Makes an empty side file. The frames of an earlier device do not come back.
     pub(crate) fn create(image: Box<dyn Image>) -> Result<Capacitor> {
         image.set_len(0)?;
         image.sync()?;
@@ -36,7 +36,7 @@ impl Capacitor {
         Ok((capacitor, frames::decode_all(&bytes)))
     }
 
-    /// Cuts off what does not count, and syncs: behind new frames, the old ones would count again.
+    /// Cuts off what does not count, and syncs: after new frames, the old ones would count again.
     pub(crate) fn cut(&mut self, end_bytes: u64) -> Result<()> {
         if end_bytes < self.end_bytes {
             self.image.set_len(end_bytes)?;
@@ -51,7 +51,7 @@ impl Capacitor {
         self.buffer.clear();
         frames::encode(first_seq, writes, &mut self.buffer);
         if let Err(error) = self.image.write_at(self.end_bytes, &self.buffer) {
-            // A remainder of this frame behind a shorter one would be taken for damage.
+            // A remainder of this frame after a shorter one would be mistaken for damage.
             self.image.set_len(self.end_bytes)?;
             return Err(error);
         }

@@ -54,9 +54,9 @@ pub(crate) fn encode(first_seq: u64, writes: &[Write<'_>], bytes: &mut Vec<u8>) 
 
 /// The frames, and what ends them.
 pub(crate) struct Decoded {
-    /// Each frame, with the offset behind it.
+    /// Each frame, with the offset after it.
     pub(crate) frames: Vec<(Frame, usize)>,
-    /// What is wrong behind the last frame, and where. `None` if that frame was only cut short.
+    /// The damage after the last frame, and its place. `None` if that frame was only cut short.
     pub(crate) damage: Option<(&'static str, usize)>,
 }
 

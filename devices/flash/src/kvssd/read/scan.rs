@@ -1,5 +1,5 @@
 //! Scans in both directions: a merge of the memtable and every table. It opens tables and pages
-//! when it reaches them. It shows one consistent view: versions above the snapshot are passed over.
+//! when it reaches them. It shows one consistent view: versions above the snapshot are skipped.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -31,7 +31,7 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> bool + 'a;
 struct Head {
     record: Record,
     rest: std::vec::IntoIter<Record>,
-    /// Whether the source is the memtable, which has more behind this part.
+    /// Whether the source is the memtable, which has more after this part.
     is_memtable: bool,
 }
 
