@@ -76,7 +76,7 @@ pub enum Error {
     /// The handle was opened for reading only.
     #[error("the store is open for reading only")]
     ReadOnly,
-    /// The disk, a quota or a limit is full. Reads go on; writes work again once space is back
+    /// The disk, a quota or a limit is full. Reads continue; writes work again once space is back
     /// (P9).
     #[error("{full} on {path}: {what}")]
     NoSpace {
@@ -111,7 +111,7 @@ pub enum Error {
         what: String,
     },
     /// Somebody else wrote, since the transaction began, what it wrote or read; or others wrote
-    /// faster than sixteen looks at it, and nobody knows. Nothing of it was written.
+    /// faster than sixteen looks at it, and nobody knows the result. Nothing was written.
     #[error("another write of key \"{}\" of keyspace {keyspace:?} came first", key.escape_ascii())]
     Conflict {
         /// The keyspace of the key.
@@ -135,7 +135,7 @@ pub enum Error {
     /// Transactions wait for each other's locks, in a circle that this one would have closed.
     #[error("transactions wait for each other: {cycle}")]
     Deadlock {
-        /// Who waits for which key of whom.
+        /// Which transaction waits for which key of which other one.
         cycle: String,
     },
     /// A listener, merge operator, compaction filter or source of a load made a call that could

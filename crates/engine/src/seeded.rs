@@ -10,7 +10,7 @@ use crate::sync::threads;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// A get in a level whose tables overlap stops at the first table that holds the key, instead
-    /// of going on while a newer version is possible (rule I3).
+    /// of continuing while a newer version is possible (rule I3).
     FirstHitInOverlappingLevel,
     /// A compaction drops tombstones whenever its output is the deepest level, although tables
     /// outside the compaction may overlap there (rule I4).
@@ -31,9 +31,9 @@ pub enum Bug {
     RangeDeletesInParts,
     /// Range deletes act only in the first slice of a compaction.
     RangeDeletesEndWithTheirSlice,
-    /// Collection of a log takes a value for live that a range delete hides.
+    /// Collection of a log mistakes a value that a range delete hides for a live one.
     HiddenValuesLive,
-    /// Collection of a log takes each value under a range delete for dead, even a newer one.
+    /// Collection of a log mistakes each value under a range delete for dead, even a newer one.
     ValuesUnderRangesDead,
     /// A compaction copies whole blocks although a range tombstone deletes some of their entries.
     CoveredBlocksCopied,
@@ -90,7 +90,7 @@ pub enum Bug {
     CollectionNotLogged,
     /// The log does not record edits that readers see and that no other record carries.
     EditsNotLogged,
-    /// A log that ends before what the manifest calls durable is taken for complete.
+    /// A log that ends before what the manifest calls durable is mistaken for complete.
     ShortLogsPass,
     /// A failed sync of a value file counts as a success.
     FailedSyncIgnored,
@@ -111,7 +111,7 @@ pub enum Bug {
     EditNotSynced,
     /// Blocks are used as they are read, whatever their checksums say.
     BlocksUnchecked,
-    /// The record that moves to the cold stream and its tag are logged one after the other.
+    /// The record that moves to the cold stream and its tag are logged one after another.
     TagsLoggedBeforeColdRecords,
     /// Readers see a tag before they see the record in the cold stream that it leads to.
     TagsPublishedFirst,
@@ -130,7 +130,7 @@ pub enum Bug {
     /// A group is judged by its records although older tables were never counted in it.
     GroupTrustedTooEarly,
     /// Values are cached by their place in the file, although slots are reused, and a cached value
-    /// is taken for the value of any version.
+    /// is mistaken for the value of any version.
     ValuesCachedByPlace,
     /// A writer inserts into the leaf that it found although the leaf changed since.
     LeafNotChecked,
@@ -142,7 +142,7 @@ pub enum Bug {
     PublishedOutOfOrder,
     /// The mark of a batch replaces the mark of another that is not visible yet.
     MarkOverwritten,
-    /// A writer that waited for another writer's sync takes it for a sync of its own record.
+    /// A writer that waited for another writer's sync mistakes it for a sync of its own record.
     SyncNotChecked,
     /// A failed sync is forgotten: the next writer syncs again.
     FailedSyncForgotten,
@@ -303,7 +303,7 @@ pub(crate) fn are_assertions_off() -> bool {
     ASSERTIONS_OFF.get()
 }
 
-/// Runs `step` when this thread next comes to `place`, once.
+/// Runs `step` when this thread next reaches `place`, once.
 pub fn step_in(place: Waypoint, step: impl FnOnce() + 'static) {
     STEP.set(Some((place, Box::new(step))));
 }
@@ -318,7 +318,7 @@ pub(crate) fn is_on(bug: Bug) -> bool {
     ON.get() == Some(bug)
 }
 
-/// Marks that this thread is at a place: takes the step that waits for it.
+/// Marks that this thread is at a place, and runs the step that waits for it.
 pub(crate) fn at(place: Waypoint) {
     let due = threads::lend(&STEP, |step| step.take_if(|(wanted, _)| *wanted == place));
     if let Some((_, step)) = due {

@@ -60,7 +60,7 @@ impl fmt::Display for Operation {
 pub struct Error {
     /// What was attempted.
     pub operation: Operation,
-    /// On which file or directory.
+    /// The file or directory.
     pub path: String,
     /// Why it failed.
     pub source: io::Error,
@@ -77,7 +77,7 @@ impl Error {
         self.source.kind()
     }
 
-    /// Whether the device, a quota or a limit is full: the caller may go on once space is back
+    /// Whether the device, a quota or a limit is full: the caller may continue once space is back
     /// (P9).
     pub fn is_no_space(&self) -> bool {
         self.full().is_some()

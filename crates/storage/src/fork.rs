@@ -8,7 +8,7 @@
 //!
 //! * O1 the handler runs in a copy of a process that may have had many threads, so it may do no
 //!   more than a signal handler: it adds to an atomic number.
-//! * O2 it is a function of this program, which is there for as long as the process.
+//! * O2 it is a function of this program, which exists for as long as the process.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,7 +37,7 @@ impl Process {
         Process { forks: FORKS.load(Relaxed) }
     }
 
-    /// Whether it is the process that calls. Costs a load.
+    /// Whether it is the calling process. Costs a load.
     #[inline]
     pub fn is_current(self) -> bool {
         FORKS.load(Relaxed) == self.forks

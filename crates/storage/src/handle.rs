@@ -19,8 +19,8 @@ pub struct Handle {
     pub category: Category,
     /// The counters of its storage.
     pub counters: Arc<Counters>,
-    /// Of a file that `create_mapped` made. Where nothing could be mapped the rules of a mapped
-    /// file hold all the same, so that the engine sees one behaviour everywhere.
+    /// The fixed capacity of a file that `create_mapped` made. If nothing could be mapped, the
+    /// rules of a mapped file apply all the same, so that the engine sees one behaviour everywhere.
     pub fixed_capacity_bytes: Option<u64>,
 }
 

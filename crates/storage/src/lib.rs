@@ -197,7 +197,7 @@ pub trait Storage: Send + Sync + Debug {
 pub struct ReadRequest {
     /// Where it begins.
     pub offset: u64,
-    /// Filled whole.
+    /// The buffer, which is filled as a whole.
     pub buffer: Vec<u8>,
 }
 
@@ -281,13 +281,13 @@ pub trait StorageFile: Send + Sync + Debug {
         false
     }
 
-    /// Shows the range as it is now and returns true, if the file is memory of the process and has
-    /// the range. Writes wait meanwhile. Not a read: nothing is counted.
+    /// Shows the range as it is now and returns true, if the file is in the memory of the process
+    /// and has the range. Writes wait meanwhile. Not a read: nothing is counted.
     fn show(&self, _offset: u64, _len_bytes: u64, _see: &mut dyn FnMut(&[u8])) -> bool {
         false
     }
 
-    /// Whether the file is memory of the process, so that `show` shows it.
+    /// Whether the file is in the memory of the process, so that `show` shows it.
     fn is_memory(&self) -> bool {
         false
     }

@@ -16,8 +16,8 @@
 //!    writes move it in steps of [`WRITER_STEP_BYTES`], so that few pay for the call.
 //! 4. A sync write-protects the pages it cleaned, and the next store asks the file system again,
 //!    which may have failed meanwhile. So pages below `cold_below_bytes`, the watermark at the last
-//!    sync, are populated once more, one page at a time: a longer step would dirty pages that the
-//!    next sync then has to write. After a failed sync nothing is stored any more.
+//!    sync, are populated again, one page at a time: a longer step would dirty pages that the next
+//!    sync then has to write. After a failed sync nothing is stored any more.
 //!
 //! What remains: the kernel's own writeback can clean a page between its population and the store,
 //! and the file system can fail (journal abort, forced shutdown) in the same interval. Only a
@@ -25,7 +25,7 @@
 //!
 //! The mapping outlives its descriptor, so that a store that rests holds none for its log. Linux
 //! keeps the open file with the mapping: `msync` syncs through it just as `fdatasync` on the
-//! descriptor would, and is told of the same lost writes.
+//! descriptor would, and reports the same lost writes.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!
@@ -52,14 +52,14 @@ use rustix::mm::{Advice, MapFlags, MsyncFlags, ProtFlags, madvise, mmap, msync, 
 
 use crate::names::checked_end;
 
-/// How much `prepare` populates in one call: more would hold the address space's lock, which
-/// others wait for, for long.
+/// How much `prepare` populates in one call: more would hold the lock of the address space, for
+/// which others wait, for too long.
 const PREPARE_STEP_BYTES: u64 = 256 << 10;
 
-/// How far ahead of a write the watermark moves where nobody prepared the file. Pages that the
-/// machine has to find first cost 15 to 60 us each, and 900 us at worst (measured where a
-/// hypervisor takes free memory back), all of it in one write. The call itself is cheap beside
-/// what fills a step of this size.
+/// How far ahead of a write the watermark moves if nobody prepared the file. Pages that the machine
+/// has to find first cost 15 to 60 us each, and 900 us at worst (measured where a hypervisor takes
+/// free memory back), all of it in one write. The call itself is cheap beside what fills a step of
+/// this size.
 const WRITER_STEP_BYTES: u64 = 16 << 10;
 
 /// Bytes of what is stored at once.
@@ -68,8 +68,8 @@ const WORD: usize = size_of::<u64>();
 /// `f_type` of file systems that overwrite reserved blocks in place: ext2/3/4, XFS, tmpfs.
 const OVERWRITING: [u64; 3] = [0xEF53, 0x5846_5342, 0x0102_1994];
 
-/// Device and inode of every live mapping. Of the process, not of a storage: two storages of one
-/// directory must see each other's mappings.
+/// Device and inode of every live mapping. The list belongs to the process, not to a storage: two
+/// storages of one directory must see each other's mappings.
 static MAPPED_INODES: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 /// What [`create`] made of a fresh file.
@@ -77,7 +77,7 @@ static MAPPED_INODES: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 pub(crate) enum Made {
     /// Writes are memory copies.
     Mapped(Mapping),
-    /// Mapping is not possible or not safe here; the file has its capacity all the same.
+    /// Mapping is not possible or not safe here; the file still has its capacity.
     Ordinary(File),
 }
 
@@ -170,7 +170,7 @@ impl Mapping {
     }
 
     /// Reads through a descriptor of its own; Linux keeps it coherent with the mapping. `path` is
-    /// where the file lies, and fails if another lies there by now.
+    /// where the file lies, and this fails if another file lies there by now.
     pub(crate) fn read_at(&self, path: &Path, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let file = File::open(path)?;
         if inode_of(&file)? != self.inode {

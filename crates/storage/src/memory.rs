@@ -160,7 +160,7 @@ impl Storage for MemoryStorage {
         Ok(self.world.locks.take(path_text(&self.place, name), mode))
     }
 
-    /// Nobody else knows of the storage.
+    /// No other process can reach the storage.
     fn lock_holder(&self, _name: &str) -> Option<u32> {
         Some(std::process::id())
     }
@@ -195,7 +195,7 @@ struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// What `see` makes of a range, if the file has all of it.
+    /// The result of `see` for a range, if the file has all of it.
     fn try_read<T>(
         &self,
         offset: u64,

@@ -25,7 +25,7 @@ pub fn checked_end(offset: u64, len_bytes: usize, limit_bytes: u64) -> io::Resul
     }
 }
 
-/// What a fixed-capacity file answers to `set_len` and `punch`.
+/// The error of `set_len` and `punch` on a file of fixed capacity.
 pub fn fixed_capacity() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "the file has a fixed capacity")
 }

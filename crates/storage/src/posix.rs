@@ -31,9 +31,9 @@ const DIRECTORY_MODE: u32 = 0o700;
 pub enum Access {
     /// Creates the directory, and its parents, if they are missing.
     CreateIfMissing,
-    /// The directory must be there.
+    /// The directory must exist.
     MustExist,
-    /// The directory must be there, and nothing in it is changed.
+    /// The directory must exist, and nothing in it is changed.
     ReadOnly,
 }
 
@@ -41,8 +41,8 @@ pub enum Access {
 #[derive(Debug)]
 pub struct PosixStorage {
     directory: PathBuf,
-    /// Open from the start, so that syncing it needs no descriptor when there may be none left;
-    /// `None` if each sync opens it.
+    /// Open from the start, so that syncing it needs no descriptor when there may be no descriptor
+    /// left; `None` if each sync opens it.
     open_directory: Option<File>,
     is_read_only: bool,
     counters: Arc<Counters>,
@@ -79,7 +79,7 @@ impl PosixStorage {
         self
     }
 
-    /// Holds the directory open for a sync of it only. For a process that opens many storages.
+    /// Holds the directory open only while it is synced. For a process that opens many storages.
     pub fn with_few_descriptors(mut self) -> Self {
         self.open_directory = None;
         self
@@ -306,7 +306,7 @@ fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     locks.lines().find_map(holder).filter(|id| *id > 0)
 }
 
-/// Of a reader where no writer has made a lock file.
+/// The lock of a reader if no writer has made a lock file.
 #[derive(Debug)]
 struct NoLock;
 
@@ -367,8 +367,8 @@ impl Drop for PosixLock {
     }
 }
 
-/// Kinds of error with which a file system says that it cannot link these two places. One without
-/// hard links answers `PermissionDenied`.
+/// Kinds of error with which a file system says that it cannot link these two places. A file system
+/// without hard links answers `PermissionDenied`.
 fn is_unlinkable(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{
         CrossesDevices, PermissionDenied, ReadOnlyFilesystem, TooManyLinks, Unsupported,

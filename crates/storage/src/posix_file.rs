@@ -27,7 +27,7 @@ pub(crate) struct PosixFile {
     pub(crate) file: File,
     pub(crate) handle: Handle,
     pub(crate) is_read_only: bool,
-    /// For many reads at once, if the storage has them.
+    /// The rings for many reads at once, if the storage has them.
     pub(crate) rings: Option<Arc<Rings>>,
 }
 

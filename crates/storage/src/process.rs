@@ -48,7 +48,7 @@ fn status_bytes(name: &str) -> u64 {
     field(&text, name) * 1024
 }
 
-/// The number behind `name` in lines of `name number [unit]`.
+/// The number after `name` in lines of `name number [unit]`.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next());

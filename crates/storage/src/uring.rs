@@ -4,7 +4,7 @@
 //!
 //! 1. A ring belongs to one call at a time; idle ones are kept for the next calls.
 //! 2. Up to [`DEPTH`] reads are under way; as some complete, others are submitted.
-//! 3. Reads that end early, or that the kernel wants tried again, are finished by `pread`.
+//! 3. Reads that end early, or that the kernel asks to try again, are finished by `pread`.
 //! 4. After an error nothing more is submitted, but everything under way is waited for.
 //!
 //! Obligations of the unsafe code, cited by number below:
@@ -12,7 +12,7 @@
 //! * O1 the descriptor is open until every submitted read has completed: the caller holds the file.
 //! * O2 each buffer stays where it is, and nobody else touches it, until its read has completed.
 //!   Buffers are vectors that are borrowed for the whole call, and the call ends when nothing is
-//!   under way. If the ring itself fails, so that nobody can tell, the buffers are leaked.
+//!   under way. If the ring itself fails, so that this is unknown, the buffers are leaked.
 //! * O3 the length that is asked for is that of the buffer, or less.
 
 use std::fmt;
@@ -44,7 +44,7 @@ impl fmt::Debug for Rings {
 }
 
 impl Rings {
-    /// Makes a ring, to see whether the kernel lets us read by one.
+    /// Makes a ring, to see whether the kernel allows us to read by one.
     pub(crate) fn probe() -> Option<Rings> {
         let ring = IoUring::new(DEPTH).ok()?;
         let mut probe = Probe::new();
@@ -86,7 +86,7 @@ struct Batch<'a> {
     next: usize,
     /// Reads that the ring was given and that have not completed.
     flying: usize,
-    /// Reads to finish otherwise: which, and how many bytes they have.
+    /// Reads to finish in another way: which ones, and how many bytes they have.
     unfinished: Vec<(usize, usize)>,
 }
 

@@ -4,7 +4,7 @@
 //! entries, so they enter at once.
 //!
 //! The marks are direct-mapped, one word for each place. Large values use few of the places,
-//! because few of them fit the cache. If two readers meet in a place, one mark is lost at worst.
+//! because few of them fit the cache. If two readers use the same place, at worst one mark is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 

@@ -100,8 +100,8 @@ pub enum Event {
         /// What it said the first time.
         error: Error,
     },
-    /// A flush or a part of a compaction met more operands of a key than it may hold, and left them
-    /// unfolded. Reads apply them all. A put or a get of the key ends that, and so does a
+    /// A flush or a part of a compaction read more operands of a key than it may hold, and left
+    /// them unfolded. Reads apply them all. A put or a get of the key ends that, and so does a
     /// compaction with a larger memory budget.
     OperandsPassed {
         /// Keyspace name.

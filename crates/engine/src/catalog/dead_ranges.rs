@@ -165,8 +165,8 @@ pub(crate) struct DeadRange {
     seq: SeqNo,
     /// When the last expired entry inside expired, in milliseconds since 1970; 0 without one.
     expired_ms: u64,
-    /// Hidden entries that walks met inside, roughly. The range with the fewest makes room for
-    /// another.
+    /// The approximate number of hidden entries that walks passed inside. The range with the fewest
+    /// makes room for another.
     entries: u64,
     from: Vec<u8>,
     /// `None` means that the watch has no upper end.
@@ -202,7 +202,7 @@ impl DeadRange {
         self.from.as_slice() <= key && self.to.as_deref().is_none_or(|to| key < to)
     }
 
-    /// Whether the range meets `low..high`.
+    /// Whether the range overlaps `low..high`.
     fn touches(&self, low: &[u8], high: &[u8]) -> bool {
         !self.is_empty() && low <= self.high.as_slice() && self.low.as_slice() <= high
     }

@@ -222,8 +222,8 @@ impl KeyspaceCore {
         }
     }
 
-    /// Refuses to read a dropped or closed keyspace as of now. A snapshot continues to see a
-    /// keyspace that was dropped after it was taken (P5).
+    /// Refuses to read the present content of a dropped or closed keyspace. A snapshot continues to
+    /// see a keyspace that was dropped after it was taken (P5).
     #[inline]
     pub(crate) fn check_readable(&self) -> Result<()> {
         self.check_open()?;

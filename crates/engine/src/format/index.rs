@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The separator of a block is >= every user key inside and < the first user key of the next block,
-//! except where versions of one key span both: then it is that key, and a search goes on.
+//! except where versions of one key span both: then it is that key, and a search continues.
 
 use crate::format::filter::Filter;
 use crate::format::resident::Residents;

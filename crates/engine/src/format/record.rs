@@ -17,7 +17,7 @@
 //! either. It says that the version with its number is a deletion, or lies inline in the tree.
 //!
 //! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
-//! the offset in the segment. So the bytes of an earlier use of a slot are never taken for a
+//! the offset in the segment. So the bytes of an earlier use of a slot are never mistaken for a
 //! record. A record never spans segments.
 
 use crate::error::Error;

@@ -4,7 +4,8 @@
 //!
 //! The cache alone decides what stays. From a block's second use on, a partition knows where it is,
 //! for as long as the cache or a reader holds it; a block that is dropped removes itself here. The
-//! cache hears nothing of most uses, so it is told once in each of its turns (`Cache::is_due`).
+//! cache does not see most uses, so a use is reported to it once in each of its turns
+//! (`Cache::is_due`).
 
 use std::sync::{Arc, OnceLock, Weak};
 

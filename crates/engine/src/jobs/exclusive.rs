@@ -23,7 +23,7 @@ impl Runner {
         change()
     }
 
-    /// Compacts a keyspace into one run, or only the keys of a range. Flushes go on meanwhile;
+    /// Compacts a keyspace into one run, or only the keys of a range. Flushes continue meanwhile;
     /// other compactions of the keyspace wait.
     pub(crate) fn compact(
         &self,

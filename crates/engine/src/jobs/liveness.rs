@@ -144,7 +144,7 @@ impl Liveness {
         Liveness { past, ..self }
     }
 
-    /// Takes a version for the next one below operands only if `neighbours` shows that it is (I7).
+    /// Treats a version as the next one below operands only if `neighbours` shows that it is (I7).
     pub(crate) fn with_neighbours(self, neighbours: Option<Neighbours>) -> Liveness {
         Liveness { neighbours, ..self }
     }

@@ -1,6 +1,6 @@
 //! Bulk loads: sorted entries become tables of the tree without a memtable and without the log.
 //!
-//! 1. The caller's thread writes the tables while writers, flushes and compactions go on. The
+//! 1. The caller's thread writes the tables while writers, flushes and compactions continue. The
 //!    sequence number of the entries is not known yet: the tables hold 0 in its place, and the
 //!    manifest will give them the real one. So even a load of an hour keeps no writer waiting.
 //! 2. Compactions of the keyspace are held back. Its memtables are flushed, and then its flushes

@@ -109,7 +109,7 @@ impl Runner {
         let purge_is_due =
             !self.catalog.tables.purge.lock().is_empty() && !claims.is_single_running("purge");
         if purge_is_due && self.env.is_out_of_space() {
-            // This goes before the flushes, which fail until there is space.
+            // This comes before the flushes, which fail until there is space.
             return Some(Job::Purge);
         }
         let flushes = self.due_flushes(claims);
@@ -224,7 +224,7 @@ impl Runner {
             _ => None,
         });
         let busy = Busy::of(&version.shape, running.clone());
-        // A plan that a crash or a close interrupted goes first.
+        // A plan that a crash or a close interrupted comes first.
         if let Some(pending) = &version.shape.pending {
             let ids: BTreeSet<u64> = pending.table_ids().collect();
             let is_it = |plan: &Plan| plan.table_ids().any(|id| ids.contains(&id));

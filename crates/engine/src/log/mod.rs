@@ -72,7 +72,7 @@ pub struct LogHeader {
 pub enum BadHeader {
     /// Not a header, torn, or corrupted.
     Invalid,
-    /// Of a newer release.
+    /// The format of a newer release.
     Newer(u32),
 }
 

@@ -42,7 +42,7 @@ impl LogWriter {
         &self.file
     }
 
-    /// Where the next fragment goes.
+    /// The place of the next fragment.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -129,7 +129,7 @@ impl Place {
 /// A record that is being cut into fragments.
 struct Fragments<'a> {
     id: u64,
-    /// Where the next fragment goes.
+    /// The place of the next fragment.
     offset: u64,
     parts: std::slice::Iter<'a, &'a [u8]>,
     part: &'a [u8],
@@ -192,7 +192,7 @@ fn seal_fragment(id: u64, offset: u64, kind: u8, fragment: &mut [u8]) {
 }
 
 /// A record that fills a file by itself, and of which all but the beginning is written: the header
-/// of the file, and the first fragment with the first bytes of the record. Until they are there,
+/// of the file, and the first fragment with the first bytes of the record. Until those are written,
 /// the file is one that was never begun.
 #[derive(Debug)]
 pub struct PreparedRecord {

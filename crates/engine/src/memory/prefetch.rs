@@ -20,7 +20,7 @@ pub fn prefetch<T>(items: &[T], at: usize) {
     let _ = (items, at);
 }
 
-/// Asks for the line `offset` bytes behind an address, whatever is there.
+/// Asks for the line `offset` bytes after an address, whatever it holds.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub fn prefetch_at(address: *const u8, offset: usize) {

@@ -1,6 +1,6 @@
-//! Memory mapped from the system, not through the program's allocator. It goes back as a whole when
-//! it is dropped. Allocators keep what is freed to them by thread and by size, and a budget knows
-//! nothing of it.
+//! Memory mapped from the system, not through the program's allocator. It is returned as a whole
+//! when it is dropped. Allocators keep what is freed to them by thread and by size, and a budget
+//! knows nothing about it.
 //!
 //! Obligations that keep the unsafe code here sound:
 //! 1. A region stays mapped until it is dropped, and whoever hands parts of it out drops it only
@@ -17,7 +17,7 @@ pub const PAGE_BYTES: usize = 4 << 10;
 pub struct Region {
     base: NonNull<u8>,
     bytes: usize,
-    /// Where it begins at a multiple of more than a page.
+    /// A region that begins at a multiple of more than a page.
     align: usize,
 }
 

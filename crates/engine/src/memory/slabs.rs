@@ -3,7 +3,7 @@
 //! A general allocator separates memory by thread. If one thread allocated a block and another
 //! freed it by an eviction, a third cannot use that memory for its next block. So a cache that
 //! never exceeds its budget takes twice as much (measured under glibc: 1,452 MiB of a budget of
-//! 576). Here all threads share the slots of a size, an empty slab serves every size or goes back
+//! 576). Here all threads share the slots of a size, an empty slab serves every size or is returned
 //! to the system, and mapped memory is counted.
 //!
 //! Rejected: `malloc_trim` and fewer arenas, which are settings of the program that embeds the

@@ -109,8 +109,8 @@ impl Chunk {
         if self.region.is_some() && !part.is_empty() && !cfg!(miri) {
             assert!(part.end <= self.capacity, "a part of the chunk");
             // SAFETY: whole pages of a region that nobody uses (`&mut self`) but for pins, and the
-            // part is not under those: they may go, or be backed otherwise. Refusal costs speed
-            // and memory only.
+            // part is not under those: they may be removed, or backed otherwise. Refusal costs
+            // speed and memory only.
             let _ = unsafe { madvise(self.base.add(part.start).cast(), part.len(), advice) };
         }
     }
@@ -292,7 +292,7 @@ impl ChunkPool {
         self.keep(READY_CHUNKS);
     }
 
-    /// Frees all chunks, because nobody is there to write.
+    /// Frees all chunks, because nobody writes any more.
     pub fn empty(&self) {
         self.keep(0);
     }
@@ -506,7 +506,7 @@ impl Arena {
     }
 
     /// Leaves the arena to its pins. Called once, when nobody knows the tree any more. Without pins
-    /// the arena goes as a whole with its owner.
+    /// the arena is freed as a whole with its owner.
     pub fn retire(&self) {
         let pins = self.pins.lock();
         if pins.is_empty() {
@@ -549,7 +549,7 @@ impl Arena {
         *chunks = left;
     }
 
-    /// Counts bytes as held by readers no longer, before their reservation goes.
+    /// Counts bytes as no longer held by readers, before their reservation is released.
     fn count_gone(&self, bytes: usize) {
         subtract(&self.pool.in_use_bytes, bytes as u64);
         let held = self.held_bytes.load(Relaxed);

@@ -6,7 +6,7 @@
 pub mod sync {
     pub use shuttle::sync::atomic;
 
-    /// Lets another thread go on.
+    /// Lets another thread run.
     pub fn pause(_is_long: bool) {
         shuttle::thread::yield_now();
     }
@@ -42,7 +42,7 @@ mod tests {
         Arc::new(Tree::new(Arena::new(pool, 1 << 20)))
     }
 
-    /// Keys of the writers alternate, so that they meet in nodes; some share an eight-byte head.
+    /// Keys of the writers alternate, so that they share nodes; some share an eight-byte head.
     fn key(writer: u64, i: u64) -> Vec<u8> {
         format!("shared/prefix/{:02}", (i * WRITERS + writer) * 5 % 16).into_bytes()
     }
@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// Checks that everything done before this began is there, whatever happens meanwhile.
+    /// Checks that everything done before this began is visible, whatever happens meanwhile.
     fn read(tree: &Tree, done: &[AtomicU64]) {
         let there: Vec<u64> = done.iter().map(|count| count.load(Acquire)).collect();
         let mut found = Vec::new();
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// Writers and a reader on one tree; at the end everything is there.
+    /// Writers and a reader on one tree; at the end the tree holds everything.
     fn write_and_read() {
         let tree = tree();
         let done: Arc<[AtomicU64; 2]> = Arc::default();

@@ -35,7 +35,7 @@ impl OwnRangeDeletes {
         bytes - std::mem::replace(&mut *counted, bytes)
     }
 
-    /// All of them, as of now.
+    /// All range deletes of the present.
     pub(super) fn set(&self) -> Arc<RangeDeletes> {
         self.set.load_full()
     }

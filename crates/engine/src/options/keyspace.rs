@@ -337,7 +337,7 @@ impl KeyspaceOptions {
     }
 }
 
-/// Reads TOML, without a look at what goes together.
+/// Reads TOML, without a check of combinations.
 fn parse(text: &str) -> Result<KeyspaceOptions> {
     toml::from_str(text).map_err(|error| unparsed(&error))
 }

@@ -149,7 +149,7 @@ const MAX_THREADS: u64 = 256;
 
 /// Fewer tables than this open at a time would be opened again for nearly every read.
 const MIN_OPEN_FILES: usize = 8;
-/// Where the process may open any number of files.
+/// The limit if the process may open any number of files.
 const MOST_OPEN_FILES: usize = 1 << 20;
 /// The log's share of open files, as a fraction of those of tables and values.
 const LOG_FILES_FRACTION: usize = 4;

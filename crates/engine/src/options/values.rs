@@ -13,7 +13,7 @@ use crate::options::setters::{default_doc, setter, with_setters};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValuePlacement {
-    /// In the tables, beside their keys.
+    /// In the tables, with their keys.
     #[default]
     Inline,
     /// Appended to one log. Collection reads the tail of the log and asks the tree what is live
@@ -24,7 +24,7 @@ pub enum ValuePlacement {
 }
 
 impl ValuePlacement {
-    /// As options spell it.
+    /// The name in options.
     pub fn name(self) -> &'static str {
         match self {
             ValuePlacement::Inline => "inline",
@@ -49,7 +49,7 @@ pub enum GcPointers {
 }
 
 impl GcPointers {
-    /// As options spell it.
+    /// The name in options.
     pub fn name(self) -> &'static str {
         match self {
             GcPointers::Stable => "stable",

@@ -1,5 +1,5 @@
-//! How fast writers and jobs may go, and when what jobs write goes to disk. Decisions only; their
-//! callers wait.
+//! How fast writers and jobs may work, and when the writes of jobs are sent to the disk. Decisions
+//! only; their callers wait.
 
 pub(crate) mod io_rate;
 pub(crate) mod pacing;

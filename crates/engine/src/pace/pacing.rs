@@ -86,7 +86,7 @@ struct Mean {
 }
 
 impl Mean {
-    /// As many writes as are kept whole where no turn ends.
+    /// The most writes that are kept whole if no turn ends.
     const MOST: u32 = 4096;
 
     fn add(&mut self, took: Duration) {
@@ -124,7 +124,7 @@ struct State {
     last_write: Option<Instant>,
     /// Compactions that work and do not pause.
     working: usize,
-    /// Goes up whenever one begins to work.
+    /// Increases whenever one begins to work.
     beginnings: u64,
     /// When the present turn began.
     turn_began: Option<Instant>,

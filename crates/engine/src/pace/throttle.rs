@@ -141,7 +141,7 @@ impl Throttle {
         self.set(pressure).then_some(pressure)
     }
 
-    /// Waits a while for pressure to fall; `true` once writers may go on.
+    /// Waits a while for pressure to fall; `true` once writers may continue.
     pub(crate) fn wait_a_while(&self) -> bool {
         let mut state = self.state.lock();
         if self.permille() < 1000 {

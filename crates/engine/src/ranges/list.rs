@@ -1,4 +1,4 @@
-//! Range deletes by number, packed: 16 bytes each beside the bytes of their bounds.
+//! Range deletes by number, packed: 16 bytes each besides the bytes of their bounds.
 
 use std::sync::Arc;
 

@@ -148,7 +148,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// All of the range deletes that were there at some moment, laid over each other.
+/// All of the range deletes that existed at some moment, laid over each other.
 #[derive(Debug)]
 struct Whole {
     skyline: Skyline,
@@ -195,7 +195,7 @@ pub struct RangeDeletes {
     whole: OnceLock<Whole>,
 }
 
-/// Who copies a set adds to it, and the skyline over the whole of it goes then.
+/// Whoever copies a set adds to it, which drops the skyline over the whole set.
 impl Clone for RangeDeletes {
     fn clone(&self) -> RangeDeletes {
         RangeDeletes {
@@ -215,7 +215,7 @@ impl RangeDeletes {
     const STEPS_A_SEARCH: usize = 4;
     /// Fewer are searched one by one.
     const LEAST_WHOLE: usize = 16;
-    /// As many wait together.
+    /// This many wait together.
     const FRESH: usize = 8;
 
     /// The set of these, in any order. O(n log n).
@@ -315,7 +315,7 @@ impl RangeDeletes {
         }
     }
 
-    /// Memory taken, with the skyline over the whole set, whether it is there or not. O(log n).
+    /// Memory taken, with the skyline over the whole set, whether it exists or not. O(log n).
     pub fn bytes(&self) -> usize {
         let block = |block: &Arc<Block>| block.bytes + block.skyline.bytes();
         self.blocks.iter().map(block).sum::<usize>() + 2 * self.loose_bytes + self.len
@@ -385,7 +385,7 @@ impl RangeDeletes {
 
     /// The same; 0 if the number is not above `floor`.
     fn over_from(&self, key: &[u8], seq: SeqNo, floor: SeqNo) -> SeqNo {
-        // The newest of all is that of a reader who sees it.
+        // The newest of all is the answer for a reader who sees it.
         let newest = self.whole.get().map(|whole| whole.skyline.over(key));
         if let Some(newest) = newest.filter(|newest| *newest <= seq) {
             return newest;
@@ -473,8 +473,8 @@ impl RangeDeletes {
 
     /// Whether newer range deletes cover all of this one, for a reader at `seq`. If that reader
     /// sees the whole set (`is_last`), the answer is exact: O(n) at the first call, then O(log n).
-    /// If not, one piece of the set must cover it alone, so a range delete may stay that could go:
-    /// O(log n).
+    /// If not, one piece of the set must cover it alone, so a range delete that could be dropped
+    /// may stay: O(log n).
     pub fn hides_range(&self, range: &RangeDelete, seq: SeqNo, is_last: bool) -> bool {
         let is_hidden = |over| over > range.seq || seeded!(RangeTombstonesHideThemselves);
         if range.end.as_ref().is_some_and(|end| **end <= *range.start) {

@@ -87,7 +87,7 @@ fn check_as_a_list(all: &[RangeDelete], set: &RangeDeletes) {
     }
 }
 
-/// Fewer than 200 bytes each beside their keys, whatever their form.
+/// Fewer than 200 bytes each besides their keys, whatever their form.
 #[test]
 fn range_deletes_are_small() {
     type Form = (&'static str, fn(u64) -> (u64, Option<u64>));

@@ -7,7 +7,7 @@ use crate::store::keyspace::Keyspace;
 impl Keyspace {
     /// Stores sorted entries. They are written straight to tables, each byte once, without the log
     /// and without a memtable. All of them become visible and durable together when the call
-    /// returns. After an error or a crash before that, none of them is there. Returns the number of
+    /// returns. After an error or a crash before that, none of them exists. Returns the number of
     /// entries.
     ///
     /// Keys must ascend strictly, by their bytes. They may exist in the keyspace already: then the

@@ -404,7 +404,7 @@ impl Keyspace {
 
     /// Flushes the store, and compacts the tables with keys of a range. Entries that were deleted
     /// or replaced there are then gone. If tables can only be compacted together, the whole
-    /// keyspace is compacted. O(bytes of the tables that the range meets); an empty range does
+    /// keyspace is compacted. O(bytes of the tables that the range overlaps); an empty range does
     /// nothing.
     ///
     /// ```

@@ -8,9 +8,9 @@
 //!
 //! That is not true of an operand, which would count twice. Nor is it true of a pointer that a
 //! collection wrote: two versions would share a record, and the compaction that drops one of them
-//! would call the record dead. A log that holds either of these goes to tables. The old segments
-//! cannot stay: after a failed sync, the kernel treats unwritten bytes as written, and no later
-//! sync writes them.
+//! would call the record dead. A log that holds either of these is written to tables. The old
+//! segments cannot stay: after a failed sync, the kernel treats unwritten bytes as written, and no
+//! later sync writes them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ use crate::wal::recovery::{self, LogStart, Recovered};
 use crate::wal::segments::segment_name;
 use crate::write::buffers::buffer_limits;
 
-/// A log with more unflushed key and value bytes than this goes to tables.
+/// A log with more unflushed key and value bytes than this is written to tables.
 const SMALL_LOG_BYTES: u64 = 64 << 10;
 
 /// The tables that recovery wrote, by keyspace.

@@ -213,7 +213,7 @@ impl SortedWriter {
     }
 
     fn remove(&self) {
-        // Part of the file may stay, but without a footer nobody takes it for a file of sorted
+        // Part of the file may stay, but without a footer nobody mistakes it for a file of sorted
         // entries.
         let _ = self.storage.remove(&self.name);
     }

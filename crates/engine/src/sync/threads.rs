@@ -51,7 +51,7 @@ pub(crate) fn keep<T>(own: &'static LocalKey<Cell<T>>, buffer: T) {
     let _ = own.try_with(|cell| cell.set(buffer));
 }
 
-/// Lends the thread's own buffer to work that borrows nothing of the thread, see [`take`].
+/// Lends the thread's own buffer to work that borrows nothing from the thread, see [`take`].
 #[inline]
 pub(crate) fn lend<T: Default, R>(
     own: &'static LocalKey<RefCell<T>>,

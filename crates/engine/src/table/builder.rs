@@ -455,7 +455,7 @@ mod tests {
             disk: Default::default(),
         };
         let layout = TableLayout::of_level(&KeyspaceOptions::default(), &Shape::default(), 0);
-        // A large entry ends its block, so that both places of the last key are met.
+        // A large entry ends its block, so that both places of the last key occur.
         for (id, value) in [(1, &[7; 10][..]), (2, &[7; 100_000])] {
             let mut builder = TableBuilder::create(&context, id, layout.clone())?;
             builder.add(first.0, pack(first.1, Kind::Put), value)?;

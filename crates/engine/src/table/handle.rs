@@ -1,6 +1,6 @@
 //! The lifetime of a table file. Versions and iterators share handles. When the last holder of an
-//! obsolete table releases it, its name goes to the purge list, and a background job removes the
-//! file.
+//! obsolete table releases it, its name is added to the purge list, and a background job removes
+//! the file.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock};

@@ -49,9 +49,9 @@ pub struct TableReader {
     /// Last separator of each partition.
     root: KeyArray,
     slots: Vec<Slot>,
-    /// Without the range deletes.
+    /// The properties without the range deletes.
     properties: Properties,
-    /// Where these lie.
+    /// Where the properties lie.
     properties_at: (u64, u64),
     /// The number of all entries, if those were written without one.
     number: Option<SeqNo>,
@@ -63,7 +63,7 @@ pub struct TableReader {
 pub struct ProbeStats {
     /// Tables whose filter or index was consulted.
     pub tables: u64,
-    /// The reads among them that follow a hit: rule I3 goes on while a newer version is possible.
+    /// The reads among them that follow a hit: rule I3 continues while a newer version is possible.
     pub tables_after_hit: u64,
     /// Filters that excluded the key.
     pub filter_negatives: u64,
@@ -77,7 +77,7 @@ pub struct ProbeStats {
     pub in_memtable: bool,
     /// Level of the table that held the key.
     pub hit_level: Option<usize>,
-    /// Whether gets met an overlapping table often enough that a policy may react.
+    /// Whether gets read an overlapping table often enough that a policy may react.
     pub hot: bool,
 }
 

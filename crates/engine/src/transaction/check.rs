@@ -2,7 +2,7 @@
 //!
 //! 1. *In the tree:* take the visible sequence number, then the view of each keyspace. Every write
 //!    up to that number is in the view. Look for versions newer than the snapshot in its memtables
-//!    and tables. One whose largest sequence number was checked before is passed over.
+//!    and tables. One whose largest sequence number was checked before is skipped.
 //! 2. *In the writes that were noted since:* each write is looked up among the keys and stretches.
 //!    `write/conditional.rs` decides when and how often each of the two is done. A commit looks at
 //!    few writes under the commit lock, however large the transaction is.
@@ -13,9 +13,9 @@
 //! registered, so a key that has the same newest version as at the snapshot reads the same. If all
 //! trace of the writes of an absent key is gone, the key is absent again.
 //!
-//! A pointer that a collection wrote is no write. A memtable also holds the version that it moved,
-//! and that version decides. A table may hold the pointer alone, and the version may come from
-//! before the snapshot or after it. Then the two values are compared.
+//! A pointer that a collection wrote does not count as a write. A memtable also holds the version
+//! that it moved, and that version decides. A table may hold the pointer alone, and the version may
+//! come from before the snapshot or after it. Then the two values are compared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -208,8 +208,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Joins stretches that meet, so that no entry is looked at twice: a program may scan the same keys
-/// as often as it likes. O(n log n).
+/// Joins stretches that touch, so that no entry is looked at twice: a program may scan the same
+/// keys as often as it likes. O(n log n).
 fn join(stretches: &mut Vec<Stretch<'_>>) {
     stretches.sort();
     stretches.dedup_by(|next, last| {

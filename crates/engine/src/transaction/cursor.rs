@@ -2,15 +2,15 @@
 //!
 //! 1. The walk combines a cursor over the store and a position in the ordered write set. Going up,
 //!    each is on its first key that was not passed; going down, on its last. The nearer of the two
-//!    is shown, and of equal keys the transaction's own write. Nothing of the store is copied.
+//!    is shown, and the transaction's own write if keys are equal. Nothing of the store is copied.
 //! 2. Keys that the transaction deleted are not shown, neither from its own writes nor from the
 //!    store. Where it deleted a range, the cursor over the store seeks to the other end of the
 //!    range.
 //! 3. When the walk turns around, it seeks, because both positions lie behind it.
 //! 4. In a serializable transaction each positioning reads one stretch of keys. The stretch is
 //!    noted as large as it can get, and noted again where the walk turns. It is narrowed when the
-//!    walk is over. A cursor that is leaked never tells how far it came, so it conflicts too often
-//!    rather than too rarely.
+//!    walk is over. A cursor that is leaked never reports how far it came, so it conflicts too
+//!    often rather than too rarely.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -257,7 +257,7 @@ impl<'t> TransactionCursor<'t> {
         match (self.is_upward, end) {
             (false, _) => self.below_before(Some(start))?,
             (true, Some(end)) => self.move_below(|below| below.seek(end))?,
-            // Behind the last key.
+            // The cursor is after the last key.
             (true, None) => {
                 self.move_below(Cursor::seek_to_last)?;
                 if self.below.is_on_key() {

@@ -60,7 +60,7 @@ pub(crate) struct KeyspaceWrites {
 #[derive(Debug)]
 enum Undo {
     Key(KeyspaceId, Vec<u8>, Option<Write>),
-    /// The first key of the range that is there now, and the ranges and writes that it replaced.
+    /// The first key of the present range, and the ranges and writes that it replaced.
     Range(KeyspaceId, Vec<u8>, Ranges, BTreeMap<Vec<u8>, Write>),
 }
 

@@ -21,7 +21,7 @@ pub struct RunTables {
     pub head_rule: HeadRule,
     /// Heads of the tables' largest keys. Most searches end at them.
     max_heads: Vec<u64>,
-    /// In key order.
+    /// Tables in key order.
     pub tables: Vec<Arc<TableHandle>>,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! - An edit is durable when `append` returns: everything that it names was synced before, and then
 //!   the record. A seal (a record without changes) follows unsynced, so that damage to the last
-//!   edit is not taken for a torn tail.
+//!   edit is not mistaken for a torn tail.
 //! - Every record says up to which offset the log was synced before it. A damaged record is
 //!   corruption if a later valid one says that it was synced. Otherwise it is the remains of an
 //!   edit that was never acknowledged, after a power loss or in a copy of the disk of a running
@@ -190,7 +190,7 @@ fn check_shape(shape: &Shape) -> std::result::Result<Shape, String> {
             edit.place.push(Placement { level, slot, table: Arc::clone(table) });
         };
         match tables {
-            // New runs go on top, so the oldest is placed first.
+            // New runs are placed on top, so the oldest is placed first.
             Level::Runs(runs) => runs.iter().rev().for_each(|run| {
                 run.tables.iter().for_each(|table| place(RunSlot::New(run.id), table));
             }),
@@ -487,7 +487,7 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
     }
 }
 
-/// Looks after the end of the valid part for proof that more was there.
+/// Looks after the end of the valid part for proof that there was more.
 fn refuse_corruption(reader: &mut LogReader, name: &str, offset: u64) -> Result<()> {
     let mut proof = None;
     reader.scan_after(offset, |at, bytes| {

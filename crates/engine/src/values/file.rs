@@ -112,7 +112,7 @@ pub(crate) struct FileState {
     /// keys that flushes and compactions wrote to it since it was closed, each with its largest
     /// sequence number.
     pub(crate) dirty: Option<(u32, BTreeMap<Vec<u8>, SeqNo>)>,
-    /// For a log, the pass of collection over everything that was there when it began.
+    /// For a log, the pass of collection over everything that existed when it began.
     pub(crate) pass: Option<Pass>,
     /// For a log, its end when a whole pass found nothing to free.
     pub(crate) quiet_at: u64,
@@ -345,7 +345,7 @@ impl ValueFile {
         self.segments.get(group as usize).map(ArcSwap::load)
     }
 
-    /// Whether the record is there. Reads at most a footer.
+    /// Whether the record exists. Reads at most a footer.
     pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
         let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
         Ok(self.find(&group.load(), &mut None, pointer.stream_offset)?.is_some())

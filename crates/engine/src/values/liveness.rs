@@ -145,7 +145,7 @@ impl Chains {
 /// The records of a group that a collection keeps.
 #[derive(Debug)]
 pub(crate) struct Survivors {
-    /// By stream offset.
+    /// The records, by stream offset.
     pub(crate) entries: Vec<RecordEntry>,
     pub(crate) keys: Sketch,
     /// Bytes of the newest versions.

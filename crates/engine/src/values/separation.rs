@@ -217,7 +217,7 @@ impl Separation {
                     Some(found) => &**self.fetched.insert(found),
                     // The record was collected, and its file may be gone. A newer version outside
                     // this compaction is what every reader sees. This version keeps hiding older
-                    // ones until they meet in a compaction; a reader that reached it would get an
+                    // ones until a compaction reads both; a reader that reached it would get an
                     // error.
                     None => return Ok((trailer, value)),
                 }

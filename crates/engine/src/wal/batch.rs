@@ -125,7 +125,7 @@ impl Batch {
         Some((kind, &self.bytes[self.key.clone()], &self.bytes[self.value.clone()]))
     }
 
-    /// An empty batch with room for `bytes` of keys and values, and some for what goes with them.
+    /// An empty batch with room for `bytes` of keys and values, and some for what accompanies them.
     pub fn with_capacity(bytes: usize) -> Batch {
         Batch { bytes: Vec::with_capacity(bytes + bytes / 8), ..Batch::default() }
     }

@@ -353,8 +353,8 @@ impl LargeSegment {
         Ok(next)
     }
 
-    /// Passes over all segments that were prepared before, because their numbers are smaller.
-    /// Returns what to do with them once the commit lock is free.
+    /// Skips all segments that were prepared before, because their numbers are smaller. Returns
+    /// what to do with them once the commit lock is free.
     fn pass(&mut self) -> PassedOver {
         let number = self.record.number() + 1;
         self.files.next_file.fetch_max(number + 1, Relaxed);

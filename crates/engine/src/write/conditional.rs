@@ -149,7 +149,7 @@ impl Committer {
         Ok(true)
     }
 
-    /// Waits until every write that has a sequence number by now is visible.
+    /// Waits until every write that already has a sequence number is visible.
     pub(crate) fn wait_for_writers(&self) {
         let last_seq = self.lock_commit().next_seq - 1;
         self.visibility.publisher.wait_visible(last_seq);

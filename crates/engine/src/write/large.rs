@@ -2,7 +2,7 @@
 //! ones. Other writers wait for a few steps of such a batch, not for its bytes.
 //!
 //! 1. Without the commit lock: the operations are written to a log segment of their own and synced.
-//!    Only the beginning of the segment is missing, and without it nobody takes the file for a
+//!    Only the beginning of the segment is missing, and without it nobody mistakes the file for a
 //!    segment. The operations are also inserted into memtables of their own, under sequence numbers
 //!    above all that readers see.
 //! 2. Under the commit lock: the batch gets its sequence numbers, and the beginning of the segment

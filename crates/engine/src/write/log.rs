@@ -232,11 +232,11 @@ impl Committer {
         self.begin_after(first_seq + batch.len() - 1);
     }
 
-    /// Logs which edits of the manifest are durable. The log says nothing of an edit that readers
-    /// see and that no record carries: a load, or a keyspace that was made, changed or dropped. If
-    /// the end of the manifest is damaged, this record shows that something is missing, provided
-    /// that a later write survives. Called before anything that follows from the edit can be
-    /// logged.
+    /// Logs which edits of the manifest are durable. The log says nothing about an edit that
+    /// readers see and that no record carries: a load, or a keyspace that was made, changed or
+    /// dropped. If the end of the manifest is damaged, this record shows that something is missing,
+    /// provided that a later write survives. Called before anything that follows from the edit can
+    /// be logged.
     ///
     /// The record is evidence, and not part of the edit: if there is no room for it, the edit is
     /// still valid.

@@ -71,7 +71,7 @@ impl Recent {
         for Operation { kind, keyspace, key, value } in batch.operations() {
             let out = &mut self.open.bytes;
             match kind {
-                // A value that a collection moved is no write.
+                // A value that a collection moved does not count as a write.
                 kind if kind.is_relocation() => continue,
                 Kind::RangeDelete => out.push(kind as u8),
                 _ => out.push(Kind::Delete as u8),

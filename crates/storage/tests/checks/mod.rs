@@ -102,7 +102,7 @@ pub fn reads_and_writes_at_offsets(storage: &dyn Storage, _: &Path) {
     file.sync().unwrap();
 }
 
-/// A write-back is no read, no write and no sync, whatever range it is asked for.
+/// A write-back does not count as a read, a write or a sync, whatever range it is asked for.
 pub fn written_back_bytes_stay(storage: &dyn Storage, _: &Path) {
     let file = storage.create("back", Category::Table).unwrap();
     for at in 0..4u64 {
@@ -260,7 +260,7 @@ pub fn a_mapped_file_takes_concurrent_writes(storage: &dyn Storage, _: &Path) {
 }
 
 pub fn a_mapped_file_takes_writes_of_any_place_and_length(storage: &dyn Storage, _: &Path) {
-    // Not a number of whole words, so that the last one is a part of one.
+    // Not a whole number of words, so that the last word is only partly used.
     const CAPACITY_BYTES: usize = 4099;
     let file = storage.create_mapped("w", Category::Wal, CAPACITY_BYTES as u64).unwrap();
     let mut expected = vec![0; CAPACITY_BYTES];

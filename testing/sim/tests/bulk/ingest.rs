@@ -247,7 +247,7 @@ fn a_loaded_table_that_is_past_leaves_unread() {
 }
 
 /// A value that is too short for its instant is damage, even under a valid checksum, because
-/// readers of a store would take it for expired.
+/// readers of a store would mistake it for expired.
 #[test]
 fn an_entry_without_its_instant_is_refused() {
     const EXPIRING_PUT: u64 = 6;

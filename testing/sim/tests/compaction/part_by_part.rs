@@ -335,7 +335,7 @@ fn a_half_compacted_store_is_copied_and_read() {
     }
 }
 
-/// Fills a store, and deletes a range that reaches over most parts of a compaction.
+/// Fills a store, and deletes a range that spans most parts of a compaction.
 fn fill_under_a_range_delete(store: &Store) -> Model {
     let mut model = fill(store, 1, 8);
     store.default_keyspace().delete_range("key0100".."key1400").unwrap();

@@ -26,7 +26,7 @@ fn key(group: u64, member: u64) -> Vec<u8> {
     format!("{group:02}/{member}").into_bytes()
 }
 
-/// A member of a group after a turn: absent, short or long. Before the first, none is there.
+/// A member of a group after a turn: absent, short or long. Before the first turn there is none.
 fn member(keyspace: usize, group: u64, turn: u64, member: u64) -> Option<Vec<u8>> {
     let place = (keyspace as u64) << 60 | group << 50 | member << 40;
     let mut random = Random::new(place | turn);

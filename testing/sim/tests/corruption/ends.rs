@@ -114,7 +114,7 @@ fn without(kind: Edit, is_apart: bool, writes_to_it: bool) -> (SimStorage, Strin
 
 /// The end of the manifest of a crashed store was damaged. The store opened without an error. A
 /// load was lost, or a keyspace with its synced writes; a drop or new options were undone. But
-/// later synced writes were there. Now the log says how much of the manifest was durable.
+/// later synced writes existed. Now the log says how much of the manifest was durable.
 #[test]
 fn the_log_tells_of_a_lost_edit() {
     for (kind, is_apart) in EDITS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
@@ -223,7 +223,7 @@ fn torn() -> SimStorage {
 
 /// One flipped bit in an unsynced log lost everything after it, and only a subscriber of `tracing`
 /// was informed. It cannot be distinguished from a power loss, so it is not an error. But `verify`
-/// counts the records, the open tells its listener, and the segments stay under another name.
+/// counts the records, the open notifies its listener, and the segments stay under another name.
 #[test]
 fn a_lost_end_of_the_log_is_counted_and_kept() {
     let disk = torn();

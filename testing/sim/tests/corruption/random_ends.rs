@@ -174,8 +174,8 @@ fn the_log_tells_of_any_lost_edit() {
 }
 
 /// A segment of the log is damaged, and the manifest is not. An edit says how much of the log was
-/// durable before it: either that much is there, or the store is refused. Of the later writes the
-/// last ones may be lost, but there is no hole.
+/// durable before it: either that much is found, or the store is refused. The last of the later
+/// writes may be lost, but there is no hole.
 #[test]
 fn an_edit_tells_of_any_lost_end_of_the_log() {
     for_seeds(40, |seed| {

@@ -127,7 +127,7 @@ fn a_lost_edit_is_told_by_the_log() {
         store.flush().expect("flush");
         let after = used(&disk, &manifest);
         if logged_since {
-            // Segments from before the flush are used again.
+            // Segments from before the flush are reused.
             (300..340).for_each(|i| put(&store, i, false));
             while store.run_one_job().expect("job") {}
         }
@@ -209,7 +209,7 @@ fn a_short_segment_is_told_by_the_next() {
     }
 }
 
-/// The next segment had begun and had no record yet. Recovery did not check what lies past the
+/// The next segment had begun and had no record yet. Recovery did not check what lies beyond the
 /// damage in the segment before it.
 #[test]
 fn damage_before_a_segment_that_was_only_begun_is_told() {

@@ -1,4 +1,4 @@
-//! Lives of a store through many crashes and faults, recoveries included. Batches and transactions
+//! Lives of a store through many crashes and faults, including recoveries. Batches and transactions
 //! span keyspaces that come and go, sorted entries are loaded into them, checkpoints are opened and
 //! written to, crash remains are opened read-only, and handles and snapshots outlive their
 //! keyspace. Log segments are small, so that batches get segments of their own and most segments
@@ -22,7 +22,7 @@ use runstone_sim::{add, changes};
 const NAMES: [&str; 5] = ["default", "a", "b", "c", "d"];
 const GENERATIONS: usize = 8;
 
-/// A store and everything the test holds of it.
+/// A store and everything that the test holds of it.
 struct Life {
     seed: u64,
     random: Random,
@@ -34,8 +34,8 @@ struct Life {
     /// Handles of dropped keyspaces.
     gone: Vec<Keyspace>,
     snapshots: Vec<(Snapshot, Vec<(Keyspace, Content)>)>,
-    /// A sync failed and the machine has kept its power since, so the kernel may take lost bytes
-    /// for written.
+    /// A sync failed and the machine has kept its power since, so the kernel may mistake lost bytes
+    /// for written ones.
     sync_failed: bool,
 }
 
@@ -87,7 +87,7 @@ impl Life {
         (name.clone(), *id)
     }
 
-    /// The value of a key while nothing has gone wrong.
+    /// The value that a key has while nothing has gone wrong.
     fn value(&self, keyspace: usize, key: &[u8]) -> Option<&[u8]> {
         self.oracle.state().get(&(keyspace, key.to_vec())).map(Vec::as_slice)
     }

@@ -1,5 +1,5 @@
 //! `kill -9` of a process that writes, twenty times: every write that it acknowledged over a pipe
-//! is there after the reopen. The test runs its own executable as the child.
+//! exists after the reopen. The test runs its own executable as the child.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

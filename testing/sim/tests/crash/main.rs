@@ -13,8 +13,9 @@ mod soak;
 
 use std::sync::{Mutex, MutexGuard};
 
-/// Keeps the tests on real files apart. A child process holds a copy of every open file until its
-/// own program runs, so a store that another test reopens at that moment seems to be in use.
+/// Keeps the tests on real files from running at the same time. A child process holds a copy of
+/// every open file until its own program runs, so a store that another test reopens at that moment
+/// seems to be in use.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

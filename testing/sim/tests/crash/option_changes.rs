@@ -54,14 +54,14 @@ fn options_change_beside_threads() {
     for_seeds(10, |seed| live(seed, steps, Background::Threads(2)));
 }
 
-/// The machine goes down at some I/O operation.
+/// The machine fails at some I/O operation.
 fn crash(seed: u64, count: usize, every: usize) {
     let kind = FaultKind::Crash;
     fault(seed, count, every, &[kind]);
 }
 
 /// One I/O operation fails, and the life continues if it may. At its end, or at the error that ends
-/// it, the machine goes down. The remains are opened under other options and used.
+/// it, the machine fails. The remains are opened under other options and used.
 fn fault(seed: u64, count: usize, every: usize, kinds: &[FaultKind]) {
     let mut random = Random::new(seed ^ 0xc4a5);
     let before = options(seed, random.draw(), Background::Manual);

@@ -1,10 +1,11 @@
 //! Power cuts on a real file system. An ext4 file system in a file is cut off by its shutdown ioctl
 //! while a child process writes, then mounted again and judged. Writes acknowledged as synced are
-//! there (P1), lost writes are a suffix (P2), and batches are whole (P3). The test needs the right
+//! kept (P1), lost writes are a suffix (P2), and batches are whole (P3). The test needs the right
 //! to mount; without it, it says so and ends.
 //!
 //! Obligations of the unsafe code:
-//! * O1 the ioctl reads one `u32` behind its argument, as `Setter` passes it, and keeps no pointer.
+//! * O1 the ioctl reads one `u32` through its argument, as `Setter` passes it, and keeps no
+//!   pointer.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -1,6 +1,6 @@
 //! Stores of each release are opened (P11): the samples in `samples/RELEASE/`, each a store or
 //! device as that release wrote it, with a hash of its contents in `samples/golden.txt`. Samples
-//! are never made anew; `SAMPLES=RELEASE` adds those of a release (CONTRIBUTING.md).
+//! are never made again; `SAMPLES=RELEASE` adds those of a release (CONTRIBUTING.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -18,7 +18,7 @@ pub fn current(bytes: &[u8]) -> (String, u64) {
 
 /// The valid part of a log file.
 pub struct LogFile {
-    /// Each with the offset of its first fragment.
+    /// The records, each with the offset of its first fragment.
     pub records: Vec<(u64, Vec<u8>)>,
     pub end: u64,
 }

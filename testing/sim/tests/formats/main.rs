@@ -38,7 +38,7 @@ struct Met {
     has_log: bool,
 }
 
-/// By keyspace and key, all versions, newest first.
+/// All versions by keyspace and key, newest first.
 type Versions = BTreeMap<(u64, Vec<u8>), Vec<Entry>>;
 
 fn number_of(name: &str) -> u64 {

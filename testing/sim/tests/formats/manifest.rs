@@ -13,7 +13,7 @@ pub struct Store {
     pub log_synced_seq: u64,
     pub next_keyspace: u64,
     pub keyspaces: BTreeMap<u64, Keyspace>,
-    /// Every tag that was met.
+    /// Every tag that occurred.
     pub tags: BTreeSet<u64>,
     /// Tags of the changes that hold a plan.
     pub planned: BTreeSet<u64>,
@@ -63,7 +63,7 @@ pub struct ValueFile {
 #[derive(Default)]
 pub struct Group {
     pub stream_end: u64,
-    /// By stream_offset.
+    /// Records by stream_offset.
     pub segments: Vec<Segment>,
     pub dead: BTreeMap<u64, u64>,
 }
@@ -150,7 +150,7 @@ impl Store {
 }
 
 impl Keyspace {
-    /// Whether a plan is left.
+    /// Whether a plan remains.
     fn edit(&mut self, body: &mut Bytes<'_>) -> bool {
         let remove = body.list(Bytes::varint);
         let place = body.list(|body| {
@@ -187,7 +187,7 @@ impl Keyspace {
         has_plan
     }
 
-    /// Whether a plan is left.
+    /// Whether a plan remains.
     fn shape(&mut self, body: &mut Bytes<'_>) -> bool {
         let _cursors = body.list(|body| (body.varint(), body.bytes().to_vec()));
         let _last_level = body.varint();

@@ -13,7 +13,7 @@ pub struct Values<'a> {
     file: &'a ValueFile,
 }
 
-/// By stream_offset: offset or cold stream_offset.
+/// Offset or cold stream_offset by stream_offset.
 type Places = Vec<(u64, u64)>;
 
 /// A record, a tag or a marker.

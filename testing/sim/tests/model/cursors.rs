@@ -198,7 +198,7 @@ impl World {
         Ok(())
     }
 
-    /// Bounds of a read, or a prefix in their place, and the entries inside.
+    /// Bounds of a read, or a prefix instead, and the entries inside.
     fn bounds<'a>(
         &self,
         content: &'a Content,

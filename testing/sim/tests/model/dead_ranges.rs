@@ -157,7 +157,7 @@ fn a_stack_costs_the_same_however_long_it_runs() {
     }));
 }
 
-/// A dead range with many entries is known. Then each kind of write puts a key into it.
+/// A dead range with many entries is known. Then writes of each kind put a key into it.
 #[test]
 fn what_is_put_into_a_dead_range_is_seen() {
     holds_and_finds(Bug::DeadRangesIgnorePuts, |end| {
@@ -213,7 +213,7 @@ fn a_walk_from_before_the_watch_proves_nothing() {
 }
 
 /// A cursor takes its sequence number and then its view. In between, a new memtable takes a key and
-/// a watch begins. The cursor does not see the key, and proves nothing of the present.
+/// a watch begins. The cursor does not see the key, and proves nothing about the present.
 #[test]
 fn a_cursor_from_before_a_memtable_does_not_prove_it_empty() {
     for end in [first as End, last as End] {
@@ -236,7 +236,7 @@ fn a_cursor_from_before_a_memtable_does_not_prove_it_empty() {
     }
 }
 
-/// A cursor goes back from a later key, and passes only keys that are newer than the cursor.
+/// A cursor moves back from a later key, and passes only keys that are newer than the cursor.
 #[test]
 fn a_cursor_that_was_elsewhere_proves_only_what_it_passed() {
     let store = open(Background::Manual);
@@ -329,7 +329,7 @@ fn walks_see_what_a_map_says() {
     for_seeds(40, |seed| Life::new(seed).run());
 }
 
-/// The random test notices if a range is taken for dead before all of its entries have expired.
+/// The random test notices if a range is mistaken for dead before all of its entries have expired.
 #[test]
 fn random_walks_find_ranges_that_ignore_clocks() {
     let bug = Bug::DeadRangesIgnoreClocks;
@@ -483,7 +483,7 @@ fn is_at_or_behind(cursor: &Cursor, next: Option<&[u8]>) {
     assert_eq!(cursor.valid().then(|| cursor.key()), next);
 }
 
-/// Tells the other thread to end.
+/// Asks the other thread to end.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {

@@ -295,8 +295,8 @@ fn a_clock_that_is_set_back_shows_nothing_again() {
     });
 }
 
-/// Later walks learn nothing of the stretch that one walk passed because it had expired by then: a
-/// cursor that began earlier continues to see it.
+/// Later walks learn nothing about the stretch that one walk passed because it had expired by then:
+/// a cursor that began earlier continues to see it.
 #[test]
 fn a_cursor_that_began_earlier_sees_what_others_pass() {
     let world = World::new(|_| ());

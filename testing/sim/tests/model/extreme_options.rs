@@ -124,7 +124,7 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     let placements = [ValuePlacement::Inline, ValuePlacement::Vlog, ValuePlacement::HashGrouped];
     values.placement = pick(random, &placements);
     values.gc_pointers = pick(random, &[GcPointers::Stable, GcPointers::Writeback]);
-    // A stall lasts as long as its option says; that is no bug.
+    // A stall lasts as long as its option says; that is not a bug.
     values.when_full = pick(random, &[WhenFull::Grow, WhenFull::Error]);
     (values.separate_at, values.groups, values.slot_bytes) = (300, 4, 4096);
     values.vlog_chunk_bytes = 8192;

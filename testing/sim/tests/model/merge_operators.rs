@@ -29,7 +29,7 @@ fn get(store: &Store, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).expect("text"))
 }
 
-/// Appends, and fails while it is told to.
+/// Appends, and fails while it is set to fail.
 #[derive(Debug, Default)]
 struct Fickle {
     fails: AtomicBool,

@@ -240,8 +240,8 @@ fn a_compaction_folds_a_chain_at_once() {
     }
 }
 
-/// A cursor or snapshot that stood between a base and its operands kept all later operands apart:
-/// every compaction wrote the whole chain again, and writers had to wait for it.
+/// A cursor or snapshot that stood between a base and its operands kept all later operands from
+/// being folded: every compaction wrote the whole chain again, and writers had to wait for it.
 #[test]
 fn a_standing_reader_leaves_no_chain_behind() {
     for first in [0, 1, 300] {
@@ -302,7 +302,7 @@ fn small_operands_do_not_copy_a_large_base() {
         .merge_operators(vec![Arc::new(Relay::default())]);
     let store = Store::open_on(Arc::new(storage), options).expect("opens");
     let keyspace = store.default_keyspace();
-    // Bytes that do not compress, behind the number.
+    // Bytes that do not compress, after the number.
     let mut random = Random::new(1);
     let mut base: Vec<u8> = (0..1 << 20).map(|_| random.below(256) as u8).collect();
     base[..8].copy_from_slice(&0_u64.to_le_bytes());
@@ -362,7 +362,7 @@ fn operands_are_folded_onto_what_older_readers_see() {
             assert_eq!(Relay::number(&now), last, "{below}");
             let seen = keyspace.get_at("m", &snapshot).expect("reads").map(|value| value.to_vec());
             assert_eq!(seen, then, "{below}");
-            // Operands on a value that expires stay apart from it.
+            // Operands on a value that expires are not folded onto it.
             let most = if below == "expiring" { 100 * round + 101 } else { 3 };
             assert!(round == 0 || entries(&store) <= most, "{below}: {}", entries(&store));
         }

@@ -35,7 +35,7 @@ impl MergeOperator for Commas {
     }
 }
 
-/// Readers from earlier moments, with the entries that they see.
+/// Readers from earlier times, with the entries that they see.
 #[derive(Default)]
 struct Readers {
     snapshots: Vec<(Snapshot, State)>,

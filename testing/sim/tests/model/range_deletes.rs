@@ -346,7 +346,7 @@ fn space_comes_back() {
 }
 
 /// A range delete refused an excluded start of the greatest length, because the smallest key after
-/// it was taken to be one byte longer, which no key may be. Reads accepted it.
+/// it was assumed to be one byte longer, which no key may be. Reads accepted it.
 #[test]
 fn ranges_begin_behind_the_longest_key() {
     let store = open(|_| ());

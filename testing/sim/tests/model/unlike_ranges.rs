@@ -1,6 +1,7 @@
-//! Operands, and compaction filters, where tables of one level have unlike ranges: a compaction may
-//! leave out a table whose age lies between its inputs (rule I7). Random workloads rarely make such
-//! tables, so the generator here makes them on purpose: local writes, wide ones, loads, hot gets.
+//! Operands, and compaction filters, where tables of one level have different ranges: a compaction
+//! may leave out a table whose age lies between its inputs (rule I7). Random workloads rarely make
+//! such tables, so the generator here makes them on purpose: local writes, wide ones, loads, hot
+//! gets.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -125,7 +126,7 @@ fn operands_are_not_folded_past_what_gets_leave_alone() {
 }
 
 /// Removes values that are `closed` once the operand is written, and remembers the values of key k
-/// that it was shown.
+/// that it saw.
 #[derive(Debug, Default)]
 struct Closed {
     is_reopened: AtomicBool,
@@ -151,7 +152,7 @@ impl CompactionFilter for Closed {
 
 /// A compaction of older tables showed the filter a value whose operand lay in a memtable, or in a
 /// table above. The filter removed it, and readers who had seen `closed,reopened` saw `reopened`.
-/// It is shown the whole value, once a compaction sees all of it.
+/// Now it is shown the whole value, once a compaction sees all of it.
 #[test]
 fn a_filter_is_shown_no_base_below_an_operand() {
     for policy in ["leveling", "guards"] {
@@ -337,7 +338,7 @@ fn every_policy_over_unlike_ranges() {
     }
 }
 
-/// Two of 970 seeds of the usual workloads found that operands were folded past a table.
+/// Two of 970 seeds of the usual workloads found that operands were folded across a table.
 #[test]
 fn the_generator_finds_operands_that_are_folded_past_tables() {
     for policy in ["guards", "adaptive-tiering"] {

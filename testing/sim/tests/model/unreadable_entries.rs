@@ -251,7 +251,7 @@ fn what_lies_before_a_damaged_block_is_shown() {
 }
 
 /// A walk in a transaction that turned around at a write of its own, and failed there, took the
-/// store below for empty: it showed only the transaction's own writes, and then the end.
+/// store below for an empty one: it showed only the transaction's own writes, and then the end.
 #[test]
 fn a_turn_that_fails_is_no_end() {
     let disk = SimStorage::new(1);

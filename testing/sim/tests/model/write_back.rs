@@ -378,7 +378,7 @@ fn deletes_hide_what_was_written_back() {
 }
 
 /// If the log fails during the write of a get, the reader still gets the value. After a crash the
-/// earlier contents are there, with that write or without it.
+/// earlier contents exist, with that write or without it.
 #[test]
 fn a_write_back_that_fails_is_not_told() {
     for kind in [FaultKind::Eio, FaultKind::NoSpace, FaultKind::ShortWrite, FaultKind::Crash] {

@@ -58,7 +58,7 @@ fn a_torn_record_behind_padding_is_no_corruption() {
 
 /// The manifest kept the beginning of the log at the place where a keyspace had held it, even after
 /// that keyspace was dropped. A close removes the segments one by one. A process that died between
-/// two removals left a log without its beginning, which was taken for corruption (P8).
+/// two removals left a log without its beginning, which was mistaken for corruption (P8).
 #[test]
 fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
     let run = |storage: &SimStorage, crash_at: Option<u64>| {

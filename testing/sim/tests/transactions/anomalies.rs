@@ -171,8 +171,8 @@ fn otv_observed_transaction_vanishes() {
     }
 }
 
-/// A predicate that another transaction comes to satisfy. Prevented by every level for reads; a
-/// delete by a predicate conflicts with the write that it would have missed.
+/// A predicate that another transaction makes true. Prevented by every level for reads; a delete by
+/// a predicate conflicts with the write that it would have missed.
 #[test]
 fn pmp_predicate_many_preceders() {
     for level in LEVELS {

@@ -1,5 +1,5 @@
 //! A crash at every I/O operation of workloads whose writes are committed by transactions: after a
-//! reopen either all of a transaction is there or nothing (P3), in the order of commits (P2).
+//! reopen either all of a transaction exists or nothing of it (P3), in the order of commits (P2).
 
 use std::sync::Arc;
 

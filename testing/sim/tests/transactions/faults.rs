@@ -18,7 +18,7 @@ use crate::crash::{mode, open};
 const RETRY: Duration = Duration::from_millis(260);
 
 /// Looks at what a failed commit left. Returns whether the store may accept later commits: in that
-/// case it waits for space, and nothing of the commit is there. A store that has stopped may show
+/// case it waits for space, and nothing of the commit is visible. A store that has stopped may show
 /// all of it, because its sync comes last.
 fn look(run: &mut Run, error: &Error, place: &str) -> bool {
     let store = run.store.as_ref().expect("open");

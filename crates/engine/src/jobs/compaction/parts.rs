@@ -131,7 +131,7 @@ impl Compactor {
         // inputs that are left.
         self.catalog.purge_files(!self.schedule.is_closing());
         if let Err(error) = self.catalog.rotate_manifest_if_due() {
-            // The part is installed. The next one notices if the store cannot go on.
+            // The part is installed. The next one notices if the store cannot continue.
             tracing::warn!(%error, "the manifest was not rewritten");
         }
         Ok(edit.pending)

@@ -12,7 +12,7 @@
 //!    where heads are equal.
 //! 4. A writer may find its leaf and write its record before it has a sequence number (`prepare`),
 //!    and insert afterwards; if the leaf changed, it descends again.
-//! 5. An iterator copies the record pointers of one leaf at a time, and goes on from its fence.
+//! 5. An iterator copies the record pointers of one leaf at a time, and continues from its fence.
 //!
 //! Why not a skiplist: one cache miss per hop, 4-5 times slower at 500k entries (docs/limits.md).
 //!
@@ -385,7 +385,8 @@ impl Tree {
     #[inline(always)]
     pub fn prepare(&self, key: &[u8], value: &[u8]) -> Prepared<'_> {
         let record = self.record(key, u64::MAX, value);
-        // The largest trailer sorts before all versions of the key, where the newest one goes.
+        // The largest trailer sorts before all versions of the key, where the newest one is
+        // inserted.
         let target = Target { key, trailer: u64::MAX };
         loop {
             if let Ok((leaf, version)) = self.find_leaf(target) {
@@ -610,7 +611,7 @@ pub struct Prepared<'a> {
     tree: &'a Tree,
     /// Not shared yet.
     record: *mut Record,
-    /// Where it goes if the leaf still has this version.
+    /// Its place if the leaf still has this version.
     leaf: &'a Node,
     version: u64,
 }

@@ -14,7 +14,7 @@ use crate::memory::prefetch::{LINE_BYTES, prefetch_at};
 /// A position in the tree, with a copy of the record pointers of one leaf.
 ///
 /// Entries inserted after the copy may be missed; a reader filters by sequence number anyway, and
-/// all entries that its snapshot can see were there before. The owner keeps the tree alive.
+/// all entries that its snapshot can see were inserted before. The owner keeps the tree alive.
 #[derive(Debug)]
 pub struct Position {
     records: Vec<*const Record>,
@@ -111,7 +111,7 @@ impl Position {
         self.at = self.find(target);
     }
 
-    /// Asks for a record that a walk comes to later, if it is of this leaf.
+    /// Prefetches a record that a walk reaches later, if it is in this leaf.
     #[inline]
     fn prefetch(&self, at: usize) {
         if let Some(&record) = self.records.get(at) {

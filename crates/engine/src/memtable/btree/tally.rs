@@ -113,7 +113,7 @@ impl Tree {
     /// About how much lies from one key on and before another; `None` is the end. It counts the
     /// nodes on the ways to both keys and their neighbours in between, and of a subtree further up
     /// only some children for all. It reads as much of a small tree as of a large one, but for some
-    /// hundred nodes per level. Writers may go on meanwhile.
+    /// hundred nodes per level. Writers may continue meanwhile.
     pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
         // SAFETY: the root is null or never freed (obligation 1).
         let Some(root) = (unsafe { self.root.load(Acquire).as_ref() }) else {

@@ -471,7 +471,7 @@ impl Walker {
     fn find_forward(&mut self, mut skipping: bool) -> Result<bool> {
         self.walk.clear();
         if !skipping {
-            // Left by an earlier walk; `end_walk` would take it for the last key that this walk
+            // Left by an earlier walk; `end_walk` would mistake it for the last key that this walk
             // passed.
             self.saved_key.clear();
         }

@@ -4,8 +4,8 @@
 use super::*;
 
 /// A group knew of a deletion, and a later compaction brought the deleted value into the group. A
-/// collection between the two forgot the deletion. The next collection trusted the group by then
-/// and brought the value back.
+/// collection between the two forgot the deletion. The next collection trusted the group at that
+/// point and brought the value back.
 #[test]
 fn a_collection_of_an_unsettled_tree_keeps_what_hides_older_values() {
     let inline = tiered(keyspace_options(ValuePlacement::Inline), 2, 10);

@@ -117,7 +117,7 @@ fn value(turn: u64) -> Vec<u8> {
     (0..1000).map(|i| (i * 7 + turn * 13) as u8).collect()
 }
 
-/// Writes keys 0 to 9 anew, to the value file.
+/// Writes keys 0 to 9 again, to the value file.
 fn write(store: &Store, turn: u64) {
     (0..10).for_each(|k| store.put(key(k), value(turn)).expect("puts"));
     store.flush().expect("flushes");
@@ -136,9 +136,9 @@ fn get_from_file(store: &Store, number: u64) -> Result<Option<Vec<u8>>, Error> {
     Ok((cursor.key() == key(number).as_bytes()).then(|| cursor.value().to_vec()))
 }
 
-/// A flush appends to a group while the group is collected. The new records go behind the records
-/// that the collection replaces. The fill and the garbage of the segments decide whether the
-/// collection also replaces the segment that is being filled.
+/// A flush appends to a group while the group is collected. The new records follow the records that
+/// the collection replaces. The fill and the garbage of the segments decide whether the collection
+/// also replaces the segment that is being filled.
 #[test]
 fn a_put_beside_a_collection_is_kept() {
     let with = |more_keys: u64, rewritten: u64, rounds: u64| {
@@ -286,7 +286,7 @@ fn a_relocation_does_not_bring_back_what_was_deleted() {
 }
 
 /// A group is collected twice before its first pointers are flushed. The second collection must not
-/// take those pointers for a user's writes.
+/// mistake those pointers for a user's writes.
 #[test]
 fn what_was_relocated_is_relocated_again() {
     holds_and_finds(Bug::RelocationsTakenForWrites, || {

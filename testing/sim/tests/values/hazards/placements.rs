@@ -33,8 +33,8 @@ fn a_change_of_placement_that_failed_changes_nothing() {
     (0..10).for_each(|k| check(&store, k, u64::from(k < 5)));
 }
 
-/// A value file could not be removed after its last table had gone. The compaction failed and
-/// removed its outputs, although the manifest named them.
+/// A value file could not be removed after its last table had been removed. The compaction failed
+/// and removed its outputs, although the manifest named them.
 #[test]
 fn a_value_file_that_cannot_be_removed_is_left_behind() {
     let storage = SimStorage::new(1);
@@ -55,7 +55,7 @@ fn a_value_file_that_cannot_be_removed_is_left_behind() {
     assert!(!files.iter().any(|file| file.name.ends_with(".values")), "the next open removes it");
 }
 
-/// The manifest broke while a log was collected. The store took that for damage of the log and
+/// The manifest broke while a log was collected. The store mistook that for damage of the log and
 /// tried the collection again for ever.
 #[test]
 fn a_collection_ends_when_the_manifest_breaks() {
