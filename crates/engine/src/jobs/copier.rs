@@ -8,8 +8,8 @@
 //! 2. every other input continues above its last key, and so does the next cut between tables;
 //! 3. each of its keys has one version, and none is a tombstone. With 1 and 2, that is the only
 //!    version of the key in the compaction so far, and it stays whatever the snapshots are (I4). An
-//!    older version of its last key in the next block meets the state that it would have met
-//!    anyhow;
+//!    older version of its last key in the next block finds the state that it would have found in
+//!    any case;
 //! 4. the layout would build the same block ([`WholeBlock::fits`]), and asks for no prefixes;
 //! 5. the open output block is empty or nearly full, or enough blocks in a row can be copied to
 //!    make one short block cheap;

@@ -3,7 +3,7 @@
 //! cost more than a small table.
 //!
 //! 1. Wait until every announced write is inserted and visible. Sequence numbers become visible in
-//!    order, so the memtable's last one tells.
+//!    order, so the memtable's last one decides.
 //! 2. Write and sync the tables. They leave out versions that no reader can see, and keep
 //!    tombstones.
 //! 3. If other memtables have writes up to the last sequence number, sync the log up to there.

@@ -8,9 +8,9 @@
 //! 3. the same operands otherwise, and whenever the operator fails or is not registered: nothing is
 //!    lost.
 //!
-//! The operator gets all operands at once, so they are held until their base is met. What is held
-//! has a limit. Operands beyond it become one operand before their base is met, if that makes them
-//! small. Otherwise they pass as they are.
+//! The operator gets all operands at once, so they are held until their base is found. What is held
+//! has a limit. Operands beyond it become one operand before their base is found, if that makes
+//! them small. Otherwise they pass as they are.
 
 use std::sync::Arc;
 

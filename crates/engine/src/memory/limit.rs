@@ -1,4 +1,4 @@
-//! The most memory that the system lets this process have, where a control group says so: a budget
+//! The most memory that the system allows this process, if a control group limits it: a budget
 //! above it ends in a kill, not in an error.
 
 /// The least limit of the process's control group and those above it; `None` if there is none, or

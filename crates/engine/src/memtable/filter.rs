@@ -1,4 +1,4 @@
-//! Tells which keys a memtable may hold. Without it, a get that finds its key in a table would
+//! Shows which keys a memtable may hold. Without it, a get that finds its key in a table would
 //! search every memtable first: a chain of cache misses through a tree that grows while others
 //! write.
 //!

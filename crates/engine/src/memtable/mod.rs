@@ -144,7 +144,7 @@ impl Memtable {
         self.tree.number(records, UNNUMBERED - first_seq);
     }
 
-    /// Inserts one entry. Readers hear of a range delete by [`Memtable::note_range_deletes`].
+    /// Inserts one entry. Readers learn of a range delete by [`Memtable::note_range_deletes`].
     #[inline]
     pub fn insert(&self, key: &[u8], trailer: u64, value: &[u8]) {
         debug_assert!(seq_of(trailer) <= self.announced.max_seq.load(Relaxed));
@@ -154,8 +154,8 @@ impl Memtable {
         self.tree.insert(key, trailer, value);
     }
 
-    /// Lets readers know of range deletes, which are among the entries too. None comes later whose
-    /// number is at most `settled`. O(log n) each, amortised.
+    /// Lets readers know of range deletes, which are among the entries too. None with a number up
+    /// to `settled` comes later. O(log n) each, amortised.
     pub fn note_range_deletes(&self, ranges: Vec<Arc<RangeDelete>>, settled: SeqNo) {
         if ranges.is_empty() {
             return;
@@ -206,12 +206,12 @@ impl Memtable {
         self.tree.tally(from, to)
     }
 
-    /// The map inside.
+    /// The map of the memtable.
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// Keeps one of its records when the memtable is gone, and only the pages of that.
+    /// Keeps one of its records after the memtable is dropped, and only the pages of that record.
     pub fn pin(&self, record: &Record) -> PinnedRecord {
         self.tree.pin(record)
     }
@@ -226,7 +226,7 @@ impl Memtable {
         self.announced.entries.load(Relaxed)
     }
 
-    /// How many of them are deletes.
+    /// How many of its entries are deletes.
     pub fn deletes(&self) -> u64 {
         self.announced.deletes.load(Relaxed)
     }

@@ -63,7 +63,7 @@ pub struct MemoryUse {
                 vec![$(self.$name),+]
             }
 
-            /// What was counted since an earlier moment.
+            /// What was counted since an earlier snapshot.
             pub fn since(&self, earlier: &CounterValues) -> CounterValues {
                 CounterValues { $($name: self.$name.saturating_sub(earlier.$name)),+ }
             }
@@ -120,8 +120,8 @@ counters! {
     hits_deeper,
     /// Tables consulted by gets.
     tables_probed,
-    /// Those of them that were consulted after a hit, because a table that overlaps it might have
-    /// held a newer version: what a get would save that may stop at the first hit.
+    /// Tables consulted by gets after a hit, because an overlapping table might have held a newer
+    /// version: what a get that may stop at the first hit would save.
     tables_probed_after_hit,
     /// Filters that saved a block read.
     filter_negatives,
@@ -185,7 +185,7 @@ counters! {
     deadlocks,
     /// Syncs of the log.
     wal_syncs,
-    /// Valid records of the log that the open did not use, because something before them was gone.
+    /// Valid records of the log that the open did not use, because something before them was lost.
     log_records_lost,
     /// Nanoseconds that writers were slowed down.
     delayed_ns,

@@ -1,5 +1,5 @@
 //! What a store measures, as a text for Prometheus. `promtool check metrics` has nothing to say
-//! about it, whatever the keyspaces are called: a test holds that.
+//! about it, whatever the keyspaces are called: a test checks that.
 //!
 //! ```text
 //! # HELP runstone_gets_total Gets.
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Units are bytes and seconds. Counters begin at 0 when the store is opened and never fall; those
-//! of a keyspace go with it. What is reported per keyspace has a name of its own, since a sum over
+//! of a keyspace end with it. What is reported per keyspace has a name of its own, since a sum over
 //! all series of one name would else count everything twice.
 
 use std::fmt::{Display, Formatter, Result, Write as _};
@@ -21,7 +21,7 @@ impl MetricsSnapshot {
         let mut text = Text::default();
         for ((name, help), value) in COUNTERS.iter().zip(self.counters.to_vec()) {
             match name.strip_suffix("_ns") {
-                // The help of those says what happened for how long: in seconds, as the name says.
+                // The help of these says how long something happened: in seconds, as the name says.
                 Some(name) => {
                     let help = help.trim().replacen("Nanoseconds", "Seconds", 1);
                     let name = format!("{name}_seconds_total");
@@ -154,7 +154,7 @@ impl Text {
         };
     }
 
-    /// Of nothing measured, no quantile is a number.
+    /// If nothing was measured, no quantile is a number.
     fn summary(&mut self, name: &str, help: &str, of: &Percentiles) {
         let name = format!("{name}_seconds");
         self.head(&name, help, "summary");

@@ -197,7 +197,7 @@ policies! {
 }
 
 /// A policy by its name, with all numbers at once, for programs that bring policies of their own.
-/// Numbers that it does not use do not count.
+/// Numbers that it does not use are ignored.
 pub fn with_options(name: &str, options: PolicyOptions) -> Policy {
     Policy { name: name.into(), options, refused: None }
 }

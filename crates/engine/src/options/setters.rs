@@ -46,10 +46,10 @@ macro_rules! setter {
     };
 }
 
-/// A struct of options with its defaults, what help says of it, and its setters. Words after `=>`
-/// state a default that Rust does not show. A field without a doc comment is no option of users.
-/// `and macro! of field` also makes a macro that calls `each_setter!` for every field, so that a
-/// struct that holds the options in `field` has the same setters.
+/// A struct of options with its defaults, what help says about it, and its setters. Words after
+/// `=>` state a default that Rust does not show. A field without a doc comment is not an option for
+/// users. `and macro! of field` also makes a macro that calls `each_setter!` for every field, so
+/// that a struct that holds the options in `field` has the same setters.
 macro_rules! with_setters {
     (
         $(#[$meta:meta])*
@@ -102,7 +102,7 @@ macro_rules! with_setters {
     };
 }
 
-/// A paragraph of a doc comment that says a default.
+/// A paragraph of a doc comment that states a default.
 macro_rules! default_doc {
     ($default:expr $(, $words:literal)?) => {
         concat!("\n\nDefault: `", stringify!($default), "`" $(, " (", $words, ")")?, ".")

@@ -1,5 +1,5 @@
 //! The range deletes that a walk sees: those of its memtables and of its tables, as of its sequence
-//! number. Walks go from key to key, so the stretch around the last key answers most questions.
+//! number. Walks move from key to key, so the stretch around the last key answers most questions.
 
 use std::sync::Arc;
 

@@ -57,7 +57,7 @@ pub struct Cursor {
     process: Process,
     walker: Owner<Walker>,
     visibility: Arc<Visibility>,
-    /// Its place among all cursors.
+    /// Its place in the list of all cursors.
     slot: usize,
 }
 

@@ -203,9 +203,9 @@ impl Reader {
     }
 
     /// The present view, and all value files that it leads to, for a reader whose number is
-    /// registered: it may take both anew whenever it likes. A value file is published before the
-    /// tree that leads to it, and removed after it. So a view that was loaded while the files
-    /// stayed the same leads to no others.
+    /// registered: it may take both again at any time. A value file is published before the tree
+    /// that leads to it, and removed after it. So a view that was loaded while the files stayed the
+    /// same leads to no others.
     pub(crate) fn present(&self, keyspace: &KeyspaceCore) -> (Arc<View>, Arc<ValueFiles>) {
         loop {
             let values = keyspace.values.load_full();
@@ -235,7 +235,7 @@ impl Reader {
         }
     }
 
-    /// A moment, and the number as of which it is seen if it holds no snapshot.
+    /// A moment, and the sequence number at which it is seen if it holds no snapshot.
     fn moment_now(&self, keyspace: &KeyspaceCore, given: Option<&Snapshot>) -> (Moment, SeqNo) {
         let moment = self.moment(keyspace, given);
         let now = self.visibility.now();

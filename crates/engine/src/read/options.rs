@@ -86,7 +86,7 @@ impl ReadOptions {
         self.with_bounds(Some(prefix.as_ref()), end.as_deref())
     }
 
-    /// The first key to show, and the least key behind those to show.
+    /// The first key to show, and the least key after those to show.
     pub(crate) fn bounds(&self) -> (Option<&[u8]>, Option<&[u8]>) {
         (self.start.as_deref(), self.end.as_deref())
     }
@@ -118,7 +118,7 @@ impl ReadOptions {
     }
 }
 
-/// The first key of a range, and the least key behind it.
+/// The first key of a range, and the least key after it.
 pub(crate) fn ends_of(range: &impl KeyRange) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
     let at = |key: &[u8]| Some(key.to_vec());
     let behind = |key: &[u8]| Some([key, &[0]].concat());

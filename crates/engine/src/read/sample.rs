@@ -1,5 +1,5 @@
 //! Estimates how many entries of a keyspace readers see, by looking at stretches of it. The walk of
-//! a cursor would not do: it jumps over hidden entries without counting them.
+//! a cursor would not serve: it jumps over hidden entries without counting them.
 
 use std::ops::AddAssign;
 

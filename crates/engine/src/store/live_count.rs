@@ -6,8 +6,8 @@
 //! 3. Otherwise up to [`STRETCHES`] stretches, evenly spaced among all entries, are looked at. They
 //!    show two things: which share of all entries readers see, and how many entries are hidden for
 //!    each delete. Either gives an estimate. The first errs if the visible entries lie close
-//!    together. The second errs if deletes hide different numbers of entries. The estimate is used
-//!    that fits the single stretches better.
+//!    together. The second errs if deletes hide different numbers of entries. The estimate that
+//!    fits the single stretches better is used.
 //!
 //! There is at most one seek per stretch. It reads at most two index partitions of each table for
 //! the range, and at most three in each run for a stretch.

@@ -2,8 +2,8 @@
 //!
 //! What a small log holds is not worth a table: a program that is started for each write would
 //! leave one table each time. It is logged again instead, as one batch with new sequence numbers,
-//! in a segment behind the new log floor. Until the manifest with that floor is current, the old
-//! log counts, and the new segment continues it. A crash in between replays the same writes twice,
+//! in a segment after the new log floor. Until the manifest with that floor is current, the old log
+//! counts, and the new segment continues it. A crash in between replays the same writes twice,
 //! which has the same result as once.
 //!
 //! That is not true of an operand, which would count twice. Nor is it true of a pointer that a
@@ -71,7 +71,7 @@ struct Replay {
     small: Option<Batch>,
     /// Segments with writes that are not in tables, and the first sequence number of each.
     segments: Vec<(u64, SeqNo)>,
-    /// If the log was torn, the segment in which its valid part ends. The segments behind it are
+    /// If the log was torn, the segment in which its valid part ends. The segments after it are
     /// dropped.
     torn_behind: Option<u64>,
     lost: LostLog,
@@ -409,7 +409,7 @@ fn make_first_manifest(
         keyspace.swap_version(version, 0);
         manifest.flushed.extend(last_seq.map(|last_seq| (*id, last_seq)));
     }
-    // The manifest's file number is taken first: the log floor must lie behind every segment found.
+    // The manifest's file number is taken first: the log floor must lie after every segment found.
     let number = inner.env.new_file();
     if last_seq.is_some() {
         manifest.log_start = inner.committer.log_floor_without(|_, _| false);

@@ -69,7 +69,7 @@ pub struct ResourcesBuilder {
     background_bytes_per_second: Option<u64>,
 }
 
-/// The parts of one store's resources, or of many stores'.
+/// The parts of the resources of one store or of many.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) budget: Arc<Budget>,

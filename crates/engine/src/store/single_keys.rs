@@ -15,7 +15,7 @@ use crate::values::Value;
 
 /// Entries are removed together up to this size. The deletes of a transaction must fit, too.
 const MOST_TAKEN_BYTES: usize = 64 << 20;
-/// About how many bytes an entry takes beside its key and value.
+/// About how many bytes an entry takes besides its key and value.
 const TAKEN_BYTES: usize = 64;
 
 /// A change that was refused, with the value that the key has.

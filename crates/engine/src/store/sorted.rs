@@ -1,6 +1,6 @@
-//! Writes files of sorted entries outside of any store, for [`crate::Keyspace::ingest`]. Such a
-//! file is a table (`table/builder.rs`) with a uid of its own, whose entries have no sequence
-//! numbers yet.
+//! Writes files of sorted entries outside any store, for [`crate::Keyspace::ingest`]. Such a file
+//! is a table (`table/builder.rs`) with a uid of its own, whose entries have no sequence numbers
+//! yet.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -69,8 +69,8 @@ pub struct SortedFile {
 }
 
 impl SortedWriter {
-    /// Makes a new file. Of the options it uses the size, compression and layout of blocks, and the
-    /// filter, as for the deepest level.
+    /// Makes a new file. From the options it takes the size, compression and layout of blocks, and
+    /// the filter, as for the deepest level.
     ///
     /// # Errors
     /// If the file exists, the directory does not, or an option is out of range.

@@ -161,7 +161,7 @@ impl Transaction {
         Ok(Transaction { store, snapshot, writes, reads, locks })
     }
 
-    /// The moment as of which it reads.
+    /// The snapshot from which it reads.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -307,7 +307,7 @@ impl Transaction {
     /// # }
     /// ```
     ///
-    /// Each call writes the whole value anew, so its cost grows with the length of the value.
+    /// Each call rewrites the whole value, so its cost grows with the length of the value.
     ///
     /// # Errors
     /// As [`Keyspace::merge`], [`Transaction::get`] and [`Transaction::put`].
@@ -529,7 +529,7 @@ impl Transaction {
         }
     }
 
-    /// The same, if the transaction may write to it.
+    /// The same, and checks that the transaction may write to it.
     fn writable<'k>(&self, keyspace: &'k Keyspace) -> Result<&'k Arc<KeyspaceCore>> {
         let core = self.own(keyspace)?;
         core.check_readable()?;

@@ -35,7 +35,7 @@ pub struct VerifyReport {
     /// which every open checks as a whole.
     pub log_entries: u64,
     /// Valid records of the log that this open did not use, because something before them was lost.
-    /// A power loss can leave the log so, and it is no damage.
+    /// A power loss can leave such a log, so this is not damage.
     pub lost_records: u64,
     /// Records of value files read.
     pub records: u64,

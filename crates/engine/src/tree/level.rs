@@ -247,7 +247,7 @@ pub struct IntervalIndex {
     seqs: Vec<(SeqNo, SeqNo)>,
 }
 
-/// One end of a table: its smallest key, or the place just behind its largest key. Two tables may
+/// One end of a table: its smallest key, or the place just after its largest key. Two tables may
 /// share one.
 #[derive(Clone, Copy, Debug)]
 struct Bound {

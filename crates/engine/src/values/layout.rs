@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
-//! back. The last have markers, and no cold stream after them.
+//! back. The last kind has markers, and no cold stream after the groups.
 //!
 //! Numbers are varints. Counts are checked against the bytes that are left.
 
@@ -46,7 +46,7 @@ pub struct Segment {
     /// stream offset. In other segments the offset of a record is its stream offset less that of
     /// the segment.
     pub collected: bool,
-    /// Tells apart the uses of the same slots. It is never reused in the file.
+    /// Distinguishes the uses of the same slots. It is never reused in the file.
     pub generation: u64,
     /// The smallest stream offset.
     pub stream_offset: u64,
@@ -257,7 +257,7 @@ pub struct GroupEdit {
     pub place: Vec<Segment>,
     /// The stream offsets and bytes of records that compactions found dead.
     pub dead: Vec<(u64, u32)>,
-    /// Stream offsets of dead records that are gone.
+    /// Stream offsets of dead records that were removed.
     pub forgotten: Vec<u64>,
     /// The keys of the records to add; with `collected`, of all records left.
     pub keys: Sketch,

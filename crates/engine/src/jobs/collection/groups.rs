@@ -1,8 +1,8 @@
 //! Garbage collection of a hash group. It reads the group alone, never the tree (HashKV §3.3).
 //!
 //! 1. Choose the group that can free most; less than a slot is not worth it.
-//! 2. Close it: later appends go to new segments behind it.
-//! 3. Only then take the points that readers look from. A version that is written later lies behind
+//! 2. Close it: later appends go to new segments after it.
+//! 3. Only then take the points that readers look from. A version that is written later lies after
 //!    the closed segments.
 //! 4. Scan the closed segments. Keep the newest version of each key and, for each snapshot, the
 //!    newest that it sees; drop those that compactions found dead.

@@ -41,7 +41,7 @@ use crate::visibility::snapshot::Readers;
 
 /// The step that a collection begins with.
 enum Begun {
-    /// The condemned segments of this group can go.
+    /// The condemned segments of this group can be removed.
     Freeing(u32),
     ClosedGroup(ClosedGroup),
 }

@@ -6,10 +6,10 @@
 //!    reads, and reads the version again: if it changed, it starts over. Readers never write.
 //! 2. A writer descends like a reader, splits every full node on its way (so that a parent always
 //!    has room), locks the leaf by compare-and-swap on the version that it noted, and inserts.
-//! 3. A node knows its fences: all keys it may ever hold lie in [low, high). Their common prefix
-//!    is the prefix of all its keys, so the heads (eight bytes behind that prefix) still differ
-//!    where keys like user0001 and user0002 share their beginning. Whole keys are compared only
-//!    where heads are equal.
+//! 3. A node knows its fences: all keys it may ever hold lie in [low, high). Their common prefix is
+//!    the prefix of all its keys, so the heads (eight bytes after that prefix) still differ where
+//!    keys like user0001 and user0002 share their beginning. Whole keys are compared only where
+//!    heads are equal.
 //! 4. A writer may find its leaf and write its record before it has a sequence number (`prepare`),
 //!    and insert afterwards; if the leaf changed, it descends again.
 //! 5. An iterator copies the record pointers of one leaf at a time, and continues from its fence.
@@ -111,7 +111,7 @@ struct Node {
 const PREFETCH_RECORDS: usize = 4;
 const PREFETCH_LINES: usize = 3;
 
-/// The array behind an inner node.
+/// The array after an inner node.
 type Children = [AtomicPtr<Node>; CAP + 1];
 
 /// The internal key that is searched for.
@@ -338,7 +338,7 @@ impl Tree {
         self.arena.reserved_bytes()
     }
 
-    /// Keeps one of its records beyond its end. O(log n) in the pins.
+    /// Keeps one of its records after the tree is dropped. O(log n) in the pins.
     pub fn pin(&self, record: &Record) -> PinnedRecord {
         let at = std::ptr::from_ref(record).addr();
         PinnedRecord { record: RecordRef(record), _pin: Pin::new(&self.arena, at, record.len()) }

@@ -7,7 +7,7 @@ use super::super::sync::atomic::Ordering::*;
 use super::super::sync::pause;
 use super::{Node, Record, Target, Tree};
 
-/// Entries and bytes of keys and values, as [`Tree::tally`] reckons them.
+/// Entries and bytes of keys and values, as [`Tree::tally`] estimates them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Entries.
@@ -16,7 +16,7 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// How many children or records of a node are looked at, to reckon the others from them.
+/// How many children or records of a node are looked at, to estimate the others from them.
 const SAMPLES: usize = 8;
 
 impl Tally {
@@ -24,7 +24,7 @@ impl Tally {
         Tally { entries: self.entries + other.entries, bytes: self.bytes + other.bytes }
     }
 
-    /// What `count` have if `sampled` of them have this.
+    /// The estimate for `count` items, if `sampled` of them have this.
     fn scaled(self, count: usize, sampled: usize) -> Tally {
         let scaled = |number: u64| number * count as u64 / sampled.max(1) as u64;
         Tally { entries: scaled(self.entries), bytes: scaled(self.bytes) }
@@ -111,9 +111,9 @@ impl Node {
 
 impl Tree {
     /// About how much lies from one key on and before another; `None` is the end. It counts the
-    /// nodes on the ways to both keys and their neighbours in between, and of a subtree further up
-    /// only some children for all. It reads as much of a small tree as of a large one, but for some
-    /// hundred nodes per level. Writers may continue meanwhile.
+    /// nodes on the ways to both keys and their neighbours in between, and for a subtree further up
+    /// only some children for all. A larger tree costs only some hundred nodes per level more.
+    /// Writers may continue meanwhile.
     pub fn tally(&self, from: &[u8], to: Option<&[u8]>) -> Tally {
         // SAFETY: the root is null or never freed (obligation 1).
         let Some(root) = (unsafe { self.root.load(Acquire).as_ref() }) else {
@@ -124,8 +124,8 @@ impl Tree {
         root.tally_between(Some(target(from)), to.map(target))
     }
 
-    /// The entry at about this place among all, in parts of `whole`. O(log n), and as good as nodes
-    /// are evenly full.
+    /// The entry at about this place among all, in parts of `whole`. O(log n), and as exact as
+    /// nodes are evenly filled.
     pub fn record_at(&self, place: u128, whole: u128) -> Option<&Record> {
         // SAFETY: the root is null or never freed (obligation 1).
         let mut node = unsafe { self.root.load(Acquire).as_ref() }?;

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::format::block::{AFTER_ALL_VERSIONS, BEFORE_ALL_VERSIONS};
 use crate::keys::seek_trailer;
 
-/// How many versions of one key a cursor steps over before it seeks past the others. A seek costs
+/// How many versions of one key a cursor steps over before it seeks beyond the others. A seek costs
 /// as much as about ten steps. The number is small in builds that seek bugs, so that few versions
 /// are enough.
 const PATIENCE: u64 = if cfg!(feature = "seeded-bugs") { 2 } else { 8 };
@@ -22,7 +22,7 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// Passes a version. Returns whether to seek past the others.
+    /// Passes a version. Returns whether to seek beyond the others.
     pub(super) fn pass(&mut self, key: &[u8]) -> bool {
         if self.key != key {
             self.key.clear();

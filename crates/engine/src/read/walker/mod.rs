@@ -84,7 +84,7 @@ pub(crate) struct Walker {
     view: Option<Arc<View>>,
     /// The entry that a parked cursor shows.
     kept: Kept,
-    /// Entries read ahead while the walk goes forward and values are separated.
+    /// Entries read ahead while the walk moves forward and values are separated.
     ahead: ReadAhead,
     /// How separated values are read.
     access: Access,
@@ -340,7 +340,7 @@ impl Walker {
     }
 
     /// Continues in the present view, if the walk's view is out of date. Called before a step or
-    /// seek of a cursor that was told so. The walk may be parked then; if not, this parks it.
+    /// seek of a cursor that was notified. The walk may be parked then; if not, this parks it.
     #[cold]
     pub(super) fn catch_up(&mut self) -> Result<()> {
         drop(self.park());
@@ -663,7 +663,7 @@ impl Walker {
         self.place = Position::Nowhere;
         self.failed = None;
         if self.view.is_none() {
-            // The walk could not continue in the present view when it was told to.
+            // The walk could not continue in the present view when it was notified.
             self.catch_up()?;
         }
         let runs = self.merge.run_count() as u64;
