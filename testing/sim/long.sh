@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The random tests, each time with new seeds, for this many minutes: tables of unlike ranges, two
-# loads at a time, forks that hold objects, callbacks that call back, damaged ends behind each kind
+# loads at a time, forks that hold objects, callbacks that call back, damaged ends after each kind
 # of edit, and older ones. Ends at the first failure and prints the seed.
 #
 #   testing/sim/long.sh MINUTES [FIRST_SEED]

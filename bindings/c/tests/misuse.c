@@ -136,7 +136,7 @@ static void closed_handles(const char *path) {
     REFUSED(CLOSED, "keyspace", runstone_get(keyspace, NULL, "k", 1, &value));
 }
 
-/* A handle that was closed stays closed, however many are opened behind it. Numbers of handles came
+/* A handle that was closed stays closed, however many are opened after it. Numbers of handles came
  * round after 31 uses of a place, and closing an old one again closed the cursor of another. */
 static void handles_for_ever(const char *path) {
     enum { ROUNDS = 100000, OLD = 64 };
@@ -196,7 +196,7 @@ static void one_commit_of_two(const char *path) {
     WORKS(runstone_close(store));
 }
 
-/* What was opened before a fork is refused behind it, and harms the parent in nothing. */
+/* What was opened before a fork is refused after it, and harms the parent in nothing. */
 static void child(runstone_store *store, runstone_keyspace *keyspace,
                   runstone_transaction *transaction, const char *path) {
     runstone_store *second;

@@ -169,7 +169,7 @@ static void transactions(const char *path) {
 enum { AT = 1, FROM = 2, TO = 4, PREFIX = 8, BARE = 16, SKIP = 32, DOWN = 64, INSIDE = 128 };
 
 /* Whether a key is shown, and with what: each option by itself. Key 30 was deleted and key 31
- * replaced behind the snapshot. */
+ * replaced after the snapshot. */
 static bool is_shown(int choice, int number, char *letter) {
     if ((choice & FROM) && number < 20) return false;
     if ((choice & TO) && number >= 40) return false;

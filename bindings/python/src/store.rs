@@ -148,8 +148,8 @@ const OF_THE_STORE: usize = 2;
 impl Store {
     /// Shows Python's collector what the store calls, so that it finds a program whose store calls
     /// the program. Not while other objects keep the store open: they call it too, and the
-    /// collector does not know that they need it. Before it takes anything apart, it closes the
-    /// store by way of its weak references.
+    /// collector does not know that they need it. Before it clears anything, it closes the store by
+    /// way of its weak references.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         if Arc::strong_count(&self.family) > OF_THE_STORE {
             return Ok(());

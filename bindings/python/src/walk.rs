@@ -91,7 +91,7 @@ struct Steps {
     size: usize,
     /// What leads to the next page. `None` at the end.
     onward: Option<Move<'static>>,
-    /// What went wrong behind the page; it is raised in place of the next one.
+    /// What went wrong after the page; it is raised in place of the next one.
     failure: Option<Failure>,
 }
 
@@ -183,7 +183,7 @@ impl Walk {
         self.step(py)
     }
 
-    /// Goes on at the first key that is not less, or backwards at the last that is not greater.
+    /// Continues at the first key that is not less, or backwards at the last that is not greater.
     pub fn seek(&self, py: Python<'_>, key: Buffer) -> PyResult<()> {
         wait(py, || {
             let held = self.steps.get()?;

@@ -231,7 +231,7 @@ ALL = sorted(b"%s%d" % (part, number) for part in PARTS for number in range(4))
 
 
 def seek(walk: Any, keys: list[bytes], target: bytes, reverse: bool) -> None:
-    """Seeks to a key, goes on, turns, and comes back to where it was."""
+    """Seeks to a key, moves on, turns, and comes back to where it was."""
     behind, before = [k for k in keys if k >= target], [k for k in keys if k < target]
     onward, back = (before[::-1], behind) if reverse else (behind, before[::-1])
     walk.seek(target)

@@ -204,7 +204,7 @@ def test_programs(tmp_path: Path) -> None:
 
 def test_an_error_comes_at_its_place(db: runstone.Store) -> None:
     """A key that cannot be read, anywhere in the next page, was an error before what lies in front
-    of it had been shown, which was then lost or came behind the error."""
+    of it had been shown, which was then lost or came after the error."""
     sums = db.keyspace("sums", runstone.to_toml({"merge_operator": "add-u64"}))
     keys = [b"%02d" % number for number in range(20)]
     sums.update((key, b"no number") for key in keys)

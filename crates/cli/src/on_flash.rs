@@ -1,5 +1,5 @@
 //! `simulate --flash`: what the flash below a tree programs, by layer. The model is
-//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it is told again what
+//! `runstone_simulator::flash`; it holds a tree of its own, page by page, so it is given again what
 //! the user writes.
 
 use clap::ValueEnum;

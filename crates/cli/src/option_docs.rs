@@ -17,7 +17,7 @@ const SECTIONS: [(&str, &[OptionDoc]); 3] = [
 /// Options of an open store, which are not kept in it.
 pub const OF_STORES: &[OptionDoc] = Options::FIELDS;
 
-/// The options of a keyspace, each behind its section, in the order of their declarations.
+/// The options of a keyspace, each after its section, in the order of their declarations.
 pub fn of_keyspaces() -> impl Iterator<Item = (&'static str, &'static OptionDoc)> {
     let is_section = |name: &str| SECTIONS.iter().any(|(section, _)| *section == name);
     SECTIONS

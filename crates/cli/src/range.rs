@@ -85,7 +85,7 @@ pub type Found<'a> = std::result::Result<Entry<'a>, Failed<'a>>;
 pub struct Missing {
     /// The first of them; `None` for the first of all.
     pub from: Option<Vec<u8>>,
-    /// The first key behind them; `None` if the rest of the keys is among them.
+    /// The first key after them; `None` if the rest of the keys is among them.
     pub before: Option<Vec<u8>>,
     /// The error of the first read that failed.
     pub what: String,

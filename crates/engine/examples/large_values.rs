@@ -1,5 +1,5 @@
 //! Values of 4 KiB that are replaced again and again, in the tree and separated from it: inline,
-//! compactions write each of them anew; separated, they are written once, and when their group is
+//! compactions rewrite each of them; separated, they are written once, and when their group is
 //! collected. Prints what both cost in bytes written and in bytes on disk.
 
 use std::sync::Arc;

@@ -30,7 +30,7 @@ pub(crate) fn main() -> Result<()> {
     println!("{STORES} stores take {} KiB of memtables and log", memory.memtable_bytes >> 10);
     assert!(memory.memtable_bytes < BUDGET_BYTES);
 
-    // One is closed while the others go on, and comes back beside them.
+    // One is closed while the others continue, and is opened again beside them.
     stores.remove(0).close()?;
     assert_eq!(shared.stores(), STORES as u64 - 1);
     assert_eq!(stores[98].get("name")?.as_deref(), Some(&b"customer 99"[..]));

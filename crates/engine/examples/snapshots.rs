@@ -1,5 +1,5 @@
-//! Reads of one moment while writers go on: a snapshot inside the process, and a checkpoint, which
-//! is a store of its own that another process can open.
+//! Reads of one moment while writers continue: a snapshot inside the process, and a checkpoint,
+//! which is a store of its own that another process can open.
 
 use runstone::{ReadOptions, Result, Snapshot, Store, Value};
 

@@ -177,7 +177,7 @@ pub enum Bug {
     DeadlocksNotSought,
     /// A commit deletes a range although another transaction has locked a key inside it.
     LocksIgnoredByRanges,
-    /// The cold stream is not told of a tag that is dropped: its record looks live for ever.
+    /// The cold stream does not learn of a tag that is dropped: its record looks live for ever.
     DroppedTagsForgotten,
     /// Operands are folded onto the next version that a compaction sees, although other tables may
     /// hold versions in between.

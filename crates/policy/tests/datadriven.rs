@@ -517,7 +517,7 @@ fn parse_sketch(range: &str) -> Result<Sketch, String> {
 }
 
 /// `11:[a..h]=64M#3-9!50-60`; without `#` all of it has sequence number 1. All entries expire
-/// between the two times behind `!`, if there is one.
+/// between the two times after `!`, if there is one.
 fn parse_table(word: &str) -> Result<Table, String> {
     let bad = || format!("bad table {word}");
     let (id, rest) = word.split_once(":[").ok_or_else(bad)?;

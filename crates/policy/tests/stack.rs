@@ -146,7 +146,7 @@ fn compactions_of_several_runs_of_a_layout_go_side_by_side() {
     let mut plans: Vec<Plan> = Vec::new();
     while let Some(plan) = stack.pick(&Busy::of(&stack.shape, &plans)) {
         plans.push(plan);
-        // Flushes go on meanwhile. A job that already runs is right for any later layout.
+        // Flushes continue meanwhile. A job that already runs is right for any later layout.
         stack.flush();
     }
     assert!(plans.len() >= 2, "{plans:?}");

@@ -73,7 +73,7 @@ impl fmt::Display for Full {
 }
 
 /// The error of a file that could not be made. The system has one error number for a lack of space
-/// and a lack of inodes; the file system itself tells them apart.
+/// and a lack of inodes; the file system itself distinguishes them.
 pub fn explained(error: io::Error, path: &Path) -> io::Error {
     match Full::at(&error, path) {
         Some(Full::Inodes) => io::Error::new(io::ErrorKind::StorageFull, NoInodes),

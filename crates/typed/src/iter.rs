@@ -11,7 +11,7 @@ use crate::format::{self, Json, ValueFormat};
 use crate::{Types, key};
 
 /// Iterates over entries in the order of their keys, from both ends. An entry that is not of the
-/// types is an error, after which it goes on.
+/// types is an error, after which it continues.
 pub struct TypedScan<K, V, F = Json, S = Scan> {
     scan: S,
     keyspace: Keyspace,

@@ -190,7 +190,7 @@ fn addresses_and_times_are_compact() {
     assert_eq!(key::encode(&addresses[0]).expect("encodes").len(), 5);
 }
 
-/// A variant number above 254 takes five bytes, and still comes behind those below.
+/// A variant number above 254 takes five bytes, and still comes after those below.
 #[test]
 fn many_variants_order() {
     struct Numbered(u32);

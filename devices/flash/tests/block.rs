@@ -350,7 +350,7 @@ fn a_device_that_fails_shows_no_older_content() {
     assert!(bytes[..40_000] == [2; 40_000] && bytes[40_000..] == [1; 50_000]);
 }
 
-/// A hole frees blocks through a commit, and that commit writes the dirty end behind the hole ahead
+/// A hole frees blocks through a commit, and that commit writes the dirty end after the hole ahead
 /// of its turn. The end was then counted and sent to the device twice.
 #[test]
 fn a_commit_on_the_way_of_a_request_writes_its_part() {

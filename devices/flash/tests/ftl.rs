@@ -221,7 +221,7 @@ fn failing_programs_and_erases_lose_nothing() {
     assert_eq!(ftl.nand().wear().retired_count, 5);
 }
 
-/// Erases fail until none is left: writes are refused, reads go on.
+/// Erases fail until none is left: writes are refused, reads continue.
 #[test]
 fn a_worn_out_device_refuses_writes_and_stays_readable() {
     let (_, mut ftl) = create(TINY, SPLIT);

@@ -70,7 +70,7 @@ impl Case {
         }
     }
 
-    /// Spreads numbers over the key space, behind a prefix that all keys share.
+    /// Spreads numbers over the key space, after a prefix that all keys share.
     fn key(&self, at: u64) -> Vec<u8> {
         let mut spread = at.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         // Some end the range of a bit prefix, and are equal now and then.

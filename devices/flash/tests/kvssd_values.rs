@@ -320,7 +320,7 @@ fn thresholds_that_cannot_be_are_refused() {
 }
 
 /// A byte of each page in turn is flipped. A read returns an error or the old value, and a device
-/// with a value that cannot be read goes on with the others.
+/// with a value that cannot be read continues with the others.
 #[test]
 fn damage_to_values_is_found_and_costs_no_other_value() {
     let images = Images::default();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Writes the figures that how-tos cite anew, from the command's --json: make.sh [PART..], of
-# simulate (a minute), hashkv and ptierdb (minutes each, on a machine that rests). RUNSTONE names
-# the command. `testing/tidy` compares the documents, and the pages of the papers, with the files.
+# Rewrites the figures that how-tos cite, from the command's --json: make.sh [PART..], of simulate
+# (a minute), hashkv and ptierdb (minutes each, on a machine that rests). RUNSTONE names the
+# command. `testing/tidy` compares the documents, and the pages of the papers, with the files.
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${RUNSTONE:=../../../target/release/runstone}"

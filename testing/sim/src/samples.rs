@@ -282,7 +282,7 @@ fn edit(store: &Store, state: &mut State) {
     state.insert((0, b"edited".to_vec()), b"behind it".to_vec());
 }
 
-/// Loads entries over others and behind all, and a file that also deletes.
+/// Loads entries over others and after all, and a file that also deletes.
 fn load(store: &Store, state: &mut State) {
     let keyspace = store.default_keyspace();
     // The second write has another value.

@@ -1,5 +1,5 @@
 //! Runs the fuzz targets of `testing/fuzz/` without a fuzzer, on the committed corpora and on
-//! mutations of them from a seed. `REWRITE=1` makes the seeds of the corpora anew.
+//! mutations of them from a seed. `REWRITE=1` makes the seeds of the corpora again.
 
 use std::fs;
 use std::path::PathBuf;

@@ -81,7 +81,7 @@ pub fn figures(text: &str) -> Figures {
         for sign in line[from..].chars() {
             match sign {
                 '{' => depth += 1,
-                // Behind the end of the block other braces may close.
+                // After the end of the block other braces may close.
                 '}' if depth > 0 => depth -= 1,
                 _ => {}
             }

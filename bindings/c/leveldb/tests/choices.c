@@ -130,7 +130,7 @@ static void read_with(const char *path, leveldb_options_t *opening, int choice) 
     leveldb_close(db);
 }
 
-/* Closed handles, however many come behind them. */
+/* Closed handles, however many come after them. */
 static void handles(leveldb_t *db) {
     enum { OLD = 64 };
     leveldb_iterator_t *old[OLD];

@@ -167,7 +167,7 @@ static uint8_t may_match(void *state, const char *key, size_t size, const char *
     return 1;
 }
 
-/* A filter policy of the program's own is taken, and let go with its function. */
+/* A filter policy of the program's own is taken, and released with its function. */
 static void filter_policies(leveldb_options_t *options) {
     int one = 1;
     leveldb_filterpolicy_t *filter =

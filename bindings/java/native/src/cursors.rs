@@ -1,11 +1,11 @@
-//! Cursors, which give Java a page of entries a call: a call costs more than many entries.
+//! Cursors, which give Java a page of entries per call: a call costs more than many entries.
 //!
 //! ```text
 //! page  := entry*
 //! entry := key size u32 | value size u32 | key | value        (little-endian)
 //! ```
 //!
-//! A cursor stands on the first entry that Java has not got yet.
+//! A cursor stands on the first entry that Java has not received yet.
 
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass};
@@ -22,18 +22,18 @@ use crate::snapshots::moment;
 /// Open cursors.
 static CURSORS: Handles<Mutex<Walk>> = Handles::new(4, "cursor");
 
-/// Set in an answer if no entry comes behind those of the page.
+/// Set in an answer if no entry follows those of the page.
 const IS_LAST: jlong = 1 << 32;
 const HEAD_BYTES: usize = 8;
 
 /// Where a page begins; the numbers are Java's.
 const FIRST: jint = 0;
 const LAST: jint = 1;
-/// At the given key or behind it.
+/// At the given key or after it.
 const SEEK: jint = 2;
 /// At the given key or before it.
 const SEEK_BACK: jint = 3;
-/// Behind the given key.
+/// After the given key.
 const AFTER: jint = 4;
 /// Before the given key.
 const BEFORE: jint = 5;
@@ -44,7 +44,7 @@ struct Walk {
     cursor: Cursor,
     is_forward: bool,
     page: Vec<u8>,
-    /// What went wrong behind the page; it is reported in place of the next one.
+    /// The error after the page; it is reported in place of the next one.
     failure: Option<Failure>,
 }
 

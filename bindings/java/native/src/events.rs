@@ -1,5 +1,5 @@
 //! Events of a store for a listener in Java. Threads of the store call it, which no thread of Java
-//! began: each is known to the JVM for as long as its call takes, so that it holds no exit up.
+//! began: each is known to the JVM for as long as its call takes, so that it delays no exit.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl Listener {
     }
 }
 
-/// Names and values in a row: a letter and a value behind each name, of a list its length and its
+/// Names and values in a row: after each name a letter and a value; for a list, its length and its
 /// items.
 fn texts(told: &Told) -> Vec<String> {
     let mut texts = Vec::new();
@@ -73,7 +73,7 @@ impl fmt::Debug for Listener {
 impl EventListener for Listener {
     fn on_event(&self, event: &Event) {
         if let Some(told) = Told::of(event) {
-            // A JVM that ends, or has no memory, hears nothing.
+            // A JVM that ends, or has no memory, receives nothing.
             let _ = self.tell(&told);
         }
     }

@@ -1,4 +1,4 @@
-//! Snapshots: a moment of a store, which readers name by its handle.
+//! Snapshots: states of a store, which readers name by their handles.
 
 use jni::EnvUnowned;
 use jni::objects::JClass;

@@ -72,7 +72,7 @@ extern "system" fn Java_org_runstone_Native_open<'l>(
             0 => Store::open(path, options)?,
             _ => {
                 options::check_sharing(&toml)?;
-                // A copy: opening takes long, and the handle may be closed meanwhile.
+                // This is a copy: opening takes long, and the handle may be closed meanwhile.
                 let resources = RESOURCES.get(handle(resources))?.clone();
                 resources.open(path, options)?
             }

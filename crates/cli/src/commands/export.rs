@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     columns: Vec<String>,
     /// Leave out when entries expire. Without it, `expires_ms` says when, in milliseconds since
-    /// 1970: a field of jsonl, a column of csv, behind the value in tsv. A directory refuses such
+    /// 1970: a field of jsonl, a column of csv, after the value in tsv. A directory refuses such
     /// entries.
     #[arg(long)]
     drop_expiry: bool,

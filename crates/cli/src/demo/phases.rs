@@ -193,7 +193,7 @@ impl Run<'_> {
         let mut meter = Meter::start(self.output, "get, miss", reads);
         let all = self.input.tree.files.len() as u64;
         while meter.phase.operations < reads && self.has_time(&meter) {
-            // One in four is a deleted key; the others lie right behind existing keys.
+            // One in four is a deleted key; the others lie right after existing keys.
             let key = match self.random.below(4) {
                 0 if !gone.is_empty() => {
                     self.input.key(gone[self.random.below(gone.len() as u64) as usize]).to_vec()

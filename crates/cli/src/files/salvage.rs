@@ -64,7 +64,7 @@ pub fn walk(
     }
 }
 
-/// The least key behind a key.
+/// The least key after a key.
 fn behind(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
@@ -84,7 +84,7 @@ enum Found {
 }
 
 impl Search<'_> {
-    /// The next key behind a place at which reads fail; `None` if none of the range can be read.
+    /// The next key after a place at which reads fail; `None` if none of the range can be read.
     fn next_readable(&self, from: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut bad = from.to_vec();
         for step in self.steps(from) {

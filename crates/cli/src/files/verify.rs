@@ -102,7 +102,7 @@ pub fn look(path: &Path, storage: &dyn Storage, failure: &Failure) -> Result<Ver
         None => (file_name(failure), failure.what.clone()),
     };
     // Where a segment of the log is unreadable from its header on, the failure names the one before
-    // it, behind which records are missing.
+    // it, after which records are missing.
     let is_log = |file: &str| file.ends_with(".wal");
     let tells = |damage: &Damage| damage.file == file || is_log(&damage.file) && is_log(&file);
     if !report.damage.iter().any(tells) {

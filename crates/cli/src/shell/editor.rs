@@ -76,7 +76,7 @@ impl Highlighter for Completion {}
 impl Validator for Completion {}
 
 /// Runs lines one by one; `false` ends the shell. Ctrl-C ends the command that runs, and what was
-/// pasted behind it.
+/// pasted after it.
 fn run_lines(session: &mut Session<'_>, lines: &str) -> Result<bool> {
     for line in lines.lines() {
         interrupt::clear();

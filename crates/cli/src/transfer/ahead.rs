@@ -6,7 +6,7 @@ use super::directory::Skipped;
 use super::source::{Item, Part, Position, Source};
 use crate::failure::Result;
 
-/// What was read, and the source behind it.
+/// What was read, and the source after it.
 pub struct Ahead<'a> {
     source: &'a mut dyn Source,
     read: VecDeque<Read>,
@@ -14,7 +14,7 @@ pub struct Ahead<'a> {
     last: Option<Read>,
 }
 
-/// An item with its file and line, and the position behind it.
+/// An item with its file and line, and the position after it.
 #[derive(Clone, Debug)]
 struct Read {
     item: Item,

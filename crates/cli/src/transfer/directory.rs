@@ -73,7 +73,7 @@ impl Tree {
             .map_err(|error| Failure::file(root, "read the directory", &error))?;
         drop(entries);
         let mut tree = Tree { root: root.to_path_buf(), ..Tree::default() };
-        // No link is followed below the root, so that keys tell places apart.
+        // No link is followed below the root, so that different keys mean different places.
         let canonical = root.canonicalize().unwrap_or_default();
         let below = |path: &'_ PathBuf| {
             let below = path.strip_prefix(&canonical).ok();

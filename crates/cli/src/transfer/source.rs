@@ -85,7 +85,7 @@ pub trait Source {
     /// File and line of the last item; line 0 where there are no lines.
     fn place(&self) -> (String, u64);
 
-    /// The position behind the last item.
+    /// The position after the last item.
     fn position(&self) -> Position;
 
     /// Continues after a position. `false` if what lies before it has changed; the source is of no

@@ -3,7 +3,7 @@
 
 use crate::Place;
 
-/// The text without line breaks and the blanks behind them.
+/// The text without line breaks and the blanks after them.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

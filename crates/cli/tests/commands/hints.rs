@@ -13,7 +13,7 @@ fn failed(place: &Place, arguments: &[&str], code: i32) -> Ran {
     ran
 }
 
-/// The text without line breaks and the blanks behind them.
+/// The text without line breaks and the blanks after them.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -69,7 +69,7 @@ fn the_ends_of_a_gap_can_be_typed() {
     let (_, gap) = ran.stderr.split_once("missing: keys from ").expect("a gap");
     let from = gap.split(' ').next().expect("a key");
     assert!(from.starts_with("k\\x00"), "{gap}");
-    // The gap begins behind the last key that was read.
+    // The gap begins after the last key that was read.
     let last = from.strip_suffix("\\x00").expect("the least key behind it");
     assert!(place.ok(&["get", "s", last]).starts_with("value "));
 }

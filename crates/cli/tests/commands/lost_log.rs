@@ -1,4 +1,4 @@
-//! The end of a log behind a gap: it is reported, counted and kept, and `dump` reads it.
+//! The end of a log after a gap: it is reported, counted and kept, and `dump` reads it.
 
 use std::fs;
 

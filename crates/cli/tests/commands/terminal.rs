@@ -53,7 +53,7 @@ impl Terminal {
         keyboard.write_all(text.as_bytes()).and_then(|()| keyboard.flush()).expect("it is typed");
     }
 
-    /// Waits until the text appears behind what was waited for before.
+    /// Waits until the text appears after what was waited for before.
     fn wait_for(&mut self, text: &str) {
         self.wait_until(text, |seen| seen.find(text).map(|at| at + text.len()));
     }
@@ -67,7 +67,7 @@ impl Terminal {
         });
     }
 
-    /// Waits until what `end_of` looks for appears behind what was waited for before.
+    /// Waits until what `end_of` looks for appears after what was waited for before.
     fn wait_until(&mut self, what: &str, end_of: impl Fn(&str) -> Option<usize>) {
         loop {
             if let Some(end) = end_of(&self.seen[self.behind..]) {

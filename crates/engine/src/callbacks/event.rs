@@ -121,7 +121,7 @@ pub enum Event {
     /// The end of the log was not used at the open: something before it was gone. It had not been
     /// synced, so after a power loss that is as it must be. Otherwise the disk changed a bit.
     LogEndLost {
-        /// Valid records behind the gap.
+        /// Valid records after the gap.
         records: u64,
         /// Files of the store that hold them, newest first, for `dump`; none if the store was
         /// opened for reading, or if they are too large.

@@ -91,7 +91,7 @@ impl Catalog {
     }
 
     /// Starts a new manifest if the old one has grown. After a failure the old one stays in force.
-    /// If it has grown less, `CURRENT` is told of its length now and then.
+    /// If it has grown less, `CURRENT` records its length now and then.
     pub(crate) fn rotate_manifest_if_due(&self) -> Result<()> {
         let mut manifest = self.manifest.lock();
         if let Some(log) = manifest.log.as_mut().filter(|log| log.wants_naming()) {

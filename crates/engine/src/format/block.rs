@@ -124,7 +124,7 @@ impl BlockBuilder {
         out.append(&mut self.bytes);
         self.bytes.shrink_to(KEPT_BYTES);
         for at in &self.restarts {
-            // A restart entry stores its key whole; it starts behind the four varints.
+            // A restart entry stores its key whole; it starts after the four varints.
             let (_, key) = restart_key(out, *at as usize).unwrap_or((0, &[]));
             let word = head(key, prefix_len);
             out.extend_from_slice(&word.to_le_bytes());
@@ -295,7 +295,7 @@ impl Block {
         let mut at = self.offset(restart)?;
         let mut next_restart = restart + 1;
         // `matched` is the common prefix of `key` and the previous entry, which sorts before `key`:
-        // shared > matched keeps an entry before it, shared < matched puts it behind.
+        // shared > matched keeps an entry before it, shared < matched puts it after.
         let mut matched = 0;
         while at < self.entries_end {
             let entry = self.entry(at)?;

@@ -32,7 +32,7 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Decodes a varint at `at`; returns the value and the position behind it.
+/// Decodes a varint at `at`; returns the value and the position after it.
 #[inline(always)]
 pub fn varint_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;

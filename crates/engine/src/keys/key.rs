@@ -42,7 +42,7 @@ pub enum Kind {
     Put = 1,
     /// An operand of the keyspace's merge operator, on top of older versions.
     Merge = 2,
-    /// Deletes older entries from this key on. The value is the least key behind the range; empty
+    /// Deletes older entries from this key on. The value is the least key after the range; empty
     /// means that the range has no end.
     RangeDelete = 3,
     /// The value is a pointer into a value file.
@@ -204,14 +204,14 @@ pub fn head(key: &[u8], skip: usize) -> u64 {
     }
 }
 
-/// How to take heads of keys that mostly share a prefix: behind that prefix. A key with another
+/// How to take heads of keys that mostly share a prefix: after that prefix. A key with another
 /// beginning gets the smallest or the largest head, so that heads never contradict the order of any
 /// keys. Equal heads decide nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadRule {
     /// Length of the shared prefix, at most 16.
     skip: usize,
-    /// The prefix as a big-endian number, zeros behind.
+    /// The prefix as a big-endian number, zeros after.
     prefix: u128,
 }
 

@@ -27,7 +27,7 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Writes the header and appends behind it.
+    /// Writes the header and appends after it.
     pub fn create(
         file: Arc<dyn StorageFile>,
         kind: LogKind,
@@ -73,7 +73,7 @@ impl LogWriter {
     }
 
     /// Leaves room for a record of this many bytes, which is written later or never. What is
-    /// appended next lies behind it.
+    /// appended next lies after it.
     pub fn reserve(&mut self, bytes: usize) -> Place {
         let (file, id, offset) = (Arc::clone(&self.file), self.id, self.position);
         self.position = end_of(offset, bytes);

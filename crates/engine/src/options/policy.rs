@@ -108,7 +108,7 @@ impl Policy {
     }
 }
 
-/// A type and a constructor per policy; behind the colon, the setters that it has.
+/// A type and a constructor per policy; after the colon, the setters that it has.
 macro_rules! policies {
     ($(
         $(#[doc = $doc:expr])+

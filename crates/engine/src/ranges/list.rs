@@ -65,7 +65,7 @@ impl List {
         self.leaves.push(leaf);
     }
 
-    /// Appends a list behind full leaves.
+    /// Appends a list after full leaves.
     pub(super) fn append(&mut self, other: &List) {
         other.leaves.iter().for_each(|leaf| self.push(Arc::clone(leaf)));
     }

@@ -5,7 +5,7 @@
 //! largest number over a key, and what is older is hidden. No order of sources is needed.
 //!
 //! 1. A [`skyline`] is the largest number over each key, in arrays. It can be neither changed nor
-//!    taken apart, so it cannot serve readers that see fewer range deletes.
+//!    split, so it cannot serve readers that see fewer range deletes.
 //! 2. So a set keeps its range deletes by number, in blocks of 64, of 16 x 64, and so on: each
 //!    with a skyline, and the blocks that it was made of. What a reader sees is a handful of whole
 //!    blocks and less than 64 single ones. The newest of these that covers the key decides. To add

@@ -30,7 +30,7 @@ pub(super) struct Step {
 pub(crate) struct Stretch<'a> {
     /// The first key.
     pub(crate) start: Option<&'a [u8]>,
-    /// The least key behind.
+    /// The least key after the stretch.
     pub(crate) end: Option<&'a [u8]>,
     /// The number that deletes what is older; 0 if none does.
     pub(crate) seq: SeqNo,

@@ -126,7 +126,7 @@ pub(crate) struct Schedule {
     claims: Mutex<rank::Claiming, Claims>,
     /// Signalled when work may be due.
     wake: Condvar,
-    /// Also told when work may be due, with the number of the store. `None` if callers run the
+    /// Also notified when work may be due, with the number of the store. `None` if callers run the
     /// jobs.
     ready: Option<(Arc<Ready>, u64)>,
     /// Signalled when a job ended.

@@ -31,7 +31,7 @@ impl Engine {
         outcome
     }
 
-    /// Moves the floor behind the log, if no flush has done so. The manifest says what part of the
+    /// Moves the floor after the log, if no flush has done so. The manifest says what part of the
     /// log is durable, so a log that is removed must lie below the floor.
     fn pass_log(&self) -> Result<()> {
         self.committer.seal_log();
@@ -48,7 +48,7 @@ impl Engine {
     fn settle_log(&self) -> Result<()> {
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
-            // The flushes then move the floor behind the log.
+            // The flushes then move the floor after the log.
             self.committer.seal_log();
             self.committer.rotate(&keyspaces, |_| true);
             for together in keyspaces.chunks(MOST_FLUSHES) {

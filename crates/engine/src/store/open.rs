@@ -6,7 +6,7 @@
 //!    durable.
 //! 4. Replay the log into memtables, and write those to level-0 tables, or, if they hold little, to
 //!    a new segment of the log.
-//! 5. Write a new manifest with the whole state, the new tables and a log floor behind every old
+//! 5. Write a new manifest with the whole state, the new tables and a log floor after every old
 //!    segment, and make it current: the commit point of recovery. A crash before it repeats 2-5.
 //! 6. Remove the files that the manifest does not name (P10).
 //!

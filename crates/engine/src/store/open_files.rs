@@ -4,8 +4,8 @@
 //! nothing.
 //!
 //! - A file with writes that no sync has covered stays open. The kernel reports bytes that it lost
-//!   only to the handles that were open then, so a handle that is opened later might not be told
-//!   (P7).
+//!   only to the handles that were open then, so a handle that is opened later might not get the
+//!   report (P7).
 //! - A file whose name is removed stays open too, because nobody could open it again.
 //! - When the kernel refuses to open a file, half of the files that can be closed are closed, and
 //!   the open is tried again. That holds for files of every kind, so the log and the manifest get

@@ -223,7 +223,7 @@ impl<'t> TransactionCursor<'t> {
         Ok(())
     }
 
-    /// Shows the nearer of the two positions, or what lies behind it if that is hidden.
+    /// Shows the nearer of the two positions, or what lies after it if that is hidden.
     fn settle(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
         loop {
@@ -386,9 +386,9 @@ struct Tracker<'t> {
     core: Arc<KeyspaceCore>,
     /// The index of the current walk's stretch in the read set.
     number: Option<usize>,
-    /// The first key that the walk passed; `None` if that is behind all keys.
+    /// The first key that the walk passed; `None` if that is after all keys.
     low: Option<Vec<u8>>,
-    /// The least key behind the stretch; `None` if there is none.
+    /// The least key after the stretch; `None` if there is none.
     high: Option<Vec<u8>>,
 }
 
@@ -421,7 +421,7 @@ impl Tracker<'_> {
     /// Notes this as the stretch of the current walk.
     fn note(&self, low: Option<&[u8]>, high: Option<&[u8]>) {
         if let Some(number) = self.number {
-            // A walk that begins behind all keys and passes none has an empty stretch.
+            // A walk that begins after all keys and passes none has an empty stretch.
             let span = Span::new(low.unwrap_or_default(), high);
             self.reads.lock().narrow(self.core.id, number, span);
         }

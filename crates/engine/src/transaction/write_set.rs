@@ -34,7 +34,7 @@ pub(crate) struct Put {
     pub(crate) expiry_ms: Option<u64>,
 }
 
-/// Deleted ranges: the first key, and the least key behind the range, if there is one.
+/// Deleted ranges: the first key, and the least key after the range, if there is one.
 type Ranges = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
 /// The writes of a transaction.

@@ -1,6 +1,6 @@
 //! Walks the versions of one key through the tables of a tree, newest first. A get that looked up
-//! each older version anew would search the blocks of the key from the first one each time, because
-//! the index knows only keys.
+//! each older version separately would search the blocks of the key from the first one each time,
+//! because the index knows only keys.
 //!
 //! 1. Levels come from shallow to deep, and the runs of a level newest first. The versions of a key
 //!    in one run are newer than those in the next runs (I1), and a run holds them in one table
@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// The versions of a key come in order, from any sequence number on, whichever tables of an
-    /// overlapping level hold them. The walk stops where it is told to.
+    /// overlapping level hold them. The walk stops where its caller asks.
     #[test]
     fn versions_come_newest_first() {
         let mut random = Random::new(7);

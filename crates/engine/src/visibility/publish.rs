@@ -116,7 +116,8 @@ impl<const MARKS: usize> Publisher<MARKS> {
         true
     }
 
-    /// Publishes the batches after `last_seq`, which is visible, as far as they are marked.
+    /// Publishes the batches after `last_seq`, which is visible, up to the first that is not
+    /// marked.
     ///
     /// A mark stays until its batch is visible. So if the sequence number read here already belongs
     /// to a later batch, the exchange fails.

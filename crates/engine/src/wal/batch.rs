@@ -43,7 +43,7 @@ pub struct Operation<'a> {
     pub keyspace: KeyspaceId,
     /// User key; of a range, the first one.
     pub key: &'a [u8],
-    /// Value; empty for a delete. For a range the least key behind it; empty if it has no end.
+    /// Value; empty for a delete. For a range the least key after it; empty if it has no end.
     pub value: &'a [u8],
 }
 
@@ -193,7 +193,7 @@ impl Batch {
         }
     }
 
-    /// Adds the writes of another batch of the same store behind those of this one.
+    /// Adds the writes of another batch of the same store after those of this one.
     ///
     /// # Errors
     /// If the other was made with keyspaces of another store.

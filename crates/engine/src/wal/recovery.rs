@@ -3,10 +3,10 @@
 //! 1. Segments are read in order of their numbers, from the manifest's floor on. Each record must
 //!    continue the sequence numbers of the record before it.
 //! 2. If a segment ends and the next one continues without a gap, nothing is missing.
-//! 3. Otherwise something is missing. It is corruption if a valid record behind the gap says that
+//! 3. Otherwise something is missing. It is corruption if a valid record after the gap says that
 //!    the missing part was durable when that record was written. In all other cases an unsynced
 //!    suffix was lost: in a power loss, or because these files are a copy of a disk that a running
-//!    machine was writing to. The records behind the gap are dropped (P2), because nobody was
+//!    machine was writing to. The records after the gap are dropped (P2), because nobody was
 //!    promised them. It proves nothing that the machine has not booted since: a copy of its disk
 //!    has no later boot.
 
@@ -33,7 +33,7 @@ pub struct Recovered {
     pub records: u64,
     /// Where the valid part of the log ends: segment and offset.
     pub end: (u64, u64),
-    /// Whether there are valid records behind that end. They are an unsynced suffix of the log,
+    /// Whether there are valid records after that end. They are an unsynced suffix of the log,
     /// which is not used.
     pub torn: bool,
     /// How many of those records hold writes.
@@ -77,7 +77,7 @@ pub fn replay(
     mut apply: impl FnMut(u64, SeqNo, Operation<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
-    // The first end behind the last record, in case something is missing there. Segments without a
+    // The first end after the last record, in case something is missing there. Segments without a
     // record may follow it.
     let mut end = None;
     for number in segments(storage, start.segment)? {
@@ -124,7 +124,7 @@ fn step(reader: &mut LogReader, number: u64, end: &mut Option<(u64, u64)>) -> Re
     Ok(next)
 }
 
-/// Counts the valid records behind the end of the valid part, which are an unsynced suffix. It is
+/// Counts the valid records after the end of the valid part, which are an unsynced suffix. It is
 /// corruption if one of them says that what is missing was synced.
 fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
     let ((number, offset), expected) = (recovered.end, recovered.last_seq + 1);

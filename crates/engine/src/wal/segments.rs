@@ -565,7 +565,7 @@ impl Wal {
         segment.number
     }
 
-    /// Removes every segment at close, because none is needed. If one stays, those behind it stay
+    /// Removes every segment at close, because none is needed. If one stays, those after it stay
     /// too: a log without its middle would look damaged.
     pub fn remove_all(&mut self) {
         self.writer = None;

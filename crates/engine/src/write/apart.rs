@@ -2,14 +2,14 @@
 //! segment.
 //!
 //! 1. Under the lock, the batch gets its sequence numbers, and its record gets a place in the log.
-//!    Other writers append behind it.
+//!    Other writers append after it.
 //! 2. Without the lock, the record is written, before anything of the batch is inserted.
-//! 3. Sequence numbers are published in order. So before the record is complete, nobody is told of
-//!    a later write and no reader sees one. A process that is killed meanwhile leaves a log that
-//!    ends before the place. It loses writes that were not acknowledged, as it would if the lock
-//!    were held.
+//! 3. Sequence numbers are published in order. So before the record is complete, nobody learns of a
+//!    later write and no reader sees one. A process that is killed meanwhile leaves a log that ends
+//!    before the place. It loses writes that were not acknowledged, as it would if the lock were
+//!    held.
 //! 4. A sync of the log waits for the records that have a place, before it calls them synced.
-//! 5. If the record cannot be written, the writes with later sequence numbers lie behind a gap in
+//! 5. If the record cannot be written, the writes with later sequence numbers lie after a gap in
 //!    the log. The store stops, and their writers get the error. A copy into a mapped segment fails
 //!    only if the device fails. A segment that is not mapped may need space for the write, and on a
 //!    full disk the store would have to wait for space. So in that case the record is written under

@@ -63,8 +63,8 @@ pub(crate) trait Condition {
         Ok(())
     }
 
-    /// Whether the batch may be written, as far as this depends on no write. `false` means that
-    /// [`Condition::lock`] must be called. Called under the commit lock.
+    /// Whether the batch may be written, by the conditions that depend on no write. `false` means
+    /// that [`Condition::lock`] must be called. Called under the commit lock.
     fn holds(&mut self) -> Result<bool> {
         Ok(true)
     }

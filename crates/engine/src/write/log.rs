@@ -256,7 +256,7 @@ impl Committer {
         }
     }
 
-    /// Ends the current segment. A floor of the log that is taken after this may lie behind the
+    /// Ends the current segment. A floor of the log that is taken after this may lie after the
     /// segment.
     pub(crate) fn seal_log(&self) {
         self.state.lock().wal.seal();

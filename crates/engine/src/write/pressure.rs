@@ -264,7 +264,7 @@ impl BackPressure {
     }
 
     /// Ends the pressure of memtables once they are all together below the limit. Another store may
-    /// have freed its memtables by closing, which told nobody. O(1).
+    /// have freed its memtables by closing, which notified nobody. O(1).
     fn refresh_if_free(&self) {
         let (soft, _) = buffer_limits(&self.env);
         if self.env.is_sharing && self.catalog.pool.in_use_bytes() < soft {

@@ -16,7 +16,7 @@
 //! its last is hi, above mid. About 8 steps per byte of key, each O(log points), per table.
 //!
 //! A step costs the same however long the keys are: all keys of a domain begin with what lo and hi
-//! have in common, so only the bytes behind that are kept and compared. Whole keys would make it
+//! have in common, so only the bytes after that are kept and compared. Whole keys would make it
 //! quadratic: 100 seconds for 24 keys of 64 KiB.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use crate::partition::{CutKey, Halving, Histogram, Input, Rule, successor};
 
-/// Bytes that are halved behind the common prefix.
+/// Bytes that are halved after the common prefix.
 const WINDOW_BYTES: usize = 16;
 
 pub(crate) static LOCAL_RANGE: Rule = Rule { name: "local-range", cuts };
@@ -102,7 +102,7 @@ fn tail(key: &[u8], common: usize) -> &[u8] {
     key.get(common..).unwrap_or(&[])
 }
 
-/// Rule 3's mid behind the common prefix, without zero bytes at its end; `None` if it is no further
+/// Rule 3's mid after the common prefix, without zero bytes at its end; `None` if it is no further
 /// than lo in the window.
 fn middle(lo: &[u8], hi: &[u8]) -> Option<Vec<u8>> {
     let (low, high) = (window(lo), window(hi));

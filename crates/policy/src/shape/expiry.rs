@@ -107,7 +107,7 @@ impl Expiries {
 
 /// Counts entries that expire, one after another, in little memory.
 ///
-/// 1. An entry becomes a step of its own, behind the others.
+/// 1. An entry becomes a step of its own, after the others.
 /// 2. When there are `MOST_COUNTED` steps, they are put in order, and a step is joined to the
 ///    next if that makes its entries seem to last no longer than `patience` together. Patience
 ///    grows until few steps are left.

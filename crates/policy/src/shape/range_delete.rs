@@ -10,7 +10,7 @@ use crate::shape::SeqNo;
 pub struct RangeDelete {
     /// The first key.
     pub start: Box<[u8]>,
-    /// The least key behind the range; `None` if it has no end.
+    /// The least key after the range; `None` if it has no end.
     pub end: Option<Box<[u8]>>,
     /// The number of the write.
     pub seq: SeqNo,

@@ -216,8 +216,8 @@ impl ser::SerializeSeq for &mut Encoder {
     }
 }
 
-/// Parts are written one after the other, without names. Parts of variants count as inside of them.
-/// A plain tuple or struct can hold itself only by way of one of the other types.
+/// Parts are written one after another, without names. Parts of variants count as inside of them. A
+/// plain tuple or struct can hold itself only by way of one of the other types.
 macro_rules! parts {
     ($($of:ident $name:ident $write:ident;)*) => {$(
         impl ser::$of for &mut Encoder {

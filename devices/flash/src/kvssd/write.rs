@@ -101,7 +101,7 @@ impl Writer {
 
     /// Flushes a full memtable, and refuses writes that have no room. Deletes may exceed the limit
     /// by one memtable, so that a full device can be emptied. If blocks that turned bad have
-    /// lowered the limit, deletes may go on as long as blocks can be freed for a flush.
+    /// lowered the limit, deletes may continue as long as blocks can be freed for a flush.
     fn make_writable(
         &mut self,
         catalog: &mut Catalog,

@@ -191,7 +191,7 @@ fn a_flush_that_the_image_refuses_can_be_tried_again() {
     assert!(refusals > 20, "{refusals}");
 }
 
-/// A refused save left bytes behind the next, shorter save. They were taken for damage, and the
+/// A refused save left bytes after the next, shorter save. They were taken for damage, and the
 /// device did not open again. A refused clearing had the same effect.
 #[test]
 fn what_the_side_file_refuses_leaves_nothing_behind() {

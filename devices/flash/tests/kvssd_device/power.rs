@@ -15,7 +15,7 @@ use runstone_flash::nand::FaultPlan;
 
 /// Cuts the power during every program and erase of the last part of a workload, each time with
 /// another seed. After reopening, the device holds what was acknowledged and nothing else, and it
-/// goes on working. A second cut follows soon after.
+/// continues to work. A second cut follows soon after.
 fn cut_everywhere(options: KvSsdOptions, stride: u64) {
     let steps = cut_workload();
     let (before, after) = steps.split_at(2000);

@@ -169,7 +169,7 @@ pub fn variants() -> Vec<KvSsdOptions> {
 }
 
 /// Steps of the workload under power cuts: overwrites and deletes on a device that is two thirds
-/// full. The seed is one with which every variant collects and moves cold blocks behind step 2000.
+/// full. The seed is one with which every variant collects and moves cold blocks after step 2000.
 pub fn cut_workload() -> Vec<Step> {
     let mut random = Random::new(319);
     (0..2600).map(|_| step(&mut random, 500)).collect()

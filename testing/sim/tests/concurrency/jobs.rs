@@ -236,7 +236,7 @@ fn a_checkpoint_that_panics_holds_no_flush_back() {
     waiting.recv_timeout(PATIENCE).expect("the flush ends").expect("flushes");
 }
 
-/// A caller had begun a collection through a handle. It went on after the store was closed and
+/// A caller had begun a collection through a handle. It continued after the store was closed and
 /// wrote to slots that the next process to open the store may use.
 #[test]
 fn a_close_waits_for_a_collection_of_a_caller() {

@@ -31,7 +31,7 @@ fn names(storage: &dyn Storage, ending: &str) -> Vec<String> {
     names.filter(|name| name.ends_with(ending)).collect()
 }
 
-/// A process died while it wrote a record of several fragments behind padding, and the first
+/// A process died while it wrote a record of several fragments after padding, and the first
 /// fragment was whole. Recovery took the end of the log to lie before the padding and the fragment
 /// for a later record. That counts as corruption when no power was lost (P8).
 #[test]
@@ -86,8 +86,8 @@ fn a_crash_in_a_close_after_a_drop_is_no_corruption() {
 
 /// A small log is logged again at open, and a crash before the new manifest replays both. For a
 /// pointer that a collection had written this made two versions with one record. A compaction
-/// dropped the older one, told the group that the record was dead, and the next collection took the
-/// value that the newer one still showed (seed 22969 of `crash in_a_row`).
+/// dropped the older one, reported to the group that the record was dead, and the next collection
+/// took the value that the newer one still showed (seed 22969 of `crash in_a_row`).
 #[test]
 fn a_relocation_that_is_replayed_twice_keeps_its_value() {
     let mut options = options();

@@ -69,9 +69,9 @@ fn apply(
     recovered
 }
 
-/// Fails I/O operations of workloads, one each time, or one and all behind it, and judges what a
-/// crash of the process or of the machine leaves. Returns how many commits succeeded after one
-/// that found no space.
+/// Fails I/O operations of workloads, one each time, or one and all after it, and judges what a
+/// crash of the process or of the machine leaves. Returns how many commits succeeded after one that
+/// found no space.
 fn fail(kind: FaultKind, sticky: bool, every: usize) -> u64 {
     let (mut fired, mut recovered) = (0, 0);
     for seed in 1..=2 {

@@ -38,7 +38,7 @@ impl ValueFile {
             && !state.quarantined.contains(&0)
     }
 
-    /// Runs step 1. The segments stay in the file, and appenders append behind them.
+    /// Runs step 1. The segments stay in the file, and appenders append after them.
     fn take_tail(
         &self,
         chunk_bytes: u64,

@@ -26,7 +26,7 @@
 //! 4. All fields that change after a node is published are atomics; a racing read gives a stale
 //!    value, which step 1 discards, and never undefined behaviour.
 //! 5. A node of level 0 has no child array; `child` is called on inner nodes only, `level` never
-//!    changes, and an inner node is allocated with room for the array behind it.
+//!    changes, and an inner node is allocated with room for the array after it.
 #![allow(unsafe_code)]
 
 mod position;
@@ -67,7 +67,7 @@ impl Record {
     /// User key.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        // SAFETY: obligation 2; `Tree::record` wrote key_len bytes right behind the header.
+        // SAFETY: obligation 2; `Tree::record` wrote key_len bytes right after the header.
         unsafe { std::slice::from_raw_parts(self.bytes(), self.key_len as usize) }
     }
 

@@ -15,7 +15,7 @@ pub struct Key(Bytes);
 
 #[derive(Clone)]
 enum Bytes {
-    /// The bytes behind the key are zeros.
+    /// The bytes after the key are zeros.
     Inline {
         len: u8,
         bytes: [u8; MOST_INLINE_BYTES],

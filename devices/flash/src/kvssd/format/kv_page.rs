@@ -47,7 +47,7 @@ pub(crate) fn page_room_bytes(page_bytes: usize) -> usize {
 /// The front of a page, which is not trusted: a slot that points outside gives `None`.
 #[derive(Clone, Copy)]
 struct Front<'a> {
-    /// These bytes may continue behind the front.
+    /// These bytes may continue after the front.
     bytes: &'a [u8],
     count: usize,
 }

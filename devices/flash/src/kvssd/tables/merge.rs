@@ -132,7 +132,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Makes sure that there is a run. Returns `false` behind the last record.
+    /// Makes sure that there is a run. Returns `false` after the last record.
     fn find_run(&mut self) -> Result<bool> {
         if self.run > 0 {
             return Ok(true);
@@ -177,7 +177,7 @@ impl<'a> Merged<'a> {
         Some((&first.page, at))
     }
 
-    /// Adds all versions of the next key, newest first, or a run. Returns `false` behind the last
+    /// Adds all versions of the next key, newest first, or a run. Returns `false` after the last
     /// key.
     pub(crate) fn next_key(&mut self, block: &mut KeyBlock) -> Result<bool> {
         while self.find_run()? {

@@ -33,7 +33,7 @@ final class Instance {
     private static final LogContext LOG = new LogContext("test ");
 
     final StateDirectory directory;
-    /** What listeners were told. */
+    /** What listeners received. */
     final List<String> told = new ArrayList<>();
     private final StreamsConfig config;
     private final Topics topics;
@@ -103,7 +103,7 @@ final class Instance {
         return begin(id, task);
     }
 
-    /** A standby that goes on with the open stores of an active task. */
+    /** A standby that continues with the open stores of an active task. */
     StandbyTask standbyOf(StreamTask active) {
         reader.unregister(active.changelogPartitions());
         suspend(active);
@@ -141,7 +141,7 @@ final class Instance {
         return begin(id, active(id, built, manager, context(id, manager)));
     }
 
-    /** An active task that goes on with the open stores of a standby. */
+    /** An active task that continues with the open stores of a standby. */
     StreamTask activeOf(StandbyTask standby) {
         reader.unregister(standby.changelogPartitions());
         standby.suspend();

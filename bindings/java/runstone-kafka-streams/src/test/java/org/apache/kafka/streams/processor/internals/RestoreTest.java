@@ -151,7 +151,7 @@ class RestoreTest {
                         Arguments.of(guarantee, true), Arguments.of(guarantee, false)));
     }
 
-    /** What a listener of one store is told when it is restored by polls of 150 records. */
+    /** What a listener of one store receives when it is restored by polls of 150 records. */
     private static List<String> told(String store, long from, long end) {
         List<String> told = new ArrayList<>();
         told.add(store + " from " + from + " to " + end);
@@ -191,7 +191,7 @@ class RestoreTest {
         two.close(restored);
     }
 
-    /** It goes on where it was when it was closed, and after an error begins where it began. */
+    /** It continues where it was when it was closed, and after an error begins where it began. */
     @ParameterizedTest
     @MethodSource("storesAndGuarantees")
     void aRestoreThatIsInterruptedIsBegunAgain(String store, String guarantee) {

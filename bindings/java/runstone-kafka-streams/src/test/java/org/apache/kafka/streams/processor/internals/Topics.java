@@ -34,7 +34,7 @@ final class Topics {
         return records.computeIfAbsent(partition, made -> new ArrayList<>());
     }
 
-    /** The offset behind the last record that is seen. */
+    /** The offset after the last record that is seen. */
     long end(TopicPartition partition) {
         List<ConsumerRecord<byte[], byte[]>> all = of(partition);
         return all.isEmpty() ? 0 : all.get(all.size() - 1).offset() + 1;

@@ -42,7 +42,7 @@ class RunstoneSessionStoreTest extends AbstractSessionBytesStoreTest {
     }
 
     /**
-     * Upstream's test goes on with a store that it has closed: its segments open again. Ours
+     * Upstream's test continues with a store that it has closed: its segments open again. Ours
      * refuses that, so this one restores into a new store.
      */
     @Override
