@@ -114,7 +114,7 @@ fn a_checkpoint_says_what_it_shares() {
     assert_eq!(place.ok(&["count", "copy"]), "100\n");
     let help = place.ok(&["help", "checkpoint"]);
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for word in ["puts, deletes, drops", "damage of the disk or of the file itself", "cp -r"] {
+    for word in ["puts, deletes, drops", "damage to the disk or to the file itself", "cp -r"] {
         assert!(help.contains(word), "{word}: {help}");
     }
 }

@@ -216,7 +216,7 @@ fn everything_fits(columns: usize) {
         ("help encoding", "\\xNN"),
         ("help options", "separate_at"),
         ("help exit-codes", "130"),
-        ("help import", "goes on where it was"),
+        ("help import", "resumes where it was"),
         ("help devices", "its for ever"),
         ("help simulate", "--size <SIZE>"),
         ("simulate --help", "--size <SIZE>"),
