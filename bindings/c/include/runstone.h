@@ -458,7 +458,7 @@ runstone_status runstone_resources_create(const char *toml,
 runstone_status runstone_resources_close(runstone_resources *resources);
 
 // Lets stores that are opened with these options draw on `resources`, which set the memory budget,
-// the threads and the open files. Options whose TOML names one of those are refused.
+// the threads and the open files. Options are refused if their TOML names one of the three.
 runstone_status runstone_options_set_resources(runstone_options *options,
                                                const runstone_resources *resources);
 

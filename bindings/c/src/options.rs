@@ -64,7 +64,7 @@ pub extern "C" fn runstone_resources_close(resources: *mut runstone_resources) -
 }
 
 /// Lets stores that are opened with these options draw on `resources`, which set the memory budget,
-/// the threads and the open files. Options whose TOML names one of those are refused.
+/// the threads and the open files. Options are refused if their TOML names one of the three.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_options_set_resources(
     options: *mut runstone_options,

@@ -1,6 +1,8 @@
 //! What options mean, for help and flags, as their declarations explain it. Nothing is explained
 //! here: `testing/tidy` refuses a second explanation of an option.
 
+use std::sync::LazyLock;
+
 use runstone::{KeyspaceOptions, Options, ValueOptions};
 use runstone_policy::options::{OptionDoc, PolicyOptions};
 
@@ -41,11 +43,14 @@ pub fn summary(name: &str) -> String {
 
 /// The default of an option of a keyspace as TOML.
 pub fn default(name: &str) -> String {
-    // Defaults that are not written because they say nothing.
-    let unset = "merge_operator = \"\"\ncompaction_filter = \"\"\nttl_seconds = 0\n";
-    let text = format!("{unset}{}", KeyspaceOptions::default().to_toml());
+    // Each start of the command asks for those of all its flags.
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        // Defaults that are not written because they say nothing.
+        let unset = "merge_operator = \"\"\ncompaction_filter = \"\"\nttl_seconds = 0\n";
+        format!("{unset}{}", KeyspaceOptions::default().to_toml())
+    });
     let value = |line: &str| line.strip_prefix(name)?.strip_prefix(" = ").map(str::to_string);
-    text.lines().find_map(value).unwrap_or_default()
+    TEXT.lines().find_map(value).unwrap_or_default()
 }
 
 /// Help of a flag that takes an option of a keyspace, and leaves it at its default.

@@ -454,7 +454,7 @@ fn label_aslant(canvas: &mut Canvas, categories: &[String], group: f64) -> f64 {
 /// The title of the horizontal axis.
 fn below(canvas: &mut Canvas, title: &str, y: f64) {
     let middle = LEFT + PLOT_WIDTH / 2.0;
-    // Names of colours stand to the right, and may reach this far down.
+    // The legend to the right may reach down to the title.
     let title = shorten(title, PLOT_WIDTH + 40.0, SIZE);
     canvas.text(&title, middle, y, Style { anchor: Anchor::Middle, ..TEXT });
 }

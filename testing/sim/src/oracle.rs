@@ -99,7 +99,7 @@ pub struct Survived {
     pub batches: usize,
     /// Batches that were attempted.
     pub attempted: usize,
-    /// Whether the attempt to make or drop a keyspace, never acknowledged, has taken effect.
+    /// Whether a keyspace was made or dropped by an attempt that was never acknowledged.
     pub changes_keyspaces: bool,
 }
 
@@ -143,6 +143,7 @@ impl Oracle {
 
     /// What was attempted was refused as a whole: it never happened.
     pub fn withdraw(&mut self) {
+        assert!(self.acknowledged < self.batches.len(), "an attempt is withdrawn once");
         self.batches.truncate(self.acknowledged);
     }
 

@@ -60,7 +60,7 @@ pub struct Args {
           help = summary("base_bytes") + ". [default: four memtables]")]
     base_bytes: Option<u64>,
     #[arg(long = "table-size", value_name = "SIZE", value_parser = parse_size,
-          help = flag("table_bytes").replace(']', ", with --flash 4M]"))]
+          help = flag("table_bytes").trim_end_matches(']').to_string() + ", with --flash 4M]")]
     table_bytes: Option<u64>,
     #[arg(long, value_name = "NAME", help = flag("partitioner"))]
     partitioner: Option<String>,

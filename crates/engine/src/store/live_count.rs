@@ -36,9 +36,8 @@ impl Keyspace {
     /// Estimates how many entries of a range readers see: those that were not deleted or replaced
     /// and have not expired. Up to a few thousand entries are counted exactly. If there are more,
     /// but nothing was deleted and nothing has expired, the error is at most the blocks at the ends
-    /// of the range, and replaced versions count too. Otherwise this looks at a few thousand
-    /// entries in up to 64 places, and the result is usually within a factor of two. O(tables), and
-    /// 64 seeks.
+    /// of the range, and replaced versions count too. Otherwise it samples a few thousand entries
+    /// in up to 64 places, and is usually within a factor of two. O(tables), and 64 seeks.
     ///
     /// # Errors
     /// If the range ends before it starts.

@@ -179,8 +179,8 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
-/// How often gets read each table in vain since it was written, for policies that compact what is
-/// read too often (PTierDB §III-C). The engine counts; the policy says what is too often.
+/// How often gets read each table in vain since it was written, for policies that compact tables
+/// with too many such reads (PTierDB §III-C). The engine counts them; the policy sets the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     /// Charged accesses; a table that is not listed has few.
