@@ -12,7 +12,7 @@ use runstone_kv::Result;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ScrambledZipfian, ValueGenerator};
 
-use super::designs::{Design, KEY_BYTES, Workload};
+use super::designs::{Design, HEADER_BYTES, KEY_BYTES, Workload};
 use crate::engine::{cpu_time, do_jobs, scan_values, stepped_options};
 use crate::numbers::mib;
 
@@ -77,6 +77,12 @@ impl Phase {
 
     pub(super) fn value_amplification(&self) -> f64 {
         self.written_part("value")
+    }
+
+    /// Records of values written per record that the user wrote.
+    pub(super) fn value_records(&self) -> f64 {
+        let user_bytes = self.user_bytes + self.operations * HEADER_BYTES;
+        self.written(&["value"]) as f64 / user_bytes as f64
     }
 
     pub(super) fn bytes_text(&self) -> String {
@@ -199,15 +205,14 @@ impl Bench {
     }
 
     fn new(store: Store, clock: Clock, workload: &Workload) -> Bench {
-        let mut rng = Rng::new(1);
-        let values = ValueGenerator::new(&mut rng, 1.0, workload.most_value_bytes());
+        let (values, rng) = value_bytes_and_draws(workload);
         let mut bench = Bench {
             store,
             clock,
             rng,
             values,
             workload: workload.clone(),
-            zipfian: ScrambledZipfian::with_theta(workload.records, workload.theta),
+            zipfian: workload.draws(),
             seen: Default::default(),
             operations: 0,
             user_bytes: 0,
@@ -301,6 +306,12 @@ impl Bench {
             _ => Default::default(),
         }
     }
+}
+
+/// What values are made of, and the random numbers that draw the updates.
+pub(super) fn value_bytes_and_draws(workload: &Workload) -> (ValueGenerator, Rng) {
+    let mut rng = Rng::new(1);
+    (ValueGenerator::new(&mut rng, 1.0, workload.most_value_bytes()), rng)
 }
 
 /// Jobs run between the operations, one at a time.

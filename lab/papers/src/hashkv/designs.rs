@@ -3,7 +3,7 @@
 use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::{GcPointers, KeyspaceOptions, ValueOptions, ValuePlacement, WhenFull};
-use runstone_workloads::generators::THETA;
+use runstone_workloads::generators::{ScrambledZipfian, THETA};
 
 use crate::engine::plain_options;
 use crate::sides::{NONE, Side};
@@ -15,7 +15,7 @@ pub(super) const KEY_BYTES: usize = 24;
 /// Bytes that the paper counts as part of a pair, besides key and value.
 const METADATA_BYTES: usize = 8;
 /// Header of a record.
-const HEADER_BYTES: u64 = 18;
+pub(super) const HEADER_BYTES: u64 = 18;
 /// The paper's pairs of 1 KiB, times 2^20 as in the specification.
 pub(super) const RECORDS: u64 = (1 << 20) / DIVISOR;
 /// 1.6 MiB of write cache.
@@ -49,6 +49,9 @@ pub(super) struct Workload {
     pub(super) records: u64,
     /// Skew of the updates.
     pub(super) theta: f64,
+    /// Whether the curve of the updates has as many items as there are records. YCSB's, which the
+    /// paper used, has ten billion, and so fewer repetitions.
+    pub(super) own_curve: bool,
     value_bytes: Vec<usize>,
 }
 
@@ -61,12 +64,25 @@ impl Workload {
     /// Pairs whose sizes take turns.
     pub(super) fn of_mix(records: u64, pair_bytes: &[usize]) -> Workload {
         let values = pair_bytes.iter().map(|bytes| bytes - KEY_BYTES - METADATA_BYTES);
-        Workload { records, theta: THETA, value_bytes: values.collect() }
+        Workload { records, theta: THETA, own_curve: false, value_bytes: values.collect() }
     }
 
     /// The same with another skew.
     pub(super) fn with_theta(&self, theta: f64) -> Workload {
         Workload { theta, ..self.clone() }
+    }
+
+    /// The same with a curve over the records.
+    pub(super) fn with_own_curve(&self) -> Workload {
+        Workload { own_curve: true, ..self.clone() }
+    }
+
+    /// Who draws the updates.
+    pub(super) fn draws(&self) -> ScrambledZipfian {
+        match self.own_curve {
+            true => ScrambledZipfian::of_own_curve(self.records, self.theta),
+            false => ScrambledZipfian::with_theta(self.records, self.theta),
+        }
     }
 
     pub(super) fn value_bytes(&self, record: u64) -> usize {

@@ -7,6 +7,7 @@ use super::bench::{Bench, Phase};
 use super::designs::{
     CACHE_BYTES, COLD, Design, GROUPS, MAIN_BYTES, PROCESSOR, RECORDS, SLOT_BYTES, SLOTS, Workload,
 };
+use super::rules;
 use crate::numbers::{list, mib, percent_more, ratio};
 use crate::report::{Row, line_beside, rows};
 use crate::sides::BUFFER;
@@ -21,6 +22,9 @@ rows! {
         "-30.1% to -57.3%" => Ratios(&[0.699; 5]);
     RESERVE_BYTES = "2: value bytes of updates at these reserves (figure 6b)",
         "falls" => Falls;
+    RULES = "2: value records written per update at these reserves, engine over the rules of \
+        sections 3.1 to 3.3, {}",
+        "" => NotComparable("a check of the engine: both sides make the same updates");
     COLD_STREAM = "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
         "+113% to +121%, bytes -43%"
         => NotComparable("the cold stream's space is not in the reserve of the other side");
@@ -78,7 +82,32 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
         hashkv.iter().zip(vlog).map(|(h, v)| h.amplification() / v.amplification()).collect();
     report.judge(RESERVE_ALL, list(&bytes, 2), &bytes);
     draw_reserves(report, ("figure-6b", "Bytes of updates, HashKV"), bytes, [0.427, 0.699]);
+    show_rules(report, &workload, ("YCSB's curve", hashkv));
+    let workload = workload.with_own_curve();
+    let design = Design::paper(&workload);
+    let phases = RESERVES.map(|permille| {
+        context.say(&format!("experiment 2: a curve over the pairs, reserve {}%", permille / 10));
+        Bench::in_memory(&design.clone().with_reserve(permille), &workload)?.through(3)
+    });
+    let phases: Vec<Phase> = phases.into_iter().collect::<Result<_>>()?;
+    show_rules(report, &workload, ("a curve over the pairs", &phases));
     Ok(())
+}
+
+/// Whether hash groups write more than the paper's rules make them write, and what the curve of the
+/// updates has to do with it.
+fn show_rules(report: &mut PaperReport, workload: &Workload, (curve, phases): (&str, &[Phase])) {
+    let values = Design::paper(workload).keyspace.values;
+    let by_rules: Vec<f64> = RESERVES
+        .iter()
+        .filter_map(|permille| {
+            rules::written(workload, values.groups, values.slot_bytes, *permille).last().copied()
+        })
+        .collect();
+    let engine: Vec<f64> = phases.iter().map(Phase::value_records).collect();
+    let shares = engine.iter().zip(&by_rules).map(|(engine, rules)| engine / rules);
+    let text = format!("{} / {} = {}", list(&engine, 2), list(&by_rules, 2), list(shares, 2));
+    report.show(RULES.of(&[&curve]), text);
 }
 
 /// HashKV divided by vLog at each reserve, with both ends of the range that the paper gives for

@@ -120,6 +120,12 @@ impl ScrambledZipfian {
         ScrambledZipfian { items: items.max(1), zipfian }
     }
 
+    /// Spread over `0..items` by a curve over as many items, where YCSB's has ten billion. The
+    /// fewer items a curve has, the larger the share of the popular ones.
+    pub fn of_own_curve(items: u64, theta: f64) -> ScrambledZipfian {
+        ScrambledZipfian { items: items.max(1), zipfian: Zipfian::new(items, theta) }
+    }
+
     /// The next item.
     pub fn next(&self, rng: &mut Rng) -> u64 {
         fnv1a_64(self.zipfian.next(rng)) % self.items

@@ -32,7 +32,11 @@ impl Collector {
         }
         let options = &keyspace.options.load().values;
         let follows = options.capacity_bytes == 0;
-        let bytes = if follows { BTreeMap::new() } else { planned_bytes(store, options, memtable) };
+        let has_snapshots = self.visibility.points().len() > 1;
+        let bytes = match follows {
+            true => BTreeMap::new(),
+            false => planned_bytes(store, options, memtable, has_snapshots),
+        };
         let started = Instant::now();
         loop {
             let points = self.visibility.points();
@@ -114,21 +118,28 @@ impl Collector {
     }
 }
 
-/// The largest number of record bytes that a flush of the memtable adds to each group.
+/// The largest number of record bytes that a flush of the memtable adds to each group. Without
+/// snapshots a flush writes one version of a key, the newest.
 fn planned_bytes(
     store: &ValueFile,
     options: &ValueOptions,
     memtable: &Arc<Memtable>,
+    has_snapshots: bool,
 ) -> BTreeMap<u32, u64> {
     let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
     let mut iter = MemtableIter::new(Arc::clone(memtable));
     iter.seek_to_first();
+    let mut last: Option<Vec<u8>> = None;
     while let Some(record) = iter.record() {
         let (key, value) = (record.key(), record.value());
+        let stays = has_snapshots || last.as_deref() != Some(key);
         let is_apart = value.len() >= options.separate_at as usize;
-        if is_apart || store.writes_back {
+        if stays && (is_apart || store.writes_back) {
             let value_bytes = if is_apart { value.len() } else { 0 };
             *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value_bytes);
+        }
+        if stays && !has_snapshots {
+            last = Some(key.to_vec());
         }
         iter.next();
     }
