@@ -77,6 +77,8 @@ pub enum Bug {
     /// A flush does not sync the log although earlier writes of other keyspaces are only in the
     /// log.
     FlushOutrunsTheLog,
+    /// Without a log, one keyspace of a generation is flushed alone.
+    GenerationsInPieces,
     /// The edit of a collection is logged before its copies are synced.
     CollectionNotSynced,
     /// The slots of a collected group are free before the edit that replaces them is logged.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use runstone::storage::Storage;
 use runstone::unstable;
-use runstone::{Error, Options, Resources, Store};
+use runstone::{Error, Options, Resources, Store, WalMode};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 use crate::clock::WorkloadClock;
@@ -44,7 +44,8 @@ fn seed_of(options: &Options) -> u64 {
 pub fn count_operations(options: &Options, operations: &[Operation]) -> (u64, u64) {
     WorkloadClock::restart();
     let storage = SimStorage::new(seed_of(options));
-    let mut run = Run::new(open(&storage, options).expect("no faults"), Oracle::default());
+    let store = open(&storage, options).expect("no faults");
+    let mut run = Run::new(store, Oracle::default()).with(options);
     for operation in operations {
         run.apply(operation, || open(&storage, options)).expect("no faults");
     }
@@ -98,7 +99,7 @@ pub fn run(
         Ok(store) => store,
         Err(error) => return (Oracle::default(), Err(error)),
     };
-    let mut run = Run::new(store, Oracle::default());
+    let mut run = Run::new(store, Oracle::default()).with(options);
     let mut steps = operations.iter();
     let outcome = steps.try_for_each(|operation| run.apply(operation, || open(storage, options)));
     (run.oracle, outcome)
@@ -119,7 +120,8 @@ pub fn judge(
     };
     let found = read_all(&store, None).unwrap_or_else(|error| panic!("{place}: {error}"));
     let mut oracle = oracle.clone();
-    oracle.crash(power_lost);
+    // Without a log a crash of the process takes what the loss of power takes.
+    oracle.crash(power_lost || options.wal_mode == WalMode::Off);
     let survived = oracle.judge(&found);
     let survived = survived.unwrap_or_else(|what| panic!("{place}: {what}"));
     store.put("after the crash", "life goes on").unwrap_or_else(|e| panic!("{place}: {e}"));

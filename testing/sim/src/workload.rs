@@ -305,6 +305,11 @@ fn value_options(seed: u64) -> ValueOptions {
         .gc_pointers(gc_pointers)
 }
 
+/// The same options without a log, with this placement.
+pub fn logless(options: Options, placement: ValuePlacement) -> Options {
+    placed(options, placement).wal_mode(WalMode::Off)
+}
+
 /// The same options with hash groups and a cold stream.
 pub fn cooled(options: Options) -> Options {
     let mut options = placed(options, ValuePlacement::HashGrouped);
@@ -344,12 +349,19 @@ pub struct Run {
     /// What must be true.
     pub oracle: Oracle,
     snapshots: Vec<(Snapshot, State)>,
+    has_log: bool,
 }
 
 impl Run {
     /// Starts on an open store whose content is the oracle's state.
     pub fn new(store: Store, oracle: Oracle) -> Run {
-        Run { store: Some(store), oracle, snapshots: Vec::new() }
+        Run { store: Some(store), oracle, snapshots: Vec::new(), has_log: true }
+    }
+
+    /// The same for a store with these options. Without a log, a write that asks for a sync is
+    /// followed by one.
+    pub fn with(self, options: &Options) -> Run {
+        Run { has_log: options.wal_mode != WalMode::Off, ..self }
     }
 
     fn store(&self) -> &Store {
@@ -490,11 +502,14 @@ impl Run {
         write: impl FnOnce(&Store, WriteOptions) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.oracle.attempt(writes);
-        let durability = if sync { Durability::Sync } else { Durability::Buffered };
+        let durability = if sync && self.has_log { Durability::Sync } else { Durability::Buffered };
         let outcome = write(self.store(), WriteOptions::default().durability(durability));
         WorkloadClock::tick();
         outcome?;
         self.oracle.acknowledge();
+        if sync && !self.has_log {
+            self.store().sync()?;
+        }
         if sync {
             self.oracle.synced();
         }

@@ -89,10 +89,16 @@ pub(crate) fn write_memtable(
 
 impl Flusher {
     /// Flushes the oldest waiting memtable of each keyspace, with one edit for all. Returns `false`
-    /// if none waits. If one cannot be written, those written before it are installed.
+    /// if none waits. If one cannot be written, those written before it are installed. Without a
+    /// log these are all keyspaces of the oldest generation, and all of it is installed or nothing.
     pub(crate) fn flush_oldest(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
-        let oldest = |keyspace: &KeyspaceCore| keyspace.view.load().immutable.last().cloned();
-        let waiting: Vec<_> =
+        let has_log = self.env.options.has_log();
+        let moment = if has_log { None } else { self.committer.generations.oldest() };
+        let oldest = |keyspace: &KeyspaceCore| {
+            let oldest = keyspace.view.load().immutable.last().cloned();
+            oldest.filter(|one| moment.is_none_or(|moment| one.first_seq() <= moment))
+        };
+        let mut waiting: Vec<_> =
             keyspaces.iter().filter_map(|keyspace| Some((keyspace, oldest(keyspace)?))).collect();
         for (keyspace, memtable) in &waiting {
             self.collector.make_room(keyspace, memtable)?;
@@ -101,7 +107,18 @@ impl Flusher {
             waiting.iter().map(|(keyspace, _)| keyspace.values.load_full()).collect();
         let logs = files.iter().filter_map(|values| values.log());
         let _no_collection: Vec<_> = logs.map(|log| log.flushing.lock()).collect();
-        self.write_and_install(waiting)
+        let is_some = !waiting.is_empty();
+        if moment.is_some() && seeded!(GenerationsInPieces) {
+            waiting.truncate(1);
+        }
+        match moment.filter(|_| !is_some) {
+            // Its keyspaces were dropped.
+            Some(moment) => self.committer.generations.remove_oldest(moment),
+            None => {
+                self.write_and_install(waiting, moment)?;
+            }
+        }
+        Ok(is_some || moment.is_some())
     }
 
     /// Flushes the oldest waiting memtable of a keyspace in which no job runs, if it is older than
@@ -110,10 +127,16 @@ impl Flusher {
     pub(crate) fn flush_frozen(&self, keyspace: &Arc<KeyspaceCore>, seq: SeqNo) -> Result<bool> {
         let oldest = keyspace.view.load().immutable.last().cloned();
         let oldest = oldest.filter(|memtable| memtable.first_seq() < seq);
-        self.write_and_install(oldest.map(|memtable| (keyspace, memtable)).into_iter().collect())
+        let waiting = oldest.map(|memtable| (keyspace, memtable)).into_iter().collect();
+        self.write_and_install(waiting, None)
     }
 
-    fn write_and_install(&self, waiting: Vec<(&Arc<KeyspaceCore>, Arc<Memtable>)>) -> Result<bool> {
+    /// Writes memtables to tables. `moment` is the end of their generation, if there is no log.
+    fn write_and_install(
+        &self,
+        waiting: Vec<(&Arc<KeyspaceCore>, Arc<Memtable>)>,
+        moment: Option<SeqNo>,
+    ) -> Result<bool> {
         let (mut written, mut outcome) = (Vec::new(), Ok(!waiting.is_empty()));
         for (keyspace, memtable) in waiting {
             match self.write(keyspace, memtable) {
@@ -124,8 +147,11 @@ impl Flusher {
                 }
             }
         }
-        if !written.is_empty() {
-            self.install(&mut written)?;
+        if outcome.is_err() && moment.is_some() {
+            // A part of the generation would not be the store as of any moment.
+            written.iter().for_each(|one| self.catalog.discard(&one.tables));
+        } else if !written.is_empty() {
+            self.install(&mut written, moment)?;
         }
         outcome
     }
@@ -147,22 +173,28 @@ impl Flusher {
         Ok(FlushedMemtable { keyspace, memtable, tables, values, range_deletes_left, took })
     }
 
-    fn install(&self, flushed: &mut [FlushedMemtable]) -> Result<()> {
+    fn install(&self, flushed: &mut [FlushedMemtable], moment: Option<SeqNo>) -> Result<()> {
         let tables: Vec<_> = flushed.iter().flat_map(|one| one.tables.clone()).collect();
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
         let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
-        if self.catalog.others_unflushed(&memtables, last_seq) && !seeded!(FlushOutrunsTheLog) {
+        let has_log = moment.is_none();
+        if has_log
+            && self.catalog.others_unflushed(&memtables, last_seq)
+            && !seeded!(FlushOutrunsTheLog)
+        {
             self.committer.sync_through(last_seq).inspect_err(|_| self.catalog.discard(&tables))?;
         }
-        let log_start = || {
-            self.committer.log_floor_without(|_, waiting| {
+        let log_start = || match moment {
+            Some(moment) => self.committer.log_start_after(moment),
+            None => self.committer.log_floor_without(|_, waiting| {
                 memtables.iter().any(|flushed| std::ptr::eq(waiting, &**flushed))
-            })
+            }),
         };
         let floor = self
             .installer
             .install_flushes(flushed, log_start)
             .inspect_err(|_| self.catalog.discard_uninstalled(&tables))?;
+        moment.into_iter().for_each(|moment| self.committer.note_flushed(moment));
         for one in flushed.iter() {
             let Some(first) = one.tables.first() else { continue };
             let sum = |of: fn(&Table) -> u64| one.tables.iter().map(|table| of(table)).sum();

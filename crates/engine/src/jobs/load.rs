@@ -24,7 +24,7 @@
 //! ahead, which would leave a gap in the log that recovery could not tell from a lost record.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::*;
 use std::time::Instant;
 
 use crate::sync::{Mutex, rank};
@@ -146,9 +146,15 @@ impl Runner {
         // A checkpoint limits flushes to those of its own moment, and the next flushes would exceed
         // it.
         let _no_checkpoint = (!seeded!(LoadsBesideCheckpoints)).then(|| checkpoint.lock());
-        held.freeze();
+        let has_log = self.env.options.has_log();
+        if has_log {
+            held.freeze();
+        }
         reached!(LoadSettled);
-        self.settle_writes(keyspace)?;
+        match has_log {
+            true => self.settle_writes(keyspace)?,
+            false => self.settle_generations(keyspace)?,
+        }
         let number = self.committer.number_load(keyspace)?;
         let seq = number.seq();
         if seeded!(LoadsPublishedFirst) {
@@ -158,11 +164,16 @@ impl Runner {
         // Newer memtables may wait already, because somebody else flushes or commits a large batch.
         // Their writes become visible only after the load, so a flush of them would wait for
         // itself.
-        while !seeded!(LoadsAboveOlderWrites) && self.flusher.flush_frozen(keyspace, seq)? {}
-        if !seeded!(LoadsOutrunTheLog) {
-            self.committer.sync_through(seq)?;
+        if has_log {
+            while !seeded!(LoadsAboveOlderWrites) && self.flusher.flush_frozen(keyspace, seq)? {}
+            if !seeded!(LoadsOutrunTheLog) {
+                self.committer.sync_through(seq)?;
+            }
+        } else {
+            self.wait_for_generations(keyspace, seq - 1)?;
         }
-        match self.installer.install_load(keyspace, &load.tables, seq) {
+        let log_start = (!has_log).then(|| self.committer.log_start_after(seq));
+        match self.installer.install_load(keyspace, &load.tables, seq, log_start) {
             Err(refused @ Error::InvalidArgument { .. }) => Err(refused),
             installed => {
                 // This comes before the sequence number is published, and so before any write that
@@ -191,6 +202,34 @@ impl Runner {
             while self.flusher.flush_frozen(keyspace, last_seq + 1)? {}
         }
         Ok(())
+    }
+}
+
+impl Runner {
+    /// The same in a store without a log, where all writes before the load must be in tables (P2).
+    /// They become so in whole generations, by the usual flushes.
+    fn settle_generations(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+        for _ in 0..MOST_ROUNDS {
+            let unflushed = self.catalog.unflushed.all();
+            let entries = |keyspace: &Arc<KeyspaceCore>| -> u64 {
+                keyspace.view.load().memtables().map(|memtable| memtable.entries()).sum()
+            };
+            if unflushed.iter().map(entries).sum::<u64>() < FEW_ENTRIES {
+                break;
+            }
+            let last_seq = self.committer.rotate(&unflushed, |_| true);
+            self.wait_for_generations(keyspace, last_seq)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all writes up to a sequence number are flushed. A drop of the keyspace waits for
+    /// its load, and generations wait for the drop, so the load gives way.
+    fn wait_for_generations(&self, keyspace: &KeyspaceCore, seq: SeqNo) -> Result<()> {
+        let generations = &self.committer.generations;
+        let is_wanted = || keyspace.check_exists().is_ok();
+        self.wait_until(|| generations.are_flushed(seq) || !is_wanted())?;
+        keyspace.check_exists()
     }
 }
 
@@ -309,12 +348,13 @@ impl Drop for Load<'_> {
 
 impl Installer {
     /// Runs step 4. The memtables that wait are flushed, and later ones have larger sequence
-    /// numbers.
+    /// numbers. Without a log, `log_start` is where it would begin after the load.
     fn install_load(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         tables: &[Arc<Table>],
         seq: SeqNo,
+        log_start: Option<(u64, SeqNo)>,
     ) -> Result<()> {
         let numbered = |table: &Arc<Table>| {
             Arc::new(Table { min_seq: seq, max_seq: seq, ..Table::clone(table) })
@@ -324,7 +364,7 @@ impl Installer {
         keyspace.check_exists()?;
         let view = keyspace.view.load_full();
         invariant!(self.visibility.now() < seq, "a load is visible before it is in the tree");
-        let is_synced = self.catalog.durable_seq.load(Acquire) >= seq;
+        let is_synced = log_start.is_some() || self.catalog.durable_seq.load(Acquire) >= seq;
         invariant!(is_synced, "a load is installed before the log is synced up to it");
         let are_newer = view.immutable.iter().all(|memtable| memtable.first_seq() > seq);
         invariant!(are_newer, "older writes wait for their flush, and would lie above a load (I1)");
@@ -342,9 +382,13 @@ impl Installer {
             ));
         }
         let version = self.catalog.next_version(keyspace, &edit, RangeChange::default())?;
-        let log_start = manifest.log_start;
+        let start = log_start.unwrap_or(manifest.log_start);
         let change = Change::Edit { id: keyspace.id, flushed_seq: seq, edit };
-        self.catalog.append_edit(&mut manifest, vec![change], log_start)?;
+        self.catalog.append_edit(&mut manifest, vec![change], start)?;
+        if log_start.is_some() {
+            manifest.log_start = start;
+            self.catalog.durable_seq.fetch_max(seq, AcqRel);
+        }
         manifest.flushed.insert(keyspace.id, seq);
         keyspace.swap_version(version, 0);
         self.schedule.stir(keyspace.id);

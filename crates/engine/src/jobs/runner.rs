@@ -136,8 +136,12 @@ impl Runner {
         self.next_compaction(claims, &keyspaces)
     }
 
-    /// The keyspaces to flush next: one, or several with small memtables.
+    /// The keyspaces to flush next: one, or several with small memtables. Without a log, those of
+    /// the oldest generation.
     fn due_flushes(&self, claims: &Claims) -> Vec<Arc<KeyspaceCore>> {
+        if !self.env.options.has_log() {
+            return self.due_generation(claims);
+        }
         let flushing = |id| {
             let is_of = |claim: &Claim| matches!(claim, Claim::Flush(_)) && claim.is_of(id);
             claims.running.iter().any(|(_, claim)| is_of(claim))
@@ -157,6 +161,34 @@ impl Runner {
         due
     }
 
+    /// The keyspaces of the oldest generation, if it may be flushed. It waits for the end of the
+    /// flush before it. It waits too while a keyspace is being dropped, because the drop can fail,
+    /// and while a change of options holds one.
+    fn due_generation(&self, claims: &Claims) -> Vec<Arc<KeyspaceCore>> {
+        if claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(_))) {
+            return Vec::new();
+        }
+        let generations = &self.committer.generations;
+        while let Some(moment) = generations.oldest() {
+            let mut due = Vec::new();
+            self.catalog.unflushed.for_each(|keyspace| {
+                if !keyspace.is_flushed(moment) {
+                    due.push(Arc::clone(keyspace));
+                }
+            });
+            if due.is_empty() {
+                generations.remove_oldest(moment);
+                continue;
+            }
+            let may_be = |one: &Arc<KeyspaceCore>| {
+                !claims.frozen.contains(&one.id) && !one.dropped.load(Acquire)
+            };
+            let is_due = moment <= self.schedule.flush_limit() && due.iter().all(may_be);
+            return if is_due { due } else { Vec::new() };
+        }
+        Vec::new()
+    }
+
     /// Whether a memtable of the keyspace waits and may be flushed now.
     fn flush_is_due(&self, keyspace: &KeyspaceCore) -> bool {
         let limit = self.schedule.flush_limit();
@@ -170,6 +202,9 @@ impl Runner {
         self.env.check_writable()?;
         let keyspaces = self.catalog.unflushed.all();
         let last_seq = self.committer.rotate(&keyspaces, |_| true);
+        if !self.env.options.has_log() {
+            return self.wait_until(|| self.committer.generations.are_flushed(last_seq));
+        }
         let is_passing = |keyspace: &Arc<KeyspaceCore>| keyspace.dropped.load(Acquire);
         self.wait_until_all(&keyspaces, |one| one.is_flushed(last_seq) || is_passing(one))?;
         match self.catalog.are_flushed(&keyspaces, last_seq) {

@@ -40,6 +40,12 @@ pub enum WalMode {
     Mapped,
     /// One positioned write per commit.
     Write,
+    /// No log. A crash, of the process too, loses every write that is not flushed: what is left is
+    /// the store as of an earlier moment (P2), for all keyspaces the same. Flushes write all
+    /// keyspaces together. Refused beside [`Durability::Sync`], `flush_at_close = false`, and
+    /// placements whose collections write pointers. For caches, and for data that can be read
+    /// again from elsewhere.
+    Off,
 }
 
 /// Who runs flushes and compactions.
@@ -83,7 +89,7 @@ with_setters! {
         pub wal_segment_bytes: u64 = 8 << 20 => "8M",
         /// Bytes of log at which the keyspace with the oldest unflushed write is flushed.
         pub max_wal_bytes: u64 = 1 << 30 => "1G",
-        /// How log records reach the operating system: `mapped` or `write`.
+        /// How log records reach the operating system: `mapped`, `write`, or `off` for no log.
         pub wal_mode: WalMode = WalMode::Mapped => "mapped",
         /// Whether closing the store writes its memtables to tables. If not, it syncs the log and
         /// leaves it, and the next open takes it up: less work, and no small table, for a program
@@ -174,8 +180,28 @@ impl Options {
         let share = self.memory_budget_bytes / MAPPED_LOG_FRACTION / MAPPED_SEGMENTS;
         match self.wal_mode {
             WalMode::Mapped => self.wal_segment_bytes.min(share.max(MIN_SEGMENT_BYTES)),
-            WalMode::Write => self.wal_segment_bytes,
+            WalMode::Write | WalMode::Off => self.wal_segment_bytes,
         }
+    }
+
+    /// Whether writes go to a log before they go to memtables.
+    #[inline]
+    pub(crate) fn has_log(&self) -> bool {
+        self.wal_mode != WalMode::Off
+    }
+
+    /// Refuses keyspaces that need a log.
+    pub(crate) fn check_log_for(&self, name: &str, keyspace: &KeyspaceOptions) -> Result<()> {
+        if self.has_log() || self.read_only || !keyspace.values.relocates() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            format!(
+                "keyspace {name:?} has collections that write pointers, and these need the log \
+                 that wal_mode \"off\" leaves out"
+            ),
+            "choose hash groups with stable pointers or inline values, or another wal_mode",
+        ))
     }
 
     /// Refuses numbers that cannot work, and says which and why.
@@ -210,6 +236,16 @@ impl Options {
         if let Background::Threads(threads) = self.background {
             least("background threads", threads as u64, 1)?;
             most("background threads", threads as u64, MAX_THREADS)?;
+        }
+        if !self.has_log() && (self.durability == Durability::Sync || !self.flush_at_close) {
+            let what = match self.durability {
+                Durability::Sync => "durability \"sync\" needs the log",
+                Durability::Buffered => "flush_at_close = false leaves writes to the log",
+            };
+            return Err(Error::invalid(
+                format!("{what} that wal_mode \"off\" leaves out"),
+                "leave one of the two options at its default",
+            ));
         }
         let Some(keyspace) = &self.keyspace else { return Ok(()) };
         keyspace.check()

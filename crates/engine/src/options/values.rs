@@ -177,6 +177,11 @@ impl ValueOptions {
         Ok(())
     }
 
+    /// Whether collections write pointers into the tree.
+    pub(crate) fn relocates(&self) -> bool {
+        self.placement == ValuePlacement::Vlog || self.writes_back()
+    }
+
     /// Whether collections of hash groups write pointers.
     pub fn writes_back(&self) -> bool {
         self.placement == ValuePlacement::HashGrouped && self.gc_pointers == GcPointers::Writeback

@@ -51,12 +51,14 @@ impl Engine {
             // The flushes then move the floor after the log.
             self.committer.seal_log();
             self.committer.rotate(&keyspaces, |_| true);
-            for together in keyspaces.chunks(MOST_FLUSHES) {
+            let has_log = self.env.options.has_log();
+            let at_once = if has_log { MOST_FLUSHES } else { keyspaces.len().max(1) };
+            for together in keyspaces.chunks(at_once) {
                 while self.runner.flusher.flush_oldest(together)? {}
             }
             match self.pass_log() {
                 Ok(()) => self.committer.remove_log(),
-                Err(error) if error.is_no_space() => self.committer.leave_log()?,
+                Err(error) if error.is_no_space() && has_log => self.committer.leave_log()?,
                 Err(error) => return Err(error),
             }
         } else {

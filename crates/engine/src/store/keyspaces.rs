@@ -25,6 +25,7 @@ impl Engine {
         }
         if let Some(options) = &options {
             options.check()?;
+            self.env.options.check_log_for(name, options)?;
         }
         self.env.check_caller()?;
         self.schedule.check_open()?;

@@ -130,7 +130,7 @@ fn open_full(
     drop(full);
     spend_reserves(&*storage, read.0.log_floor)?;
     let inner = Arc::new(assemble(storage, options, lock, read, random.clone(), parts)?);
-    recover_in_memory(&inner, random)?;
+    recover_in_memory(&inner, random, error)?;
     inner.env.note_job_error(error);
     Ok(inner)
 }
@@ -323,7 +323,9 @@ fn finish(inner: Arc<Engine>, parts: Arc<Parts>) -> Result<Store> {
     let keyspace = found.ok_or_else(|| Error::corruption("manifest", 0, "no default keyspace"))?;
     for keyspace in inner.catalog.keyspaces.read().values() {
         // The new policy reshapes levels that another policy left.
-        keyspace.options.load().check()?;
+        let options = keyspace.options.load();
+        options.check()?;
+        inner.env.options.check_log_for(&keyspace.name, &options)?;
     }
     let keyspaces = inner.catalog.all();
     inner.pressure.refresh(&keyspaces);

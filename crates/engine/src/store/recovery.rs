@@ -118,7 +118,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     let (mut new_tables, mut lost) = (NewTables::new(), LostLog::default());
     let fresh = replay_log(inner, Target::Tables(&mut new_tables)).and_then(|replay| {
         lost = replay.lost;
-        let small = replay.small.filter(|_| new_tables.is_empty());
+        let small = replay.small.filter(|_| new_tables.is_empty() && inner.env.options.has_log());
         if !small.map_or(Ok(false), |small| log_again(inner, &small))? {
             for keyspace in inner.catalog.unflushed.all() {
                 let active = Arc::clone(&keyspace.view.load().active);
@@ -138,12 +138,15 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
 }
 
 /// Does the same where the disk has no room for tables: the log stays, and its writes are in
-/// memory.
-pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random) -> Result<()> {
+/// memory. Returns `full` if there is a log and the store is to go without.
+pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random, full: &Error) -> Result<()> {
     let replay = replay_log(inner, Target::Memory)?;
     // If all is in tables, the end of the log may be lost. New sequence numbers would not continue
     // it.
     let is_kept = !inner.catalog.unflushed.all().is_empty();
+    if is_kept && !inner.env.options.has_log() {
+        return Err(full.clone());
+    }
     if is_kept {
         keep_retired_files(inner);
         keep_log(inner, &replay)?;

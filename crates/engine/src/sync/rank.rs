@@ -67,6 +67,8 @@ ranks! {
     /// Collections of a value file that write pointers, against flushes. A flush holds those of all
     /// its keyspaces, and no other flush or collection has the claim to one of them.
     Flushing true,
+    /// The end of a generation of memtables.
+    Turning,
     /// A large batch, from its segment to its publication.
     Large,
     /// The next batch that is too long to be noted for conditional commits.
@@ -115,6 +117,8 @@ ranks! {
     // Leaves.
     /// Why writes are refused.
     Health,
+    /// The ends of the generations that are not flushed.
+    Moments,
     /// The delay of writers.
     Throttling,
     /// The memory of memtables when it was last measured.

@@ -219,7 +219,7 @@ impl WalFiles {
                 file: self.storage.create_mapped(name, Category::Wal, capacity_bytes)?,
                 _reservation: Some(self.cache.reserve(capacity_bytes)),
             },
-            WalMode::Write => {
+            WalMode::Write | WalMode::Off => {
                 let file = self.storage.create(name, Category::Wal)?;
                 let sized = file.allocate(0, capacity_bytes);
                 sized
@@ -242,7 +242,7 @@ impl WalFiles {
                 file: self.storage.open_mapped(name, Category::Wal)?,
                 _reservation: Some(self.cache.reserve(self.segment_bytes)),
             },
-            WalMode::Write => {
+            WalMode::Write | WalMode::Off => {
                 SegmentFile { file: self.storage.open(name, Category::Wal)?, _reservation: None }
             }
         })
@@ -499,10 +499,11 @@ impl Wal {
         Ok(Some((self.note_filled(before), PlacedRecord { place, head })))
     }
 
-    /// Whether a batch of this many encoded bytes is written as a [`LargeSegment`].
+    /// Whether a batch of this many encoded bytes is written as a [`LargeSegment`]. Without a log no
+    /// batch is.
     pub fn is_large(files: &WalFiles, operations_bytes: usize) -> bool {
         let stored_bytes = LogWriter::max_stored_bytes(operations_bytes) + FRAME_BYTES;
-        stored_bytes > files.segment_bytes.max(LEAST_LARGE_BYTES)
+        files.mode != WalMode::Off && stored_bytes > files.segment_bytes.max(LEAST_LARGE_BYTES)
     }
 
     /// Appends the record of a large segment; the write itself is short. Returns the segment's

@@ -61,7 +61,7 @@ pub(crate) fn buffer_limits(env: &Env) -> (u64, u64) {
         // Other stores have logs too.
         _ if env.is_sharing => budget / MAPPED_LOG_FRACTION,
         WalMode::Mapped => options.log_segment_bytes() * MAPPED_SEGMENTS,
-        WalMode::Write => 0,
+        WalMode::Write | WalMode::Off => 0,
     };
     let rest = budget - log;
     (rest / 2, rest / 4 * 3)

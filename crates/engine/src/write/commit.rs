@@ -42,6 +42,7 @@ use crate::visibility::publish::Syncer;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
+use crate::write::generations::Generations;
 use crate::write::held::{Extra, MOST_BYTES, MOST_OF_A_KIND};
 use crate::write::pressure::BackPressure;
 use crate::write::recent::is_noted;
@@ -96,6 +97,7 @@ pub(crate) struct Committer {
     /// Held while a bulk load has a sequence number that is not published: only one load is under
     /// way. Taken before the commit lock.
     pub(super) loading: Mutex<rank::Loading, ()>,
+    pub(crate) generations: Generations,
 }
 
 /// The parts of the store that a committer works with.
@@ -168,6 +170,7 @@ impl Committer {
             large: Mutex::new(()),
             unnoted: Mutex::new(()),
             loading: Mutex::new(()),
+            generations: Generations::default(),
         }
     }
 
@@ -180,6 +183,7 @@ impl Committer {
         durability: Durability,
         relief: &dyn Relief,
     ) -> Result<()> {
+        self.check_durability(durability)?;
         if batch.is_empty() {
             // There is nothing to write. A caller who asks for durability wants the writes that
             // were acknowledged so far to be durable.
@@ -344,6 +348,9 @@ impl Committer {
     /// Appends a batch to the log. If the disk is full and the batch deletes, it uses the reserve.
     #[inline(always)]
     pub(super) fn append_to_log(&self, state: &mut CommitState, batch: &Batch) -> Result<u64> {
+        if !self.env.options.has_log() {
+            return Ok(state.last_segment);
+        }
         let first_seq = state.next_seq;
         let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
         let operations = batch.encoded();
@@ -404,7 +411,8 @@ impl Committer {
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
     ) -> Result<(SeqNo, Views)> {
-        let bytes = batch.encoded().len() as u64;
+        let has_log = self.env.options.has_log();
+        let bytes = if has_log { batch.encoded().len() as u64 } else { 0 };
         if bytes > MOST_BYTES && !self.env.is_out_of_space() {
             return self.log_long(state, batch, keyspaces);
         }

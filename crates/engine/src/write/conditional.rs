@@ -112,6 +112,7 @@ impl Committer {
         relief: &dyn Relief,
         condition: &mut dyn Condition,
     ) -> Result<()> {
+        self.check_durability(durability)?;
         self.admit(batch, relief)?;
         let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
         let last_seq = match is_large && !self.env.is_out_of_space() {

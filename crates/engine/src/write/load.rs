@@ -37,6 +37,10 @@ impl Drop for LoadNumber<'_> {
         self.keyspace.end_load();
         reached!(LoadShown);
         self.committer.visibility.publisher.publish(self.seq, self.seq);
+        if !self.committer.env.options.has_log() {
+            self.committer.schedule.set_flush_limit(u64::MAX);
+            self.committer.schedule.wake();
+        }
     }
 }
 
@@ -49,6 +53,7 @@ impl Committer {
         let alone = std::slice::from_ref(keyspace);
         let fresh = Arc::new(self.catalog.new_memtable(&keyspace.options.load(), None));
         let one_at_a_time = self.loading.lock();
+        let turn = (!self.env.options.has_log()).then(|| self.take_turn());
         let mut state = self.lock_commit();
         self.check_batch(&state, &batch, alone)?;
         let seq = state.next_seq;
@@ -68,6 +73,17 @@ impl Committer {
         keyspace.last_load.store(seq, Relaxed);
         keyspace.replace_active(None, fresh, |active| !active.is_empty());
         keyspace.dead_ranges.forget_all();
+        if turn.is_some() {
+            // Later generations become visible only after the load, and their flush would wait for
+            // that.
+            self.schedule.set_flush_limit(seq - 1);
+            state.begin_moment(seq - 1);
+        }
+        drop(state);
+        if let Some(turn) = turn {
+            self.end_moment(turn, seq - 1);
+            self.schedule.wake();
+        }
         let keyspace = Arc::clone(keyspace);
         Ok(LoadNumber { committer: self, keyspace, seq, _one_at_a_time: one_at_a_time })
     }

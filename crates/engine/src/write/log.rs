@@ -31,6 +31,7 @@ impl Committer {
         if seeded!(AcknowledgedBeforeSync) {
             return Ok(());
         }
+        invariant!(self.env.options.has_log(), "a log is synced that does not exist");
         let is_durable = || self.catalog.durable_seq.load(Acquire) >= seq;
         let sync = || {
             // A sync that panics counts as failed. Otherwise those who wait for it would wait for
@@ -74,6 +75,9 @@ impl Committer {
         &self,
         settled: impl Fn(&KeyspaceCore, &Memtable) -> bool,
     ) -> (u64, SeqNo) {
+        if !self.env.options.has_log() {
+            return self.log_start_after(self.catalog.durable_seq.load(Acquire));
+        }
         let begin = {
             let state = self.state.lock();
             state.wal.floor(None, state.next_seq)
@@ -246,7 +250,7 @@ impl Committer {
         put_varint(&mut bytes, current.number);
         put_varint(&mut bytes, current.least_bytes);
         let mut state = self.state.lock();
-        if state.closed {
+        if state.closed || !self.env.options.has_log() {
             return;
         }
         let first_seq = state.next_seq;

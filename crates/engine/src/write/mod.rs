@@ -7,6 +7,7 @@
 //! - [`large`]: commits batches that do not fit a log segment.
 //! - [`held`]: how much work may be done under the lock, and how much was done.
 //! - [`recent`]: the keys that were written lately, for conditional commits.
+//! - [`generations`]: what is flushed together in a store without a log.
 //! - [`load`]: the sequence number of a bulk load.
 //! - [`log`]: syncs the log, and manages its segments.
 //! - [`rotation`]: replaces memtables.
@@ -18,6 +19,7 @@ mod apart;
 pub(crate) mod buffers;
 pub(crate) mod commit;
 pub(crate) mod conditional;
+pub(crate) mod generations;
 pub(crate) mod held;
 mod large;
 pub(crate) mod load;

@@ -77,12 +77,16 @@ impl Committer {
     /// however many there are. Writes come between, so the memtables end at different moments, and
     /// those that end later may hold half of a batch. The same is true of memtables that were full,
     /// and a flush first syncs in the log what it takes for granted of other memtables. Slow work,
-    /// such as memory for the new memtables, is done before.
+    /// such as memory for the new memtables, is done before. Without a log all memtables are
+    /// replaced (`generations`).
     pub(crate) fn rotate(
         &self,
         keyspaces: &[Arc<KeyspaceCore>],
         wanted: impl Fn(&Arc<Memtable>) -> bool,
     ) -> SeqNo {
+        if !self.env.options.has_log() {
+            return self.end_generation(keyspaces, wanted);
+        }
         let last_seq = self.state.lock().next_seq - 1;
         self.rotate_in_steps(keyspaces, |active| !active.is_empty() && wanted(active));
         reached!(MemtableReplaced);
@@ -92,7 +96,7 @@ impl Committer {
 
     /// Replaces all memtables that hold anything as if at one moment: none holds writes from both
     /// before and after it. Returns the keyspaces that hold writes from before the moment, and the
-    /// last sequence number before it. One caller at a time.
+    /// last sequence number before it.
     ///
     /// 1. Under the commit lock, the moment becomes known to writers. From now on, a batch first
     ///    replaces the active memtables of its keyspaces that hold anything from before
@@ -101,13 +105,11 @@ impl Committer {
     ///    before was listed before the moment, or when its first write was announced. So none is
     ///    missed, however new it is.
     pub(crate) fn rotate_all(&self) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
-        let moment = {
-            let mut state = self.state.lock();
-            let moment = state.next_seq - 1;
-            state.extra.moment = Some(moment);
-            state.has_extra = true;
-            moment
-        };
+        self.rotate_all_in(self.take_turn())
+    }
+
+    /// Runs step 2. Returns the keyspaces that hold writes up to the moment.
+    pub(super) fn replace_up_to(&self, moment: SeqNo) -> Vec<Arc<KeyspaceCore>> {
         reached!(MomentKnown);
         let keyspaces = self.catalog.unflushed.all();
         self.rotate_in_steps(&keyspaces, |active| active.first_seq() <= moment);
@@ -116,7 +118,7 @@ impl Committer {
         state.has_extra = !state.extra.is_empty();
         drop(state);
         self.pressure.refresh(&keyspaces);
-        (keyspaces, moment)
+        keyspaces
     }
 
     fn rotate_in_steps(

@@ -5,7 +5,8 @@ use runstone::{Background, Options, ValuePlacement};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::crash::{Crash, count_operations, crash_at};
 use runstone_sim::workload::{
-    Operation, cooled, generate, generate_large, options, options_for, placed, written_back,
+    Operation, cooled, generate, generate_large, logless, options, options_for, placed,
+    written_back,
 };
 
 const OPERATIONS: usize = 200;
@@ -82,6 +83,15 @@ fn values_whose_pointers_are_written_back() {
 #[test]
 fn values_in_a_log() {
     with_values_placed(ValuePlacement::Vlog);
+}
+
+#[test]
+fn no_log() {
+    for seed in [11, 12] {
+        for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
+            crash_everywhere(&logless(options(seed, Background::Manual), placement));
+        }
+    }
 }
 
 /// Two halves, so that two cores share them.

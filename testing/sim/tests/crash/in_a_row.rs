@@ -2,15 +2,15 @@
 //! span keyspaces that come and go, sorted entries are loaded into them, checkpoints are opened and
 //! written to, crash remains are opened read-only, and handles and snapshots outlive their
 //! keyspace. Log segments are small, so that batches get segments of their own and most segments
-//! are used again.
+//! are used again. A third of the stores have no log most of the time.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use runstone::storage::Storage;
 use runstone::{
-    Background, Batch, Durability, Error, Keyspace, KeyspaceOptions, Options, Snapshot, Store,
-    TransactionOptions, WalMode, WriteOptions,
+    Background, Batch, Durability, Error, GcPointers, Keyspace, KeyspaceOptions, Options, Snapshot,
+    Store, TransactionOptions, ValuePlacement, WalMode, WriteOptions,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::clock::WorkloadClock;
@@ -37,6 +37,12 @@ struct Life {
     /// A sync failed and the machine has kept its power since, so the kernel may mistake lost bytes
     /// for written ones.
     sync_failed: bool,
+    /// Whether the store goes without a log most of the time.
+    is_logless: bool,
+    /// Whether it has one now.
+    has_log: bool,
+    /// The same of the store or copy that was opened last.
+    opened_with_log: bool,
 }
 
 impl Life {
@@ -53,6 +59,9 @@ impl Life {
             gone: Vec::new(),
             snapshots: Vec::new(),
             sync_failed: false,
+            is_logless: Random::new(seed ^ 0x0ff1).one_in(3),
+            has_log: true,
+            opened_with_log: true,
         }
     }
 
@@ -65,7 +74,26 @@ impl Life {
         let mut options = changes::options(self.seed, draw, Background::Manual);
         options.wal_mode = if self.random.one_in(2) { WalMode::Mapped } else { WalMode::Write };
         options.seed = Some(draw);
+        if self.is_logless {
+            // Collections that write pointers need a log.
+            let keyspace = options.keyspace.as_mut().expect("set");
+            if keyspace.values.placement == ValuePlacement::Vlog {
+                keyspace.values.placement = ValuePlacement::HashGrouped;
+            }
+            keyspace.values.gc_pointers = GcPointers::Stable;
+            if !draw.is_multiple_of(4) {
+                options.wal_mode = WalMode::Off;
+            }
+        }
         options
+    }
+
+    /// Opens the store itself.
+    fn open_own(&mut self) -> Result<(), Error> {
+        let storage = self.storage.clone();
+        self.store = Some(self.open(&storage, false)?);
+        self.has_log = self.opened_with_log;
+        Ok(())
     }
 
     fn keyspace_options(&mut self) -> KeyspaceOptions {
@@ -74,6 +102,7 @@ impl Life {
 
     fn open(&mut self, storage: &SimStorage, read_only: bool) -> Result<Store, Error> {
         let mut options = self.options().read_only(read_only);
+        self.opened_with_log = options.wal_mode != WalMode::Off;
         if self.random.one_in(3) {
             // Without these, the stored options of the keyspace apply.
             options.keyspace = None;
@@ -189,7 +218,7 @@ impl Life {
             writes.push(Write { keyspace: id, key, change });
         }
         let writes_any = writes.iter().any(|write| !write.change.is_nothing(&write.key));
-        let sync = self.random.one_in(6) && writes_any;
+        let sync = self.random.one_in(6) && writes_any && self.has_log;
         self.oracle.attempt(&writes);
         let durability = if sync { Durability::Sync } else { Durability::Buffered };
         let options = WriteOptions::default().durability(durability);
@@ -342,8 +371,7 @@ impl Life {
             store.close()?;
         }
         self.oracle.synced();
-        let storage = self.storage.clone();
-        self.store = Some(self.open(&storage, false)?);
+        self.open_own()?;
         assert_eq!(read_keyspaces(self.store())?, self.oracle.shown(), "after an orderly end");
         Ok(())
     }
@@ -376,7 +404,7 @@ impl Life {
     fn generation(&mut self, read_only: Option<Found>) -> Result<(), Error> {
         let storage = self.storage.clone();
         let fired = storage.fired().len();
-        self.store = Some(self.open(&storage, false)?);
+        self.open_own()?;
         // An open that succeeds may only fail to remove a file. The next open removes that file.
         let all_removed = storage.fired().len() == fired;
         let found = read_keyspaces(self.store())?;
@@ -419,7 +447,8 @@ impl Life {
                 true
             }
         };
-        self.oracle.crash(power_lost);
+        // Without a log the crash of a process takes what the loss of power takes.
+        self.oracle.crash(power_lost || !self.has_log);
     }
 
     /// Returns what a read-only open of the remains shows. It changes nothing, and copies are

@@ -57,6 +57,12 @@ fn a_flush_before_the_log_is_found() {
 }
 
 #[test]
+fn a_part_of_a_generation_is_found() {
+    let options = |seed| logless(options(seed, Background::Manual), ValuePlacement::Inline);
+    assert!(crash_finds_in(options, Bug::GenerationsInPieces));
+}
+
+#[test]
 fn a_collection_that_is_not_synced_is_found() {
     assert!(crash_finds(Bug::CollectionNotSynced));
 }

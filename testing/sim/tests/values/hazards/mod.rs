@@ -20,6 +20,7 @@
 //! | a get against collection | `GetDoesNotLookAgain` | a collection inside a get |
 //! | a value durable, its write lost | `PointersLoggedBeforeValues` | crashes |
 //! | | `FlushOutrunsTheLog` | power cuts |
+//! | | `GenerationsInPieces` | crashes |
 //! | a crash inside collection | `CollectionNotSynced` | power cuts |
 //! | | `SlotsFreedBeforeTheEdit` | crashes |
 //! | | `RelocationsNotSynced` | power cuts |
@@ -53,7 +54,9 @@ use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_error};
 use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;
-use runstone_sim::workload::{Run, cooled, generate, keyspaces, options, placed, written_back};
+use runstone_sim::workload::{
+    Run, cooled, generate, keyspaces, logless, options, placed, written_back,
+};
 
 /// Seeds that pass without a bug, as `crash/every_operation.rs` shows.
 const SEEDS: [u64; 3] = [11, 12, 13];

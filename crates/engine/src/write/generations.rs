@@ -1,0 +1,133 @@
+//! Generations of memtables, in a store without a log. A crash loses what is not flushed, and what
+//! is left must be the store as of one moment (P2, P3). So the memtables of all keyspaces are
+//! replaced as if at one moment, and those that hold writes from before it are a generation. One
+//! edit of the manifest makes a whole generation durable, and generations are flushed in order.
+//!
+//! A store with a log flushes each keyspace alone: the log keeps the earlier writes of the others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
+use crate::memtable::Memtable;
+use crate::options::store::Durability;
+use crate::sync::{Mutex, MutexGuard, rank};
+use crate::write::commit::{CommitState, Committer};
+
+/// The generations that are not flushed.
+#[derive(Debug, Default)]
+pub(crate) struct Generations {
+    /// Held by whoever ends a generation. So each has at most one memtable of a keyspace.
+    turn: Mutex<rank::Turning, ()>,
+    /// The last sequence number of each, ascending.
+    moments: Mutex<rank::Moments, VecDeque<SeqNo>>,
+}
+
+impl Generations {
+    /// The last sequence number of the oldest one.
+    pub(crate) fn oldest(&self) -> Option<SeqNo> {
+        self.moments.lock().front().copied()
+    }
+
+    /// Whether no generation has a write up to this sequence number.
+    pub(crate) fn are_flushed(&self, seq: SeqNo) -> bool {
+        self.oldest().is_none_or(|moment| moment > seq)
+    }
+
+    /// Removes the oldest one: it is flushed, or holds nothing.
+    pub(crate) fn remove_oldest(&self, moment: SeqNo) {
+        let removed = self.moments.lock().pop_front();
+        assert_eq!(removed, Some(moment), "generations are flushed in order (P2)");
+    }
+}
+
+impl Committer {
+    /// Ends a generation if one of these keyspaces has an active memtable that holds anything and
+    /// that is `wanted`. Returns a sequence number that was the last one given out at some moment
+    /// of the call.
+    pub(super) fn end_generation(
+        &self,
+        keyspaces: &[Arc<KeyspaceCore>],
+        wanted: impl Fn(&Arc<Memtable>) -> bool,
+    ) -> SeqNo {
+        let turn = self.generations.turn.lock();
+        let is_wanted = |keyspace: &Arc<KeyspaceCore>| {
+            let active = &keyspace.view.load().active;
+            !active.is_empty() && wanted(active)
+        };
+        match keyspaces.iter().any(is_wanted) {
+            true => self.rotate_all_in(turn).1,
+            false => self.state.lock().next_seq - 1,
+        }
+    }
+
+    /// Replaces all memtables as if at one moment, which ends a generation. See
+    /// [`Committer::rotate_all`].
+    pub(super) fn rotate_all_in(
+        &self,
+        turn: MutexGuard<'_, ()>,
+    ) -> (Vec<Arc<KeyspaceCore>>, SeqNo) {
+        let moment = {
+            let mut state = self.state.lock();
+            let moment = state.next_seq - 1;
+            state.begin_moment(moment);
+            moment
+        };
+        (self.end_moment(turn, moment), moment)
+    }
+
+    /// Replaces the memtables that hold writes up to a moment that is known to writers. Returns
+    /// their keyspaces.
+    pub(super) fn end_moment(
+        &self,
+        turn: MutexGuard<'_, ()>,
+        moment: SeqNo,
+    ) -> Vec<Arc<KeyspaceCore>> {
+        let keyspaces = self.replace_up_to(moment);
+        if !self.env.options.has_log() {
+            self.generations.moments.lock().push_back(moment);
+        }
+        drop(turn);
+        keyspaces
+    }
+
+    /// The turn to end a generation.
+    pub(super) fn take_turn(&self) -> MutexGuard<'_, ()> {
+        self.generations.turn.lock()
+    }
+
+    /// Where the log of a store begins that has none, once everything up to `seq` is in tables.
+    pub(crate) fn log_start_after(&self, seq: SeqNo) -> (u64, SeqNo) {
+        self.state.lock().wal.floor(None, seq + 1)
+    }
+
+    /// Notes that an edit made the oldest generation durable.
+    pub(crate) fn note_flushed(&self, moment: SeqNo) {
+        self.catalog.durable_seq.fetch_max(moment, AcqRel);
+        self.generations.remove_oldest(moment);
+    }
+
+    /// Refuses a promise that only a log can keep.
+    #[inline(always)]
+    pub(super) fn check_durability(&self, durability: Durability) -> Result<()> {
+        if durability == Durability::Sync && !self.env.options.has_log() {
+            return Err(Error::invalid(
+                "a synced write needs the log that wal_mode \"off\" leaves out",
+                "write without sync and call flush, or open the store with another wal_mode",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl CommitState {
+    /// Makes a moment known to writers: a batch first replaces the active memtables of its
+    /// keyspaces that hold anything from before it.
+    pub(super) fn begin_moment(&mut self, moment: SeqNo) {
+        self.extra.moment = Some(moment);
+        self.has_extra = true;
+    }
+}
