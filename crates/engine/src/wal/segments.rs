@@ -499,8 +499,8 @@ impl Wal {
         Ok(Some((self.note_filled(before), PlacedRecord { place, head })))
     }
 
-    /// Whether a batch of this many encoded bytes is written as a [`LargeSegment`]. Without a log no
-    /// batch is.
+    /// Whether a batch of this many encoded bytes is written as a [`LargeSegment`]. Never without a
+    /// log.
     pub fn is_large(files: &WalFiles, operations_bytes: usize) -> bool {
         let stored_bytes = LogWriter::max_stored_bytes(operations_bytes) + FRAME_BYTES;
         files.mode != WalMode::Off && stored_bytes > files.segment_bytes.max(LEAST_LARGE_BYTES)
