@@ -11,7 +11,7 @@ use runstone::policy::custom;
 use runstone::storage::MemoryStorage;
 use runstone::{
     Background, CompactionInstall, Durability, Error, GcPointers, KeyspaceOptions, Options, Store,
-    SubCompactions, ValuePlacement,
+    SubCompactions, ValuePlacement, WalMode,
 };
 use runstone_device::DeviceUrl;
 use runstone_kv::{Direction, Error as KvError, KvStore, Result};
@@ -34,6 +34,9 @@ enum Place {
 struct Trial {
     place: Place,
     keyspace: KeyspaceOptions,
+    wal_mode: WalMode,
+    /// Of a device.
+    geometry: &'static str,
     query: String,
 }
 
@@ -51,7 +54,13 @@ impl Trial {
         keyspace.values.separate_at = 300;
         (keyspace.values.groups, keyspace.values.slot_bytes) = (4, 4096);
         keyspace.values.vlog_chunk_bytes = 8192;
-        Trial { place: Place::Memory, keyspace, query: String::new() }
+        Trial {
+            place: Place::Memory,
+            keyspace,
+            wal_mode: WalMode::Mapped,
+            geometry: "blocks=128&page=4096&block_pages=32",
+            query: "&memtable=8&l1=16".to_string(),
+        }
     }
 
     /// Sets a choice for a device as well.
@@ -86,6 +95,15 @@ fn asked(
     Box::new(move |trial| {
         set(&mut trial.keyspace);
         trial.asks(name, value);
+    })
+}
+
+fn logged(value: &'static str, wal_mode: WalMode) -> Set {
+    Box::new(move |trial| {
+        trial.wal_mode = wal_mode;
+        if wal_mode != WalMode::Mapped {
+            trial.asks("wal_mode", value);
+        }
     })
 }
 
@@ -191,19 +209,30 @@ fn axes() -> Vec<Axis> {
                 ),
             ],
         ),
+        axis(
+            "log",
+            vec![
+                ("mapped", logged("mapped", WalMode::Mapped)),
+                ("written", logged("write", WalMode::Write)),
+                ("none", logged("off", WalMode::Off)),
+            ],
+        ),
         axis("place", places.into_iter().map(|(name, place)| (name, placed(place))).collect()),
     ]
 }
 
 /// Opens the configuration under test, or opens it again.
 fn open(trial: &Trial, path: &Path, memory: &Arc<MemoryStorage>) -> Result<Box<dyn KvStore>> {
-    let options =
-        Options::default().background(Background::Manual).seed(1).keyspace(trial.keyspace.clone());
+    let options = Options::default()
+        .background(Background::Manual)
+        .seed(1)
+        .wal_mode(trial.wal_mode)
+        .keyspace(trial.keyspace.clone());
     let device = |scheme: &str, query: &str| {
         let url = format!("{scheme}:{}?{query}", path.join("nand").display());
         DeviceUrl::parse(&url).expect("a device")
     };
-    let geometry = "blocks=128&page=4096&block_pages=32";
+    let geometry = trial.geometry;
     Ok(match trial.place {
         Place::Memory => Box::new(Store::open_on(memory.clone(), options)?),
         Place::Files => Box::new(Store::open(path.join("store"), options)?),
@@ -212,7 +241,7 @@ fn open(trial: &Trial, path: &Path, memory: &Arc<MemoryStorage>) -> Result<Box<d
             Box::new(Store::open_on(Arc::new(storage), options)?)
         }
         Place::KvSsd(variant) => {
-            let query = format!("policy={variant}&{geometry}&memtable=8&l1=16{}", trial.query);
+            let query = format!("policy={variant}&{geometry}{}", trial.query);
             Box::new(device("kvssd", &query)?.open_kvssd(true)?)
         }
     })
@@ -227,7 +256,7 @@ fn run(trial: &Trial) -> Result<()> {
     let mut model = BTreeMap::new();
     for round in 0..4_u8 {
         for i in 0..250_u32 {
-            let key = (u64::from(i) % 200).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+            let key = mixed(u64::from(i) % 200).to_be_bytes();
             if (i + u32::from(round)) % 7 == 0 {
                 store.delete(&key, Durability::Buffered)?;
                 model.remove(key.as_slice());
@@ -245,6 +274,131 @@ fn run(trial: &Trial) -> Result<()> {
     compare(&*store, &model)?;
     drop(store);
     compare(&*open(trial, directory.path(), &memory)?, &model)
+}
+
+/// Combinations of choices of all axes, by their names.
+const COMBINATIONS: [[&str; 7]; 12] = [
+    ["fragmented-leveling", "size", "inline", "uniform", "installed at once", "mapped", "files"],
+    ["leveling", "local-range", "vlog", "optimal", "installed part by part", "written", "memory"],
+    ["tiering", "global-range", "hash-grouped", "none", "cut flushes", "none", "blockssd:"],
+    [
+        "lazy-leveling",
+        "grouped-global-range",
+        "hash-grouped, cold stream",
+        "uniform",
+        "parts by whole tables",
+        "mapped",
+        "files",
+    ],
+    [
+        "fluid",
+        "none",
+        "hash-grouped, pointers written back",
+        "optimal",
+        "installed at once",
+        "written",
+        "memory",
+    ],
+    [
+        "garnering",
+        "global-range",
+        "hash-grouped",
+        "optimal",
+        "installed part by part",
+        "none",
+        "files",
+    ],
+    ["adaptive-tiering", "prefix", "vlog", "uniform", "cut flushes", "mapped", "blockssd:"],
+    ["guards", "global-range", "inline", "optimal", "installed part by part", "written", "memory"],
+    [
+        "universal",
+        "local-range",
+        "hash-grouped, cold stream",
+        "none",
+        "cut flushes",
+        "none",
+        "memory",
+    ],
+    ["binomial", "prefix", "inline", "optimal", "parts by whole tables", "mapped", "blockssd:"],
+    [
+        "garnering",
+        "global-range",
+        "hash-grouped",
+        "uniform",
+        "installed at once",
+        "mapped",
+        "kvssd: rlsm",
+    ],
+    ["tiering", "size", "vlog", "uniform", "installed at once", "mapped", "kvssd: nlsm"],
+];
+
+/// Different numbers for different ones, spread over all.
+fn mixed(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Half of the combinations, each with 200,000 records: two tests use two cores.
+fn large_stores(half: usize) {
+    for names in COMBINATIONS.iter().skip(half).step_by(2) {
+        let mut trial = Trial::new();
+        for (axis, name) in axes().iter().zip(names) {
+            let choice = axis.choices.iter().find(|(one, _)| one == name);
+            choice.unwrap_or_else(|| panic!("{} has no {name}", axis.name)).1(&mut trial);
+        }
+        enlarge(&mut trial);
+        hold_much(&trial).unwrap_or_else(|error| panic!("{names:?}: {error}"));
+    }
+}
+
+fn enlarge(trial: &mut Trial) {
+    trial.keyspace.write_buffer_bytes = 1 << 20;
+    trial.keyspace.block_bytes = 4 << 10;
+    let shape = custom::options_mut(&mut trial.keyspace);
+    (shape.table_bytes, shape.split_bytes, shape.base_bytes) = (512 << 10, 256 << 10, 2 << 20);
+    let values = &mut trial.keyspace.values;
+    (values.separate_at, values.slot_bytes, values.vlog_chunk_bytes) = (100, 64 << 10, 256 << 10);
+    trial.geometry = "blocks=2048&page=4096&block_pages=32";
+    trial.query = trial.query.replace("&memtable=8&l1=16", "&memtable=256&l1=512");
+}
+
+/// Writes 200,000 records, updates and deletes some, compacts, and compares with a map before and
+/// after the store is opened again.
+fn hold_much(trial: &Trial) -> Result<()> {
+    const RECORDS: u64 = 200_000;
+    let directory = tempfile::tempdir().expect("writable");
+    let memory = Arc::new(MemoryStorage::new());
+    let store = open(trial, directory.path(), &memory)?;
+    let mut model = BTreeMap::new();
+    for i in 0..RECORDS * 8 / 5 {
+        // Every number once, and then three of five again.
+        let number = if i < RECORDS { i } else { (mixed(i) >> 20) % RECORDS };
+        let key = mixed(number).to_be_bytes();
+        if i >= RECORDS && i.is_multiple_of(6) {
+            store.delete(&key, Durability::Buffered)?;
+            model.remove(key.as_slice());
+        } else {
+            let value = vec![i as u8; if i.is_multiple_of(4) { 150 } else { 40 }];
+            store.put(&key, &value, Durability::Buffered)?;
+            model.insert(key.to_vec(), value);
+        }
+        if i.is_multiple_of(1000) {
+            store.wait_idle()?;
+        }
+    }
+    store.compact()?;
+    compare(&*store, &model)?;
+    drop(store);
+    compare(&*open(trial, directory.path(), &memory)?, &model)
+}
+
+#[test]
+fn large_stores_with_any_choices_hold_what_a_map_holds() {
+    large_stores(0);
+}
+
+#[test]
+fn so_do_the_others() {
+    large_stores(1);
 }
 
 fn compare(store: &dyn KvStore, model: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {

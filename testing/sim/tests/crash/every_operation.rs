@@ -87,10 +87,8 @@ fn values_in_a_log() {
 
 #[test]
 fn no_log() {
-    for seed in [11, 12] {
-        for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
-            crash_everywhere(&logless(options(seed, Background::Manual), placement));
-        }
+    for (seed, placement) in [(11, ValuePlacement::Inline), (12, ValuePlacement::HashGrouped)] {
+        crash_everywhere(&logless(options(seed, Background::Manual), placement));
     }
 }
 
