@@ -27,6 +27,7 @@
 //! Cost. A policy sums over all tables in each decision, so a step costs O(tables): sizes of
 //! terabytes need larger tables than a store would have ([`Coarsening`]).
 
+pub mod by_paper;
 mod coarsen;
 mod deletes;
 mod expiry;

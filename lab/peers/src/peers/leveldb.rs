@@ -42,6 +42,7 @@ unsafe extern "C" {
     fn leveldb_options_set_write_buffer_size(options: Handle, bytes: usize);
     fn leveldb_options_set_cache(options: Handle, cache: Handle);
     fn leveldb_options_set_filter_policy(options: Handle, policy: Handle);
+    fn leveldb_options_set_compression(options: Handle, kind: c_int);
     fn leveldb_cache_create_lru(bytes: usize) -> Handle;
     fn leveldb_cache_destroy(cache: Handle);
     fn leveldb_filterpolicy_create_bloom(bits: c_int) -> Handle;
@@ -95,17 +96,40 @@ unsafe extern "C" {
 }
 
 pub fn open(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    // SAFETY: O1: the store frees cache and filter.
+    unsafe {
+        let cache = leveldb_cache_create_lru(setup.cache_bytes as usize);
+        let filter = leveldb_filterpolicy_create_bloom(10);
+        open_with(path, (cache, filter), |options| {
+            leveldb_options_set_write_buffer_size(options, setup.memtable_bytes as usize);
+        })
+    }
+}
+
+/// With the library's settings, but without compression: pointers do not compress.
+pub fn open_pointers(path: &Path, _: &Setup) -> Result<Box<dyn KvStore>> {
+    const NO_COMPRESSION: c_int = 0;
+    open_with(path, (null_mut(), null_mut()), |options| {
+        // SAFETY: O1.
+        unsafe { leveldb_options_set_compression(options, NO_COMPRESSION) }
+    })
+}
+
+/// Null stands for the library's own cache, and for no filter.
+fn open_with(
+    path: &Path,
+    (cache, filter): (Handle, Handle),
+    set: impl FnOnce(Handle),
+) -> Result<Box<dyn KvStore>> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| super::foreign(NAME, e))?;
     // SAFETY: O1, O2: the options take handles that live in the store, and a string that outlives
     // the call; the options themselves are copied by it.
     unsafe {
         let options = leveldb_options_create();
-        let cache = leveldb_cache_create_lru(setup.cache_bytes as usize);
-        let filter = leveldb_filterpolicy_create_bloom(10);
         leveldb_options_set_create_if_missing(options, 1);
-        leveldb_options_set_write_buffer_size(options, setup.memtable_bytes as usize);
         leveldb_options_set_cache(options, cache);
         leveldb_options_set_filter_policy(options, filter);
+        set(options);
         let opened = checked(|error| leveldb_open(options, name.as_ptr(), error));
         leveldb_options_destroy(options);
         let sync = leveldb_writeoptions_create();
@@ -145,17 +169,33 @@ impl Drop for LevelDb {
             leveldb_readoptions_destroy(self.read);
             leveldb_writeoptions_destroy(self.buffered);
             leveldb_writeoptions_destroy(self.sync);
-            leveldb_cache_destroy(self.cache);
-            leveldb_filterpolicy_destroy(self.filter);
+            if !self.cache.is_null() {
+                leveldb_cache_destroy(self.cache);
+            }
+            if !self.filter.is_null() {
+                leveldb_filterpolicy_destroy(self.filter);
+            }
         }
     }
 }
 
 impl LevelDb {
-    fn property(&self, name: &CStr) -> u64 {
+    fn property(&self, name: &CStr) -> String {
         // SAFETY: O1, O2; O3 by `Owned`.
         let text = unsafe { Owned(leveldb_property_value(self.db, name.as_ptr())) };
-        text.text().parse().unwrap_or(0)
+        text.text()
+    }
+
+    /// Table bytes that flushes and compactions wrote, to a MiB: the last column of a table with a
+    /// line for each level.
+    fn table_bytes_written(&self) -> u64 {
+        let written = |line: &str| {
+            let columns: Vec<f64> =
+                line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+            if columns.len() == 6 { columns[5] } else { 0.0 }
+        };
+        let mebibytes: f64 = self.property(c"leveldb.stats").lines().map(written).sum();
+        (mebibytes * f64::from(1 << 20)) as u64
     }
 
     fn compact_between(&self, from: &[u8], to: &[u8]) {
@@ -255,8 +295,9 @@ impl KvStore for LevelDb {
 
     fn metrics(&self) -> Result<KvMetrics> {
         let disk_bytes = allocated_bytes(&self.path).map_err(|e| super::foreign(NAME, e))?;
-        let memory_bytes = self.property(c"leveldb.approximate-memory-usage");
-        Ok(KvMetrics { disk_bytes, memory_bytes, ..KvMetrics::default() })
+        let memory_bytes = self.property(c"leveldb.approximate-memory-usage").parse().unwrap_or(0);
+        let compaction_bytes_written = self.table_bytes_written();
+        Ok(KvMetrics { disk_bytes, memory_bytes, compaction_bytes_written, ..KvMetrics::default() })
     }
 }
 

@@ -41,6 +41,8 @@ pub struct Peer {
     pub open_appending: Option<OpenAppending>,
     /// Makes a store that drops what has expired; without it, readers skip such entries.
     pub open_expiring: Option<OpenExpiring>,
+    /// Makes a store for small entries, with the settings of LevelDB's library.
+    pub open_pointers: Option<Open>,
     /// Whether a range delete is one record.
     pub has_range_deletes: bool,
     /// Whether `KvStore::load` takes keys in any order, as one transaction.
@@ -73,6 +75,7 @@ const fn other(name: &'static str, open: Open) -> Peer {
         open_counters: None,
         open_appending: None,
         open_expiring: None,
+        open_pointers: None,
         has_range_deletes: true,
         loads_in_any_order: false,
     }
@@ -102,7 +105,10 @@ const fn in_one_file(peer: Peer) -> Peer {
 
 pub static PEERS: &[Peer] = &[
     with_all(
-        own("runstone", runstone_store::open),
+        Peer {
+            open_pointers: Some(runstone_store::open_pointers),
+            ..own("runstone", runstone_store::open)
+        },
         runstone_store::open_keyspaces,
         runstone_store::open_counters,
         runstone_store::open_appending,
@@ -126,7 +132,11 @@ pub static PEERS: &[Peer] = &[
         has_range_deletes: false,
         ..other("fjall", fjall::open)
     },
-    Peer { has_range_deletes: false, ..other("leveldb", leveldb::open) },
+    Peer {
+        open_pointers: Some(leveldb::open_pointers),
+        has_range_deletes: false,
+        ..other("leveldb", leveldb::open)
+    },
     in_one_file(other("lmdb", lmdb::open)),
     in_one_file(other("redb", redb::open)),
 ];

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::{
-    Background, Batch, Expiry, Keyspace, KeyspaceOptions, MergeOperator, Options, Store,
-    TransactionOptions, WriteOptions,
+    Background, Batch, Compression, Expiry, Keyspace, KeyspaceOptions, MergeOperator, Options,
+    Store, TransactionOptions, WriteOptions,
 };
 use runstone_kv::KvStore;
 use runstone_kv::Result;
@@ -64,6 +64,22 @@ pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     keyspace.write_buffer_bytes = setup.memtable_bytes;
     keyspace.values.separate_at = SEPARATE_AT_BYTES;
     open_with(path, setup, keyspace)
+}
+
+/// A tree with LevelDB's sizes, and without filters and compression.
+pub fn open_pointers(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
+    const WRITE_BUFFER_BYTES: u64 = 4 << 20;
+    const CACHE_BYTES: u64 = 8 << 20;
+    let policy =
+        Policy::fragmented_leveling().l0_trigger(4).base_bytes(10 << 20).table_bytes(2 << 20);
+    let keyspace = KeyspaceOptions::default()
+        .policy(policy)
+        .write_buffer_bytes(WRITE_BUFFER_BYTES)
+        .filter_bits_per_key(0.0)
+        .compression(vec![Compression::None]);
+    let setup =
+        Setup { cache_bytes: CACHE_BYTES, memtable_bytes: 2 * WRITE_BUFFER_BYTES, ..setup.clone() };
+    open_with(path, &setup, keyspace)
 }
 
 /// Counts by the operator `add-u64`, and by both kinds of transactions.

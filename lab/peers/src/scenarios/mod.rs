@@ -27,6 +27,7 @@ mod redb_benchmark;
 mod synced_puts;
 #[cfg(test)]
 mod tests;
+mod value_logs;
 
 /// Sizes of redb's benchmark, taken for all scenarios.
 const KEY_BYTES: usize = 24;
@@ -62,6 +63,7 @@ pub static SCENARIOS: &[Scenario] = &[
     scenario("range-deletes", "100,000 that overlap: write, flush, compact", range_deletes::run),
     scenario("merge-chains", "16,000 operands of 1 KB on one key in tables", merge_chains::run),
     scenario("expiry", "300,000 expired entries before 1,000 alive ones", expiry::run),
+    scenario("value-logs", "pointers into logs and groups of values", value_logs::run),
 ];
 
 /// The scenarios of these names; `all` for all.

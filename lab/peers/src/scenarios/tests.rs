@@ -33,6 +33,7 @@ fn every_scenario_runs_on_every_store() {
             let is_offered = match scenario.name {
                 "range-deletes" => peer.has_range_deletes,
                 "merge-chains" => peer.open_appending.is_some(),
+                "value-logs" => peer.open_pointers.is_some(),
                 _ => true,
             };
             let wanted = if is_offered { &wanted[..] } else { &[] };
