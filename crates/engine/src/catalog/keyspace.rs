@@ -7,6 +7,7 @@ use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwap;
 use runstone_policy::prefix::Prefixer;
 use runstone_policy::shape::{Shape, Table};
+use runstone_random::mix64;
 use runstone_storage::fork::Process;
 
 use crate::callbacks::compaction_filter::Filtering;
@@ -118,7 +119,12 @@ pub(crate) struct KeyspaceCore {
     pub(crate) parting: Mutex<rank::Parting, ()>,
     /// Counts of what flushes and compactions did to it.
     pub(crate) work: Work,
+    /// How many times [`KeyspaceCore::bytes_to_sample`] was called.
+    samples: AtomicU64,
 }
+
+/// A cursor samples one entry in about as many bytes, as LevelDB's do.
+const SAMPLE_BYTES: u64 = 1 << 20;
 
 impl KeyspaceCore {
     /// The keyspace that the manifest describes, with an empty memtable. What its options name is
@@ -182,6 +188,7 @@ impl KeyspaceCore {
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
             work: Work::default(),
+            samples: AtomicU64::new(0),
         })
     }
 
@@ -210,6 +217,12 @@ impl KeyspaceCore {
     /// The process that opened the store.
     pub(crate) fn process(&self) -> Process {
         self.process
+    }
+
+    /// How many bytes a cursor shows before it samples an entry: a draw of its own for each cursor
+    /// and each sample, so that the ends of scans and their places count alike.
+    pub(crate) fn bytes_to_sample(&self) -> u64 {
+        mix64(self.samples.fetch_add(1, Relaxed)) % (2 * SAMPLE_BYTES)
     }
 
     /// Refuses a keyspace whose store has closed, or was opened before a fork.

@@ -53,6 +53,9 @@ pub struct Cursor {
     /// Whether it is on an entry, and whether that entry has a value.
     is_on_key: bool,
     is_valid: bool,
+    /// Bytes of keys and values to show before an entry is sampled, see [`Walker::sample`]; `None`
+    /// where no tables overlapped inside a level when it was opened.
+    unsampled: Option<u64>,
     /// The process that opened the store. It is kept here because each step checks it.
     process: Process,
     walker: Owner<Walker>,
@@ -71,8 +74,11 @@ impl Cursor {
         let visibility = Arc::clone(&reader.visibility);
         let slot = visibility.cursors.add(Arc::clone(walker.standing()) as _);
         let process = keyspace.process();
+        let is_sampled = keyspace.view.load().version.has_overlaps();
+        let unsampled = is_sampled.then(|| keyspace.bytes_to_sample());
         let (lent, is_on_key, is_valid) = (Lent::NOTHING, false, false);
-        let mut cursor = Cursor { lent, is_on_key, is_valid, process, walker, visibility, slot };
+        let mut cursor =
+            Cursor { lent, is_on_key, is_valid, unsampled, process, walker, visibility, slot };
         // A thread that replaced the view since it was loaded did not know of the cursor yet.
         cursor.walker.enter().catch_up()?;
         Ok(cursor)
@@ -193,6 +199,10 @@ impl Cursor {
         self.lent = Lent::of(inside.entry());
         self.is_on_key = inside.is_on_key();
         self.is_valid = self.is_on_key && inside.failure().is_none();
+        if let Some(left) = &mut self.unsampled {
+            let shown = self.lent.key().len() + self.lent.value().len();
+            *left = left.checked_sub(shown as u64).unwrap_or_else(|| inside.sample());
+        }
         outcome
     }
 }

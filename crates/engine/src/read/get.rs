@@ -269,12 +269,17 @@ impl Reader {
             (Counter::blocks_read, stats.block_reads),
         ]);
         if stats.hot {
-            self.schedule.stir(keyspace.id);
+            self.stir(keyspace);
         }
         if let Some(started) = started {
             self.env.metrics.get_ns.record(started.elapsed());
         }
         Ok(value)
+    }
+
+    /// Asks the keyspace's policy again, because tables were charged often.
+    pub(super) fn stir(&self, keyspace: &KeyspaceCore) {
+        self.schedule.stir(keyspace.id);
     }
 
     fn get_value<const FETCH: bool>(

@@ -14,9 +14,6 @@ use crate::cache::Cache;
 use crate::error::Result;
 use crate::table::reader::TableReader;
 
-/// No policy reacts to fewer accesses than this.
-const LEAST_HEAT: u64 = 16;
-
 /// The state that all tables of a store share.
 #[derive(Debug)]
 pub struct TableContext {
@@ -117,7 +114,8 @@ struct TableFile {
     reader: OnceLock<Arc<TableReader>>,
     opening: Mutex<rank::OpeningTable, ()>,
     obsolete: AtomicBool,
-    /// Gets that looked here while tables overlapped, see [`runstone_policy::plan::Heat`].
+    /// Gets that looked here, and samples of cursors, while tables overlapped; see
+    /// [`runstone_policy::plan::Heat`].
     probes: AtomicU64,
     /// The number of these gets that read a block and found nothing.
     vain_reads: AtomicU64,
@@ -156,14 +154,12 @@ impl TableHandle {
         Arc::ptr_eq(&self.file, &other.file)
     }
 
-    /// Charges the look of a get. Returns whether it is time to ask the policy again: only at
-    /// powers of two, because asking costs more than a get, and a policy's limit is approximate.
+    /// Charges the look of a get, or an entry that a cursor sampled. Returns whether it is time to
+    /// ask the policy again: only at powers of two, because asking costs more than a get, and a
+    /// policy's limit is approximate.
     #[inline]
     pub fn charge(&self, in_vain: bool) -> bool {
-        let step = |counter: &AtomicU64| {
-            let count = counter.fetch_add(1, Relaxed) + 1;
-            count.is_power_of_two() && count >= LEAST_HEAT
-        };
+        let step = |counter: &AtomicU64| (counter.fetch_add(1, Relaxed) + 1).is_power_of_two();
         // Counts both, because the policy may switch to the other.
         step(&self.file.probes) | (in_vain && step(&self.file.vain_reads))
     }

@@ -335,6 +335,15 @@ impl IntervalIndex {
         }
     }
 
+    /// Charges the newest of the tables that cover a key which a cursor sampled, if there are two
+    /// or more. Returns whether to ask the policy.
+    pub(super) fn charge_sample(&self, key: &[u8]) -> bool {
+        match self.cover(key) {
+            [newest, _, ..] => self.tables[*newest as usize].charge(false),
+            _ => false,
+        }
+    }
+
     /// Smallest and largest sequence number of a table of a cover.
     pub(super) fn seqs_of(&self, at: u32) -> (SeqNo, SeqNo) {
         self.seqs[at as usize]

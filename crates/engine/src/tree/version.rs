@@ -182,6 +182,20 @@ impl Version {
         Heat { accesses: counts.filter(|(_, count)| *count >= least).collect() }
     }
 
+    /// Whether a level may have tables that overlap.
+    pub fn has_overlaps(&self) -> bool {
+        self.levels.iter().any(|level| matches!(&**level, ReadLevel::Overlapping(_)))
+    }
+
+    /// Charges the tables under a key that a cursor sampled: in each level where two or more
+    /// overlap there, the newest. Returns whether to ask the policy.
+    pub fn charge_sample(&self, key: &[u8]) -> bool {
+        self.levels.iter().fold(false, |hot, level| match &**level {
+            ReadLevel::Overlapping(index) => index.charge_sample(key) | hot,
+            ReadLevel::Runs(_) => hot,
+        })
+    }
+
     /// All handles, by table id.
     pub fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.handles.values()
@@ -493,5 +507,10 @@ mod tests {
         assert_eq!(heat.accesses.into_iter().collect::<Vec<_>>(), [(1, 3), (2, 3)]);
         assert!(version.heat(Charge::Probes, 4).accesses.is_empty());
         assert!(version.heat(Charge::BlockReads, 1).accesses.is_empty(), "the filters said no");
+        for key in [b"b", b"h", b"y"] {
+            version.charge_sample(key);
+        }
+        let heat = version.heat(Charge::Probes, 1);
+        assert_eq!(heat.accesses.into_iter().collect::<Vec<_>>(), [(1, 3), (2, 4)], "the newest");
     }
 }

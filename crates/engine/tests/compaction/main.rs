@@ -1,10 +1,11 @@
 //! Compactions of a store: slices, cut flushes, copied blocks, cuts by prefix, the space bound,
-//! tombstones, idle stores.
+//! tombstones, idle stores, scans.
 
 mod copies;
 mod flush_cuts;
 mod idle;
 mod prefix_rules;
+mod scans;
 mod slices;
 mod space_bound;
 mod tombstones;

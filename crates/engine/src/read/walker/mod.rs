@@ -658,6 +658,16 @@ impl Walker {
         }
     }
 
+    /// Charges the tables under the current entry, as gets charge those that they ask: a cursor
+    /// meets what overlaps, too. Returns how many bytes to show before the next sample.
+    #[cold]
+    pub(super) fn sample(&self) -> u64 {
+        if self.view.as_ref().is_some_and(|view| view.version.charge_sample(self.entry().0)) {
+            self.reader.stir(&self.keyspace);
+        }
+        self.keyspace.bytes_to_sample()
+    }
+
     /// Begins a seek, as [`Walker::leave`] begins a step.
     fn begin_seek(&mut self) -> Result<()> {
         self.place = Position::Nowhere;
