@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Rewrites the figures that how-tos cite, from the command's --json: make.sh [PART..], of simulate
-# (a minute), hashkv and ptierdb (minutes each, on a machine that rests). RUNSTONE names the
-# command. `testing/tidy` compares the documents, and the pages of the papers, with the files.
+# (a minute), hashkv (minutes, on a machine that rests) and ptierdb (from the results that
+# ../../papers/make.sh wrote). RUNSTONE names the command. `testing/tidy` compares the documents, and
+# the pages of the papers, with the files.
 set -euo pipefail
 cd "$(dirname "$0")"
 : "${RUNSTONE:=../../../target/release/runstone}"
@@ -50,11 +51,14 @@ part_simulate() {
 
 # paper NAME CLAIM..: those rows of the paper as it prints them; then what $derived makes of them.
 paper() {
-    local name=$1 && shift
-    "$RUNSTONE" paper "$name" --json > "$name.all"
+    local name=$1 results=../../papers/results/$1.json && shift
+    if [[ -f $results ]]; then cp "$results" "$name.all"; else
+        "$RUNSTONE" paper "$name" --json > "$name.all"
+    fi
     jq --arg command "runstone paper $name" '
-        def here($claim; $nth): [.rows[] | select(.claim == $claim)][$nth].here
+        def here($claim): first(.rows[] | select(.claim == $claim)).here
             | [scan("[0-9.]+") | tonumber];
+        .rows = [(.rows + .beside)[] | del(.sides)] |
         {command: $command, paper, rows: (.rows | map(select(.claim | IN($ARGS.positional[]))))}
         | .rows += ['"${derived:-}"']' --args "$@" < "$name.all" | store "$name"
     rm "$name.all"
@@ -70,29 +74,30 @@ part_hashkv() {
 
 part_ptierdb() {
     local probed='tables probed per get in YCSB C, PTierDB over leveled' of
-    local last='the same with merges inside the last level only, the paper'"'"'s rule (table I)'
-    local wide='the same with K = T - 1 (table I)' all=('PTierDB over leveled'
-        'tiered over leveled' 'lazy leveling over leveled' 'guards over leveled, for PebblesDB'
-        'fragmented leveling over leveled, for SILK')
+    local all=('PTierDB over leveled (table I)' 'tiered over leveled (table I)'
+        'lazy leveling over leveled (table I)' 'guards over leveled, for PebblesDB (table I)'
+        'fragmented leveling over leveled, for SILK (table I)'
+        'PTierDB over leveled, merges inside every level' 'guards over leveled, K = T - 1')
     local claims=("$probed")
     for of in "${all[@]}"; do
-        claims+=("write amplification of $of (table I)" "size of $of (table I)")
+        claims+=("write amplification of $of" "size of $of")
     done
     derived='
-        def wa($of): here("write amplification of \($of) (table I)"; 0);
-        def size($of): here("size of \($of) (table I)"; 0)[0];
+        def wa($of): here("write amplification of \($of)");
+        def size($of): here("size of \($of)")[0];
         def row($claim; $of): {claim: $claim, here: [wa($of)[0], size($of)]};
-        here("'"$probed"'"; 0) as $probed
-        | {claim: "leveling", here: [wa("PTierDB over leveled")[1], $probed[1], 1]},
-        row("fragmented-leveling"; "fragmented leveling over leveled, for SILK"),
-        row("lazy-leveling"; "lazy leveling over leveled"),
-        (row("tiering"; "tiered over leveled") | .here |= [.[0], $probed[4], .[1]]),
-        {claim: "guards, K = T - 1", here: [here("'"$wide"'"; 0, 1)[0]]},
-        row("guards, K = 2 (PebblesDB'"'"'s)"; "guards over leveled, for PebblesDB"),
-        (row("adaptive-tiering"; "PTierDB over leveled") | .here |= [.[0], $probed[0], .[1]]),
-        {claim: "adaptive-tiering, intra_level = \"last\"",
-         here: [here("'"$last"'"; 0)[0], $probed[3], here("'"$last"'"; 1)[0]]}' \
-        paper ptierdb "${claims[@]}" "$last" "$wide"
+        here("'"$probed"'") as $probed
+        | {claim: "leveling", here: [wa("PTierDB over leveled (table I)")[1], $probed[1], 1]},
+        row("fragmented-leveling"; "fragmented leveling over leveled, for SILK (table I)"),
+        row("lazy-leveling"; "lazy leveling over leveled (table I)"),
+        (row("tiering"; "tiered over leveled (table I)") | .here |= [.[0], $probed[4], .[1]]),
+        row("guards, K = T - 1"; "guards over leveled, K = T - 1"),
+        row("guards, K = 2 (PebblesDB'"'"'s)"; "guards over leveled, for PebblesDB (table I)"),
+        (row("adaptive-tiering"; "PTierDB over leveled, merges inside every level")
+            | .here |= [.[0], $probed[0], .[1]]),
+        (row("adaptive-tiering, intra_level = \"last\""; "PTierDB over leveled (table I)")
+            | .here |= [.[0], $probed[3], .[1]])' \
+        paper ptierdb "${claims[@]}"
 }
 
 for part in "${@:-simulate}"; do "part_$part"; done

@@ -44,9 +44,9 @@ rows! {
     COLLECTION_RLSM = "collection, rLSM over rLSM(-) (figure 5b)",
         "1.04 / 1.19 = 0.87" => Ratios(&[0.874]);
     COLLECTION_OTHERS = "collection, rLSM over rLSM(-), zipfian; latest",
-        "" => NotComparable("the paper prints it for uniform only");
+        "" => Beside("the paper prints it for uniform only");
     FULLNESS = "valid pages of the device at the end, nLSM / rLSM(-) / rLSM, percent",
-        "" => NotComparable("the paper does not print it; its LSM fits where 15% is set aside");
+        "" => Beside("the paper does not print it; its LSM fits where 15% is set aside");
     WRITES_RLSM = "all writes, rLSM over LSM (split, shared) (figure 5a)",
         "11.4 / 93 = 0.12" => Ratios(&[0.12]);
     THROUGHPUT = "simulated throughput, rLSM over LSM (split, shared) (figure 6a)",
@@ -54,9 +54,9 @@ rows! {
     PAGES_PER_GET = "pages read per get, metadata included, rLSM over LSM (figure 6b)",
         "up to 1.11" => AtMost(1.11);
     PAGES_IN_MEMORY = "the same, all metadata in memory on both sides",
-        "" => NotComparable("the paper's designs read the metadata of tables from flash");
+        "" => Beside("the paper's designs read the metadata of tables from flash");
     EMULATOR = "the emulator: operations of rLSM per second of processor time",
-        "" => NotComparable("the speed of our emulator, not of a device");
+        "" => Beside("the speed of our emulator, not of a device");
     RAM = "RAM of the device for 16 GB: tree, lists, counters, over the paper's (III-E)",
         "2 MB" => AtMost(1.0);
     THRESHOLDS = "compaction, TH 1 / 2 / 3 / 4 (figure 7a)",
@@ -82,11 +82,11 @@ rows! {
     ORDER_PAGES = "pages read per get over LSM, rLSM < dLSM < lLSM (figure 6b)",
         "1.11 < 1.19 < more" => Rises;
     WRITES_LLSM = "all writes, rLSM over lLSM",
-        "" => NotComparable("the paper's lLSM pays for a block SSD below it");
+        "" => Beside("the paper's lLSM pays for a block SSD below it");
     VOLUME = "volume that lLSM needs, times the device's (IV-B)",
         "more than 1, about 1.3 is enough" => Ratios(&[1.3]);
     VOLUMES_WRITES = "all writes of lLSM by volume, merging tables where it is full",
-        "" => NotComparable("the paper's lLSM does not merge tables to make room");
+        "" => Beside("the paper's lLSM does not merge tables to make room");
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {

@@ -30,27 +30,27 @@ use super::verdict::Rule::*;
 
 rows! {
     PARTS = "values apart, reckoned: the pointers' writes per user byte; collection of a log",
-        "" => NotComparable("not in the paper; parts of the next row");
+        "" => Beside("not in the paper; parts of the next row");
     VALUES_WRITES = "all writes, values inside / in a log / in groups; a log as reckoned",
-        "" => NotComparable("not in the paper; measured on the device, but for the last");
+        "" => Beside("not in the paper; measured on the device, but for the last");
     VALUES_PAGES = "pages read per get, the same; as reckoned",
-        "" => NotComparable("not in the paper; metadata included");
+        "" => Beside("not in the paper; metadata included");
     VALUES_SPEED = "operations per simulated second, values inside / in a log / in groups",
-        "" => NotComparable("not in the paper");
+        "" => Beside("not in the paper");
     VALUES_SCANS = "pages read per entry of scans of 100, the same",
-        "" => NotComparable("not in the paper; half of the records, none updated");
+        "" => Beside("not in the paper; half of the records, none updated");
     VALUES_AGED = "all writes of updates alone, values in a log / in groups",
-        "" => NotComparable("not in the paper; each record is written four times again");
+        "" => Beside("not in the paper; each record is written four times again");
     ALL = "Garnering, Global-Range, filters, values in groups: all writes; pages per get; speed",
-        "" => NotComparable("not in the paper: the five papers in one device");
+        "" => Beside("not in the paper: the five papers in one device");
     STRATA = "TH 2 / 4 / 8 / 16: all writes; pages read per get; operations per simulated second",
-        "" => NotComparable("not in the paper, which ends at 4");
+        "" => Beside("not in the paper, which ends at 4");
     TIERING = "tiering, T = {}, TH 0 / 2 / 4 / 10: the same",
-        "" => NotComparable("not in the paper: its device has a run in a level");
+        "" => Beside("not in the paper: its device has a run in a level");
     TIERING_RECKONED = "all writes by counts, rLSM / tiering, TH 2 / 4; then 15 GB half full",
-        "" => NotComparable("not in the paper; the model of the rows at 15 GB");
+        "" => Beside("not in the paper; the model of the rows at 15 GB");
     TIERING_FILTERED = "tiering, T = 10, with filters, TH 0 / 2 / 4 / 10: the same",
-        "" => NotComparable("not in the paper, whose device has no filters");
+        "" => Beside("not in the paper, whose device has no filters");
 }
 
 /// About one record in this many is in the log.

@@ -28,21 +28,21 @@ const POLICIES: [&str; 6] =
 
 rows! {
     LAYERS = "{}: {}; operations per simulated second; pages per get",
-        "" => NotComparable("not in the paper: the engine's policies on its block SSD");
+        "" => Beside("not in the paper: the engine's policies on its block SSD");
     WRITES = "all writes, nLSM -> rLSM, fragmented leveling / Garnering",
-        "" => NotComparable("not in the paper: remapping under other capacities");
+        "" => Beside("not in the paper: remapping under other capacities");
     PAGES = "pages read per get, nLSM -> rLSM, fragmented leveling / Garnering",
-        "" => NotComparable("not in the paper; metadata included");
+        "" => Beside("not in the paper; metadata included");
     SPEED = "operations per simulated second of rLSM, fragmented leveling / Garnering",
-        "" => NotComparable("not in the paper");
+        "" => Beside("not in the paper");
     CUT_WRITES = "TH {}: all writes, cut by size / Global-Range / grouped",
-        "" => NotComparable("not in the paper: remapping under bounds that levels share");
+        "" => Beside("not in the paper: remapping under bounds that levels share");
     CUT_PAGES = "TH {}: pages read per get; operations per simulated second; the same",
-        "" => NotComparable("not in the paper");
+        "" => Beside("not in the paper");
     FILTER_PAGES = "{}: pages read per get without and with filters",
-        "" => NotComparable("not in the paper, whose device has no filters; metadata included");
+        "" => Beside("not in the paper, whose device has no filters; metadata included");
     FILTER_WRITES = "{}: all writes without and with filters; operations per simulated second",
-        "" => NotComparable("not in the paper");
+        "" => Beside("not in the paper");
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {

@@ -2,6 +2,7 @@
 //! one registry line per paper. Counters, simulated time, and ratios of processor time: no verdict
 //! rests on the clock of a machine.
 
+use headlines::Headlines;
 use runstone_kv::{Error, Result};
 use runstone_policy::registry::{nearest, suggest};
 
@@ -9,6 +10,7 @@ mod autumn;
 mod context;
 mod engine;
 mod hashkv;
+mod headlines;
 mod kvssd;
 mod kvssd_axes;
 mod kvssd_beyond;
@@ -17,6 +19,7 @@ mod kvssd_reckoned;
 mod kvssd_runs;
 mod log_apart;
 mod numbers;
+mod page;
 mod partitioning;
 mod ptierdb;
 mod report;
@@ -25,7 +28,8 @@ mod simulated;
 mod verdict;
 
 pub use context::{Context, Scale};
-pub use report::{Figure, PaperReport, PaperRow};
+pub use page::filled;
+pub use report::{Figure, Headline, PaperReport, PaperRow};
 pub use verdict::Verdict;
 
 /// A paper.
@@ -36,6 +40,7 @@ pub struct Paper {
     pub doc: &'static str,
     /// Measures its claims.
     run: fn(&Context<'_>, &mut PaperReport) -> Result<()>,
+    headlines: Headlines,
     /// Whether its workloads know the sizes of [`Scale::T1`].
     has_t1: bool,
     /// Whether it measures counters and simulated time alone, so that others may run beside it.
@@ -59,6 +64,7 @@ impl Paper {
         }
         let mut report = PaperReport::new(self.name, context.scale);
         (self.run)(context, &mut report)?;
+        report.open_with(self.headlines);
         Ok(report)
     }
 }
@@ -73,6 +79,7 @@ pub static PAPERS: &[Paper] = &[
         name: "autumn",
         doc: "Zhao et al., Autumn: A Scalable Read Optimized LSM-tree based Key-Value Store (2023)",
         run: autumn::run,
+        headlines: headlines::AUTUMN,
         has_t1: false,
         only_counts: false,
         has_figures: true,
@@ -81,6 +88,7 @@ pub static PAPERS: &[Paper] = &[
         name: "hashkv",
         doc: "Chan et al., HashKV: Enabling Efficient Updates in KV Storage via Hashing (2018)",
         run: hashkv::run,
+        headlines: &[],
         has_t1: false,
         only_counts: false,
         has_figures: true,
@@ -89,6 +97,7 @@ pub static PAPERS: &[Paper] = &[
         name: "kvssd",
         doc: "Wu, Lin and Chang, KVSSD: Close Integration of LSM Trees and Flash Translation Layer",
         run: kvssd::run,
+        headlines: headlines::KVSSD,
         has_t1: true,
         only_counts: true,
         has_figures: true,
@@ -97,6 +106,7 @@ pub static PAPERS: &[Paper] = &[
         name: "kvssd-beyond",
         doc: "Beyond KVSSD: policies on flash; remapping under Garnering and Global-Range",
         run: kvssd_beyond::run,
+        headlines: &[],
         has_t1: true,
         only_counts: true,
         has_figures: false,
@@ -105,6 +115,7 @@ pub static PAPERS: &[Paper] = &[
         name: "partitioning",
         doc: "Mao and Hristidis, Increase Merge Efficiency .. Through Coordinated Partitioning",
         run: partitioning::run,
+        headlines: headlines::PARTITIONING,
         has_t1: false,
         only_counts: false,
         has_figures: true,
@@ -113,6 +124,7 @@ pub static PAPERS: &[Paper] = &[
         name: "ptierdb",
         doc: "Liu and Zhou, PTierDB: Building Better Read-Write Cost Balanced Key-Value Stores",
         run: ptierdb::run,
+        headlines: headlines::PTIERDB,
         has_t1: false,
         only_counts: true,
         has_figures: true,

@@ -1,5 +1,5 @@
-//! The result of reproducing a paper: rows of claim, paper, here, expectation and verdict; figures;
-//! notes. JSON has only the rows.
+//! The result of reproducing a paper: rows of claim, paper, here, expectation and verdict; what is
+//! measured beside the claims; headlines; figures; notes. JSON has no figures and notes.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use runstone_plot::{Axis, BarChart, Bars, Chart, Line, LineChart, Marks};
 
+use crate::headlines::Headlines;
 use crate::sides::{self, Side};
 use crate::verdict::{Rule, Verdict};
 
@@ -24,9 +25,17 @@ pub(super) struct Row {
     pub(super) claim: Cow<'static, str>,
     pub(super) paper: Cow<'static, str>,
     pub(super) rule: Rule,
+    /// Whether it stands among the claims.
+    pub(super) is_claim: bool,
 }
 
 impl Row {
+    /// The row judged and not counted: an extension of ours, a check of our own model, or a claim
+    /// that another row judges.
+    pub(super) fn uncounted(self) -> Row {
+        Row { is_claim: false, ..self }
+    }
+
     /// The row with a text for each `{}`, in their order.
     pub(super) fn of(mut self, texts: &[&dyn Display]) -> Row {
         let mut texts = texts.iter();
@@ -54,12 +63,13 @@ macro_rules! rows {
             claim: std::borrow::Cow::Borrowed($claim),
             paper: std::borrow::Cow::Borrowed($paper),
             rule: $rule,
+            is_claim: true,
         };)+
     };
 }
 pub(super) use rows;
 
-/// A claim that was measured.
+/// A claim that was measured, or what was measured beside the claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PaperRow {
     /// What is claimed, with its place in the paper.
@@ -72,8 +82,24 @@ pub struct PaperRow {
     pub judged_by: String,
     /// The configuration of both sides, in one line.
     pub sides: String,
+    /// The verdict; `None` for what the paper claims nothing about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+}
+
+/// A claim that a reader looks for first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Headline {
+    /// What is claimed: the claim of a row.
+    pub claim: String,
+    /// What the paper measured.
+    pub paper: String,
+    /// What was measured here.
+    pub here: String,
     /// The verdict.
     pub verdict: Verdict,
+    /// Why it came out so, in one sentence.
+    pub cause: &'static str,
 }
 
 /// A chart with the name of its file.
@@ -92,8 +118,13 @@ pub struct PaperReport {
     pub paper: String,
     /// By which factor the workloads were scaled; 1 is the scale of docs/papers.
     pub scale: f64,
-    /// In the order of the paper.
+    /// The claims that a reader looks for first.
+    pub headlines: Vec<Headline>,
+    /// The paper's claims, one row each, in the order of the paper. They have verdicts.
     pub rows: Vec<PaperRow>,
+    /// What was measured beside the claims: numbers that the paper says nothing about, and, with
+    /// verdicts, extensions of ours and claims that a row judges already.
+    pub beside: Vec<PaperRow>,
     /// The configuration of the rows that are added next.
     #[serde(skip)]
     sides: String,
@@ -109,7 +140,9 @@ impl PaperReport {
     /// A report without rows yet.
     pub fn new(paper: &str, scale: f64) -> PaperReport {
         let (paper, sides) = (paper.into(), String::new());
-        PaperReport { paper, scale, rows: vec![], sides, figures: vec![], notes: vec![] }
+        let (headlines, rows, beside) = (vec![], vec![], vec![]);
+        let (figures, notes) = (vec![], vec![]);
+        PaperReport { paper, scale, headlines, rows, beside, sides, figures, notes }
     }
 
     /// Says what the rows that follow compare. Fails if the sides differ in a setting that those
@@ -129,7 +162,7 @@ impl PaperReport {
     /// If no sides of the comparison were given.
     pub(super) fn judge(&mut self, row: Row, here: impl Into<String>, numbers: &[f64]) {
         let rule = match row.rule {
-            Rule::NotComparable(_) => row.rule,
+            Rule::NotComparable(_) | Rule::Beside(_) => row.rule,
             _ if self.scale < LEAST_SCALE => Rule::NotComparable(TOO_SMALL),
             rule => rule,
         };
@@ -138,19 +171,37 @@ impl PaperReport {
         assert!(is_said, "{}: the sides are not declared", row.claim);
         let [claim, paper] = [row.claim, row.paper].map(Cow::into_owned);
         let (here, sides) = (here.into(), self.sides.clone());
-        self.rows.push(PaperRow { claim, paper, here, judged_by, sides, verdict });
+        let verdict = (!matches!(rule, Rule::Beside(_))).then_some(verdict);
+        let section = match row.is_claim && verdict.is_some() {
+            true => &mut self.rows,
+            false => &mut self.beside,
+        };
+        section.push(PaperRow { claim, paper, here, judged_by, sides, verdict });
     }
 
-    /// Adds what cannot be compared with the paper.
+    /// Adds what cannot be compared with the paper, or stands beside its claims.
     pub(super) fn show(&mut self, row: Row, here: impl Into<String>) {
-        assert!(matches!(row.rule, Rule::NotComparable(_)), "{}: nothing was measured", row.claim);
+        let is_shown = matches!(row.rule, Rule::NotComparable(_) | Rule::Beside(_));
+        assert!(is_shown, "{}: nothing was measured", row.claim);
         self.judge(row, here, &[]);
     }
 
-    /// How many rows there are of each verdict.
+    /// Opens the report with these claims and the cause of each result. A claim that was not
+    /// measured, because a part was left out, is skipped.
+    pub(super) fn open_with(&mut self, headlines: Headlines) {
+        let found = headlines.iter().filter_map(|(claim, cause)| {
+            let row = self.rows.iter().find(|row| row.claim == *claim)?;
+            let [claim, paper, here] = [&row.claim, &row.paper, &row.here].map(String::clone);
+            Some(Headline { claim, paper, here, verdict: row.verdict?, cause })
+        });
+        self.headlines = found.collect();
+    }
+
+    /// How many claims there are of each verdict.
     pub fn counts(&self) -> BTreeMap<Verdict, usize> {
         let mut counts: BTreeMap<_, _> = Verdict::ALL.map(|verdict| (verdict, 0)).into();
-        self.rows.iter().for_each(|row| *counts.entry(row.verdict).or_default() += 1);
+        let verdicts = self.rows.iter().filter_map(|row| row.verdict);
+        verdicts.for_each(|verdict| *counts.entry(verdict).or_default() += 1);
         counts
     }
 
@@ -182,7 +233,8 @@ impl PaperReport {
 
     /// Whether an effect of the paper is missing or smaller.
     pub fn falls_short(&self) -> bool {
-        let is_short = |row: &PaperRow| matches!(row.verdict, Verdict::Weaker | Verdict::Absent);
+        let is_short =
+            |row: &PaperRow| matches!(row.verdict, Some(Verdict::Weaker | Verdict::Absent));
         self.rows.iter().any(is_short)
     }
 
@@ -228,41 +280,46 @@ mod tests {
     rows! {
         A = "a", "3" => Rule::Ratios(&[3.0]);
         B = "b {}", "1" => Rule::NotComparable("why");
+        OURS = "ours", "3" => Rule::Ratios(&[3.0]);
+        DATA = "data", "" => Rule::Beside("what it is shown for");
     }
 
     #[test]
-    fn json_has_the_rows_only() {
+    fn json_has_the_rows_and_what_stands_beside_them() {
         let mut report = PaperReport::new("x", 0.5);
         report.compare(&[Side::new("a", "alone")], &[]).expect("one side");
         report.judge(A, "3", &[3.0]);
         report.show(B.of(&[&"text"]), "2");
         assert_eq!((&report.rows[1].claim[..], &report.rows[1].judged_by[..]), ("b text", "why"));
-        assert!(!report.falls_short());
+        report.judge(OURS.uncounted(), "1", &[1.0]);
+        report.show(DATA, "7");
+        assert!(!report.falls_short(), "what stands beside is not counted");
         report.judge(A, "2", &[2.0]);
         report.judge(A, "1", &[1.0]);
         assert!(report.falls_short());
-        assert!(report.counts().into_values().all(|count| count == 1));
+        assert!(
+            report.counts().iter().all(|(word, count)| *count == 1 || *word == Verdict::Beyond)
+        );
         report.note("hidden");
+        report.open_with(&[("a", "so it is"), ("not measured", "nothing")]);
         let json = serde_json::to_value(&report).expect("plain data");
         let fields: Vec<&String> = json.as_object().expect("an object").keys().collect();
-        assert_eq!(fields, ["paper", "rows", "scale"]);
-        let verdicts: Vec<&str> = json["rows"]
-            .as_array()
-            .expect("rows")
-            .iter()
-            .map(|row| {
-                assert_eq!(row.as_object().expect("an object").len(), 6);
-                row["verdict"].as_str().expect("text")
-            })
-            .collect();
-        assert_eq!(verdicts, ["reproduced", "not comparable", "weaker", "absent"]);
+        assert_eq!(fields, ["beside", "headlines", "paper", "rows", "scale"]);
+        let verdicts = |section: &str| -> Vec<String> {
+            let rows = json[section].as_array().expect("rows").iter();
+            rows.map(|row| row["verdict"].as_str().unwrap_or("").to_string()).collect()
+        };
+        assert_eq!(verdicts("rows"), ["reproduced", "not comparable", "weaker", "absent"]);
+        assert_eq!(verdicts("beside"), ["absent", ""]);
+        assert_eq!(verdicts("headlines"), ["reproduced"]);
+        assert_eq!(json["headlines"][0]["cause"], "so it is");
     }
 
     #[test]
     fn a_scale_too_small_to_mean_anything_judges_nothing() {
         let mut report = PaperReport::new("x", 0.05);
         report.judge(A, "3", &[3.0]);
-        assert_eq!(report.rows[0].verdict, Verdict::NotComparable);
+        assert_eq!(report.rows[0].verdict, Some(Verdict::NotComparable));
         assert_eq!(report.rows[0].judged_by, TOO_SMALL);
     }
 

@@ -1,4 +1,4 @@
-//! How a row is judged: one rule for each kind of claim, and four words. A rule rests on what the
+//! How a row is judged: one rule for each kind of claim, and five words. A rule rests on what the
 //! paper prints; where it prints "the same" or "close", the row names the share beforehand.
 //!
 //! An *effect* is the logarithm of a ratio: half as much and twice as fast are then the same size.
@@ -18,26 +18,35 @@ pub enum Verdict {
     /// The effect is as large as in the paper, within the tolerance.
     #[serde(rename = "reproduced")]
     Reproduced,
+    /// The paper claims that two are close, and its design is better than that here.
+    #[serde(rename = "beyond")]
+    Beyond,
     /// The effect has the same direction and is smaller.
     #[serde(rename = "weaker")]
     Weaker,
     /// There is no effect, or it has the opposite direction.
     #[serde(rename = "absent")]
     Absent,
-    /// The paper does not measure this, or not under these conditions.
+    /// A claim whose conditions nothing here has.
     #[serde(rename = "not comparable")]
     NotComparable,
 }
 
 impl Verdict {
-    /// All four, in the order of a summary.
-    pub const ALL: [Verdict; 4] =
-        [Verdict::Reproduced, Verdict::Weaker, Verdict::Absent, Verdict::NotComparable];
+    /// All five, in the order of a summary.
+    pub const ALL: [Verdict; 5] = [
+        Verdict::Reproduced,
+        Verdict::Beyond,
+        Verdict::Weaker,
+        Verdict::Absent,
+        Verdict::NotComparable,
+    ];
 
     /// In words.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Reproduced => "reproduced",
+            Verdict::Beyond => "beyond",
             Verdict::Weaker => "weaker",
             Verdict::Absent => "absent",
             Verdict::NotComparable => "not comparable",
@@ -54,6 +63,9 @@ pub(super) enum Rule {
     AtMost(f64),
     /// The paper says that these are the same: within this share of the least.
     Alike(f64),
+    /// The paper says that its design costs about as much as another: each ratio is at most this
+    /// share above 1. Ratios that are all as far below 1 are better than the claim.
+    Close(f64),
     /// The paper prints these numbers, and they do not depend on a machine or a scale.
     Exactly(&'static [f64]),
     /// The paper gives an order but no size: each number is larger than the one before.
@@ -62,6 +74,8 @@ pub(super) enum Rule {
     Falls,
     /// The reason why the paper's number and ours cannot be compared.
     NotComparable(&'static str),
+    /// What the paper claims nothing about, or another row measures better: what it is shown for.
+    Beside(&'static str),
 }
 
 impl Rule {
@@ -69,7 +83,7 @@ impl Rule {
     pub(super) fn judge(self, numbers: &[f64]) -> Verdict {
         let is_measured = numbers.iter().all(|number| number.is_finite());
         match self {
-            Rule::NotComparable(_) => Verdict::NotComparable,
+            Rule::NotComparable(_) | Rule::Beside(_) => Verdict::NotComparable,
             _ if !is_measured || numbers.is_empty() => Verdict::Absent,
             Rule::Ratios(paper) => {
                 assert_eq!(paper.len(), numbers.len(), "one ratio for each of the paper's");
@@ -94,6 +108,13 @@ impl Rule {
                 let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
                 either(numbers.iter().all(|number| *number <= least * (1.0 + share)))
             }
+            Rule::Close(share) => {
+                let is_better = numbers.iter().all(|number| number * (1.0 + share) < 1.0);
+                match numbers.iter().all(|number| *number <= 1.0 + share) {
+                    true if is_better => Verdict::Beyond,
+                    is_close => either(is_close),
+                }
+            }
             Rule::Exactly(paper) => either(paper == numbers),
             Rule::Rises => by_order(numbers, |before, after| before < after),
             Rule::Falls => by_order(numbers, |before, after| before > after),
@@ -109,16 +130,22 @@ impl Rule {
                     format!("{way} {:.2}", paper.powf(SAME))
                 };
                 let bounds: Vec<String> = paper.iter().map(bound).collect();
-                format!("two thirds of the effect: {}", bounds.join(", "))
+                format!("two thirds: {}", bounds.join(", "))
             }
-            Rule::AtMost(most) => format!("at most {most:.2}"),
-            Rule::Alike(share) => format!("within {}%", (share * 1000.0).round() / 10.0),
-            Rule::Exactly(_) => "the same numbers".into(),
-            Rule::Rises => "rises; the paper gives no size".into(),
-            Rule::Falls => "falls; the paper gives no size".into(),
-            Rule::NotComparable(reason) => reason.into(),
+            Rule::AtMost(most) => format!("<= {most:.2}"),
+            Rule::Alike(share) => format!("within {}%", percent(share)),
+            Rule::Close(share) => format!("within {}%, or less", percent(share)),
+            Rule::Exactly(_) => "equal".into(),
+            Rule::Rises => "rises".into(),
+            Rule::Falls => "falls".into(),
+            Rule::NotComparable(reason) | Rule::Beside(reason) => reason.into(),
         }
     }
+}
+
+/// A share in percent, to a tenth.
+fn percent(share: f64) -> f64 {
+    (share * 1000.0).round() / 10.0
 }
 
 fn by_share(share: f64) -> Verdict {
@@ -179,9 +206,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_better_than_close_is_beyond() {
+        let close = Rule::Close(0.1);
+        assert_eq!(close.judge(&[1.1, 0.95]), Reproduced);
+        assert_eq!(close.judge(&[0.92]), Reproduced);
+        assert_eq!(close.judge(&[0.9, 0.6]), Beyond);
+        assert_eq!(close.judge(&[0.95, 0.6]), Reproduced, "one is no better");
+        assert_eq!(close.judge(&[1.2, 0.6]), Absent);
+        assert_eq!(close.judge(&[f64::NAN]), Absent);
+        assert_eq!(close.text(), "within 10%, or less");
+    }
+
+    #[test]
     fn the_text_of_a_rule_says_what_it_judges_by() {
-        assert_eq!(Rule::Ratios(&[0.49]).text(), "two thirds of the effect: <= 0.62");
-        assert_eq!(Rule::Ratios(&[8.0]).text(), "two thirds of the effect: >= 4.00");
+        assert_eq!(Rule::Ratios(&[0.49]).text(), "two thirds: <= 0.62");
+        assert_eq!(Rule::Ratios(&[8.0]).text(), "two thirds: >= 4.00");
         assert_eq!(Rule::Alike(0.003).text(), "within 0.3%");
         assert_eq!(Rule::Alike(0.05).text(), "within 5%");
         assert_eq!(Rule::NotComparable("why").text(), "why");

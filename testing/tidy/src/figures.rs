@@ -11,6 +11,9 @@
 //! first form is for tables whose first column holds claims. Under the others, the numbers of these
 //! rows are, in this order, all those of the table except its first column, or some of those of the
 //! paragraph. Comments may follow one another. A document may round.
+//!
+//! The page of a paper has the rows of its results, by name and in order, each once, five to eight
+//! headlines, and not too many words.
 
 use serde_json::Value;
 
@@ -19,6 +22,12 @@ use crate::links::joined;
 
 const MARK: &str = "<!-- figures: ";
 const MARK_BEGINS: &str = "<!-- figure";
+/// What the papers' pages are made from, by `docs/papers/make.sh`.
+const RESULTS: &str = "docs/papers/results/";
+/// What stands beside the claims with a longer result is not on the page.
+const MOST_SHOWN: usize = 40;
+/// In the page of a paper, tables included.
+const MOST_WORDS: usize = 2500;
 
 /// Marked figures are those of their files, and rows of papers stand on the page of their paper.
 pub fn differing(files: &Files) -> Vec<String> {
@@ -45,13 +54,58 @@ pub fn differing(files: &Files) -> Vec<String> {
         let page = format!("docs/papers/{paper}.md");
         let judged = rows(&file).iter().filter(|row| row["verdict"].is_string());
         let lost = judged.filter(|row| {
-            let cells = ["claim", "paper", "here"].map(|cell| row[cell].as_str().unwrap_or(""));
-            let line = format!("| {} |", cells.join(" | "));
-            files.get(&page).is_none_or(|text| !text.lines().any(|one| one.starts_with(&line)))
+            let lines = [&["claim", "paper", "here"][..], &["claim", "here"]].map(|cells| {
+                let cells: Vec<&str> = cells.iter().map(|cell| text_of(&row[cell])).collect();
+                format!("| {} |", cells.join(" | "))
+            });
+            let is_there = |one: &str| lines.iter().any(|line| one.starts_with(line));
+            files.get(&page).is_none_or(|text| !text.lines().any(is_there))
         });
         found.extend(lost.map(|row| format!("{page}: not as in {place}: {}", row["claim"])));
+        if place.starts_with(RESULTS) {
+            let text = files.get(&page).map_or("", |text| text);
+            let of_page = differing_page(&file, text);
+            found.extend(of_page.into_iter().map(|what| format!("{page}: {what}")));
+        }
     }
     found
+}
+
+/// What the page of a paper has that its results do not have, or the other way round.
+fn differing_page(results: &Value, page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let names_of = |rows: &str| -> Vec<&str> {
+        results[rows].as_array().into_iter().flatten().map(|row| text_of(&row["claim"])).collect()
+    };
+    let headlines = names_of("headlines");
+    let mut claims = names_of("rows");
+    claims.retain(|claim| !headlines.contains(claim));
+    let beside = results["beside"].as_array().into_iter().flatten();
+    let shown = beside.filter(|row| text_of(&row["here"]).chars().count() <= MOST_SHOWN);
+    let beside = shown.map(|row| text_of(&row["claim"])).collect();
+    let sections = [("headlines", headlines), ("claims", claims), ("beside", beside)];
+    for (section, names) in sections {
+        let mark = format!("<!-- paper: {section} -->");
+        let block = page.split_once(&mark).and_then(|(_, rest)| rest.split_once("<!-- end -->"));
+        let rows =
+            block.map_or("", |(block, _)| block).lines().filter(|line| line.starts_with('|'));
+        let told = rows.skip(2).map(|line| line[1..].split(" | ").next().unwrap_or("").trim());
+        if names != told.collect::<Vec<_>>() {
+            found.push(format!("its {section} are not the {} of the results", names.len()));
+        }
+        if section == "headlines" && !(5..=8).contains(&names.len()) {
+            found.push(format!("{} headlines, not five to eight", names.len()));
+        }
+    }
+    let words = page.split_whitespace().count();
+    if words > MOST_WORDS {
+        found.push(format!("{words} words, above {MOST_WORDS}"));
+    }
+    found
+}
+
+fn text_of(cell: &Value) -> &str {
+    cell.as_str().unwrap_or("")
 }
 
 /// The marked blocks: the line where each begins, what its marks say, and its lines up to an empty
@@ -126,7 +180,8 @@ fn figures(file: &Value, claim: &str) -> Option<Vec<f64>> {
     if claim.starts_with('/') {
         return Some(vec![file.pointer(claim)?.as_f64()?]);
     }
-    let row = rows(file).iter().find(|row| row["claim"].as_str() == Some(claim))?;
+    let beside = file["beside"].as_array().into_iter().flatten();
+    let row = rows(file).iter().chain(beside).find(|row| row["claim"].as_str() == Some(claim))?;
     match &row["here"] {
         Value::String(text) => Some(numbers(text).iter().map(|text| value(text)).collect()),
         here => here.as_array()?.iter().map(Value::as_f64).collect(),
@@ -214,7 +269,35 @@ mod tests {
             let found = found(&DOCUMENT.replace(old, new), FIGURES, PAGE);
             assert!(found.iter().any(|one| one.contains(finding)), "{new}: {found:?}");
         }
+        let beside = PAGE.replace(" less |", "");
+        assert_eq!(found(DOCUMENT, FIGURES, &beside), [""; 0], "without the paper's figure");
         let stale = found(DOCUMENT, FIGURES, &PAGE.replace("3.14", "3.15"));
         assert_eq!(stale, ["docs/papers/p.md: not as in docs/figures/a.json: \"bytes\""]);
+    }
+
+    #[test]
+    fn the_page_of_a_paper_has_the_rows_of_its_results() {
+        let rows = |count: usize, kind: &str| -> Value {
+            (0..count).map(|i| serde_json::json!({ "claim": format!("{kind} {i}") })).collect()
+        };
+        let results = |headlines| {
+            let (headlines, rows, beside) = (rows(headlines, "h"), rows(2, "r"), rows(1, "b"));
+            serde_json::json!({ "headlines": headlines, "rows": rows, "beside": beside })
+        };
+        let table = |section: &str, names: &[&str]| {
+            let lines: String = names.iter().map(|name| format!("| {name} | 1 |\n")).collect();
+            format!("<!-- paper: {section} -->\n\n| a | b |\n|---|---|\n{lines}\n<!-- end -->\n")
+        };
+        let headlines = ["h 0", "h 1", "h 2", "h 3", "h 4"];
+        let page = table("headlines", &headlines)
+            + &table("claims", &["r 0", "r 1"])
+            + &table("beside", &["b 0"]);
+        assert_eq!(differing_page(&results(5), &page), [""; 0]);
+        let few = differing_page(&results(4), &page);
+        assert!(few.iter().any(|what| what.contains("not five to eight")), "{few:?}");
+        let other = differing_page(&results(5), &page.replace("r 1", "r one"));
+        assert_eq!(other, ["its claims are not the 2 of the results"]);
+        let long = page + &"word ".repeat(MOST_WORDS);
+        assert!(differing_page(&results(5), &long)[0].contains("words, above"));
     }
 }

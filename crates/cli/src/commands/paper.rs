@@ -36,6 +36,9 @@ pub struct Args {
     /// Replace figures that exist.
     #[arg(long)]
     force: bool,
+    /// Write the tables into this page in Markdown, between its comments `<!-- paper: .. -->`.
+    #[arg(long, value_name = "FILE", requires = "name")]
+    page: Option<PathBuf>,
 }
 
 impl Args {
@@ -49,6 +52,9 @@ impl Args {
         };
         papers.iter().try_for_each(|paper| self.check(paper, papers.len() == 1))?;
         let reports = self.measure_all(&papers, output)?;
+        if let (Some(page), [report]) = (&self.page, &reports[..]) {
+            write_page(page, &filled_page(page, report)?)?;
+        }
         match (output.is_json, &reports[..]) {
             (true, [report]) => output.json(&json!(report))?,
             (true, reports) => output.json(&json!({ "reports": reports }))?,
@@ -62,6 +68,12 @@ impl Args {
     /// Refuses, before it measures for minutes, what the paper cannot do or must not replace.
     fn check(&self, paper: &Paper, is_alone: bool) -> Result<()> {
         paper.check(self.scale, self.only.clone())?;
+        if let Some(page) = &self.page {
+            if !is_alone {
+                return Err(Failure::usage("a page is of one paper", "name the paper"));
+            }
+            filled_page(page, &PaperReport::new(paper.name, 1.0))?;
+        }
         let Some(directory) = &self.svg else { return Ok(()) };
         if is_alone && !paper.has_figures {
             let what = format!("paper {} draws no figures", paper.name);
@@ -129,22 +141,47 @@ fn summary(reports: &[PaperReport]) -> String {
     columns(&header, &reports.iter().map(row).collect::<Vec<_>>())
 }
 
+/// A page with the tables of the report.
+fn filled_page(page: &Path, report: &PaperReport) -> Result<String> {
+    let text =
+        std::fs::read_to_string(page).map_err(|error| Failure::file(page, "read", &error))?;
+    Ok(runstone_papers::filled(&text, report)?)
+}
+
+fn write_page(page: &Path, text: &str) -> Result<()> {
+    std::fs::write(page, text).map_err(|error| Failure::file(page, "write", &error))
+}
+
 fn to_text(report: &PaperReport) -> String {
     let cells = |row: &PaperRow| {
         [&row.claim, &row.paper, &row.here, &row.judged_by]
             .map(String::as_str)
             .into_iter()
-            .chain([row.verdict.text()])
+            .chain([row.verdict.map_or("", Verdict::text)])
             .map(str::to_string)
             .collect::<Vec<_>>()
     };
-    let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
-    let mut text = wrapped(&["claim", "paper", "here", "judged by", "verdict"], &rows);
-    let counts = report.counts().into_iter().map(|(verdict, n)| format!("{n} {}", verdict.text()));
-    text.push_str(&format!("{}\n", counts.collect::<Vec<_>>().join(", ")));
-    let mut sides: Vec<&str> = report.rows.iter().map(|row| &row.sides[..]).collect();
-    sides.dedup();
-    for line in sides.into_iter().filter(|line| !line.is_empty()) {
+    let mut text = String::new();
+    if !report.rows.is_empty() {
+        let rows: Vec<Vec<String>> = report.rows.iter().map(cells).collect();
+        text.push_str(&wrapped(&["claim", "paper", "here", "judged by", "verdict"], &rows));
+        let counts = report.counts().into_iter();
+        let counts = counts.map(|(verdict, n)| format!("{n} {}", verdict.text()));
+        text.push_str(&format!("{}\n", counts.collect::<Vec<_>>().join(", ")));
+    }
+    if !report.beside.is_empty() {
+        let rows: Vec<Vec<String>> = report.beside.iter().map(cells).collect();
+        text.push_str("Beside the claims, not counted:\n");
+        text.push_str(&wrapped(&["what", "paper", "here", "what for", "verdict"], &rows));
+    }
+    let all = report.rows.iter().chain(&report.beside);
+    let mut sides: Vec<&str> = Vec::new();
+    for row in all.filter(|row| !row.sides.is_empty()) {
+        if !sides.contains(&&row.sides[..]) {
+            sides.push(&row.sides);
+        }
+    }
+    for line in sides {
         text.push_str(&format!("sides: {line}\n"));
     }
     for line in &report.notes {

@@ -297,7 +297,7 @@ fn the_layers_of_a_kvssd_are_measured() {
     let place = Place::new();
     let report = place.json(&["paper", "kvssd", "--scale", "0.03", "--only", "layers"]);
     let rows = report["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 9, "{report}");
+    assert_eq!(rows.len(), 7, "{report}");
     let here = |at: usize| rows[at]["here"].as_str().expect("text");
     let (engine, nlsm) = here(0).split_once(" = ").expect("two compactions");
     let apart = engine.parse::<f64>().expect("a number") / nlsm.parse::<f64>().expect("a number");
@@ -310,7 +310,7 @@ fn the_layers_of_a_kvssd_are_measured() {
     }
     let report =
         place.json(&["paper", "kvssd-beyond", "--scale", "0.06", "--only", "global-range"]);
-    let rows = report["rows"].as_array().expect("rows");
+    let rows = report["beside"].as_array().expect("rows");
     assert_eq!(rows.len(), 4, "{report}");
     for row in rows.iter().step_by(2) {
         let here = row["here"].as_str().expect("text").split(" / ");
@@ -334,7 +334,13 @@ fn all_papers_are_measured() {
     let reports = place.json(&[&all[..], &["--svg", "figures"]].concat());
     let reports = reports["reports"].as_array().expect("reports");
     assert_eq!(reports.iter().map(|one| one["paper"].clone()).collect::<Vec<_>>(), names);
-    assert!(reports.iter().all(|one| !one["rows"].as_array().expect("rows").is_empty()));
+    let count = |one: &serde_json::Value, what| one[what].as_array().expect("rows").len();
+    for one in reports {
+        assert!(count(one, "rows") + count(one, "beside") > 0, "{one}");
+        let is_page_of_claims =
+            !["hashkv", "kvssd-beyond"].contains(&one["paper"].as_str().expect("text"));
+        assert_eq!((5..=8).contains(&count(one, "headlines")), is_page_of_claims, "{one}");
+    }
     let drawn = std::fs::read_dir(place.path("figures")).expect("figures").count();
     assert!(drawn >= 30, "{drawn} figures");
     let refused = place.run(&[&all[..], &["--svg", "figures"]].concat());
@@ -358,24 +364,31 @@ fn a_paper_is_measured() {
     let small = ["paper", "autumn", "--only", "sensitivity", "--scale", "0.01"];
     let report = place.json(&[&small[..], &["--svg", "figures"]].concat());
     let fields: Vec<&String> = report.as_object().expect("an object").keys().collect();
-    assert_eq!(fields, ["paper", "rows", "scale"]);
+    assert_eq!(fields, ["beside", "headlines", "paper", "rows", "scale"]);
     assert_eq!((&report["paper"], &report["scale"]), (&"autumn".into(), &0.01.into()));
-    let rows = report["rows"].as_array().expect("rows");
+    let all = |report: &serde_json::Value| -> Vec<serde_json::Value> {
+        let sections =
+            ["rows", "beside"].map(|section| report[section].as_array().expect("rows").clone());
+        sections.concat()
+    };
+    let rows = all(&report);
     assert!(rows.len() >= 8, "{report}");
-    for row in rows {
+    for row in report["rows"].as_array().expect("rows") {
         let row = row.as_object().expect("an object");
         let fields: Vec<&String> = row.keys().collect();
         assert_eq!(fields, ["claim", "here", "judged_by", "paper", "sides", "verdict"]);
         assert_eq!(row["verdict"], "not comparable");
     }
+    let beside = report["beside"].as_array().expect("rows");
+    assert!(!beside.is_empty() && beside.iter().all(|row| row["verdict"].is_null()), "{report}");
     let figure = std::fs::read_to_string(place.path("figures/autumn-figure-3a.svg"));
     assert!(figure.expect("a file").contains("T = 5"));
     let checked = place.run(&[&small[..], &["--check", "--json"]].concat());
     let again: serde_json::Value = serde_json::from_str(&checked.stdout).expect("JSON");
-    let again = again["rows"].as_array().expect("rows");
+    let again = all(&again);
     assert_eq!(checked.code, 0, "{}", checked.stderr);
     assert_eq!(rows.len(), again.len());
-    for (row, again) in rows.iter().zip(again) {
+    for (row, again) in rows.iter().zip(&again) {
         let tells = |field: &str, word: &str| row[field].as_str().is_some_and(|t| t.contains(word));
         let is_timed = tells("claim", "time") || tells("judged_by", "clock of a machine");
         assert!(is_timed || row == again, "the same each time: {row} {again}");
@@ -384,4 +397,26 @@ fn a_paper_is_measured() {
     let left = std::fs::read_dir(place.path(".")).expect("readable");
     let names: Vec<_> = left.map(|entry| entry.expect("an entry").file_name()).collect();
     assert_eq!(names, ["figures"], "no scratch directory is left");
+}
+
+/// The tables of a page are written by the command, and the text around them stays. A page without
+/// places for them is refused before anything is measured.
+#[test]
+fn the_tables_of_a_page_are_filled() {
+    let place = Place::new();
+    let part = ["paper", "partitioning", "--only", "ascending", "--scale", "0.1"];
+    let fill = [&part[..], &["--page", "page.md"]].concat();
+    std::fs::write(place.path("page.md"), "# Text\n").expect("writes");
+    let refused = place.run(&fill);
+    assert!(refused.code == 3 && refused.stderr.contains("<!-- paper: "), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("ascending keys"), "{}", refused.stderr);
+    let places = ["headlines", "claims", "beside"]
+        .map(|section| format!("<!-- paper: {section} -->\n<!-- end -->\n"));
+    std::fs::write(place.path("page.md"), format!("# Text\n{}", places.concat())).expect("writes");
+    place.ok(&fill);
+    let page = std::fs::read_to_string(place.path("page.md")).expect("a page");
+    assert!(page.starts_with("# Text\n"), "{page}");
+    assert!(page.contains("| ascending keys: bytes rewritten | none: 100% moves |"), "{page}");
+    let all = place.run(&["paper", "all", "--page", "page.md"]);
+    assert!(all.code == 3 && all.stderr.contains("name the paper"), "{}", all.stderr);
 }

@@ -9,7 +9,7 @@ use super::client::{Client, Phase};
 use super::device_time::Limits;
 use super::{Setting, WHOLE_DATABASE, c_name};
 use crate::engine::write_amplification;
-use crate::numbers::strokes;
+use crate::numbers::{list, strokes};
 use crate::report::{bars_beside, rows};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
@@ -49,21 +49,25 @@ rows! {
     LOAD = "throughput of the load in kops/s of simulated time, c = 1 / 0.8 / 0.4 (figure 4)",
         "15% more at c = 0.4" => Ratios(&[1.15]);
     LOAD_WRITTEN = "write amplification of that load, which level 0 joins as it can",
-        "" => NotComparable("not in the paper");
+        "" => Beside("not in the paper");
     STALLS = "write stalls of the load, c = 1 / 0.8 / 0.4 (4.3)",
         "3403 / 2592 / 1265" => Ratios(&[0.762, 0.372]);
     STALLED = "share of the load's simulated time that writers waited, c = 1 / 0.8 / 0.4",
-        "" => NotComparable("not in the paper");
+        "" => Beside("not in the paper");
     READ_ONLY = "throughput of YCSB C in kops/s of simulated time, c = 1 / 0.8 / 0.4 (figure 4)",
         "4% and 24% more" => Ratios(&[1.04, 1.24]);
     READ_LATEST = "throughput of YCSB D in kops/s of simulated time, c = 1 / 0.8 / 0.4 (figure 4)",
         "Autumn more than 20% more" => Ratios(&[1.2, 1.2]);
-    AT_PAR = "time of YCSB {} at c = 1 over 0.8 and 0.4; kops/s (figure 4)",
+    AT_PAR = "time of YCSB A, B, E, F, c = 0.8 over 1; 0.4 over 1 (figure 4)",
         "Autumn at par or better; par is 5% here" => AtMost(1.05);
-    TABLE_3_ROW = "average, 95%, 99% of reads in YCSB {} in us, c = 1 and {} (table 3)",
-        "{}" => NotComparable("judged by the ratios of its numbers");
-    ANSWERS = "YCSB D: gets in % that memtable, level 0, 1, 2, 3, deeper answer, c = {}",
-        "level 1: {}" => NotComparable("the paper prints level 1 only, without its method");
+    AT_PAR_SPEEDS = "kops/s of these, c = 1 / 0.8 / 0.4",
+        "" => Beside("the figure prints no numbers");
+    TABLE_3_ROW = "average, 95%, 99% of reads in YCSB {}, c = {} over 1 (table 3)",
+        "{}" => Falls;
+    TABLE_3_TIMES = "us of these, c = 1; 0.8; 0.4",
+        "{}" => Beside("the ratios are judged");
+    ANSWERS = "YCSB D: gets in % that memtable, level 0, 1, 2, 3, deeper answer, c = 1; 0.8; 0.4",
+        "level 1: 9; 33; 40" => Beside("the paper prints level 1 only, without its method");
 }
 
 /// The measurements of one side.
@@ -84,6 +88,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
     }
     report.compare(&sides, &[])?;
     judge_load(report, &seen);
+    let (mut slower, mut speeds) = ([Vec::new(), Vec::new()], Vec::new());
     for (at, (mix, _)) in MIXES.iter().enumerate() {
         let kops = column(&seen, |one| one.mixes[at].kops_per_s);
         let more = [kops[1] / kops[0], kops[2] / kops[0]];
@@ -91,12 +96,14 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
             "C" => report.judge(READ_ONLY, strokes(&kops, 2), &more),
             "D" => report.judge(READ_LATEST, strokes(&kops, 2), &more),
             _ => {
-                let slower = more.map(f64::recip);
-                let here = format!("{}; {}", strokes(slower, 2), strokes(&kops, 2));
-                report.judge(AT_PAR.of(&[mix]), here, &slower);
+                slower.iter_mut().zip(more).for_each(|(of, more)| of.push(more.recip()));
+                speeds.push(strokes(&kops, 2));
             }
         }
     }
+    let here = slower.each_ref().map(|of| strokes(of, 2)).join("; ");
+    report.judge(AT_PAR, here, &slower.concat());
+    report.show(AT_PAR_SPEEDS, speeds.join("; "));
     judge_latencies(report, &seen);
     show_answers(report, &seen);
     draw(report, &seen);
@@ -121,17 +128,19 @@ fn judge_latencies(report: &mut PaperReport, seen: &[Seen]) {
     for ((at, paper), ratios) in TABLE_3.iter().zip(TABLE_3_RATIOS) {
         let of = |side: usize| seen[side].mixes[*at].read_us;
         for (side, name) in [(1, "0.8"), (2, "0.4")] {
-            let texts = [paper[0], paper[side]].map(|us| strokes(us, 0));
-            let row = TABLE_3_ROW.of(&[&MIXES[*at].0, &name, &texts.join(" and ")]);
-            let here = [of(0), of(side)].map(|us| strokes(us, 0)).join(" and ");
+            let printed = list(ratios[side - 1], 2);
+            let row = TABLE_3_ROW.of(&[&MIXES[*at].0, &name, &printed]);
             let shares: Vec<f64> = of(side).iter().zip(of(0)).map(|(us, of)| us / of).collect();
-            report.judge(row.by(Ratios(ratios[side - 1])), here, &shares);
+            report.judge(row.by(Ratios(ratios[side - 1])), list(&shares, 2), &shares);
         }
+        let times = |us: [[f64; 3]; 3]| us.map(|us| strokes(us, 0)).join("; ");
+        let here = times([0, 1, 2].map(of));
+        report.show(TABLE_3_TIMES.of(&[&times(*paper)]), here);
     }
 }
 
 fn show_answers(report: &mut PaperReport, seen: &[Seen]) {
-    for (one, (c, paper)) in seen.iter().zip([("1", "9"), ("0.8", "33"), ("0.4", "40")]) {
+    let answers = seen.iter().map(|one| {
         let of = &one.mixes[3].counters;
         let hits = [
             of.hits_memtable,
@@ -141,9 +150,9 @@ fn show_answers(report: &mut PaperReport, seen: &[Seen]) {
             of.hits_level_3,
             of.hits_deeper,
         ];
-        let percents = hits.map(|hits| hits as f64 * 100.0 / of.get_hits.max(1) as f64);
-        report.show(ANSWERS.of(&[&c, &paper]), strokes(percents, 1));
-    }
+        strokes(hits.map(|hits| hits as f64 * 100.0 / of.get_hits.max(1) as f64), 1)
+    });
+    report.show(ANSWERS, answers.collect::<Vec<_>>().join("; "));
 }
 
 fn draw(report: &mut PaperReport, seen: &[Seen]) {

@@ -22,8 +22,8 @@ rows! {
     FIGURE_3 = "cuts of 8-bit keys from 4 to 254, in key order (figure 3)",
         "Local 66, 129, 191; Global 63, 127, 191"
         => Exactly(&[66.0, 129.0, 191.0, 63.0, 127.0, 191.0]);
-    FIGURE_4 = "sub-compactions, moves, and tables behind them, of three runs of 40 random keys, \
-                theta = 10: Size; Local-Range; Global-Range; medians of 99 (figure 4)",
+    FIGURE_4 = "sub-compactions, moves, tables of three runs of 40 random keys: Size; Local-Range; \
+                Global-Range; medians of 99 (figure 4)",
         "1, 0, 10; 1, 0, 16; 3, 1, 15" => NotComparable("one example, whose keys are not printed");
 }
 

@@ -36,6 +36,10 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         "the critical path of a compaction is what the busiest of 16 threads reads, over all that \
          it reads; threads take its parts in key order",
     );
+    report.note(
+        "results are of none, size, local and global, in this order, reads also of leveled; in \
+         slices of none, size, local, global, grouped, prefix and leveled",
+    );
     let parts: [Part<Context<'_>>; 8] = [
         ("figures", exact::figures),
         ("load", load::load),

@@ -29,17 +29,17 @@ const COMPARED: [Partitioner; 6] = [
 const NAMES: &str = "none / size / local / global / grouped / prefix / leveled";
 
 rows! {
-    SLICES = "bytes compacted for each byte of the critical path, in slices, {}; {}",
-        "" => NotComparable("slices are ours: the paper's sub-compactions take whole tables");
-    TABLES = "tables at the end, {}; {}",
-        "" => NotComparable("judged by the loads with the paper's sizes");
+    SLICES = "bytes compacted per byte of the critical path, in slices, {}",
+        "" => Beside("slices are ours: the paper's sub-compactions take whole tables");
+    TABLES = "tables at the end, {}",
+        "" => Beside("judged by the loads with the paper's sizes");
     BORROWED =
         "peak of table files over live bytes in a compaction of everything, atomic / incremental",
         "groups give back their space one by one" => Falls;
     ASCENDING = "ascending keys: bytes rewritten",
         "none: 100% moves" => Exactly(&[0.0]);
     LEVELED = "write amplification of leveling, T = {}, Size against Global-Range",
-        "" => NotComparable("not in the paper, which leaves leveled trees to future work");
+        "" => Beside("not in the paper, which leaves leveled trees to future work");
 }
 
 /// Compactions in slices, which every partitioner shortens.
@@ -63,9 +63,9 @@ pub(super) fn slices(context: &Context<'_>, report: &mut PaperReport) -> Result<
             "theta = {:.2} flushes, N / theta = {fill} x 2^{power}",
             theta as f64 / FLUSH_BYTES as f64
         );
-        report.show(SLICES.of(&[&NAMES, &at]), strokes(seen.iter().map(Seen::throughput), 2));
+        report.show(SLICES.of(&[&at]), strokes(seen.iter().map(Seen::throughput), 2));
         let tables = seen.iter().map(|one| one.tables as f64);
-        report.show(TABLES.of(&[&NAMES, &at]), strokes(tables, 0));
+        report.show(TABLES.of(&[&at]), strokes(tables, 0));
         let titles = [&format!("Slices, {at}")[..], "partitioner", "bytes / byte of critical path"];
         let through = bars("16 threads", seen.iter().map(Seen::throughput));
         let name = format!("slices-{}", (fill * 100.0) as u32);

@@ -27,13 +27,13 @@ rows! {
     LATENCY = "time per operation, leveling over the slower of the two (figure 2)",
         "leveling worst" => Rises;
     SPACE = "bytes over those of all records: {} (figure 2)",
-        "" => NotComparable("the text gives neither order nor size");
+        "" => Beside("the text gives neither order nor size");
     LATENCIES = "us per operation: {} (figure 2)",
-        "" => NotComparable("the figure prints no numbers");
+        "" => Beside("the figure prints no numbers");
     TAIL = "ms of the slowest operation, fragmented leveling and leveling (figure 2)",
         "leveling has a long tail" => Rises;
     DISTRIBUTION = "us at 50, 90, 99, 99.9, 99.99, 100% of the operations, {} (figure 2)",
-        "" => NotComparable("who operates also flushes and compacts here; there a thread does");
+        "" => Beside("who operates also flushes and compacts here; there a thread does");
 }
 
 /// The results of one store.

@@ -75,8 +75,13 @@ pub(super) fn sides_of(rivals: &[Rival]) -> Vec<Side> {
     let side = |rival: &Rival| {
         let (name, keyspace) = rival;
         let side = Side::store(name, &options(rival));
+        let shape = custom::options_of(keyspace);
         match keyspace.policy.as_str() {
-            "guards" => side.apart_by(&format!("K = {}", custom::options_of(keyspace).max_runs)),
+            "guards" => side.apart_by(&format!("K = {}", shape.max_runs)),
+            "adaptive-tiering" => side.apart_by(&format!(
+                "{} bytes an access, {} or more",
+                shape.access_bytes, shape.access_limit
+            )),
             _ => side.apart_by(keyspace.values.placement.name()),
         }
     };

@@ -1,0 +1,130 @@
+//! What a reader of a paper's page looks for first: the claims by which the paper is known, and the
+//! cause of each result in a sentence. The words follow what was measured; whoever changes a
+//! condition reads them again.
+
+/// A claim, by the name of its row, and the cause of its result.
+pub(super) type Headlines = &'static [(&'static str, &'static str)];
+
+pub(super) const AUTUMN: Headlines = &[
+    (
+        "levels of more than a table, of 80 GB, c = 1 / 0.8 / 0.4 (4.3)",
+        "The capacities are the paper's formula.",
+    ),
+    (
+        "us per get, values of 50 B, c = 0.8 over 1 (figure 2b)",
+        "Fewer levels are searched, each at the price of a read.",
+    ),
+    (
+        "us per seek, values of 50 B, c = 0.8 over 1 (figure 2c)",
+        "A seek positions one run per level.",
+    ),
+    (
+        "us per seek and next 10, 30 GB, 1/512, c = 0.8 over 1 (figure 5c)",
+        "The larger the tree, the more levels a smaller c saves.",
+    ),
+    (
+        "throughput of the load in kops/s of simulated time, c = 1 / 0.8 / 0.4 (figure 4)",
+        "Writers wait for compactions, and c = 0.4 writes 15% more bytes.",
+    ),
+    (
+        "write stalls of the load, c = 1 / 0.8 / 0.4 (4.3)",
+        "Larger levels sink less often, in larger jobs.",
+    ),
+    (
+        "YCSB D: hits in level 1, c = 0.8 and 0.4 over 1 (4.3)",
+        "What waits in level 0 when the mix begins answers first; over three runs there it is 4.0.",
+    ),
+    (
+        "reads in vain, optimal filters over uniform, c = 1 and 0.8, 2 and 5 bits (3)",
+        "Small levels get more bits for the same memory.",
+    ),
+];
+
+pub(super) const KVSSD: Headlines = &[
+    ("compaction, LSM = nLSM (figure 5b)", "Both have the same tree."),
+    (
+        "all writes, nLSM over LSM (split, shared) (figure 5a)",
+        "The device knows when a table dies, and writes whole pages.",
+    ),
+    ("compaction, rLSM over nLSM (figure 5b)", "Pages whose keys fit are moved by their metadata."),
+    (
+        "collection, rLSM over rLSM(-) (figure 5b)",
+        "There is little to save: rewrites end whole tables, and few collected blocks hold valid \
+         pages.",
+    ),
+    ("all writes, rLSM over LSM (split, shared) (figure 5a)", "The product of the layers above."),
+    (
+        "simulated throughput, rLSM over LSM (split, shared) (figure 6a)",
+        "Programs bound the throughput.",
+    ),
+    (
+        "pages read per get, metadata included, rLSM over LSM (figure 6b)",
+        "Remapped tables overlap a little more.",
+    ),
+    (
+        "volume that lLSM needs, times the device's (IV-B)",
+        "Linked segments own budgets of pages that are never full.",
+    ),
+];
+
+pub(super) const PARTITIONING: Headlines = &[
+    (
+        "sub-compactions and moves of {1,3..13} and {4,6..14}, theta = 3 (figure 2)",
+        "The example falls apart by the paper's rule.",
+    ),
+    (
+        "time of the writes by its bytes, random keys",
+        "Large compactions fall into parts, so their longest chain is shorter.",
+    ),
+    (
+        "bytes compacted per byte of the critical path, random keys",
+        "A fresh flush joins all tables of nine compactions in ten; the tenth has up to 126 parts.",
+    ),
+    (
+        "tables at the end, random keys: Global-Range over Size",
+        "Cells are halved until they fit: the power of two above N / theta, as section IV-B says.",
+    ),
+    (
+        "tables of skewed keys over random ones, Local-Range and Global-Range",
+        "With random keys Global-Range makes 79% more tables than Size here, 8% in the paper.",
+    ),
+    (
+        "write amplification, Global-Range and leveled; random keys",
+        "All due jobs run between two flushes, so a flush is often merged with the next run alone.",
+    ),
+];
+
+pub(super) const PTIERDB: Headlines = &[
+    (
+        "write amplification of PTierDB over leveled (table I)",
+        "Levels sink unread; with merges inside every level it is 0.77.",
+    ),
+    (
+        "size of PTierDB over leveled (table I)",
+        "Smaller: leveling ends the mixes with its upper levels full of replaced versions.",
+    ),
+    (
+        "size of tiered over leveled (table I)",
+        "The mixes overwrite little: a tree that never compacts would hold 1.35.",
+    ),
+    (
+        "time of YCSB C, PTierDB over leveled (figure 7)",
+        "Fewer indexes are read anew; levels above the last keep their overlaps.",
+    ),
+    (
+        "time of YCSB E, PTierDB over leveled (figure 7)",
+        "A scan reads a block of each overlapping table, and few scans are sampled.",
+    ),
+    (
+        "mean of the others over PTierDB's time: A and F, then B, C, D and E (figure 7)",
+        "Mix E takes what B, C and D gain.",
+    ),
+    (
+        "time of writes of 124 to 1024 B, PTierDB over leveled (6a)",
+        "Levels sink without reading the next one.",
+    ),
+    (
+        "time per get of 124 to 1024 B, tiered over PTierDB (section I, 6b)",
+        "Only tables whose filter is not in memory cost a read.",
+    ),
+];
