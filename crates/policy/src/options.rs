@@ -132,9 +132,8 @@ options! {
     access_limit(u32) access_limit: u32 = 100;
     /// Bytes that a compaction inside a level may rewrite per access, for `adaptive-tiering`. A
     /// table waits until its accesses times this number reach the size of its compaction, and for
-    /// `access_limit`. At least 1. LevelDB's seek accounting takes 16 KiB, but the mixes of YCSB
-    /// are fastest here with 28 KiB, at under half of leveling's writing
-    /// (docs/how-to/choose-a-policy.md).
+    /// `access_limit`. At least 1. LevelDB's seek accounting takes 16 KiB, which writes about as
+    /// much (docs/papers/ptierdb.md).
     #[serde(with = "crate::units::size")]
     access_bytes(u64) access_bytes: u64 = 28 << 10;
     /// k: most runs of a stack, for `bigtable`, `constant`, `universal`, `binomial` and
