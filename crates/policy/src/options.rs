@@ -136,6 +136,19 @@ options! {
     /// much (docs/papers/ptierdb.md).
     #[serde(with = "crate::units::size")]
     access_bytes(u64) access_bytes: u64 = 28 << 10;
+    /// Whether tables that reads ask in vain are compacted, as in LevelDB: `true` or `false`. For
+    /// `fragmented-leveling` and `leveling`. A get that asks more than one table charges the first
+    /// of them with a seek, whatever its filter says. So does every MiB that cursors read, if two
+    /// tables or more may hold its last key. A table that was charged often enough since it was
+    /// written or moved sinks, once no size calls for a compaction. It pays where reads outnumber
+    /// writes, most of all without filters.
+    seek_compaction(bool) seek_compaction: bool = false;
+    /// Bytes of a table for which `seek_compaction` allows it one seek. At least 1. A seek costs
+    /// about as much as compacting this many bytes: 16 KiB in LevelDB.
+    #[serde(with = "crate::units::size")]
+    seek_bytes(u64) seek_bytes: u64 = 16 << 10;
+    /// Fewest seeks that `seek_compaction` allows a table, whatever its size. At least 1.
+    least_seeks(u32) least_seeks: u32 = 100;
     /// k: most runs of a stack, for `bigtable`, `constant`, `universal`, `binomial` and
     /// `min-latency`. Under `universal`, the newest runs compact above this number whatever their
     /// sizes are. 1 to 1000, and below `l0_slowdown_runs` of the keyspace.
@@ -296,6 +309,8 @@ impl PolicyOptions {
             ("split_bytes", self.split_bytes.into(), MIN_TABLE_BYTES.into()),
             ("access_limit", i128::from(self.access_limit), 1),
             ("access_bytes", self.access_bytes.into(), 1),
+            ("seek_bytes", self.seek_bytes.into(), 1),
+            ("least_seeks", i128::from(self.least_seeks), 1),
             ("stack_runs", i128::from(self.stack_runs), 1),
             ("universal_trigger", i128::from(self.universal_trigger), 1),
             ("universal_amp_percent", i128::from(self.universal_amp_percent), 1),
@@ -327,11 +342,17 @@ impl PolicyOptions {
             ("table_bytes", self.table_bytes.into(), MAX_OPTION_BYTES.into()),
             ("split_bytes", self.split_bytes.into(), MAX_OPTION_BYTES.into()),
             ("access_bytes", self.access_bytes.into(), MAX_OPTION_BYTES.into()),
+            ("seek_bytes", self.seek_bytes.into(), MAX_OPTION_BYTES.into()),
         ];
         match most.into_iter().find(|(_, value, max)| value > max) {
             Some((option, value, max)) => Err(OptionError::TooLarge { option, value, max }),
             None => Ok(()),
         }
+    }
+
+    /// The seeks that `seek_compaction` allows a table of this size.
+    pub fn allowed_seeks(&self, table_bytes: u64) -> u64 {
+        u64::from(self.least_seeks).max(table_bytes / self.seek_bytes.max(1))
     }
 
     /// Where compactions cut their tables. Only the partitioners that look at keys need a

@@ -11,6 +11,7 @@
 //! | `flush` | adds the tables below, each a new run of its own |
 //! | `busy` | replaces the busy set; words: table ids, and ranges `L2[a..d]` |
 //! | `heat` | replaces the access counters; words: `11=150`; a new tree resets them |
+//! | `seeks` | replaces the counters of seeks, in the same form |
 //! | `targets` | score and target of each level, and the compaction debt |
 //! | `pick` | the next plan, kept for `apply` |
 //! | `apply` | carries the last plan out and prints the tree |
@@ -139,7 +140,8 @@ impl World {
             "tree" => self.set_tree(body),
             "flush" => self.flush(body),
             "busy" => self.set_busy(body),
-            "heat" => self.set_heat(body),
+            "heat" => set_counts(&mut self.heat.accesses, body),
+            "seeks" => set_counts(&mut self.heat.seeks, body),
             "targets" => Ok(self.show_targets()),
             "pick" => {
                 self.plan =
@@ -190,6 +192,9 @@ impl World {
                 _ => IntraLevel::Every,
             },
             access_limit: small(args.number("accesses", defaults.access_limit.into())?)?,
+            seek_compaction: args.0.get("seeks").is_some_and(|word| word == "true"),
+            seek_bytes: args.number("seek", defaults.seek_bytes)?,
+            least_seeks: small(args.number("least", defaults.least_seeks.into())?)?,
             stack_runs: small(args.number("runs", defaults.stack_runs.into())?)?,
             universal_trigger: small(args.number("trigger", 4)?)?,
             universal_amp_percent: small(args.number("amp", 200)?)?,
@@ -246,16 +251,6 @@ impl World {
             let (level, keys) = word.split_once('[').ok_or(format!("bad range {word}"))?;
             let (min_key, max_key) = parse_keys(keys.trim_end_matches(']'))?;
             self.busy.ranges.push(BusyRange { level: parse_level(level)?, min_key, max_key });
-        }
-        Ok("ok".to_owned())
-    }
-
-    fn set_heat(&mut self, body: &[&str]) -> Result<String, String> {
-        self.heat = Heat::default();
-        for word in body.iter().flat_map(|line| line.split_whitespace()) {
-            let (id, count) = word.split_once('=').ok_or(format!("bad heat {word}"))?;
-            let id = id.parse().map_err(|_| format!("bad table {word}"))?;
-            self.heat.accesses.insert(id, parse_bytes(count)?);
         }
         Ok("ok".to_owned())
     }
@@ -456,6 +451,16 @@ type Keys = (Box<[u8]>, Box<[u8]>);
 fn parse_keys(text: &str) -> Result<Keys, String> {
     let (min_key, max_key) = text.split_once("..").ok_or(format!("bad key range {text}"))?;
     Ok((min_key.as_bytes().into(), max_key.as_bytes().into()))
+}
+
+fn set_counts(counts: &mut BTreeMap<TableId, u64>, body: &[&str]) -> Result<String, String> {
+    counts.clear();
+    for word in body.iter().flat_map(|line| line.split_whitespace()) {
+        let (id, count) = word.split_once('=').ok_or(format!("bad count {word}"))?;
+        let id = id.parse().map_err(|_| format!("bad table {word}"))?;
+        counts.insert(id, parse_bytes(count)?);
+    }
+    Ok("ok".to_owned())
 }
 
 fn parse_tree_line(line: &str) -> Result<Edit, String> {

@@ -68,11 +68,12 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
     let c_permille = prop_oneof![Just(1000u32), 300u32..1000];
     let universal = (1u32..6, prop_oneof![Just(200u32), 1u32..400], 0u32..50, 2u32..4, 0u32..4);
     let stack = (1u32..7, universal, prop::sample::select(PARTITIONERS));
-    let share = prop_oneof![Just(0u32), Just(50), 0u32..=100];
+    let share = (prop_oneof![Just(0u32), Just(50), 0u32..=100], any::<bool>());
     let space = prop_oneof![Just(0u32), Just(110), 110u32..400];
     let numbers = (2u32..6, 1u32..5, 1u64..4, 1u64..4, runs, c_permille, share);
     (numbers, stack, space).prop_map(|(numbers, stack, max_space_percent)| {
-        let (size_ratio, l0_trigger, base, table, (k, z), c_permille, l0_share_percent) = numbers;
+        let (size_ratio, l0_trigger, base, table, (k, z), c_permille, share) = numbers;
+        let (l0_share_percent, seek_compaction) = share;
         let (stack_runs, (trigger, amp, ratio, min_width, more), partitioner) = stack;
         PolicyOptions {
             stack_runs,
@@ -85,6 +86,7 @@ fn options() -> impl Strategy<Value = PolicyOptions> {
             size_ratio,
             l0_trigger,
             l0_share_percent,
+            seek_compaction,
             base_bytes: base << 13,
             table_bytes: table << 12,
             split_bytes: table << 12,
@@ -254,6 +256,7 @@ impl World {
                 let ids = self.shape.tables().map(|(_, table)| table.id);
                 let hot = ids.filter(|id| bits >> (id % 64) & 1 == 1);
                 self.heat.accesses = hot.map(|id| (id, 1 << 20)).collect();
+                self.heat.seeks = self.heat.accesses.clone();
             }
             Op::CompactRange(from, to) => self.compact_range(&[*from], &[*to]),
             Op::Look(bits) => {
@@ -291,8 +294,8 @@ impl World {
             self.check();
         }
         // New tables start with new counters. With tables that stay hot, compaction would never
-        // end.
-        self.heat = Heat::default();
+        // end; those that stay charged with seeks end in the deepest level.
+        self.heat.accesses.clear();
         let mut steps = 0;
         while self.start(&Busy::default()) {
             let job = self.running.pop().unwrap();

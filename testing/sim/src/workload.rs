@@ -261,6 +261,10 @@ pub fn options_for(policy: &str, seed: u64, background: Background) -> Options {
     if space.one_in(3) {
         custom::options_mut(&mut keyspace).max_space_percent = 110 + space.below(100) as u32;
     }
+    let mut seeks = Random::new(seed ^ 0x5ee4_1a6e);
+    let shape = custom::options_mut(&mut keyspace);
+    shape.seek_compaction = seeks.one_in(2);
+    shape.least_seeks = 1 + seeks.below(20) as u32;
     keyspace.values = value_options(seed);
     if stack.one_in(2) {
         keyspace.compaction_install = CompactionInstall::Incremental;

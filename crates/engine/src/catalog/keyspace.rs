@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use crate::sync::{Mutex, rank};
 use arc_swap::ArcSwap;
+use runstone_policy::options::PolicyOptions;
 use runstone_policy::prefix::Prefixer;
 use runstone_policy::shape::{Shape, Table};
 use runstone_random::mix64;
@@ -152,6 +153,9 @@ impl KeyspaceCore {
         let mut version = Version::default().next(state.shape.clone(), change, |table| {
             Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
         });
+        if !registered.read_only {
+            version = version.with_seeks_of(&options.shape);
+        }
         version.count_memory(&Version::default(), &tables.cache);
         let limit_bytes = tables.cache.memtable_bytes(options.write_buffer_bytes);
         let active = Memtable::new(pool, limit_bytes as usize);
@@ -277,6 +281,12 @@ impl KeyspaceCore {
         }));
         old.immutable[keep..].iter().for_each(|flushed| flushed.leave());
         old.version.left_by(&version).for_each(|handle| handle.mark_obsolete());
+    }
+
+    /// Lets reads charge tables as changed options say. Called with the manifest lock held.
+    pub(crate) fn change_seeks(&self, options: &PolicyOptions) {
+        let version = Version::clone(&self.view.load().version);
+        self.swap_version(version.with_seeks_of(options), 0);
     }
 
     /// Puts `fresh` in the place of the active memtable if that is `wanted`, and `filled`, which a

@@ -329,10 +329,15 @@ impl Runner {
             }
             Job::Collect(keyspace) => {
                 self.preparer.keep_rate(|| keyspace.check_exists().is_ok());
-                match &keyspace.values.load_full().current {
+                let outcome = match &keyspace.values.load_full().current {
                     Some(store) => self.collector.collect(&keyspace, store).map(drop),
                     None => Ok(()),
+                };
+                if keyspace.view.load().version.has_seeks() {
+                    // Its look-ups may have charged tables.
+                    self.schedule.stir(keyspace.id);
                 }
+                outcome
             }
             Job::Prepare(preparation) => self.preparer.run(preparation),
             Job::Purge => {
@@ -351,8 +356,13 @@ impl Runner {
 
     /// Runs one job in this thread, and returns its error if it fails; `false` if none was due.
     pub(crate) fn run_one_job(&self) -> Result<bool> {
+        self.run_one(true)
+    }
+
+    /// The same; a compaction or a collection only if `compacts`.
+    pub(crate) fn run_one(&self, compacts: bool) -> Result<bool> {
         self.env.check_caller()?;
-        let Some(claimed) = self.claim_next(true) else { return Ok(false) };
+        let Some(claimed) = self.claim_next(compacts) else { return Ok(false) };
         if !self.run_job(claimed) {
             self.env.check_healthy()?;
         }

@@ -153,10 +153,12 @@ policies! {
     /// default of a keyspace.
     fragmented_leveling FragmentedLeveling "fragmented-leveling":
         ratio l0_trigger l0_share_percent base_bytes
-        table_bytes partitioner split_bytes max_space_percent;
+        table_bytes partitioner split_bytes max_space_percent
+        seek_compaction seek_bytes least_seeks;
     /// One run per level; a full level compacts whole into the next: fewest runs, most writing.
     leveling Leveling "leveling":
-        ratio l0_trigger base_bytes table_bytes partitioner split_bytes max_space_percent;
+        ratio l0_trigger base_bytes table_bytes partitioner split_bytes max_space_percent
+        seek_compaction seek_bytes least_seeks;
     /// T runs per level, compacted into one run of the next: least writing, most runs.
     tiering Tiering "tiering":
         ratio l0_trigger table_bytes partitioner split_bytes max_space_percent;

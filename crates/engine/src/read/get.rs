@@ -268,7 +268,7 @@ impl Reader {
             (Counter::blocks_searched, stats.blocks),
             (Counter::blocks_read, stats.block_reads),
         ]);
-        if stats.hot {
+        if stats.hot || view.version.wants_seek(&stats) && view.version.charge_seek(key) {
             self.stir(keyspace);
         }
         if let Some(started) = started {
@@ -308,7 +308,7 @@ impl Reader {
                 false => Ok(Got::Value(self.unexpired(value).map(Value::owned))),
             };
         }
-        let Some((found, block)) = view.version.get(key, filter::hash(key), seq, stats)? else {
+        let Some((found, block)) = view.version.search(key, filter::hash(key), seq, stats)? else {
             return Ok(Got::Value(None));
         };
         if view.hides(key, seq_of(found.trailer), seq) {

@@ -59,6 +59,12 @@ pub fn shape(keyspace: &Keyspace) -> Shape {
     keyspace.inner.view.load().version.shape.clone()
 }
 
+/// Runs one job as [`Store::run_one_job`] does, but no compaction, and a collection of values only
+/// if a flush needs the room.
+pub fn run_flush_or_housekeeping(store: &Store) -> Result<bool> {
+    store.inner.runner.run_one(false)
+}
+
 /// How much each level may hold before the policy compacts it.
 pub fn level_targets(keyspace: &Keyspace) -> Vec<LevelTarget> {
     let options = keyspace.inner.options.load();

@@ -133,6 +133,8 @@ ranks! {
     OpeningTable,
     /// Tables whose files may be removed.
     Purge,
+    /// Tables that reads asked in vain often enough.
+    SpentSeeks,
     /// Segments that are prepared for the log.
     Spares,
     /// The file that reserves space for deletes.

@@ -119,6 +119,8 @@ struct TableFile {
     probes: AtomicU64,
     /// The number of these gets that read a block and found nothing.
     vain_reads: AtomicU64,
+    /// Seeks charged since it was written or moved, see `tree::seeks`.
+    seeks: AtomicU64,
 }
 
 /// A table of the tree: a whole file, or the part of it from some key on.
@@ -139,6 +141,7 @@ impl TableHandle {
             obsolete: AtomicBool::new(false),
             probes: AtomicU64::new(0),
             vain_reads: AtomicU64::new(0),
+            seeks: AtomicU64::new(0),
         };
         TableHandle { meta, file: Arc::new(file) }
     }
@@ -170,6 +173,21 @@ impl TableHandle {
             Charge::Probes => self.file.probes.load(Relaxed),
             Charge::BlockReads => self.file.vain_reads.load(Relaxed),
         }
+    }
+
+    /// Charges a seek. Returns how many were charged since the table was written or moved.
+    pub fn charge_seek(&self) -> u64 {
+        self.file.seeks.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Seeks charged since then.
+    pub fn seeks(&self) -> u64 {
+        self.file.seeks.load(Relaxed)
+    }
+
+    /// Starts anew with seeks, because the table moves.
+    pub fn forget_seeks(&self) {
+        self.file.seeks.store(0, Relaxed);
     }
 
     /// Metadata.

@@ -77,7 +77,7 @@ pub struct ProbeStats {
     pub in_memtable: bool,
     /// Level of the table that held the key.
     pub hit_level: Option<usize>,
-    /// Whether gets read an overlapping table often enough that a policy may react.
+    /// Whether gets asked a table often enough that a policy may react.
     pub hot: bool,
 }
 

@@ -4,6 +4,7 @@
 //! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe;
 //!   [`versions`]: all versions of one key; `newer`: what was written after some sequence number.
 //! - [`manifest`]: the log of edits, the sole commit point of the store.
+//! - `seeks`: what reads charge tables with, for policies.
 //! - [`record`]: how edits are encoded; `pending`: how plans in them are.
 
 pub mod level;
@@ -12,5 +13,6 @@ mod newer;
 mod pending;
 mod probe;
 pub mod record;
+pub(crate) mod seeks;
 pub mod version;
 pub(crate) mod versions;

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use rpds::RedBlackTreeMapSync;
-use runstone_policy::options::Charge;
+use runstone_policy::options::{Charge, PolicyOptions};
 use runstone_policy::plan::Heat;
 use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Edit, Shape, Table, TableId};
 
 use crate::cache::{Cache, Reservation};
 use crate::error::{Error, Result};
-use crate::format::block::{Block, Found};
 use crate::keys::{SeqNo, seek_trailer};
 use crate::ranges::RangeDeletes;
 use crate::table::handle::TableHandle;
 use crate::table::reader::ProbeStats;
 use crate::tree::level::{OldLevel, ReadLevel};
-use crate::tree::probe::{Lookup, ProbeQueue};
+use crate::tree::probe::{Hit, Lookup, ProbeQueue};
+use crate::tree::seeks::Seeks;
 
 /// How an edit changes the range deletes of a tree.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +33,7 @@ pub struct RangeChange<'a> {
 const LEAST_REBUILT: u64 = 1024;
 
 /// An immutable tree.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Version {
     /// Metadata, as policies see it.
     pub shape: Shape,
@@ -52,6 +52,8 @@ pub struct Version {
     /// Accounts for the memory of all of them. It is shared with the versions that have the same
     /// set.
     range_memory: Option<Arc<Reservation>>,
+    /// What reads charge tables with, if the policy wants to know.
+    pub(super) seeks: Option<Arc<Seeks>>,
 }
 
 impl Version {
@@ -72,7 +74,11 @@ impl Version {
         let mut handle = |table: &Arc<Table>| {
             count += table.range_deletes;
             let handle = match (self.handles.get(&table.id), shape.trims.get(&table.id)) {
-                (Some(known), _) if known.meta().min_key == table.min_key => Arc::clone(known),
+                (Some(known), _) if known.meta().min_key == table.min_key => {
+                    // Only what is new in its level is asked for.
+                    known.forget_seeks();
+                    Arc::clone(known)
+                }
                 (Some(known), _) => Arc::new(known.trimmed(Arc::clone(table))),
                 (None, None) => open(table),
                 (None, Some(file_min_key)) => {
@@ -102,6 +108,7 @@ impl Version {
             range_delete_count: count,
             left: self.left.clone(),
             range_memory: self.range_memory.clone(),
+            seeks: self.seeks.clone(),
         };
         next.change_range_deletes(flushed, left);
         next
@@ -133,6 +140,26 @@ impl Version {
     #[inline]
     pub fn hides(&self, key: &[u8], entry: SeqNo, seq: SeqNo) -> bool {
         self.range_deletes.as_ref().is_some_and(|ranges| ranges.hide(key, entry, seq))
+    }
+
+    /// The same tree, in which reads charge tables as these options say.
+    pub fn with_seeks_of(self, options: &PolicyOptions) -> Version {
+        let seeks = match self.seeks {
+            Some(seeks) if seeks.follow(options) => Some(seeks),
+            _ => Seeks::of(options),
+        };
+        Version { seeks, ..self }
+    }
+
+    /// Whether a get that took this should charge a table.
+    #[inline]
+    pub fn wants_seek(&self, stats: &ProbeStats) -> bool {
+        stats.tables > 1 && self.seeks.is_some()
+    }
+
+    /// Whether reads charge tables.
+    pub fn has_seeks(&self) -> bool {
+        self.seeks.is_some()
     }
 
     /// Takes the memory of the range deletes from the budget, if they differ from those of the
@@ -172,14 +199,15 @@ impl Version {
     }
 
     /// The access counters of tables in overlapping levels that have reached `least`, for this kind
-    /// of charge. O(tables of those levels).
+    /// of charge, and the seeks of tables that have had all of theirs. O(tables of those levels).
     pub fn heat(&self, charge: Charge, least: u64) -> Heat {
         let overlapping = self.levels.iter().filter_map(|level| match &**level {
             ReadLevel::Overlapping(index) => Some(&index.tables),
             ReadLevel::Runs(_) => None,
         });
         let counts = overlapping.flatten().map(|table| (table.meta().id, table.accesses(charge)));
-        Heat { accesses: counts.filter(|(_, count)| *count >= least).collect() }
+        let accesses = counts.filter(|(_, count)| *count >= least).collect();
+        Heat { accesses, seeks: self.spent_seeks() }
     }
 
     /// Whether a level may have tables that overlap.
@@ -201,15 +229,32 @@ impl Version {
         self.handles.values()
     }
 
-    /// The newest entry of `key` visible at `seq`. It visits levels from shallow to deep; the first
-    /// hit wins across levels and runs (I1), and rule I3 holds inside an overlapping level.
+    /// The newest entry of `key` visible at `seq`, and in `stats`, which is new, what it took to
+    /// find it. Charges tables with it.
     pub fn get(
         &self,
         key: &[u8],
         hash: u64,
         seq: SeqNo,
         stats: &mut ProbeStats,
-    ) -> Result<Option<(Found, Arc<Block>)>> {
+    ) -> Result<Option<Hit>> {
+        let hit = self.search(key, hash, seq, stats)?;
+        if self.wants_seek(stats) {
+            self.charge_seek(key);
+        }
+        Ok(hit)
+    }
+
+    /// The same; the caller asks [`Version::wants_seek`], and charges. Visits levels from shallow
+    /// to deep; the first hit wins across levels and runs (I1), and rule I3 holds inside an
+    /// overlapping level.
+    pub fn search(
+        &self,
+        key: &[u8],
+        hash: u64,
+        seq: SeqNo,
+        stats: &mut ProbeStats,
+    ) -> Result<Option<Hit>> {
         let lookup = Lookup { key, hash, trailer: seek_trailer(seq) };
         let mut ahead = ProbeQueue::new(lookup);
         for (index, level) in self.levels.iter().enumerate() {

@@ -20,6 +20,7 @@
 //! 3. The level with the highest score sinks first; one that is blocked yields to the next one.
 //! 4. If nothing else can sink and level 0 has [`L0_PATIENCE`] times the trigger of idle runs, the
 //!    newest of them compact into one run of level 0, to keep reads bounded while level 1 is busy.
+//!    Last, with `seek_compaction`, come tables that reads asked in vain (`seeks`).
 //!
 //! Age order (I1). Level-0 runs sink from the oldest on, without gaps. In deeper levels, versions
 //! of a key never overtake each other: tables of a level are disjoint, and the job holds (or waits
@@ -32,6 +33,7 @@ use crate::overlap::{
     Group, Row, bytes, collides, compaction_of, connect, level_rows, plan_groups, run_rows,
 };
 use crate::policies::leveled::{self, Leveled, Over};
+use crate::policies::seeks::compact_sought;
 use crate::policies::waiting;
 use crate::policy::Job;
 use crate::shape::plan::Plan;
@@ -51,7 +53,7 @@ pub(crate) static FRAGMENTED_LEVELING: Leveled = Leveled {
     targets: leveled::targets,
     first: leveled::nothing,
     sink,
-    idle: compact_inside_l0,
+    idle: |job| compact_inside_l0(job).or_else(|| compact_sought(job)),
 };
 
 /// Rules 1 and 2. This does not depend on how much a level may hold: Garnering sinks its tables by
@@ -72,15 +74,9 @@ impl Job<'_> {
     /// Rule 1. The range check is against jobs that are not this policy's (a range compaction, a
     /// policy that was switched away from): its own always show as busy tables as well.
     fn sink_runs(&self, over: &Over) -> Option<Plan> {
-        let sources = run_rows(0, self.idle_suffix(0));
-        let source_bytes = bytes(&sources);
-        let below = level_rows(1, self.shape.level(1));
-        let groups = sinking(0, [sources, below].concat());
-        let met: Vec<Row<'_>> = rows_of(1, &groups).collect();
-        if met.iter().any(|row| !self.is_idle(row.tables)) {
-            return None;
-        }
-        let met_bytes = bytes(&met);
+        let groups = self.runs_job()?;
+        let [source_bytes, met_bytes] =
+            [0, 1].map(|level| bytes(&rows_of(level, &groups).collect::<Vec<_>>()));
         let wanted = u128::from(met_bytes) * u128::from(self.options.l0_share_percent);
         let is_worth = u128::from(source_bytes) * 100 >= wanted;
         // Level 0 scores 1000 at the trigger.
@@ -88,13 +84,20 @@ impl Job<'_> {
         if !is_worth && is_patient {
             return None;
         }
-        if collides(&groups, 1, self.busy) {
-            return None;
-        }
         let mut plan = plan_groups(groups, self.output_to(1), |_| false);
         let (own, below) = (format_bytes(source_bytes), format_bytes(met_bytes));
         plan.why = format!("{}; {own} with {below} of L1", over.reason);
         Some(plan)
+    }
+
+    /// The job that sinks all runs of level 0 that are idle from the oldest on; `None` if any part
+    /// of it is busy.
+    pub(super) fn runs_job(&self) -> Option<Vec<Group<'_>>> {
+        let sources = run_rows(0, self.idle_suffix(0));
+        let below = level_rows(1, self.shape.level(1));
+        let groups = sinking(0, [sources, below].concat());
+        let is_busy = rows_of(1, &groups).any(|row| !self.is_idle(row.tables));
+        (!is_busy && !collides(&groups, 1, self.busy)).then_some(groups)
     }
 
     /// Rule 2. The first table after the cursor that is free to sink.
@@ -138,7 +141,7 @@ impl Job<'_> {
 
     /// Moves and compactions; a dense table with nothing below it is rewritten, so that its
     /// tombstones end there.
-    fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
+    pub(super) fn sinking_plan(&self, level: u32, groups: Vec<Group<'_>>, share: Share) -> Plan {
         let output = self.output_to(level + 1);
         if let [Group::Apart(row)] = groups.as_slice()
             && let [lone] = row.tables
@@ -164,7 +167,7 @@ impl Job<'_> {
 
     /// The job that sinks table `at` of the level, widened if it can be; `None` if any part of it
     /// is busy.
-    fn table_job(&self, level: u32, at: usize) -> Option<Vec<Group<'_>>> {
+    pub(super) fn table_job(&self, level: u32, at: usize) -> Option<Vec<Group<'_>>> {
         let tables = leveled::plain_tables(self.shape.level(level));
         let chosen = &tables[at..at + 1];
         let met = self.met_below(level, chosen);
@@ -242,12 +245,12 @@ impl Job<'_> {
 
 /// How many of the entries are tombstones.
 #[derive(Clone, Copy)]
-struct Share {
+pub(super) struct Share {
     permille: u64,
 }
 
 impl Share {
-    fn of(tables: &[Arc<Table>]) -> Share {
+    pub(super) fn of(tables: &[Arc<Table>]) -> Share {
         let sum = |of: fn(&Table) -> u64| tables.iter().map(|t| u128::from(of(t))).sum::<u128>();
         let (tombstones, entries) = (sum(|table| table.tombstones), sum(|table| table.entries));
         Share { permille: (tombstones * 1000 / entries.max(1)) as u64 }

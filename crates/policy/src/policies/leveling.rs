@@ -8,11 +8,15 @@
 //! 3. If no two of these tables overlap, the sources move and nothing is rewritten.
 //! 4. The level with the highest score sinks first.
 //!
-//! A compaction takes both levels whole, so two jobs of this policy never share a level, and each
-//! byte is rewritten about T/2 times per level.
+//! With `seek_compaction`, a table that reads asked in vain sinks by itself when no level is due
+//! (`seeks`).
+//!
+//! A compaction of rules 1 and 2 takes both levels whole, so two of them never share a level, and
+//! each byte is rewritten about T/2 times per level.
 
 use crate::overlap::{any_overlap, bytes, compaction_of, level_rows, run_rows};
 use crate::policies::leveled::{self, Leveled, Over};
+use crate::policies::seeks::compact_sought;
 use crate::policy::Job;
 use crate::shape::plan::Plan;
 use crate::text::format_bytes;
@@ -23,7 +27,7 @@ pub(crate) static LEVELING: Leveled = Leveled {
     targets: leveled::targets,
     first: leveled::nothing,
     sink,
-    idle: leveled::nothing,
+    idle: compact_sought,
 };
 
 /// Compacts the whole level with the whole next level.

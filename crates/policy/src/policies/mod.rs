@@ -14,6 +14,7 @@ mod leveled;
 pub mod leveling;
 pub mod min_latency;
 mod overlapped;
+mod seeks;
 mod stack;
 mod tiered;
 pub mod tiering;

@@ -179,12 +179,16 @@ pub struct BusyRange {
     pub max_key: Box<[u8]>,
 }
 
-/// How often gets read each table in vain since it was written, for policies that compact tables
-/// with too many such reads (PTierDB §III-C). The engine counts them; the policy sets the limit.
+/// How often reads asked each table in vain, for policies that compact tables with too many such
+/// reads. The engine counts them; the policy sets the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
-    /// Charged accesses; a table that is not listed has few.
+    /// Charged accesses since the table was written (PTierDB §III-C); a table that is not listed
+    /// has few.
     pub accesses: BTreeMap<TableId, u64>,
+    /// Charged seeks since the table was written or moved, of tables that have had all that
+    /// [`allowed_seeks`](crate::options::PolicyOptions::allowed_seeks) allows.
+    pub seeks: BTreeMap<TableId, u64>,
 }
 
 /// What running jobs own.

@@ -45,7 +45,7 @@ fn small_edge(random: &mut Random) -> u32 {
 
 /// Sets one number of the compaction policy.
 fn bend_shape(shape: &mut PolicyOptions, random: &mut Random) {
-    match random.below(17) {
+    match random.below(19) {
         0 => shape.size_ratio = small_edge(random),
         1 => shape.l0_trigger = small_edge(random),
         2 => shape.l0_share_percent = small_edge(random),
@@ -62,6 +62,8 @@ fn bend_shape(shape: &mut PolicyOptions, random: &mut Random) {
         13 => shape.universal_amp_percent = small_edge(random),
         14 => shape.universal_ratio_percent = small_edge(random),
         15 => shape.max_space_percent = small_edge(random),
+        16 => shape.seek_bytes = edge(random),
+        17 => shape.least_seeks = small_edge(random),
         _ => {
             shape.universal_min_width = small_edge(random);
             shape.universal_max_width = small_edge(random);
@@ -100,6 +102,7 @@ fn keyspace_options(random: &mut Random) -> KeyspaceOptions {
     shape.table_bytes = 16 << 10;
     shape.split_bytes = 8 << 10;
     shape.l0_trigger = 2;
+    shape.seek_compaction = random.one_in(2);
     keyspace.block_bytes = 1024;
     keyspace.hash_index = random.one_in(2);
     custom::options_mut(&mut keyspace).partitioner = pick(

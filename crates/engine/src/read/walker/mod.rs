@@ -9,6 +9,7 @@
 //! be parked. Then it keeps its sequence number, its key and the entry that it shows, and nothing
 //! else.
 
+mod charges;
 mod hidden;
 
 use std::mem;
@@ -95,6 +96,12 @@ pub(crate) struct Walker {
     /// The files that hold separated values. None of them while parked.
     values: Arc<ValueFiles>,
     keys_only: bool,
+    /// Whether what it reads charges tables with seeks.
+    charges: bool,
+    /// Whether a step has more to do than to move, because the walk charges tables or has failed.
+    leaves_slowly: bool,
+    /// Bytes of entries that it has not told the tree of.
+    untold_bytes: u64,
     /// Keeps everything that the cursor sees in the store, whatever view it uses.
     held: Option<Snapshot>,
 }
@@ -139,6 +146,9 @@ impl Walker {
             walk: Walk::default(),
             versions: Versions::default(),
             covers: Covers::of(&view, seq),
+            charges: view.version.has_seeks(),
+            leaves_slowly: view.version.has_seeks(),
+            untold_bytes: 0,
             view: Some(view),
             kept: Kept::Nothing,
             ahead: ReadAhead::default(),
@@ -445,7 +455,10 @@ impl Walker {
 
     /// Moves on to the first visible entry. If `skipping`, entries of `saved_key` are skipped.
     fn settle_forward(&mut self, skipping: bool) -> Result<()> {
-        self.saved_value = None;
+        if self.saved_value.is_some() {
+            // To drop nothing by a call would cost ten instructions a step.
+            self.saved_value = None;
+        }
         if !self.ahead.is_empty() {
             self.ahead.clear();
         }
@@ -625,15 +638,20 @@ impl Walker {
     #[inline]
     fn leave(&mut self) -> Result<Position> {
         self.steps += 1;
-        if self.failed.is_some() {
-            self.leave_failed()?;
+        if self.leaves_slowly {
+            self.leave_slowly()?;
         }
         Ok(mem::replace(&mut self.place, Position::Nowhere))
     }
 
-    /// Leaves an entry without a value. If there is no entry, the error stays.
+    /// Leaves an entry that charges tables, or one without a value. If there is no entry, the error
+    /// stays.
     #[cold]
-    fn leave_failed(&mut self) -> Result<()> {
+    fn leave_slowly(&mut self) -> Result<()> {
+        if self.charges {
+            self.count_read();
+        }
+        self.leaves_slowly = self.charges;
         match self.failed.take() {
             Some(error) if self.place == Position::Nowhere => Err(*error),
             _ => Ok(()),
@@ -647,6 +665,7 @@ impl Walker {
         // `ahead` has no value for it, but has one for the next entry, which this would hide.
         self.saved_value = (place != Position::ReadAhead).then(|| Value::owned([]));
         self.failed = Some(Box::new(error.clone()));
+        self.leaves_slowly = true;
         Err(error)
     }
 
@@ -655,6 +674,7 @@ impl Walker {
     pub(super) fn note(&mut self, error: &Error) {
         if self.place == Position::Nowhere {
             self.failed = Some(Box::new(error.clone()));
+            self.leaves_slowly = true;
         }
     }
 
@@ -670,6 +690,9 @@ impl Walker {
 
     /// Begins a seek, as [`Walker::leave`] begins a step.
     fn begin_seek(&mut self) -> Result<()> {
+        if self.charges {
+            self.count_read();
+        }
         self.place = Position::Nowhere;
         self.failed = None;
         if self.view.is_none() {
@@ -722,6 +745,10 @@ impl Park for Walker {
 
 impl Drop for Walker {
     fn drop(&mut self) {
+        if self.charges {
+            self.count_read();
+            self.tell_read();
+        }
         self.reader.env.metrics.add_all(&[
             (Counter::iterated, self.steps),
             (Counter::hidden_passed, self.hidden_passed),
