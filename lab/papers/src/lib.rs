@@ -143,14 +143,14 @@ pub fn find(name: &str) -> Result<&'static Paper> {
 
 #[cfg(test)]
 mod tests {
-    use super::sides::{BUFFER, COMPRESSION, FILTERS, MEMORY, THREADS, TRIGGER, handicap};
+    use super::sides::{BUFFER, COMPRESSION, FILTERS, MEMORY, SEEKS, THREADS, TRIGGER, handicap};
     use super::*;
 
     /// The second side of each comparison is given a handicap: every paper notices, and stops.
     #[test]
     fn a_handicap_stops_every_paper() {
         for paper in PAPERS.iter().filter(|paper| paper.name != "kvssd-beyond") {
-            let of_stores = [BUFFER, COMPRESSION, FILTERS, MEMORY, THREADS, TRIGGER];
+            let of_stores = [BUFFER, COMPRESSION, FILTERS, MEMORY, SEEKS, THREADS, TRIGGER];
             let settings = match paper.name {
                 "kvssd" => &["memtable pages", FILTERS, TRIGGER][..],
                 _ => &of_stores,

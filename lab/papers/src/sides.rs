@@ -4,6 +4,7 @@
 
 use runstone::policy::custom;
 use runstone::{Background, KeyspaceOptions, Options};
+use runstone_policy::options::PolicyOptions;
 
 use crate::engine::{MEMORY_BYTES, stepped_options};
 
@@ -25,6 +26,10 @@ pub(super) const BUFFER: &str = "write buffer bytes";
 pub(super) const COMPRESSION: &str = "compression";
 pub(super) const MEMORY: &str = "memory bytes";
 pub(super) const THREADS: &str = "threads";
+pub(super) const SEEKS: &str = "seek compaction";
+
+/// The value of a setting that is off. Where it is off on all sides the line does not list it.
+const OFF: &str = "off";
 
 /// The value of a setting on a side to which it does not apply: no other value differs from it.
 pub(super) const NONE: &str = "n/a";
@@ -75,6 +80,7 @@ impl Side {
             .with(COMPRESSION, compression.join(", "))
             .with(SUB_COMPACTIONS, text(options.sub_compactions))
             .with("cut flushes", options.partition_flushes)
+            .with(SEEKS, seeks(shape))
             .with(MEMORY, store.memory_budget_bytes)
             .with(THREADS, threads(store))
     }
@@ -83,6 +89,14 @@ impl Side {
 /// The name of a choice.
 fn text(choice: impl std::fmt::Debug) -> String {
     format!("{choice:?}").to_lowercase()
+}
+
+/// The rule of seek compaction.
+fn seeks(shape: &PolicyOptions) -> String {
+    match shape.seek_compaction {
+        true => format!("of {} bytes, at least {}", shape.seek_bytes, shape.least_seeks),
+        false => OFF.into(),
+    }
 }
 
 /// Background threads, and how many parts of a compaction run at once.
@@ -125,6 +139,7 @@ pub(super) fn line(sides: &[Side], about: &[&str]) -> Result<String, String> {
                     rival.name
                 ));
             }
+            None if values.iter().all(|other| other == OFF) => {}
             None if values.iter().all(|other| other == value) => {
                 shared.push(format!("{setting} {value}"));
             }
@@ -196,12 +211,13 @@ mod tests {
         assert_eq!(refused, "filter bits is 10 for a, 0 for b");
         let told = line(&[a, b], &[FILTERS]).expect("said");
         assert!(told.contains("filter bits 10;") && told.contains("filter bits 0;"), "{told}");
-        let handicaps: [Handicap; 7] = [
+        let handicaps: [Handicap; 8] = [
             (MEMORY, |store| store.memory_budget_bytes /= 2),
             (THREADS, |store| store.background = Background::Threads(2)),
             (THREADS, |store| store.compaction_slices = Some(7)),
             (FILTERS, |store| keyspace_of(store).filter_bits_per_key = 0.7.into()),
             (TRIGGER, |store| custom::options_mut(keyspace_of(store)).l0_trigger += 1),
+            (SEEKS, |store| custom::options_mut(keyspace_of(store)).seek_compaction = true),
             (BUFFER, |store| keyspace_of(store).write_buffer_bytes *= 2),
             (COMPRESSION, |store| keyspace_of(store).compression = vec![Compression::None; 2]),
         ];

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use runstone::metrics::{CounterValues, IoCounters};
 use runstone::storage::{MemoryStorage, Storage};
+use runstone::unstable;
 use runstone::{Background, Event, EventListener, Options, Store, WalMode};
 use runstone_flash::block::BlockStorage;
 use runstone_kv::Result;
@@ -170,6 +171,20 @@ pub(super) struct Bench {
     seen: (CounterValues, Vec<IoCounters>, Duration),
     operations: u64,
     user_bytes: u64,
+    lane: Option<Lane>,
+}
+
+/// At this many runs of level 0 writers wait for compactions, as in LevelDB.
+const MOST_RUNS: usize = 12;
+
+/// One thread that does all compactions, as LevelDB's. The client and it take turns on the device:
+/// it begins the next one when the client has had the device for as long as the last one took.
+#[derive(Debug, Default)]
+struct Lane {
+    /// How long it has had the device.
+    took: Duration,
+    /// When it is done, by the time of the client alone.
+    free_at: Duration,
 }
 
 impl Bench {
@@ -216,6 +231,7 @@ impl Bench {
             seen: Default::default(),
             operations: 0,
             user_bytes: 0,
+            lane: None,
         };
         bench.seen = bench.look();
         bench
@@ -232,9 +248,40 @@ impl Bench {
         self.operations += 1;
         self.user_bytes += (KEY_BYTES + bytes) as u64;
         if !self.clock.has_threads() && self.operations.is_multiple_of(OPERATIONS_PER_LOOK) {
-            do_jobs(&self.store)?;
+            self.do_jobs()?;
         }
         Ok(())
+    }
+
+    /// Does the jobs that are due; of compactions those that the lane has time for.
+    fn do_jobs(&mut self) -> Result<()> {
+        let Some(lane) = &mut self.lane else { return do_jobs(&self.store) };
+        loop {
+            let shape = unstable::shape(self.store.default_keyspace());
+            let (begun, is_stopped) = (self.clock.now(), shape.level(0).runs().len() >= MOST_RUNS);
+            let of_client = begun - lane.took;
+            if of_client < lane.free_at && !is_stopped {
+                match unstable::run_flush_or_housekeeping(&self.store)? {
+                    true => continue,
+                    false => return Ok(()),
+                }
+            }
+            let compactions = || self.store.metrics().counters.compactions;
+            let before = compactions();
+            if !self.store.run_one_job()? {
+                return Ok(());
+            }
+            if compactions() > before {
+                let took = self.clock.now() - begun;
+                lane.took += took;
+                lane.free_at = if is_stopped { of_client } else { of_client + took };
+            }
+        }
+    }
+
+    /// With one lane for all compactions.
+    pub(super) fn in_one_lane(self) -> Bench {
+        Bench { lane: Some(Lane::default()), ..self }
     }
 
     /// P0.

@@ -31,6 +31,10 @@ pub(super) const SLOT_BYTES: u32 = 128 << 10;
 pub(super) const POINTER_TABLES: u32 = 16;
 /// The same where all values are in the tree, as in LevelDB.
 pub(super) const TABLES: u32 = 4;
+/// Fewest seeks of a table before it is compacted: LevelDB's, for tables of up to 1.6 MiB, and the
+/// same for tables that are smaller by the divisor, so that a seek rewrites as much.
+pub(super) const SEEKS: u32 = 100;
+pub(super) const SCALED_SEEKS: u32 = SEEKS.div_ceil(DIVISOR as u32);
 /// Settings of separated values that rows may be about.
 const RESERVE: &str = "reserve permille";
 pub(super) const SEPARATED: &str = "separated from bytes";
@@ -211,6 +215,15 @@ impl Design {
     /// Uses another number of level-0 tables to start a compaction.
     pub(super) fn compacting_at(self, tables: u32) -> Design {
         self.with(|keyspace| custom::options_mut(keyspace).l0_trigger = tables)
+    }
+
+    /// With LevelDB's seek compaction: 16 KiB of a table a seek, and at least this many seeks.
+    pub(super) fn seeking(self, least: u32) -> Design {
+        self.with(|keyspace| {
+            let shape = custom::options_mut(keyspace);
+            (shape.seek_compaction, shape.seek_bytes) = (true, 16 << 10);
+            shape.least_seeks = least;
+        })
     }
 
     /// As the paper's LevelDB ran: no filters, hardly any cache.

@@ -12,7 +12,6 @@ use runstone_simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimu
 use super::bench::{Bench, Phase};
 use super::designs::{Design, KEY_BYTES, RECORDS, Workload};
 use super::parameters::{self, draw_reserves};
-use super::seeks::{LevelDb, Looked};
 use crate::numbers::{list, ratio};
 use crate::report::rows;
 use crate::sides::{BUFFER, Side};
@@ -35,9 +34,6 @@ rows! {
         "1595, 902, 454.6" => NotComparable("the paper's have logs, these have not");
     PARTS = "GiB of these: values by flushes, by collections, tree: leveled; vLog; HashKV",
         "" => NotComparable("the paper does not count them apart");
-    SEEKS = "bytes of load and updates by counts with seek compactions, HashKV over vLog \
-        (figure 5b)",
-        "0.504, -49.6%" => NotComparable("the most there can be: in the model they take no time");
     RESERVES = "bytes of P3 at 40 GiB by counts, HashKV over vLog, reserve 10 to 90% (figure 6b)",
         "-30.1% to -57.3%" => Ratios(&[0.699; 5]);
     RESERVE_VALUES = "value bytes per byte of the user there: HashKV; vLog (figure 6b)",
@@ -49,7 +45,7 @@ const PAIR_BYTES: u64 = 1024 - 8;
 /// The same with the header of its record.
 const RECORD_BYTES: u64 = PAIR_BYTES + 18;
 /// An entry of the tree with a pointer.
-pub(super) const POINTER_ENTRY_BYTES: u64 = KEY_BYTES as u64 + 24;
+const POINTER_ENTRY_BYTES: u64 = KEY_BYTES as u64 + 24;
 
 /// The paper's data and sizes: all stores have the cache, which is the memtable of the leveled
 /// tree. Pointers are gathered below it in LevelDB's memtable. The model keeps every record of a
@@ -59,9 +55,9 @@ const LOG_DIVISOR: u64 = 4;
 const CACHE_BYTES: u64 = 64 << 20;
 const SLOT_BYTES: u64 = 1 << 20;
 const GROUPS: u32 = 640;
-pub(super) const MEMTABLE_BYTES: u64 = 4 << 20;
+const MEMTABLE_BYTES: u64 = 4 << 20;
 /// LevelDB's level 1; its tables are four times as large, since the model looks at all of them.
-pub(super) const BASE_BYTES: u64 = 10 << 20;
+const BASE_BYTES: u64 = 10 << 20;
 const TABLE_BYTES: u64 = 8 << 20;
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
@@ -245,35 +241,8 @@ fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let parts = all
         .map(|bytes| list([bytes.flushed, bytes.collected, bytes.tree].map(|part| part / GIB), 0));
     report.show(PARTS, parts.join("; "));
-    show_seeks(context, report, &seen[1]);
     judge_reserves(report, &seen, &|phases| trees.of_pointers(phases));
     Ok(())
-}
-
-/// Both trees as LevelDB keeps them. A collection of the log looks up each record that it reads.
-fn show_seeks(context: &Context<'_>, report: &mut PaperReport, seen: &[Vec<ValueCosts>; 2]) {
-    let run = |phases: &[ValueCosts], is_log: bool| {
-        let mut tree = LevelDb::new(context.scaled(RECORDS_AT_40_GIB), context.scale);
-        for costs in phases {
-            let lookups = if is_log { costs.collected_read_bytes / RECORD_BYTES } else { 0 };
-            tree.write(costs.pointers(true), lookups);
-        }
-        (tree.written_bytes() / GIB, tree.looked)
-    };
-    context.say("40 GiB by counts, seek compactions");
-    let values = |phases: &[ValueCosts]| sum(phases, ValueCosts::written_bytes) as f64 / GIB;
-    let [hashkv, vlog] = seen;
-    let ((groups, _), (plain, _), (seeking, looked)) =
-        (run(hashkv, false), run(vlog, false), run(vlog, true));
-    let Looked { lookups, seeks, compactions } = looked;
-    let text = ratio(values(hashkv) + groups, values(vlog) + seeking, 0, " GiB").0;
-    report.show(
-        SEEKS,
-        format!(
-            "{text}; tree of HashKV {groups:.0}, of vLog {plain:.0} without them; vLog: \
-             {lookups} lookups, {seeks} of them seek in vain, {compactions} seek compactions"
-        ),
-    );
 }
 
 /// P3 of each reserve.
