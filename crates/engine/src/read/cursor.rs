@@ -54,7 +54,7 @@ pub struct Cursor {
     is_on_key: bool,
     is_valid: bool,
     /// Bytes of keys and values to show before an entry is sampled, see [`Walker::sample`]; `None`
-    /// where no tables overlapped inside a level when it was opened.
+    /// if no policy wanted samples when it was opened.
     unsampled: Option<u64>,
     /// The process that opened the store. It is kept here because each step checks it.
     process: Process,
@@ -74,7 +74,7 @@ impl Cursor {
         let visibility = Arc::clone(&reader.visibility);
         let slot = visibility.cursors.add(Arc::clone(walker.standing()) as _);
         let process = keyspace.process();
-        let is_sampled = keyspace.view.load().version.has_overlaps();
+        let is_sampled = keyspace.view.load().version.wants_samples();
         let unsampled = is_sampled.then(|| keyspace.bytes_to_sample());
         let (lent, is_on_key, is_valid) = (Lent::NOTHING, false, false);
         let mut cursor =

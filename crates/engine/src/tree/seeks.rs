@@ -1,15 +1,14 @@
 //! Counts the seeks that reads waste on the tables of a keyspace, for its policy
 //! (`seek_compaction`). All of it is a hint: counters are relaxed, and gone when the store closes.
 //!
-//! 1. A get that asked more than one table charges the first. So does each MiB that cursors read,
-//!    if two tables or more may hold the key that they have come to.
+//! 1. A get that asked more than one table charges the first. So does an entry that a cursor
+//!    samples, if two tables or more may hold its key.
 //! 2. A table that has as many seeks as the rule allows it is noted, and the policy is asked. So a
 //!    question costs O(noted tables), not O(tables).
 //! 3. A table that moves starts anew, as one that was written does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::shape::TableId;
@@ -19,15 +18,10 @@ use crate::table::handle::TableHandle;
 use crate::tree::level::ReadLevel;
 use crate::tree::version::Version;
 
-/// Cursors charge a table once in this many bytes of entries, as in LevelDB.
-const SAMPLE_BYTES: u64 = 1 << 20;
-
 /// The seeks of a keyspace. Its versions share them.
 #[derive(Debug)]
 pub struct Seeks {
     rule: PolicyOptions,
-    /// Bytes that cursors have read since they last charged a table.
-    read_bytes: AtomicU64,
     /// Tables that have had all their seeks. Some may have left the tree, or moved.
     spent: Mutex<rank::SpentSeeks, BTreeSet<TableId>>,
 }
@@ -35,10 +29,7 @@ pub struct Seeks {
 impl Seeks {
     /// None yet; or nothing, if the options do not ask for seek compaction.
     pub fn of(rule: &PolicyOptions) -> Option<Arc<Seeks>> {
-        let seeks = || {
-            let (read_bytes, spent) = (AtomicU64::new(0), Mutex::new(BTreeSet::new()));
-            Arc::new(Seeks { rule: rule.clone(), read_bytes, spent })
-        };
+        let seeks = || Arc::new(Seeks { rule: rule.clone(), spent: Mutex::new(BTreeSet::new()) });
         rule.seek_compaction.then(seeks)
     }
 
@@ -87,14 +78,9 @@ impl Version {
         first.is_some_and(|(seeks, first)| seeks.charge(first))
     }
 
-    /// Notes that a cursor has read this many bytes of entries, up to a key. Returns whether it is
-    /// time to ask the policy.
-    pub(crate) fn note_read(&self, key: &[u8], bytes: u64) -> bool {
+    /// The same for a key that a cursor sampled, if two tables or more may hold it.
+    pub(super) fn charge_sampled_seek(&self, key: &[u8]) -> bool {
         let Some(seeks) = &self.seeks else { return false };
-        if seeks.read_bytes.fetch_add(bytes, Relaxed) + bytes < SAMPLE_BYTES {
-            return false;
-        }
-        seeks.read_bytes.store(0, Relaxed);
         let mut tables = self.tables_over(key);
         tables.next().zip(tables.next()).is_some_and(|(first, _)| seeks.charge(first))
     }

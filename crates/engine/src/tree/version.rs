@@ -210,15 +210,18 @@ impl Version {
         Heat { accesses, seeks: self.spent_seeks() }
     }
 
-    /// Whether a level may have tables that overlap.
-    pub fn has_overlaps(&self) -> bool {
-        self.levels.iter().any(|level| matches!(&**level, ReadLevel::Overlapping(_)))
+    /// Whether a policy wants to know of entries that cursors sample: a level may have tables that
+    /// overlap, or seeks are charged.
+    pub fn wants_samples(&self) -> bool {
+        let overlaps = |level: &Arc<ReadLevel>| matches!(&**level, ReadLevel::Overlapping(_));
+        self.seeks.is_some() || self.levels.iter().any(overlaps)
     }
 
     /// Charges the tables under a key that a cursor sampled: in each level where two or more
-    /// overlap there, the newest. Returns whether to ask the policy.
+    /// overlap there, the newest; and a seek. Returns whether to ask the policy.
     pub fn charge_sample(&self, key: &[u8]) -> bool {
-        self.levels.iter().fold(false, |hot, level| match &**level {
+        let is_spent = self.charge_sampled_seek(key);
+        self.levels.iter().fold(is_spent, |hot, level| match &**level {
             ReadLevel::Overlapping(index) => index.charge_sample(key) | hot,
             ReadLevel::Runs(_) => hot,
         })

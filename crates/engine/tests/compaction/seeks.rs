@@ -144,7 +144,7 @@ fn the_option_survives_a_reopen_and_counters_do_not() {
     assert_eq!(tables(&store), [0, 1]);
 }
 
-/// Once in a MiB: many short walks count as much as a long one.
+/// An entry in about a MiB of a long walk is sampled, and in two MiB of short ones, as in LevelDB.
 #[test]
 fn cursors_charge_by_the_bytes_that_they_read() {
     let policy = Policy::fragmented_leveling().seek_compaction(true).least_seeks(5);
@@ -162,9 +162,9 @@ fn cursors_charge_by_the_bytes_that_they_read() {
             }
             do_jobs(&store);
         };
-        read(4 << 20);
+        read(2 << 20);
         assert_eq!(tables(&store), [1, 1], "walks of {length}");
-        read(4 << 20);
+        read(22 << 20);
         assert_eq!(tables(&store), [0, 1], "walks of {length}");
         check_contents(&store);
     }

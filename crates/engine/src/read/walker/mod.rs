@@ -9,7 +9,6 @@
 //! be parked. Then it keeps its sequence number, its key and the entry that it shows, and nothing
 //! else.
 
-mod charges;
 mod hidden;
 
 use std::mem;
@@ -96,12 +95,6 @@ pub(crate) struct Walker {
     /// The files that hold separated values. None of them while parked.
     values: Arc<ValueFiles>,
     keys_only: bool,
-    /// Whether what it reads charges tables with seeks.
-    charges: bool,
-    /// Whether a step has more to do than to move, because the walk charges tables or has failed.
-    leaves_slowly: bool,
-    /// Bytes of entries that it has not told the tree of.
-    untold_bytes: u64,
     /// Keeps everything that the cursor sees in the store, whatever view it uses.
     held: Option<Snapshot>,
 }
@@ -146,9 +139,6 @@ impl Walker {
             walk: Walk::default(),
             versions: Versions::default(),
             covers: Covers::of(&view, seq),
-            charges: view.version.has_seeks(),
-            leaves_slowly: view.version.has_seeks(),
-            untold_bytes: 0,
             view: Some(view),
             kept: Kept::Nothing,
             ahead: ReadAhead::default(),
@@ -638,20 +628,15 @@ impl Walker {
     #[inline]
     fn leave(&mut self) -> Result<Position> {
         self.steps += 1;
-        if self.leaves_slowly {
-            self.leave_slowly()?;
+        if self.failed.is_some() {
+            self.leave_failed()?;
         }
         Ok(mem::replace(&mut self.place, Position::Nowhere))
     }
 
-    /// Leaves an entry that charges tables, or one without a value. If there is no entry, the error
-    /// stays.
+    /// Leaves an entry without a value. If there is no entry, the error stays.
     #[cold]
-    fn leave_slowly(&mut self) -> Result<()> {
-        if self.charges {
-            self.count_read();
-        }
-        self.leaves_slowly = self.charges;
+    fn leave_failed(&mut self) -> Result<()> {
         match self.failed.take() {
             Some(error) if self.place == Position::Nowhere => Err(*error),
             _ => Ok(()),
@@ -665,7 +650,6 @@ impl Walker {
         // `ahead` has no value for it, but has one for the next entry, which this would hide.
         self.saved_value = (place != Position::ReadAhead).then(|| Value::owned([]));
         self.failed = Some(Box::new(error.clone()));
-        self.leaves_slowly = true;
         Err(error)
     }
 
@@ -674,7 +658,6 @@ impl Walker {
     pub(super) fn note(&mut self, error: &Error) {
         if self.place == Position::Nowhere {
             self.failed = Some(Box::new(error.clone()));
-            self.leaves_slowly = true;
         }
     }
 
@@ -690,9 +673,6 @@ impl Walker {
 
     /// Begins a seek, as [`Walker::leave`] begins a step.
     fn begin_seek(&mut self) -> Result<()> {
-        if self.charges {
-            self.count_read();
-        }
         self.place = Position::Nowhere;
         self.failed = None;
         if self.view.is_none() {
@@ -745,10 +725,6 @@ impl Park for Walker {
 
 impl Drop for Walker {
     fn drop(&mut self) {
-        if self.charges {
-            self.count_read();
-            self.tell_read();
-        }
         self.reader.env.metrics.add_all(&[
             (Counter::iterated, self.steps),
             (Counter::hidden_passed, self.hidden_passed),
