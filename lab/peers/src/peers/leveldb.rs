@@ -127,8 +127,12 @@ fn open_with(
     unsafe {
         let options = leveldb_options_create();
         leveldb_options_set_create_if_missing(options, 1);
-        leveldb_options_set_cache(options, cache);
-        leveldb_options_set_filter_policy(options, filter);
+        if !cache.is_null() {
+            leveldb_options_set_cache(options, cache);
+        }
+        if !filter.is_null() {
+            leveldb_options_set_filter_policy(options, filter);
+        }
         set(options);
         let opened = checked(|error| leveldb_open(options, name.as_ptr(), error));
         leveldb_options_destroy(options);

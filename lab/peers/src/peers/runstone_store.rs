@@ -66,7 +66,7 @@ pub fn open_hashkv(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     open_with(path, setup, keyspace)
 }
 
-/// A tree with LevelDB's sizes, and without filters and compression.
+/// A tree with LevelDB's sizes and seek compactions, without filters and compression.
 pub fn open_pointers(path: &Path, setup: &Setup) -> Result<Box<dyn KvStore>> {
     const WRITE_BUFFER_BYTES: u64 = 4 << 20;
     const CACHE_BYTES: u64 = 8 << 20;
