@@ -88,7 +88,7 @@ pub static PAPERS: &[Paper] = &[
         name: "hashkv",
         doc: "Chan et al., HashKV: Enabling Efficient Updates in KV Storage via Hashing (2018)",
         run: hashkv::run,
-        headlines: &[],
+        headlines: headlines::HASHKV,
         has_t1: false,
         only_counts: false,
         has_figures: true,

@@ -20,18 +20,18 @@ use crate::{Context, PaperReport};
 
 rows! {
     UPDATES = "1: updates on files, HashKV over leveled, two threads, in turns (figure 5a)",
-        "6.3 to 7.9" => NotComparable("by the clock and this machine's disk");
+        "6.3 to 7.9" => Beside("by the clock and this machine's disk");
     COLD_SCANS = "5: cold scans of 1 MiB on files, HashKV over leveled: 256 B, 1, 4 KiB (figure 9)",
-        "0.30, 0.64, 1.94" => NotComparable("by the clock and this machine's disk");
+        "0.30, 0.64, 1.94" => Beside("by the clock and this machine's disk");
     BY_RING = "5: the same with io_uring",
-        "" => NotComparable("not in the paper");
+        "" => Beside("not in the paper");
     READ_AHEAD = "5: gain of read-ahead in %: 256 B, 1, 4 KiB (figure 9)",
         "+81% at 256 B" => NotComparable("by the clock and this machine's disk");
     READS = "5: reads per scan, HashKV / leveled",
-        "" => NotComparable("not in the paper: about one for each separated value");
+        "" => Beside("not in the paper: about one for each separated value");
     AFTER_UPDATES =
         "5: cold scans of 1 KiB pairs after updates, stable and written back over leveled",
-        "" => NotComparable("not in the paper: what collections put together");
+        "" => Beside("not in the paper: what collections put together");
 }
 
 pub(super) fn updates(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {

@@ -3,12 +3,12 @@
 
 use runstone_kv::Result;
 
-use super::bench::{Bench, Phase};
+use super::bench::{Bench, Phase, named, times, with_log};
 use super::designs::{
     CACHE_BYTES, COLD, Design, GROUPS, MAIN_BYTES, PROCESSOR, RECORDS, SLOT_BYTES, SLOTS, Workload,
 };
 use super::rules;
-use crate::numbers::{list, mib, percent_more, ratio};
+use crate::numbers::{list, mib, ratio};
 use crate::report::{Row, line_beside, rows};
 use crate::sides::BUFFER;
 use crate::verdict::Rule::*;
@@ -17,24 +17,28 @@ use runstone_plot::Axis;
 
 rows! {
     SPEEDS = "2: updates at a reserve of 10, 30, 50, 70, 90%, HashKV over vLog (figure 6a)",
-        "3.1 to 4.7" => NotComparable(PROCESSOR);
+        "3.1 to 4.7" => Beside(PROCESSOR);
     RESERVE_ALL = "2: bytes of updates at these reserves, HashKV over vLog (figure 6b)",
         "-30.1% to -57.3%" => Ratios(&[0.699; 5]);
     RESERVE_BYTES = "2: value bytes of updates at these reserves (figure 6b)",
         "falls" => Falls;
-    RULES = "2: value records written per update at these reserves, engine over the rules of \
-        sections 3.1 to 3.3, {}",
-        "" => NotComparable("a check of the engine: both sides make the same updates");
-    COLD_STREAM = "6: a cold stream in space of its own, on top of a reserve of 20% (figure 10)",
-        "+113% to +121%, bytes -43%"
-        => NotComparable("the cold stream's space is not in the reserve of the other side");
-    COLD_BYTES = "6: bytes at equal space, with a cold stream over without, {} (figure 10)",
+    RULES = "2: value records at these reserves over the rules of 3.1 to 3.3, {}",
+        "" => Beside("a check of the engine: both sides make the same updates");
+    COLD_STREAM = "6: bytes of updates, a cold stream and 80% more space over none, \
+        reserve 20% (figure 10)",
         "0.575, -42.5%" => Ratios(&[0.575]);
-    COLD_SPEED = "6: updates at equal space, with a cold stream over without, {} (figure 10)",
-        "2.213, +121.3%" => NotComparable(PROCESSOR);
-    COLD_BYTES_LESS_SKEW = "6: bytes with a cold stream over without, theta 0.9, 20, 50, 100% \
-        reserved in all; and in space of its own, on top of 20% (figure 10)",
-        "0.572, -42.8%" => NotComparable(LESS_SKEW);
+    COLD_BYTES = "6: bytes of the cold stream at equal space, 20, 50, 100% reserved in all",
+        "0.575, -42.5%" => Ratios(&[0.575; 3]);
+    COLD_SPEED = "6: updates in processor time, cold stream with more space; at equal space",
+        "2.213, +121.3%" => Beside(PROCESSOR);
+    COLD_SPACE = "6: MiB of the value file and of the cold stream: none, 20%; cold, {}",
+        "" => Beside("what the space of the judged row is used for");
+    SPACE_ALONE = "6: bytes of updates, 100% reserved over 20%, no cold stream",
+        "" => Beside("what the same space brings without a cold stream");
+    COLD_LESS_SKEW = "6: bytes of the cold stream at theta 0.9 (figure 10)",
+        "0.572, -42.8%" => Ratios(&[0.572]);
+    COLD_BYTES_LESS_SKEW = "6: bytes at equal space at theta 0.9, 20, 50, 100% reserved in all",
+        "0.572, -42.8%" => Beside(LESS_SKEW);
     MAIN_SEGMENTS = "9: bytes of updates, main segments {} to {} KiB, reserve 20% (figure 12d)",
         "bytes fall" => Falls;
     LOG_SEGMENTS = "9: bytes of updates, log segments {} to {} KiB, reserve 20% (figure 12e)",
@@ -43,6 +47,7 @@ rows! {
         "-16.3% at 20%" => Ratios(&[0.837]);
 }
 
+const PERCENTS: [&str; 5] = ["10%", "30%", "50%", "70%", "90%"];
 pub(super) const RESERVES: [u32; 5] = [100, 300, 500, 700, 900];
 
 /// Half of the first experiment: half as many groups.
@@ -67,7 +72,7 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
     let [(_, hashkv), (_, vlog)] = &seen[..] else { return Ok(()) };
     let speeds: Vec<f64> =
         hashkv.iter().zip(vlog).map(|(h, v)| h.per_second() / v.per_second()).collect();
-    report.show(SPEEDS, list(&speeds, 2));
+    report.show(SPEEDS, format!("from the least reserve on: {}", list(&speeds, 2)));
     let values: Vec<f64> = hashkv.iter().map(Phase::value_amplification).collect();
     report.judge(
         RESERVE_BYTES,
@@ -78,8 +83,11 @@ pub(super) fn reserve(context: &Context<'_>, report: &mut PaperReport) -> Result
         ),
         &values,
     );
-    let bytes: Vec<f64> =
-        hashkv.iter().zip(vlog).map(|(h, v)| h.amplification() / v.amplification()).collect();
+    let ratios = |bytes: fn(&Phase) -> f64| -> Vec<f64> {
+        hashkv.iter().zip(vlog).map(|(hashkv, vlog)| times(bytes(hashkv), bytes(vlog))).collect()
+    };
+    let [bytes, logged] = [Phase::amplification, Phase::logged_amplification].map(ratios);
+    report.judge(with_log(&RESERVE_ALL), list(&logged, 2), &logged);
     report.judge(RESERVE_ALL, list(&bytes, 2), &bytes);
     draw_reserves(report, ("figure-6b", "Bytes of updates, HashKV"), bytes, [0.427, 0.699]);
     show_rules(report, &workload, ("YCSB's curve", hashkv));
@@ -106,8 +114,7 @@ fn show_rules(report: &mut PaperReport, workload: &Workload, (curve, phases): (&
         .collect();
     let engine: Vec<f64> = phases.iter().map(Phase::value_records).collect();
     let shares = engine.iter().zip(&by_rules).map(|(engine, rules)| engine / rules);
-    let text = format!("{} / {} = {}", list(&engine, 2), list(&by_rules, 2), list(shares, 2));
-    report.show(RULES.of(&[&curve]), text);
+    report.show(RULES.of(&[&curve]), named(&PERCENTS, &shares.collect::<Vec<_>>()));
 }
 
 /// HashKV divided by vLog at each reserve, with both ends of the range that the paper gives for
@@ -128,6 +135,7 @@ pub(super) fn percents(permilles: &[u32]) -> impl Iterator<Item = f64> {
 }
 
 /// The first reserve is the paper's for its features; the last also has room for the cold stream.
+pub(super) const SPACES: [&str; 3] = ["20%", "50%", "100%"];
 pub(super) const HOTNESS_RESERVES: [u32; 3] = [200, 500, 1000];
 
 /// The paper's other skew, and why its rows are not judged.
@@ -160,32 +168,35 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
         plain.push(without);
         cooling.push(with);
     }
-    let (Some(first), Some(last)) = (plain.first(), cooling.last()) else { return Ok(()) };
-    let gain = percent_more(first.update.per_second(), last.update.per_second());
-    let (before, after) = (first.update.amplification(), last.update.amplification());
-    let fewer = percent_more(before, after);
-    report.show(
-        COLD_STREAM,
-        format!(
-            "{gain:+.0}%; bytes {before:.2}, {after:.2} = {fewer:+.0}%; \
-             value file {:.0}, {:.0} MiB, cold {:.0}",
-            first.peak_mib, last.peak_mib, last.cold_mib
-        ),
-    );
-    for ((permille, plain), cooling) in HOTNESS_RESERVES.iter().zip(&plain).zip(&cooling) {
-        let space = format!("{}% reserved in all", permille / 10);
-        let of =
-            |value: fn(&Phase) -> f64| ratio(value(&cooling.update), value(&plain.update), 2, "");
-        let (text, of_all) = of(Phase::amplification);
-        let peaks = format!("value file {:.0} / {:.0} MiB", cooling.peak_mib, plain.peak_mib);
-        report.judge(COLD_BYTES.of(&[&space]), format!("{text}; {peaks}"), &[of_all]);
-        let text = of(|phase| phase.per_second() / 1e3).0;
-        report.show(COLD_SPEED.of(&[&space]), text);
-    }
+    let ([first, .., widest], [.., last]) = (&plain[..], &cooling[..]) else { return Ok(()) };
+    // The paper gives the cold log a region of its own.
+    judge_cold(report, &COLD_STREAM, last, first);
+    let apart = |one: &Hotness| one.update.amplification() / first.update.amplification();
+    report.show(SPACE_ALONE, format!("{:.2}", apart(widest)));
+    let spaces = cooling.iter().map(|one| list([one.peak_mib, one.cold_mib], 0));
+    let spaces = spaces.collect::<Vec<_>>().join("; ");
+    let all = HOTNESS_RESERVES.map(|permille| format!("{}%", permille / 10)).join(", ");
+    report.show(COLD_SPACE.of(&[&all]), format!("{:.0}; {spaces}", first.peak_mib));
     let bytes = |one: &Hotness| one.update.amplification();
-    let ratios = cooling.iter().zip(&plain).map(|(cold, plain)| bytes(cold) / bytes(plain));
-    draw_hotness(report, ("figure-10", "Bytes of updates"), ratios.collect(), 0.575);
+    let ratios = cooling.iter().zip(&plain).map(|(cold, plain)| times(bytes(cold), bytes(plain)));
+    let ratios: Vec<f64> = ratios.collect();
+    report.judge(COLD_BYTES.uncounted(), list(&ratios, 2), &ratios);
+    let faster =
+        |(cold, plain): (&Hotness, &Hotness)| cold.update.per_second() / plain.update.per_second();
+    let equal = list(cooling.iter().zip(&plain).map(faster), 2);
+    let own = faster((last, first));
+    report.show(COLD_SPEED, format!("{own:.2} with more space; at equal space {equal}"));
+    draw_hotness(report, ("figure-10", "Bytes of updates"), cooling.iter().map(apart), 0.575);
     show_less_skew(context, report, &workload)
+}
+
+/// The bytes with a cold stream over those without, and beside it with the log.
+fn judge_cold(report: &mut PaperReport, row: &Row, cold: &Hotness, plain: &Hotness) {
+    let bytes: [fn(&Phase) -> f64; 2] = [Phase::amplification, Phase::logged_amplification];
+    for (row, bytes) in [row.clone(), with_log(row)].into_iter().zip(bytes) {
+        let (text, of_all) = ratio(bytes(&cold.update), bytes(&plain.update), 2, "");
+        report.judge(row, text, &[of_all]);
+    }
 }
 
 /// Runs without and with a cold stream in the same space.
@@ -215,22 +226,23 @@ fn show_less_skew(
     let [Some([first, _]), Some([_, last])] = [seen.first(), seen.last()] else { return Ok(()) };
     let bytes = |one: &Hotness| one.update.amplification();
     let ratios = seen.iter().map(|[without, with]| bytes(with) / bytes(without));
-    let own = ratio(bytes(last), bytes(first), 2, "").0;
-    report.show(COLD_BYTES_LESS_SKEW, format!("{}; {own}", list(ratios, 2)));
+    report.show(COLD_BYTES_LESS_SKEW, named(&SPACES, &ratios.collect::<Vec<_>>()));
+    let (text, of_all) = ratio(bytes(last), bytes(first), 2, "");
+    report.judge(COLD_LESS_SKEW.uncounted(), text, &[of_all]);
     Ok(())
 }
 
-/// The result with a cold stream divided by that without, at each reserve; the paper has 20% and
-/// room for the stream.
+/// The result with a cold stream at each reserve, divided by that without one at 20%. The paper
+/// has 20% and room for the stream.
 pub(super) fn draw_hotness(
     report: &mut PaperReport,
     (figure, title): (&str, &str),
-    ratios: Vec<f64>,
+    ratios: impl IntoIterator<Item = f64>,
     paper: f64,
 ) {
     let points = percents(&HOTNESS_RESERVES).zip(ratios);
     let line = line_beside("with a cold stream", points, [(20.0, paper)]);
-    let y = "times those without";
+    let y = "times those at 20% without";
     report.draw_lines(figure, title, Axis::linear("reserve, %"), y, vec![line]);
 }
 
@@ -332,25 +344,22 @@ pub(super) fn segments_and_cache(context: &Context<'_>, report: &mut PaperReport
 }
 
 fn judge_sweep(report: &mut PaperReport, sweep: &Sweep, seen: &[Vec<Phase>; 2]) {
-    let change = |phases: &[Phase]| {
-        let [first, .., last] = phases else { return 0.0 };
-        percent_more(first.amplification(), last.amplification())
-    };
-    let (at_20, at_50) = (change(&seen[0]), change(&seen[1]));
     let Sweep { row, kib: [least, .., most], .. } = sweep;
-    let numbers = match row.rule {
-        Falls => seen[0].iter().map(Phase::amplification).collect(),
-        _ => vec![1.0 + at_20 / 100.0],
+    let row = row.clone().of(&[least, most]);
+    let all = |bytes: fn(&Phase) -> f64| -> [Vec<f64>; 2] {
+        seen.each_ref().map(|phases| phases.iter().map(bytes).collect())
     };
-    report.judge(
-        row.clone().of(&[least, most]),
-        format!(
-            "20%: {} = {at_20:+.1}%; 50%: {} = {at_50:+.1}%",
-            list(seen[0].iter().map(Phase::amplification), 2),
-            list(seen[1].iter().map(Phase::amplification), 2)
-        ),
-        &numbers,
-    );
-    let bytes = seen.each_ref().map(|phases| phases.iter().map(Phase::amplification).collect());
+    let [bytes, logged] = [Phase::amplification, Phase::logged_amplification].map(all);
+    for (row, [at_20, at_50]) in [(with_log(&row), &logged), (row, &bytes)] {
+        let numbers = match row.rule {
+            Falls => at_20.clone(),
+            _ => vec![at_20[2] / at_20[0]],
+        };
+        let mut text = format!("{}; 50%: {}", list(at_20, 2), list(at_50, 2));
+        if !row.is_claim {
+            text.insert_str(0, "at a reserve of 20%: ");
+        }
+        report.judge(row, text, &numbers);
+    }
     sweep.draw(report, ('d', "Bytes of updates"), bytes, sweep.bytes);
 }

@@ -9,7 +9,7 @@ use runstone_kv::Result;
 use runstone_policy::options::MIN_TABLE_BYTES;
 use runstone_simulator::values::{Apart, Draws, ValueCosts, ValueSetup, ValueSimulator};
 
-use super::bench::{Bench, Phase};
+use super::bench::{Bench, Phase, named};
 use super::designs::{Design, KEY_BYTES, RECORDS, Workload};
 use super::parameters::{self, draw_reserves};
 use crate::numbers::{list, ratio};
@@ -20,24 +20,24 @@ use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
 rows! {
-    MODEL = "value bytes of P2 by counts over the engine's, {}, reserve 10, 30, 90%",
+    MODEL = "values by counts over the engine's, {}, reserve 10, 30, 90%",
         "the engine's; within 10%" => AtMost(1.1);
-    MODEL_TREE = "tree bytes of P0 to P2 by counts over the engine's: leveled, vLog, HashKV",
+    MODEL_TREE = "trees by counts over the engine's: leveled, vLog, HashKV",
         "the engine's; within 25%" => AtMost(1.25);
-    LEVELED = "bytes of load and updates at 40 GiB by counts, HashKV over leveled (figure 5b)",
+    LEVELED = "1: bytes at 40 GiB by counts, over leveled (figure 5b)",
         "0.285, -71.5%" => Ratios(&[0.285]);
-    VLOG = "bytes of load and updates at 40 GiB by counts, HashKV over vLog (figure 5b)",
+    VLOG = "1: bytes at 40 GiB by counts, over vLog (figure 5b)",
         "0.504, -49.6%" => Ratios(&[0.504]);
-    LEVELED_MEMTABLE = "the same, leveled with a memtable of 4 MiB below its cache, as LevelDB",
-        "0.285, -71.5%" => NotComparable("judged above, with the whole cache as its memtable");
-    TOTALS = "GiB of these: leveled, vLog, HashKV (table 1 with the percentages of figure 5b)",
-        "1595, 902, 454.6" => NotComparable("the paper's have logs, these have not");
+    LEVELED_MEMTABLE = "1: the same over leveled with a memtable of 4 MiB",
+        "0.285, -71.5%" => Beside("judged above, with the whole cache as its memtable");
+    TOTALS = "1: GiB of these: leveled, vLog, HashKV",
+        "1595, 902, 454.6" => Beside("the paper's have logs, these have not");
     PARTS = "GiB of these: values by flushes, by collections, tree: leveled; vLog; HashKV",
-        "" => NotComparable("the paper does not count them apart");
-    RESERVES = "bytes of P3 at 40 GiB by counts, HashKV over vLog, reserve 10 to 90% (figure 6b)",
+        "" => Beside("the paper does not count them apart");
+    RESERVES = "2: bytes at 40 GiB by counts, over vLog, reserve 10 to 90% (figure 6b)",
         "-30.1% to -57.3%" => Ratios(&[0.699; 5]);
     RESERVE_VALUES = "value bytes per byte of the user there: HashKV; vLog (figure 6b)",
-        "" => NotComparable("the paper does not count them apart");
+        "" => Beside("the paper does not count them apart");
 }
 
 /// Key and value of a pair of 1 KiB, as the paper counts it.
@@ -108,14 +108,14 @@ fn beside_the_engine(context: &Context<'_>, report: &mut PaperReport) -> Result<
                 trees.push(tree_ratio(&design, &seen, pointers, POINTER_ENTRY_BYTES));
             }
         }
-        report.judge(MODEL.of(&[&name]), list(&values, 2), &apart(&values));
+        report.judge(MODEL.of(&[&name]).uncounted(), list(&values, 2), &apart(&values));
     }
     let inline = Design::inline();
     let seen = engine(&inline, &workload)?;
     let entries = seen.iter().map(|phase| phase.operations).sum();
     trees.insert(0, tree_ratio(&inline, &seen, entries, PAIR_BYTES));
     report.compare(&[inline.side("leveled")], &[])?;
-    report.judge(MODEL_TREE, list([trees[0], trees[2], trees[1]], 2), &apart(&trees));
+    report.judge(MODEL_TREE.uncounted(), list([trees[0], trees[2], trees[1]], 2), &apart(&trees));
     Ok(())
 }
 
@@ -233,14 +233,14 @@ fn at_40_gib(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let over = |other: &Bytes| ratio(hashkv.all() / GIB, other.all() / GIB, 0, " GiB");
     for (row, other) in [(LEVELED, &leveled), (VLOG, &vlog)] {
         let (text, of_all) = over(other);
-        report.judge(row, text, &[of_all]);
+        report.judge(row.uncounted(), text, &[of_all]);
     }
     report.show(LEVELED_MEMTABLE, over(&trees.of_pairs(MEMTABLE_BYTES, flushed)).0);
     let all = [&leveled, &vlog, &hashkv];
-    report.show(TOTALS, list(all.map(|bytes| bytes.all() / GIB), 0));
+    report.show(TOTALS, named(&["leveled", "vLog", "HashKV"], &all.map(|bytes| bytes.all() / GIB)));
     let parts = all
         .map(|bytes| list([bytes.flushed, bytes.collected, bytes.tree].map(|part| part / GIB), 0));
-    report.show(PARTS, parts.join("; "));
+    report.show(PARTS, format!("flushes, collections, tree: {}", parts.join("; ")));
     judge_reserves(report, &seen, &|phases| trees.of_pointers(phases));
     Ok(())
 }
@@ -258,7 +258,7 @@ fn judge_reserves(
             hashkv / vlog
         })
         .collect();
-    report.judge(RESERVES, list(&ratios, 2), &ratios);
+    report.judge(RESERVES.uncounted(), list(&ratios, 2), &ratios);
     let values = |design: usize| -> Vec<f64> {
         let part =
             |costs: &ValueCosts| costs.written_bytes() as f64 / (costs.writes * PAIR_BYTES) as f64;

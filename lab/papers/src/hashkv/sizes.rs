@@ -3,7 +3,7 @@
 
 use runstone_kv::Result;
 
-use super::bench::{Bench, Phase};
+use super::bench::{Bench, Phase, named, times, with_log};
 use super::designs::{Design, GROUPS, PROCESSOR, SEPARATED, Workload};
 use crate::numbers::{list, percent_more};
 use crate::report::{bars_beside, line_beside, rows};
@@ -12,28 +12,28 @@ use crate::{Context, PaperReport};
 use runstone_plot::Axis;
 
 const DATA_BYTES: u64 = 64 << 20;
+const SIZES: [&str; 5] = ["256 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB"];
 pub(super) const PAIR_BYTES: [usize; 5] = [256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 
 rows! {
     PAIRS_LEVELED = "4: updates of 4 KiB, HashKV over leveled (figure 8a)",
-        "15.5; below 1 at 256 B" => NotComparable(PROCESSOR);
+        "15.5; below 1 at 256 B" => Beside(PROCESSOR);
     PAIRS_VLOG = "4: updates of 256 B, 1, 4 KiB, HashKV over vLog (figure 8a)",
-        "2.2 to 5.1; 0.89 at 64 KiB" => NotComparable(PROCESSOR);
-    PAIRS_BYTES = "4: bytes of updates, HashKV over leveled: 256 B, 64 KiB (figure 8b)",
-        "0.568 to 0.212, and leveled rises with the size where HashKV falls"
+        "2.2 to 5.1; 0.89 at 64 KiB" => Beside(PROCESSOR);
+    PAIRS_BYTES = "4: bytes of updates, HashKV over leveled: 256 B to 64 KiB (figure 8b)",
+        "0.568 to 0.212, leveled rises, HashKV falls"
         => Ratios(&[0.568, 0.212]);
-    PAIRS_BYTES_VLOG = "4: bytes of updates, HashKV over vLog: 256 B, 64 KiB (figure 8b)",
+    PAIRS_BYTES_VLOG = "4: bytes of updates, HashKV over vLog: 256 B to 64 KiB (figure 8b)",
         "0.294 to 0.965, and the gap narrows" => Ratios(&[0.294, 0.965]);
     CACHED_SCANS =
         "5: scans of 100 values that are cached, HashKV over leveled: 256 B, 1, 4 KiB",
-        "" => NotComparable("not in the paper, which scans from flash");
+        "" => Beside("not in the paper, which scans from flash");
     CROSSOVER = "{}: 256 B, 1, 4, 16, 64 KiB",
-        "" => NotComparable("for the choice of separate_at");
-    SELECTIVE = "7: updates, selective over all apart, small pairs to large 1:2, 1:1, 2:1; \
-        large {} (figure 11)",
-        "{}" => NotComparable(PROCESSOR);
-    SELECTIVE_BYTES = "7: bytes of updates, selective over all apart, small pairs to large 1:2, \
-        1:1, 2:1, the first and the last judged; large {} (figure 11)",
+        "" => Beside("for the choice of separate_at");
+    SELECTIVE = "7: updates in processor time, selective over all apart, large pairs of {} B",
+        "{}" => Beside(PROCESSOR);
+    SELECTIVE_BYTES = "7: bytes of updates, selective over all apart, large pairs of {} B \
+        (figure 11)",
         "{}" => Ratios(&[0.859, 0.604]);
 }
 
@@ -104,17 +104,26 @@ fn judge_pairs(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     report.show(PAIRS_LEVELED, format!("{} {sizes}", list(&inline, 2)));
     report.show(PAIRS_VLOG, format!("{} {sizes}", list(&vlog, 2)));
     for (row, other) in [(PAIRS_BYTES, 0), (PAIRS_BYTES_VLOG, 1)] {
-        let bytes = |cell: &Cell| cell.update.amplification();
-        let of_all: Vec<f64> = rows.iter().map(|row| bytes(&row[2]) / bytes(&row[other])).collect();
-        let text = format!("{} {sizes}", list(&of_all, 2));
-        report.judge(row, text, &[of_all[0], of_all[4]]);
+        for (row, bytes) in [
+            (with_log(&row), Phase::logged_amplification as fn(&Phase) -> f64),
+            (row, Phase::amplification),
+        ] {
+            let of_all =
+                rows.iter().map(|row| times(bytes(&row[2].update), bytes(&row[other].update)));
+            let of_all: Vec<f64> = of_all.collect();
+            let text = match row.is_claim {
+                true => list(&of_all, 2),
+                false => named(&SIZES, &of_all),
+            };
+            report.judge(row, text, &[of_all[0], of_all[4]]);
+        }
     }
 }
 
 /// Cold scans of files have a row of their own.
 fn judge_scans(report: &mut PaperReport, rows: &[[Cell; 3]]) {
     let ratios = rows.iter().map(|row| row[0].scan_us / row[2].scan_us);
-    report.show(CACHED_SCANS, list(ratios.take(3), 2));
+    report.show(CACHED_SCANS, named(&SIZES[..3], &ratios.collect::<Vec<_>>()));
 }
 
 fn show_crossover(report: &mut PaperReport, rows: &[[Cell; 3]]) {
@@ -123,7 +132,7 @@ fn show_crossover(report: &mut PaperReport, rows: &[[Cell; 3]]) {
         let here = format!("inline {}; vLog {}; HashKV {}", column(0), column(1), column(2));
         report.show(CROSSOVER.of(&[&what]), here);
     };
-    show("bytes written per byte updated", |cell| cell.update.amplification(), 2);
+    show("bytes written per byte updated", |cell| cell.update.logged_amplification(), 2);
     show("us per update", |cell| cell.update.us(), 1);
     show("us per get", |cell| cell.get_us, 1);
     show("us per scan of 100 entries", |cell| cell.scan_us, 0);
@@ -155,7 +164,7 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
         (1 << 10, "1.23 to 2.18", "0.604 to 0.859", &[0.859, 0.604]),
         (4 << 10, "1.19 to 1.52", "0.893 to 0.959", &[0.959, 0.893]),
     ] {
-        let (mut speeds, mut bytes) = (Vec::new(), Vec::new());
+        let (mut speeds, mut bytes, mut logged) = (Vec::new(), Vec::new(), Vec::new());
         for (name, small, large) in SHARES {
             context.say(&format!("experiment 7: small to large {name}, {large_bytes} bytes"));
             let sizes = [vec![SMALL_BYTES; small], vec![large_bytes; large]].concat();
@@ -168,17 +177,17 @@ pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Resu
             report.compare(&sides, &[SEPARATED, GROUPS])?;
             let [apart, selected] = in_turns([&design, &selective], &workload)?;
             speeds.push(percent_more(apart.per_second(), selected.per_second()));
-            bytes.push(selected.amplification() / apart.amplification());
+            bytes.push(times(selected.amplification(), apart.amplification()));
+            logged.push(selected.logged_amplification() / apart.logged_amplification());
         }
         report.show(
             SELECTIVE.of(&[&large_bytes, &paper]),
-            format!("gains in % {}", list(&speeds, 1)),
+            format!("gains in % at 1:2, 1:1 and 2:1: {} each", list(&speeds, 1)),
         );
-        report.judge(
-            SELECTIVE_BYTES.of(&[&large_bytes, &paper_bytes]).by(Ratios(shares)),
-            list(&bytes, 3),
-            &[bytes[0], bytes[2]],
-        );
+        let row = SELECTIVE_BYTES.of(&[&large_bytes, &paper_bytes]).by(Ratios(shares));
+        let shares_of = SHARES.map(|(name, ..)| name);
+        report.judge(with_log(&row), named(&shares_of, &logged), &[logged[0], logged[2]]);
+        report.judge(row, list(&bytes, 3), &[bytes[0], bytes[2]]);
         let name = format!("large pairs of {large_bytes}");
         series.push(bars_beside(&name, bytes, [shares[0], f64::NAN, shares[1]]));
     }
@@ -216,7 +225,7 @@ mod tests {
         let context = Context::new(Scale::Factor(0.001), &|_| {}).expect("a directory");
         let mut report = PaperReport::new("hashkv", 0.001);
         pairs(&context, &mut report).expect("memory");
-        for row in &report.rows {
+        for row in report.rows.iter().chain(&report.beside) {
             assert!(!row.here.contains("inf") && !row.here.contains("NaN"), "{row:?}");
         }
     }

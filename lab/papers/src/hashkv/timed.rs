@@ -5,13 +5,13 @@
 use runstone_kv::Result;
 use runstone_plot::Axis;
 
-use super::bench::{Bench, Phase};
+use super::bench::{Bench, Phase, named};
 use super::designs::{COLD, Design, GROUPS, RECORDS, SEPARATED, Workload};
 use super::device::{self, SMALL_PAGE_BYTES};
 use super::files;
 use super::parameters::{
-    HOTNESS_RESERVES, LESS_SKEW, LESS_THETA, RESERVES, SWEEP_RESERVES, SWEEPS, draw_hotness,
-    draw_reserves,
+    HOTNESS_RESERVES, LESS_SKEW, LESS_THETA, RESERVES, SPACES, SWEEP_RESERVES, SWEEPS,
+    draw_hotness, draw_reserves,
 };
 use super::sizes::{PAIR_BYTES, SEPARATE_AT, SHARES, SMALL_BYTES};
 use crate::engine::do_jobs;
@@ -31,7 +31,7 @@ rows! {
     PAIRS_LEVELED_SMALL = "4: the same for 256 B (figure 8a)",
         "below 1" => Falls;
     PAIRS_LEVELED_ALL = "4: the same for 1, 16, 64 KiB (figure 8a)",
-        "" => NotComparable("the text has no numbers for these");
+        "" => Beside("the text has no numbers for these");
     PAIRS_VLOG = "4: updates of 256 B, 1, 4 KiB on a block SSD, HashKV over vLog (figure 8a)",
         "2.2 to 5.1" => Ratios(&[2.2, 2.2, 2.2]);
     PAIRS_VLOG_LARGE = "4: the same for 64 KiB (figure 8a)",
@@ -40,12 +40,19 @@ rows! {
         "0.30, 0.637, 1.942" => Ratios(&[0.30, 0.637, 1.942]);
     SCANS_VLOG = "5: the same over vLog (figure 9)",
         "similar" => Alike(0.1);
-    COLD_SPEED = "6: updates on a block SSD, with a cold stream over without, {} (figure 10)",
+    COLD_STREAM = "6: updates on a block SSD, a cold stream and 80% more space over \
+        none, reserve 20% (figure 10)",
         "2.213, +121.3%" => Ratios(&[2.213]);
-    COLD_SPEED_LESS_SKEW = "6: the same with theta 0.9, 20, 50, 100% reserved in all (figure 10)",
-        "2.131, +113.1%" => NotComparable(LESS_SKEW);
-    SELECTIVE = "7: updates on a block SSD, selective over all apart, small pairs to large 1:2, \
-        1:1, 2:1, the first and the last judged; large {} (figure 11)",
+    SPACE_ALONE = "6: updates on a block SSD, 100% reserved over 20%, no cold stream",
+        "" => Beside("what the same space brings without a cold stream");
+    COLD_SPEED = "6: updates on a block SSD at equal space, 20, 50, 100% reserved in all",
+        "2.213, +121.3%" => Ratios(&[2.213; 3]);
+    COLD_LESS_SKEW = "6: updates on a block SSD of the cold stream at theta 0.9 (figure 10)",
+        "2.131, +113.1%" => Ratios(&[2.131]);
+    COLD_SPEED_LESS_SKEW = "6: the same at equal space at theta 0.9, 20, 50, 100% in all",
+        "2.131, +113.1%" => Beside(LESS_SKEW);
+    SELECTIVE = "7: updates on a block SSD, selective over all apart, large pairs of {} B \
+        (figure 11)",
         "{}" => Ratios(&[1.232, 2.18]);
     SWEEP = "9: updates on a block SSD, {} from {} to {} KiB, reserve 20, 50% (figure 12{})",
         "{}" => Ratios(&[1.525, 1.283]);
@@ -193,38 +200,43 @@ pub(super) fn parameters(context: &Context<'_>, report: &mut PaperReport) -> Res
 
 pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS / 4), 1024);
-    let mut gains = Vec::new();
-    for permille in HOTNESS_RESERVES {
-        let (text, gain) = cold_gain(context, report, &workload, permille)?;
-        let space = format!("{}% reserved in all", permille / 10);
-        report.judge(COLD_SPEED.of(&[&space]), text, &[gain]);
-        gains.push(gain);
-    }
+    let speeds = in_spaces(context, report, &workload)?;
+    let [[first, _], .., [widest, last]] = speeds;
+    let over = |one: f64, other: f64| ratio(one / 1e3, other / 1e3, 2, "");
+    let (text, gain) = over(last, first);
+    report.judge(COLD_STREAM, text, &[gain]);
+    report.show(SPACE_ALONE, format!("{:.2}", widest / first));
+    let equal = speeds.map(|[plain, cold]| cold / plain);
+    report.judge(COLD_SPEED.uncounted(), list(equal, 2), &equal);
+    let gains = speeds.map(|[_, cold]| cold / first);
     draw_hotness(report, ("figure-10-device", "Updates on a block SSD"), gains, 2.213);
-    let workload = workload.with_theta(LESS_THETA);
-    let mut gains = Vec::new();
-    for permille in HOTNESS_RESERVES {
-        gains.push(cold_gain(context, report, &workload, permille)?.1);
-    }
-    report.show(COLD_SPEED_LESS_SKEW, list(gains, 2));
+    let speeds = in_spaces(context, report, &workload.with_theta(LESS_THETA))?;
+    let [[first, _], .., [_, last]] = speeds;
+    let (text, gain) = over(last, first);
+    report.judge(COLD_LESS_SKEW.uncounted(), text, &[gain]);
+    let equal = speeds.map(|[plain, cold]| cold / plain);
+    report.show(COLD_SPEED_LESS_SKEW, named(&SPACES, &equal));
     Ok(())
 }
 
-/// The gain of a cold stream in the same space.
-fn cold_gain(
+/// Updates per second without and with a cold stream, at each reserve in all.
+fn in_spaces(
     context: &Context<'_>,
     report: &mut PaperReport,
     workload: &Workload,
-    permille: u32,
-) -> Result<(String, f64)> {
-    let (theta, percent) = (workload.theta, permille / 10);
-    context.say(&format!("experiment 6 on flash: theta {theta}, {percent}% reserved in all"));
-    let plain = Design::hashkv(workload).with_reserve(permille).without_filters();
-    let cold = plain.clone().with(|keyspace| keyspace.values.cold_stream = true);
-    report.compare(&[plain.side("without"), cold.side("with")], &[COLD])?;
-    let [plain, cold] = [&plain, &cold].map(|design| measure(context, design, workload));
-    let (plain, cold) = (plain?, cold?);
-    Ok(ratio(cold.per_second() / 1e3, plain.per_second() / 1e3, 2, ""))
+) -> Result<[[f64; 2]; 3]> {
+    let mut speeds = [[0.0; 2]; 3];
+    for (speeds, permille) in speeds.iter_mut().zip(HOTNESS_RESERVES) {
+        let (theta, percent) = (workload.theta, permille / 10);
+        context.say(&format!("experiment 6 on flash: theta {theta}, {percent}% reserved in all"));
+        let plain = Design::hashkv(workload).with_reserve(permille).without_filters();
+        let cold = plain.clone().with(|keyspace| keyspace.values.cold_stream = true);
+        report.compare(&[plain.side("without"), cold.side("with")], &[COLD])?;
+        for (speed, design) in speeds.iter_mut().zip([&plain, &cold]) {
+            *speed = measure(context, design, workload)?.per_second();
+        }
+    }
+    Ok(speeds)
 }
 
 pub(super) fn selective(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
