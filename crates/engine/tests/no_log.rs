@@ -194,3 +194,63 @@ fn a_crash_beside_writers_leaves_one_moment() {
         }
     }
 }
+
+/// An edit that comes between those of two generations says from where on a log would be needed.
+/// Drops and loads beside flushes once could leave a store that the next open called corrupt, or
+/// that waited for itself.
+#[test]
+fn drops_and_loads_beside_flushes_leave_a_good_store() {
+    for seed in 0..3 {
+        let storage = SimStorage::new(100 + seed);
+        let options = options(Background::Threads(2)).memory_budget_bytes(8 << 20);
+        let store = Store::open_on(Arc::new(storage.clone()), options).expect("opens");
+        store.open_keyspace("a", None).expect("opens");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                for number in 0u32.. {
+                    if done.load(Relaxed) {
+                        break;
+                    }
+                    store.put(number.to_be_bytes(), [1; 200]).expect("writes");
+                }
+            });
+            for name in ["one", "two"] {
+                scope.spawn(move || {
+                    for round in 0..15u8 {
+                        let gone = store.open_keyspace(name, None).expect("opens");
+                        let load = |keyspace: &Keyspace| {
+                            let entries = (0..50u8).map(|i| ([round, i], "loaded"));
+                            keyspace.bulk_load(entries)
+                        };
+                        std::thread::scope(|inside| {
+                            // One of both wins.
+                            let loaded = inside.spawn(|| load(&gone));
+                            gone.put("key", "value").expect("writes");
+                            store.drop_keyspace(name).expect("drops");
+                            let _ = loaded.join().expect("no panic");
+                        });
+                    }
+                });
+            }
+            for round in 0..15u32 {
+                let a = store.keyspace("a").expect("exists");
+                let entries = (0..50u32).map(|i| {
+                    if i == 25 {
+                        // A source that makes the store durable waits for no load but its own.
+                        store.flush().expect("flushes");
+                    }
+                    ((round << 8 | i).to_be_bytes(), "loaded")
+                });
+                a.bulk_load(entries).expect("loads");
+                store.checkpoint(format!("copy{round}")).expect("copies");
+            }
+            done.store(true, Relaxed);
+        });
+        let left = storage.process_crash();
+        drop(store);
+        let store = open(&left);
+        assert_eq!(store.keyspace("a").expect("exists").iter().expect("scans").count(), 15 * 50);
+    }
+}

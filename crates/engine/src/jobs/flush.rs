@@ -8,11 +8,12 @@
 //!    tombstones.
 //! 3. If other memtables have writes up to the last sequence number, sync the log up to there.
 //!    Otherwise a power loss could take an earlier write, usually of another keyspace, and leave
-//!    what this flush made durable (P2).
+//!    what this flush made durable (P2). Without a log there are none (`write/generations.rs`).
 //! 4. Append one manifest edit: the tables, the flushed sequence numbers, the new log floor.
 //! 5. Replace the views; recycle log segments below the floor.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 use std::time::Instant;
 
 use runstone_policy::plan::Cut;
@@ -92,8 +93,13 @@ impl Flusher {
     /// if none waits. If one cannot be written, those written before it are installed. Without a
     /// log these are all keyspaces of the oldest generation, and all of it is installed or nothing.
     pub(crate) fn flush_oldest(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
-        let has_log = self.env.options.has_log();
-        let moment = if has_log { None } else { self.committer.generations.oldest() };
+        let moment = match self.env.options.has_log() {
+            true => None,
+            false => match self.committer.generations.oldest() {
+                None => return Ok(false),
+                oldest => oldest,
+            },
+        };
         let oldest = |keyspace: &KeyspaceCore| {
             let oldest = keyspace.view.load().immutable.last().cloned();
             oldest.filter(|one| moment.is_none_or(|moment| one.first_seq() <= moment))
@@ -101,24 +107,23 @@ impl Flusher {
         let mut waiting: Vec<_> =
             keyspaces.iter().filter_map(|keyspace| Some((keyspace, oldest(keyspace)?))).collect();
         for (keyspace, memtable) in &waiting {
-            self.collector.make_room(keyspace, memtable)?;
+            // Without a log, what waits for this flush may hold a keyspace that is being dropped,
+            // or all writers up. Then the value file grows instead.
+            let waits =
+                moment.is_some() && (self.committer.is_loading() || keyspace.dropped.load(Acquire));
+            if !waits {
+                self.collector.make_room(keyspace, memtable)?;
+            }
         }
         let files: Vec<_> =
             waiting.iter().map(|(keyspace, _)| keyspace.values.load_full()).collect();
         let logs = files.iter().filter_map(|values| values.log());
         let _no_collection: Vec<_> = logs.map(|log| log.flushing.lock()).collect();
-        let is_some = !waiting.is_empty();
         if moment.is_some() && seeded!(GenerationsInPieces) {
             waiting.truncate(1);
         }
-        match moment.filter(|_| !is_some) {
-            // Its keyspaces were dropped.
-            Some(moment) => self.committer.generations.remove_oldest(moment),
-            None => {
-                self.write_and_install(waiting, moment)?;
-            }
-        }
-        Ok(is_some || moment.is_some())
+        let flushed = self.write_and_install(waiting, moment)?;
+        Ok(flushed | (moment.is_some() && self.committer.remove_empty_generations()))
     }
 
     /// Flushes the oldest waiting memtable of a keyspace in which no job runs, if it is older than
@@ -139,7 +144,7 @@ impl Flusher {
     ) -> Result<bool> {
         let (mut written, mut outcome) = (Vec::new(), Ok(!waiting.is_empty()));
         for (keyspace, memtable) in waiting {
-            match self.write(keyspace, memtable) {
+            match self.write(keyspace, memtable, moment.is_none()) {
                 Ok(one) => written.push(one),
                 Err(error) => {
                     outcome = Err(error);
@@ -160,11 +165,13 @@ impl Flusher {
         &self,
         keyspace: &Arc<KeyspaceCore>,
         memtable: Arc<Memtable>,
+        is_alone: bool,
     ) -> Result<FlushedMemtable> {
         let started = Instant::now();
         let now_and_then = || {
             self.preparer.prepare_for_writers();
-            keyspace.check_exists()
+            // A generation does not fail because one of its keyspaces is being dropped.
+            if is_alone { keyspace.check_exists() } else { Ok(()) }
         };
         let Written { tables, separated, range_deletes_left, .. } =
             write_memtable(&self.catalog, &self.visibility, keyspace, &memtable, &now_and_then)?;
@@ -192,9 +199,8 @@ impl Flusher {
         };
         let floor = self
             .installer
-            .install_flushes(flushed, log_start)
+            .install_flushes(flushed, log_start, moment)
             .inspect_err(|_| self.catalog.discard_uninstalled(&tables))?;
-        moment.into_iter().for_each(|moment| self.committer.note_flushed(moment));
         for one in flushed.iter() {
             let Some(first) = one.tables.first() else { continue };
             let sum = |of: fn(&Table) -> u64| one.tables.iter().map(|table| of(table)).sum();

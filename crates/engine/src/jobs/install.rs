@@ -2,7 +2,7 @@
 //! the pressure on writers.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 
 use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
@@ -10,7 +10,7 @@ use runstone_policy::shape::{Edit, Placement, RunSlot, Shape, Table};
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::env::Env;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::jobs::output::Written;
 use crate::keys::SeqNo;
 use crate::memtable::Memtable;
@@ -151,8 +151,9 @@ impl Installer {
         &self,
         flushed: &mut [FlushedMemtable],
         log_start: impl FnOnce() -> (u64, SeqNo),
+        moment: Option<SeqNo>,
     ) -> Result<u64> {
-        let floor = self.install_flush_edits(flushed, log_start)?;
+        let floor = self.install_flush_edits(flushed, log_start, moment)?;
         self.park_cursors();
         Ok(floor)
     }
@@ -161,8 +162,12 @@ impl Installer {
         &self,
         flushed: &mut [FlushedMemtable],
         log_start: impl FnOnce() -> (u64, SeqNo),
+        moment: Option<SeqNo>,
     ) -> Result<u64> {
         let mut manifest = self.catalog.manifest.lock();
+        for one in flushed.iter().filter(|_| moment.is_some()) {
+            self.check_there(&one.keyspace)?;
+        }
         let (mut changes, mut of_values) = (Vec::new(), Vec::new());
         let (mut versions, mut values) = (Vec::new(), Vec::new());
         for one in &mut *flushed {
@@ -190,6 +195,10 @@ impl Installer {
         changes.append(&mut of_values);
         let values = self.catalog.append_with_values(&mut manifest, changes, log_start, values)?;
         manifest.log_start = log_start;
+        if let Some(moment) = moment {
+            // Before the lock is released: whoever makes the next edit continues from both.
+            self.catalog.durable_seq.fetch_max(moment, AcqRel);
+        }
         for ((one, values), version) in flushed.iter().zip(values).zip(versions) {
             manifest.flushed.insert(one.keyspace.id, one.memtable.max_seq());
             // Values become visible before the pointers to them.
@@ -198,6 +207,15 @@ impl Installer {
         }
         self.pressure.refresh(flushed.iter().map(|one| &one.keyspace));
         Ok(log_start.0)
+    }
+
+    /// Refuses a keyspace that was dropped while its generation was written. One that is only being
+    /// dropped is there.
+    fn check_there(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        match self.catalog.keyspaces.read().contains_key(&keyspace.id) {
+            true => Ok(()),
+            false => Err(Error::UnknownKeyspace { name: keyspace.name.clone() }),
+        }
     }
 
     /// What a flush makes durable must not survive what came before it in other keyspaces (P3).

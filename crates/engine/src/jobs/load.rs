@@ -11,7 +11,8 @@
 //!    short. The earlier memtable, with the writes since step 2, is flushed: older data must not
 //!    lie above the load (I1). The log is synced up to the load's sequence number, because no
 //!    earlier write may be lost when the load is durable (P2), and because recovery continues after
-//!    the largest sequence number of the log.
+//!    the largest sequence number of the log. In a store without a log, steps 2 and 3 hold back
+//!    only compactions, and wait until all earlier writes are flushed (`write/generations.rs`).
 //! 4. One manifest edit adds the tables at the deepest level such that neither it nor a level above
 //!    it holds keys of their range ([`load_edit`]).
 //! 5. The sequence number is published: readers see all of the load or nothing.

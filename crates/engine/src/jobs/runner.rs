@@ -163,30 +163,30 @@ impl Runner {
 
     /// The keyspaces of the oldest generation, if it may be flushed. It waits for the end of the
     /// flush before it. It waits too while a keyspace is being dropped, because the drop can fail,
-    /// and while a change of options holds one.
+    /// and while a change of options holds one. But both of these wait themselves as long as
+    /// anything runs in the keyspace, a load for instance, which may wait for this flush.
     fn due_generation(&self, claims: &Claims) -> Vec<Arc<KeyspaceCore>> {
         if claims.running.iter().any(|(_, claim)| matches!(claim, Claim::Flush(_))) {
             return Vec::new();
         }
-        let generations = &self.committer.generations;
-        while let Some(moment) = generations.oldest() {
-            let mut due = Vec::new();
-            self.catalog.unflushed.for_each(|keyspace| {
-                if !keyspace.is_flushed(moment) {
-                    due.push(Arc::clone(keyspace));
-                }
-            });
-            if due.is_empty() {
-                generations.remove_oldest(moment);
-                continue;
-            }
-            let may_be = |one: &Arc<KeyspaceCore>| {
-                !claims.frozen.contains(&one.id) && !one.dropped.load(Acquire)
-            };
-            let is_due = moment <= self.schedule.flush_limit() && due.iter().all(may_be);
-            return if is_due { due } else { Vec::new() };
+        if self.committer.remove_empty_generations() {
+            self.schedule.tell_waiters();
         }
-        Vec::new()
+        let oldest = self.committer.generations.oldest();
+        let Some(moment) = oldest.filter(|moment| *moment <= self.schedule.flush_limit()) else {
+            return Vec::new();
+        };
+        let mut due = Vec::new();
+        self.catalog.unflushed.for_each(|keyspace| {
+            if !keyspace.is_flushed(moment) {
+                due.push(Arc::clone(keyspace));
+            }
+        });
+        let may_be = |one: &Arc<KeyspaceCore>| {
+            let is_held = claims.frozen.contains(&one.id) || one.dropped.load(Acquire);
+            !is_held || claims.running.iter().any(|(_, claim)| claim.is_of(one.id))
+        };
+        if due.iter().all(may_be) { due } else { Vec::new() }
     }
 
     /// Whether a memtable of the keyspace waits and may be flushed now.

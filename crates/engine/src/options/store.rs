@@ -24,7 +24,8 @@ pub use crate::options::write::WriteOptions;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
-    /// A crash of the process: the log record has reached the operating system.
+    /// A crash of the process: the log record has reached the operating system. Without a log
+    /// ([`WalMode::Off`]), nothing before a flush.
     #[default]
     Buffered,
     /// A power loss: the log was synced (once per group of writers).

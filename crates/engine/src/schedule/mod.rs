@@ -164,6 +164,11 @@ impl Schedule {
         self.signal();
     }
 
+    /// Wakes those who wait for a change. The caller holds the claims.
+    pub(crate) fn tell_waiters(&self) {
+        self.ended.notify_all();
+    }
+
     /// Wakes the workers, because something changed that a keyspace's policy looks at.
     pub(crate) fn stir(&self, id: KeyspaceId) {
         let mut claims = self.claims.lock();
@@ -194,8 +199,8 @@ impl Schedule {
         if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// No memtable that begins above this sequence number is flushed: a checkpoint waits for all
-    /// keyspaces to reach the same moment.
+    /// No memtable that begins above this sequence number is flushed: a checkpoint, or a load into
+    /// a store without a log, waits for all keyspaces to reach the same moment.
     pub(crate) fn flush_limit(&self) -> SeqNo {
         self.flush_limit.load(Acquire)
     }

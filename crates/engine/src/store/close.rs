@@ -1,8 +1,10 @@
 //! The orderly end of a store.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 
-use crate::error::Result;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
 use crate::jobs::runner::MOST_FLUSHES;
 use crate::store::engine::Engine;
 
@@ -20,6 +22,8 @@ impl Engine {
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.schedule.wait_for_all();
         let outcome = match self.env.options.read_only || self.env.is_stopped() {
+            // Without a log, what a stopped store has not flushed is lost.
+            true if !self.env.options.has_log() => self.env.check_not_stopped(),
             true => Ok(()),
             false => self.settle_log(),
         };
@@ -45,6 +49,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Flushes the oldest memtables of these keyspaces. Without a log, one that is dropped
+    /// meanwhile must not keep the others from their flush.
+    fn flush_for_close(&self, keyspaces: &[Arc<KeyspaceCore>]) -> Result<bool> {
+        match self.runner.flusher.flush_oldest(keyspaces) {
+            Err(Error::UnknownKeyspace { .. }) if !self.env.options.has_log() => {
+                let is_there =
+                    |one: &Arc<KeyspaceCore>| self.catalog.keyspaces.read().contains_key(&one.id);
+                let there: Vec<_> = keyspaces.iter().filter(|one| is_there(one)).cloned().collect();
+                self.runner.flusher.flush_oldest(&there)
+            }
+            outcome => outcome,
+        }
+    }
+
     fn settle_log(&self) -> Result<()> {
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
@@ -54,7 +72,7 @@ impl Engine {
             let has_log = self.env.options.has_log();
             let at_once = if has_log { MOST_FLUSHES } else { keyspaces.len().max(1) };
             for together in keyspaces.chunks(at_once) {
-                while self.runner.flusher.flush_oldest(together)? {}
+                while self.flush_for_close(together)? {}
             }
             match self.pass_log() {
                 Ok(()) => self.committer.remove_log(),

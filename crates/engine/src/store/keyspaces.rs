@@ -188,6 +188,10 @@ impl Engine {
         let files: Vec<u64> = keyspace.values.load().all().map(|store| store.number).collect();
         self.catalog.remove_value_files(&files);
         self.committer.retire_log_below(log_start.0);
+        if !self.env.options.has_log() {
+            // A generation may have waited for this.
+            self.schedule.wake();
+        }
         Ok(())
     }
 }

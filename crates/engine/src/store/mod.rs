@@ -174,7 +174,7 @@ impl Store {
     }
 
     /// Applies all writes of a batch or none (P3). An empty batch with
-    /// [`crate::Durability::Sync`] acts like [`Store::sync`].
+    /// [`crate::Durability::Sync`] syncs the log as [`Store::sync`] does.
     ///
     /// # Errors
     /// If the options give a time to live: the entries of a batch have their own
@@ -331,8 +331,8 @@ impl Opening {
         if let Some(parts) = &parts {
             self.leave(parts);
         }
-        // The last handle was dropped inside a callback, for which a close would wait. The log
-        // keeps the contents of memory.
+        // The last handle was dropped inside a callback, for which a close would wait. The log, if
+        // there is one, keeps the contents of memory.
         let may_wait = self.inner.env.check_caller();
         if let Err(refused) = may_wait.and_then(|()| self.inner.schedule.check_not_loading(None)) {
             if let Some(parts) = parts.and_then(Arc::into_inner) {
@@ -361,7 +361,7 @@ impl Drop for Opening {
         if let Err(error) = self.close()
             && !matches!(error, Error::OtherProcess)
         {
-            tracing::warn!(%error, "closing the store failed; the log keeps what was not flushed");
+            tracing::warn!(%error, "closing the store failed; a log keeps what was not flushed");
         }
     }
 }

@@ -85,8 +85,8 @@ impl Version {
         tables.next().zip(tables.next()).is_some_and(|(first, _)| seeks.charge(first))
     }
 
-    /// The tables of runs that may hold a key, in the order of gets. No policy leaves overlapping
-    /// levels while it charges seeks.
+    /// The tables of runs that may hold a key, in the order of gets. Levels that another policy
+    /// left overlapping are not asked.
     fn tables_over(&self, key: &[u8]) -> impl Iterator<Item = &TableHandle> {
         let runs = self.levels.iter().flat_map(|level| match &**level {
             ReadLevel::Runs(runs) => &runs[..],

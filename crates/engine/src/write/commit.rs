@@ -337,8 +337,9 @@ impl Committer {
     /// Returns when a batch may be written, or returns the reason why it may not.
     #[inline(always)]
     pub(super) fn admit(&self, batch: &Batch, relief: &dyn Relief) -> Result<()> {
-        if self.env.is_out_of_space() && batch.only_deletes() {
+        if self.env.is_out_of_space() && batch.only_deletes() && self.env.options.has_log() {
             // Deletes free space. The flushes that other writes would wait for find no space.
+            // Without a log they free none before such a flush.
             return self.env.check_not_stopped();
         }
         self.env.check_writable()?;
@@ -547,7 +548,7 @@ impl Committer {
 
     /// Notes that a batch was logged. The disk may have been full.
     pub(super) fn note_space(&self, batch: &Batch) {
-        if self.env.is_out_of_space() {
+        if self.env.is_out_of_space() && self.env.options.has_log() {
             match batch.only_deletes() {
                 // What is left is reserved again: the drop of a keyspace may need it.
                 true => self.wal_files.reserve.keep(),

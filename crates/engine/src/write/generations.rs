@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result};
@@ -37,10 +36,12 @@ impl Generations {
         self.oldest().is_none_or(|moment| moment > seq)
     }
 
-    /// Removes the oldest one: it is flushed, or holds nothing.
-    pub(crate) fn remove_oldest(&self, moment: SeqNo) {
-        let removed = self.moments.lock().pop_front();
-        assert_eq!(removed, Some(moment), "generations are flushed in order (P2)");
+    /// Removes one if it is the oldest: it is flushed, or holds nothing.
+    fn remove(&self, moment: SeqNo) {
+        let mut moments = self.moments.lock();
+        if moments.front() == Some(&moment) {
+            moments.pop_front();
+        }
     }
 }
 
@@ -87,7 +88,7 @@ impl Committer {
         moment: SeqNo,
     ) -> Vec<Arc<KeyspaceCore>> {
         let keyspaces = self.replace_up_to(moment);
-        if !self.env.options.has_log() {
+        if !self.env.options.has_log() && self.holds_up_to(moment) {
             self.generations.moments.lock().push_back(moment);
         }
         drop(turn);
@@ -104,10 +105,26 @@ impl Committer {
         self.state.lock().wal.floor(None, seq + 1)
     }
 
-    /// Notes that an edit made the oldest generation durable.
-    pub(crate) fn note_flushed(&self, moment: SeqNo) {
-        self.catalog.durable_seq.fetch_max(moment, AcqRel);
-        self.generations.remove_oldest(moment);
+    /// Whether a memtable that was replaced holds writes up to a moment.
+    fn holds_up_to(&self, moment: SeqNo) -> bool {
+        self.catalog.unflushed.find_map(|one| (!one.is_flushed(moment)).then_some(())).is_some()
+    }
+
+    /// Removes the oldest generations that hold nothing: they were flushed, or their keyspaces were
+    /// dropped. Returns whether there were any.
+    pub(crate) fn remove_empty_generations(&self) -> bool {
+        let mut were_any = false;
+        while let Some(moment) = self.generations.oldest().filter(|one| !self.holds_up_to(*one)) {
+            self.generations.remove(moment);
+            were_any = true;
+        }
+        were_any
+    }
+
+    /// Whether a bulk load has a number that is not published: no collection may begin that writes
+    /// after it.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.loading.is_locked()
     }
 
     /// Refuses a promise that only a log can keep.

@@ -11,7 +11,7 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result, VALUES_OF};
 use crate::format::record::record_bytes;
 use crate::jobs::collection::{Collected, Collector};
-use crate::keys::SeqNo;
+use crate::keys::{SeqNo, is_operand};
 use crate::memtable::{Memtable, MemtableIter};
 use crate::metrics::Counter;
 use crate::options::values::{ValueOptions, WhenFull};
@@ -119,7 +119,8 @@ impl Collector {
 }
 
 /// The largest number of record bytes that a flush of the memtable adds to each group. Without
-/// snapshots a flush writes one version of a key, the newest.
+/// snapshots a flush writes one version of a key: the newest, or what operands make of an older
+/// one.
 fn planned_bytes(
     store: &ValueFile,
     options: &ValueOptions,
@@ -138,7 +139,7 @@ fn planned_bytes(
             let value_bytes = if is_apart { value.len() } else { 0 };
             *bytes.entry(store.group_of(key)).or_default() += record_bytes(key.len(), value_bytes);
         }
-        if stays && !has_snapshots {
+        if stays && !has_snapshots && !is_operand(record.trailer()) {
             last = Some(key.to_vec());
         }
         iter.next();
