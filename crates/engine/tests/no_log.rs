@@ -254,3 +254,19 @@ fn drops_and_loads_beside_flushes_leave_a_good_store() {
         assert_eq!(store.keyspace("a").expect("exists").iter().expect("scans").count(), 15 * 50);
     }
 }
+
+/// One edit makes all of many keyspaces durable.
+#[test]
+fn many_keyspaces_are_flushed_together() {
+    let storage = SimStorage::new(9);
+    let store = open(&storage);
+    let names: Vec<String> = (0..300).map(|i| format!("k{i}")).collect();
+    for name in &names {
+        store.open_keyspace(name, None).expect("opens").put("a", "1").expect("puts");
+    }
+    store.flush().expect("flushes");
+    let left = open(&storage.process_crash());
+    for name in &names {
+        assert_eq!(value(&left.keyspace(name).expect("exists"), "a").as_deref(), Some("1"));
+    }
+}

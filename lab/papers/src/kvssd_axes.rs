@@ -1,13 +1,14 @@
-//! Two further axes of the engine on a KVSSD: separated values, which its firmware has, and levels
-//! of several runs, which it has in the form of strata and under tiering.
+//! Measures two further axes of the engine on a KVSSD. Its firmware has separated values. It has
+//! levels of several runs too: as strata, or under tiering.
 //!
 //! 1. What separated values would save was estimated before they were built, from two parts. The
 //!    device with pointers of 16 bytes in place of the values gives the writes of the tree. A log
 //!    that takes each value once is a page-mapped device whose pages are records, on the blocks
 //!    that the pointers leave; about one record in eight, in blocks of an eighth. It gives the
 //!    copies of collections. The sum stays next to the measured figure.
-//! 2. The device with its values inside, in a log and in groups: writes, pages per get and per
-//!    entry of a scan, and again under updates alone, which age the stream of values.
+//! 2. The device has its values inside, in a log or in groups. Its writes are measured, and its
+//!    pages per get and per entry of a scan. A second run updates only, which ages the stream of
+//!    values.
 //! 3. All axes at once: Garnering, Global-Range, filters, values in groups.
 //! 4. Levels of several runs, a part of its own: strata are runs, and a higher TH lets a table have
 //!    more of them; under `tiering` a level has them.

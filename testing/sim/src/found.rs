@@ -11,7 +11,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a check, and again with a bug seeded, which it must find.
+/// Runs a check twice: as it is, and with a seeded bug, which the check must find.
 pub fn holds_and_finds(bug: Bug, check: impl Fn()) {
     check();
     assert!(panics(|| seeded::with(bug, &check)), "{bug:?} is not found");

@@ -37,7 +37,7 @@ mod verify;
 
 macro_rules! commands {
     ($($(#[$on:meta])* $variant:ident => $module:ident),+ $(,)?) => {
-        /// The modules of the commands, which have their names.
+        /// The modules of the commands. Each has the name of its command.
         pub const NAMES: &[&str] = &[$($(#[$on])* stringify!($module)),+];
 
         /// What to do.

@@ -14,7 +14,7 @@ pub(crate) mod keyspace;
 pub(crate) mod keyspaces;
 pub(crate) mod settle;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
@@ -114,11 +114,12 @@ impl Catalog {
         }
     }
 
-    /// Whether writes up to `last_seq` are only in the log, beside those of `flushed`.
+    /// Whether writes up to `last_seq` are unflushed, beside those of `flushed`. O(memtables): a
+    /// flush without a log has one of each keyspace.
     pub(crate) fn others_unflushed(&self, flushed: &[Arc<Memtable>], last_seq: SeqNo) -> bool {
+        let flushed: HashSet<_> = flushed.iter().map(Arc::as_ptr).collect();
         let is_other = |memtable: &Arc<Memtable>| {
-            memtable.first_seq() <= last_seq
-                && !flushed.iter().any(|one| Arc::ptr_eq(one, memtable))
+            memtable.first_seq() <= last_seq && !flushed.contains(&Arc::as_ptr(memtable))
         };
         let holds = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();

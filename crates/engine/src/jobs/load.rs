@@ -224,8 +224,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Waits until all writes up to a sequence number are flushed. A drop of the keyspace waits for
-    /// its load, and generations wait for the drop, so the load gives way.
+    /// Waits until all writes up to a sequence number are flushed. Gives up if the keyspace is
+    /// being dropped: the drop waits for the load.
     fn wait_for_generations(&self, keyspace: &KeyspaceCore, seq: SeqNo) -> Result<()> {
         let generations = &self.committer.generations;
         let is_wanted = || keyspace.check_exists().is_ok();

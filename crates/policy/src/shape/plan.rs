@@ -183,7 +183,7 @@ pub struct BusyRange {
 /// reads. The engine counts them; the policy sets the limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
-    /// Charged accesses since the table was written (PTierDB §III-C); a table that is not listed
+    /// Charged accesses since the table was written (PTierDB §III-C). A table that is not listed
     /// has few.
     pub accesses: BTreeMap<TableId, u64>,
     /// Charged seeks since the table was written or moved, of tables that have had all that
