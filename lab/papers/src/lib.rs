@@ -8,6 +8,7 @@ use runstone_policy::registry::{nearest, suggest};
 
 mod autumn;
 mod context;
+mod device_time;
 mod engine;
 mod hashkv;
 mod headlines;

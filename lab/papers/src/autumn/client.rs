@@ -12,8 +12,8 @@ use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 
 use super::Setting;
-use super::device_time::{Backlog, Clock, Limits};
 use crate::Context;
+use crate::device_time::{Backlog, Clock, Limits};
 use crate::engine::{MEMORY_BYTES, do_jobs, padded, stepped_options};
 
 const BLOCK_BYTES: u64 = 4096;

@@ -12,7 +12,6 @@
 //! simulator of the policy says about the same trees.
 
 mod client;
-mod device_time;
 mod files;
 mod filters;
 mod latest;

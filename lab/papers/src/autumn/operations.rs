@@ -9,8 +9,8 @@
 use runstone_kv::Result;
 
 use super::client::{Client, Phase};
-use super::device_time::Limits;
 use super::{Setting, WHOLE_DATABASE, c_name};
+use crate::device_time::Limits;
 use crate::engine::write_amplification;
 use crate::numbers::{ratio, strokes};
 use crate::report::{bars, bars_beside, rows};

@@ -11,8 +11,8 @@ use runstone_policy::registry;
 use runstone_policy::shape::{Shape, Table};
 
 use super::client::Client;
-use super::device_time::Limits;
 use super::{POLICY, Setting, WHOLE_DATABASE, c_name};
+use crate::device_time::Limits;
 use crate::numbers::{ratio, strokes};
 use crate::report::{line_beside, rows};
 use crate::simulated::{Writes, simulate_shape};

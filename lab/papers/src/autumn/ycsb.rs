@@ -6,8 +6,8 @@ use runstone_kv::Result;
 use runstone_workloads::generators::{Latest, ScrambledZipfian};
 
 use super::client::{Client, Phase};
-use super::device_time::Limits;
 use super::{Setting, WHOLE_DATABASE, c_name};
+use crate::device_time::Limits;
 use crate::engine::write_amplification;
 use crate::numbers::{list, strokes};
 use crate::report::{bars_beside, rows};
