@@ -3,9 +3,15 @@
 //! and stalls are the same on every machine.
 //!
 //! The client and the background each have a lane of the device of their own. The background does
-//! one flush or compaction after another; a write waits for it if too much is pending.
+//! one compaction at a time, and a flush after it or, as in RocksDB and LevelDB, before the rest of
+//! it ([`Flushes`]). A write waits for the background if too much is pending. The engine does a job
+//! when it begins, so its result is seen then; what it replaces counts until it ends.
 
 use std::collections::VecDeque;
+
+use runstone::metrics::CounterValues;
+use runstone::{Store, unstable};
+use runstone_kv::Result;
 
 /// Processor time of an operation.
 const OPERATION_NS: u64 = 5_000;
@@ -19,20 +25,42 @@ const SLOWED_BYTES_PER_US: u64 = 16;
 /// Memtables that wait for their flush until writers stop, as in RocksDB.
 const MOST_WAITING_MEMTABLES: usize = 2;
 
-/// The limits from which on writers are held back.
+/// From where on writers are held back, and when memtables are flushed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Runs in level 0 that slow writers down, and that stop them.
     pub(super) runs: [usize; 2],
     /// Bytes still to be compacted that slow writers down, and that stop them.
     pub(super) debt_bytes: [u64; 2],
+    pub(super) flushes: Flushes,
+}
+
+/// When a full memtable is flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Flushes {
+    /// After the compaction that runs.
+    #[default]
+    Queued,
+    /// At once; the compaction that runs ends later by as much. RocksDB has a thread for flushes,
+    /// LevelDB interrupts its compaction for one.
+    First,
 }
 
 /// The pending work of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backlog {
+    /// All runs of a stack.
     pub(super) level_0_runs: usize,
     pub(super) debt_bytes: u64,
+}
+
+/// A tree whose jobs run on simulated time: a store, or a model of one.
+pub(super) trait Tree {
+    /// Flushes the memtable. Returns the bytes written.
+    fn flush(&mut self) -> Result<u64>;
+    /// Does one job. Returns the bytes that it read and wrote, `None` if no job is due.
+    fn run_one_job(&mut self) -> Result<Option<u64>>;
+    fn backlog(&self) -> Backlog;
 }
 
 /// The time of both lanes.
@@ -44,6 +72,8 @@ pub(super) struct Clock {
     /// When each memtable that waits is flushed.
     flushed_at_ns: VecDeque<u64>,
     backlog: Backlog,
+    /// Level-0 runs that the compaction which runs replaces, and that count until it ends.
+    replaced_runs: usize,
     /// How often writers were held back by what a flush or a compaction left undone.
     pub(super) stalls: u64,
     /// How long writers waited.
@@ -61,20 +91,31 @@ impl Clock {
     }
 
     /// The client's operation moves `bytes` and does this many reads.
-    pub(super) fn operate(&mut self, reads: u64, bytes: u64) {
-        self.now_ns += OPERATION_NS + reads * READ_NS + bytes * 1000 / BYTES_PER_US;
+    fn operate(&mut self, reads: u64, bytes: u64) {
+        self.now_ns += operation_ns(reads, bytes);
     }
 
-    /// A memtable is full; its flush follows the current work of the background.
-    pub(super) fn flush(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
-        self.free_at_ns = self.free_at_ns.max(self.now_ns) + bytes * 1000 / BYTES_PER_US;
-        self.flushed_at_ns.push_back(self.free_at_ns);
+    /// A memtable is full, and is flushed as [`Flushes`] says. Either way the background is free
+    /// later by as much.
+    fn flush(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
+        let took_ns = bytes * 1000 / BYTES_PER_US;
+        self.free_at_ns = self.free_at_ns.max(self.now_ns) + took_ns;
+        let flushed_at_ns = match (limits.flushes, self.flushed_at_ns.back()) {
+            (Flushes::Queued, _) => self.free_at_ns,
+            (Flushes::First, last) => last.map_or(self.now_ns, |at| self.now_ns.max(*at)) + took_ns,
+        };
+        self.flushed_at_ns.push_back(flushed_at_ns);
         self.note(backlog, limits);
     }
 
-    /// The background begins a compaction that moves this many bytes.
-    pub(super) fn compact(&mut self, bytes: u64, backlog: Backlog, limits: &Limits) {
+    /// The background begins a compaction that moves this many bytes and replaces this many runs of
+    /// level 0.
+    fn compact(&mut self, bytes: u64, replaced_runs: usize, backlog: Backlog, limits: &Limits) {
         self.free_at_ns += bytes * 1000 / BYTES_PER_US;
+        self.replaced_runs = match limits.flushes {
+            Flushes::Queued => 0,
+            Flushes::First => replaced_runs,
+        };
         self.note(backlog, limits);
     }
 
@@ -126,13 +167,118 @@ impl Clock {
 
     fn is_stopped(&self, limits: &Limits) -> bool {
         self.flushed_at_ns.len() >= MOST_WAITING_MEMTABLES
-            || self.backlog.level_0_runs >= limits.runs[1]
+            || self.level_0_runs() >= limits.runs[1]
             || self.backlog.debt_bytes >= limits.debt_bytes[1]
     }
 
     fn is_slowed(&self, limits: &Limits) -> bool {
-        self.backlog.level_0_runs >= limits.runs[0]
-            || self.backlog.debt_bytes >= limits.debt_bytes[0]
+        self.level_0_runs() >= limits.runs[0] || self.backlog.debt_bytes >= limits.debt_bytes[0]
+    }
+
+    fn level_0_runs(&self) -> usize {
+        let replaced_runs = if self.is_background_free() { 0 } else { self.replaced_runs };
+        self.backlog.level_0_runs + replaced_runs
+    }
+}
+
+/// The time of a tree and of its client.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    pub(super) clock: Clock,
+    limits: Limits,
+    /// Writes are charged when they have this many bytes together: entries that are smaller than
+    /// those they stand for would take more time.
+    operation_bytes: u64,
+    uncharged_bytes: u64,
+}
+
+impl Lanes {
+    pub(super) fn new(limits: Limits) -> Lanes {
+        Lanes { clock: Clock::default(), limits, operation_bytes: 0, uncharged_bytes: 0 }
+    }
+
+    /// The same, whose client writes entries of this many bytes.
+    pub(super) fn of_entries(self, operation_bytes: u64) -> Lanes {
+        Lanes { operation_bytes, ..self }
+    }
+
+    /// Before a write of this many bytes: waits and is slowed down as the limits say.
+    pub(super) fn write(&mut self, tree: &mut impl Tree, bytes: u64) -> Result<()> {
+        self.uncharged_bytes += bytes;
+        if self.uncharged_bytes < self.operation_bytes {
+            return Ok(());
+        }
+        let bytes = std::mem::take(&mut self.uncharged_bytes);
+        self.catch_up(tree)?;
+        while self.clock.waits(&self.limits) {
+            self.catch_up(tree)?;
+        }
+        self.clock.delay(bytes, &self.limits);
+        self.clock.operate(0, bytes);
+        Ok(())
+    }
+
+    /// Flushes the memtable.
+    pub(super) fn flush(&mut self, tree: &mut impl Tree) -> Result<()> {
+        let written = tree.flush()?;
+        self.clock.flush(written, tree.backlog(), &self.limits);
+        Ok(())
+    }
+
+    /// After a read that did so many reads of the device. Returns what it took.
+    pub(super) fn read(&mut self, reads: u64, bytes: u64) -> u64 {
+        self.read_share(reads, bytes, 1.0)
+    }
+
+    /// The same of a read of which the background sees this share, because fewer stand for it.
+    pub(super) fn read_share(&mut self, reads: u64, bytes: u64, share: f64) -> u64 {
+        let took_ns = operation_ns(reads, bytes);
+        self.clock.now_ns += (took_ns as f64 * share) as u64;
+        took_ns
+    }
+
+    /// Begins the jobs that the background has come to by now.
+    pub(super) fn catch_up(&mut self, tree: &mut impl Tree) -> Result<()> {
+        while self.clock.is_background_free() {
+            let runs_before = tree.backlog().level_0_runs;
+            match tree.run_one_job()? {
+                None => break,
+                Some(0) => {}
+                Some(bytes) => {
+                    let backlog = tree.backlog();
+                    let replaced_runs = runs_before.saturating_sub(backlog.level_0_runs);
+                    self.clock.compact(bytes, replaced_runs, backlog, &self.limits);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn operation_ns(reads: u64, bytes: u64) -> u64 {
+    OPERATION_NS + reads * READ_NS + bytes * 1000 / BYTES_PER_US
+}
+
+impl Tree for &Store {
+    fn flush(&mut self) -> Result<u64> {
+        let before = self.metrics().counters.flush_bytes_written;
+        Store::flush(self)?;
+        Ok(self.metrics().counters.flush_bytes_written - before)
+    }
+
+    fn run_one_job(&mut self) -> Result<Option<u64>> {
+        let moved = |counters: CounterValues| {
+            counters.compaction_bytes_read + counters.compaction_bytes_written
+        };
+        let before = moved(self.metrics().counters);
+        let is_done = Store::run_one_job(self)?;
+        Ok(is_done.then(|| moved(self.metrics().counters) - before))
+    }
+
+    fn backlog(&self) -> Backlog {
+        let shape = unstable::shape(self.default_keyspace());
+        let debt_bytes = self.metrics().compaction_debt_bytes;
+        Backlog { level_0_runs: shape.level(0).runs().len(), debt_bytes }
     }
 }
 
@@ -140,7 +286,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { runs: [3, 5], debt_bytes: [1000, 2000] };
+    const LIMITS: Limits =
+        Limits { runs: [3, 5], debt_bytes: [1000, 2000], flushes: Flushes::Queued };
 
     #[test]
     fn a_writer_waits_for_the_first_of_two_flushes() {
@@ -156,15 +303,27 @@ mod tests {
     #[test]
     fn a_backlog_slows_and_then_stops() {
         let mut clock = Clock::default();
-        clock.compact(500, Backlog { level_0_runs: 3, debt_bytes: 0 }, &LIMITS);
+        clock.compact(500, 0, Backlog { level_0_runs: 3, debt_bytes: 0 }, &LIMITS);
         assert!(!clock.waits(&LIMITS));
         clock.delay(16, &LIMITS);
         assert_eq!((clock.now_ns(), clock.stalls), (1000, 1));
-        clock.compact(500, Backlog { level_0_runs: 0, debt_bytes: 2000 }, &LIMITS);
+        clock.compact(500, 0, Backlog { level_0_runs: 0, debt_bytes: 2000 }, &LIMITS);
         assert!(clock.waits(&LIMITS), "until the compaction is done");
         assert_eq!((clock.now_ns(), clock.stalls), (2000, 2));
-        clock.compact(500, Backlog::default(), &LIMITS);
+        clock.compact(500, 0, Backlog::default(), &LIMITS);
         clock.operate(2, 500);
         assert_eq!(clock.now_ns(), 2000 + 5_000 + 160_000 + 1000);
+    }
+    #[test]
+    fn flushes_go_first_and_replaced_runs_count_until_the_compaction_ends() {
+        let (mut clock, limits) = (Clock::default(), Limits { flushes: Flushes::First, ..LIMITS });
+        clock.compact(5000, 4, Backlog { level_0_runs: 1, debt_bytes: 0 }, &limits);
+        clock.flush(500, Backlog { level_0_runs: 1, debt_bytes: 0 }, &limits);
+        clock.flush(500, Backlog { level_0_runs: 1, debt_bytes: 0 }, &limits);
+        assert_eq!((clock.flushed_at_ns[0], clock.flushed_at_ns[1]), (1000, 2000));
+        assert_eq!(clock.free_at_ns, 12_000, "the compaction is interrupted");
+        assert!(clock.waits(&limits) && clock.now_ns() == 1000);
+        assert!(clock.waits(&limits) && clock.now_ns() == 12_000, "for five runs");
+        assert!(!clock.waits(&limits) && !clock.is_slowed(&limits));
     }
 }

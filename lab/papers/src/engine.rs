@@ -18,6 +18,8 @@ use runstone_policy::shape::Shape;
 use runstone_random::mix64;
 use runstone_workloads::generators::{Rng, ValueGenerator};
 
+use crate::device_time::Lanes;
+
 /// Memory of a store: enough to cache every tree.
 pub const MEMORY_BYTES: u64 = 256 << 20;
 
@@ -62,6 +64,7 @@ pub struct Loaded {
     unflushed: u64,
     /// Whether small keys are more frequent, see [`Loaded::skewed`].
     is_skewed: bool,
+    lanes: Option<Lanes>,
 }
 
 /// Options of a keyspace without compression, filters and back-pressure, so that sizes are exact.
@@ -128,7 +131,8 @@ impl Loaded {
         let values = ValueGenerator::new(&mut rng, 1.0, data.value_bytes);
         let data = data.clone();
         let (records, unflushed, is_skewed) = (0, 0, false);
-        Ok(Loaded { store, storage, data, values, rng, records, unflushed, is_skewed })
+        let lanes = None;
+        Ok(Loaded { store, storage, data, values, rng, records, unflushed, is_skewed, lanes })
     }
 
     /// An empty tree whose keys will be skewed: of all keys up to x (a share of the key space), a
@@ -138,13 +142,32 @@ impl Loaded {
         Loaded { is_skewed: true, ..self }
     }
 
-    /// Writes all records and does all jobs. Level 0 stays as it is, which is the tree of a policy
-    /// that stacks runs.
-    pub fn load(mut self) -> Result<Loaded> {
-        while self.records < self.data.records {
-            self.insert()?;
+    /// An empty tree whose jobs run on simulated time, beside the writes.
+    pub fn in_lanes(self, lanes: Lanes) -> Loaded {
+        Loaded { lanes: Some(lanes), ..self }
+    }
+
+    /// Writes all records and does all jobs, unless they run in lanes. Level 0 stays as it is,
+    /// which is the tree of a policy that stacks runs.
+    pub fn load(self) -> Result<Loaded> {
+        self.load_watched(&mut |_| Ok(()))
+    }
+
+    /// The same; looks at the tree at eight moments of the last quarter, the end among them. How
+    /// many runs wait at one moment is chance.
+    pub fn load_watched(
+        mut self,
+        look: &mut dyn FnMut(&mut Loaded) -> Result<()>,
+    ) -> Result<Loaded> {
+        for part in 25..=32 {
+            while self.records < self.data.records * part / 32 {
+                self.insert()?;
+            }
+            if part == 32 {
+                self.settle()?;
+            }
+            look(&mut self)?;
         }
-        self.settle()?;
         Ok(self)
     }
 
@@ -172,8 +195,14 @@ impl Loaded {
 
     /// Blocks and index partitions that were read from table files.
     pub fn table_reads(&self) -> u64 {
+        self.table_io().0
+    }
+
+    /// These reads and their bytes.
+    fn table_io(&self) -> (u64, u64) {
         let io = self.store.metrics().io;
-        io.iter().filter(|io| io.category == Category::Table.name()).map(|io| io.reads).sum()
+        let tables = io.iter().filter(|io| io.category == Category::Table.name());
+        tables.fold((0, 0), |(reads, bytes), io| (reads + io.reads, bytes + io.read_bytes))
     }
 
     /// Writes a new record. Keys are mixed numbers, so they come in random order.
@@ -182,6 +211,9 @@ impl Loaded {
     }
 
     fn put(&mut self, key: Vec<u8>) -> Result<()> {
+        if let Some(lanes) = &mut self.lanes {
+            lanes.write(&mut &self.store, self.data.entry_bytes())?;
+        }
         self.store.put(key, self.values.next(self.data.value_bytes))?;
         self.records += 1;
         self.unflushed += 1;
@@ -247,6 +279,35 @@ impl Loaded {
         Ok(())
     }
 
+    /// Does this to the tree, in whose lanes the time of its reads passes. The background sees this
+    /// share of it. Returns what it took in nanoseconds.
+    pub fn timed(
+        &mut self,
+        share: f64,
+        operate: impl FnOnce(&mut Loaded) -> Result<()>,
+    ) -> Result<u64> {
+        let (reads, bytes) = self.table_io();
+        operate(self)?;
+        let (reads, bytes) = (self.table_io().0 - reads, self.table_io().1 - bytes);
+        let Some(lanes) = &mut self.lanes else { return Ok(0) };
+        let took_ns = lanes.read_share(reads, bytes, share);
+        lanes.catch_up(&mut &self.store)?;
+        Ok(took_ns)
+    }
+
+    /// The same tree when all its jobs are done, without lanes.
+    pub fn calm(self) -> Result<Loaded> {
+        do_jobs(&self.store)?;
+        Ok(Loaded { lanes: None, ..self })
+    }
+
+    /// Simulated time so far, and how much of it writers waited.
+    pub fn seconds(&self) -> [f64; 2] {
+        let clock = self.lanes.as_ref().map(|lanes| &lanes.clock);
+        let times_ns = clock.map_or([0, 0], |clock| [clock.now_ns(), clock.stalled_ns]);
+        times_ns.map(|ns| ns as f64 / 1e9)
+    }
+
     /// Seeks this many times and reads `length` entries each.
     pub fn scan(&mut self, scans: u64, length: u64) -> Result<()> {
         let mut cursor = self.store.default_keyspace().cursor(ReadOptions::default())?;
@@ -262,9 +323,12 @@ impl Loaded {
         Ok(())
     }
 
-    /// Flushes, and does all jobs.
+    /// Flushes, and does all jobs unless they run in lanes.
     fn settle(&mut self) -> Result<()> {
         self.unflushed = 0;
+        if let Some(lanes) = &mut self.lanes {
+            return lanes.flush(&mut &self.store);
+        }
         self.store.flush()?;
         do_jobs(&self.store)
     }

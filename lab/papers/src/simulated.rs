@@ -27,6 +27,14 @@ pub(super) fn simulate(options: &KeyspaceOptions, writes: &Writes) -> SimReport 
 
 /// The same with the tree.
 pub(super) fn simulate_shape(options: &KeyspaceOptions, writes: &Writes) -> (SimReport, Shape) {
+    let mut simulator = simulator(options, writes);
+    let flushes = writes.bytes / writes.flush_bytes;
+    let report = simulator.run(flushes).expect("plans of a registered policy fit the shape");
+    (report, simulator.shape().clone())
+}
+
+/// The tree before the writes.
+pub(super) fn simulator(options: &KeyspaceOptions, writes: &Writes) -> Simulator<'static> {
     let workload = SimWorkload {
         flush_bytes: writes.flush_bytes,
         entry_bytes: writes.entry_bytes,
@@ -36,11 +44,6 @@ pub(super) fn simulate_shape(options: &KeyspaceOptions, writes: &Writes) -> (Sim
         prefix_count: writes.prefixes,
     };
     let policy = registry::find(&options.policy).expect("a registered policy");
-    let mut simulator = Simulator::new(policy, custom::options_of(options).clone(), workload);
-    if options.partition_flushes {
-        simulator = simulator.with_cut_flushes();
-    }
-    let flushes = writes.bytes / writes.flush_bytes;
-    let report = simulator.run(flushes).expect("plans of a registered policy fit the shape");
-    (report, simulator.shape().clone())
+    let simulator = Simulator::new(policy, custom::options_of(options).clone(), workload);
+    if options.partition_flushes { simulator.with_cut_flushes() } else { simulator }
 }

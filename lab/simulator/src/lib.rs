@@ -242,6 +242,25 @@ impl<'a> Simulator<'a> {
         Ok(self.report())
     }
 
+    /// Flushes one memtable, and does none of the jobs that it causes: the caller says when they
+    /// run ([`Simulator::run_one_job`]). Returns the bytes written.
+    pub fn flush_alone(&mut self) -> Result<u64, EditError> {
+        let before = self.totals.flushed_bytes;
+        self.flush()?;
+        self.delete_in_time();
+        self.load_in_time()?;
+        Ok(narrow(self.totals.flushed_bytes - before))
+    }
+
+    /// Does one job. Returns the bytes that it read and wrote, `None` if no job is due.
+    pub fn run_one_job(&mut self) -> Result<Option<u64>, EditError> {
+        let Some(plan) = self.next_plan() else { return Ok(None) };
+        let rewritten = |totals: &Totals| totals.compaction_read_bytes + totals.compacted_bytes;
+        let before = rewritten(&self.totals);
+        self.carry_out(&plan)?;
+        Ok(Some(narrow(rewritten(&self.totals) - before)))
+    }
+
     /// Uses other options from now on, like a store that is reopened with them. The caller has had
     /// the policy check them.
     pub fn set_options(&mut self, options: PolicyOptions) {
@@ -552,7 +571,8 @@ impl<'a> Simulator<'a> {
         narrow(written * 1000 / self.totals.user_bytes.max(1))
     }
 
-    fn report(&self) -> SimReport {
+    /// What happened so far.
+    pub fn report(&self) -> SimReport {
         let totals = &self.totals;
         let mut curve = self.curve.clone();
         if self.looks.count > 0 {

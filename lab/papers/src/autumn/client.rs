@@ -13,7 +13,7 @@ use runstone_workloads::generators::{Rng, ValueGenerator};
 
 use super::Setting;
 use crate::Context;
-use crate::device_time::{Backlog, Clock, Limits};
+use crate::device_time::{Lanes, Limits};
 use crate::engine::{MEMORY_BYTES, do_jobs, padded, stepped_options};
 
 const BLOCK_BYTES: u64 = 4096;
@@ -41,8 +41,7 @@ impl Phase {
 pub(super) struct Client {
     store: Store,
     storage: Arc<MemoryStorage>,
-    pub(super) clock: Clock,
-    limits: Limits,
+    pub(super) lanes: Lanes,
     key_bytes: usize,
     value_bytes: usize,
     flush_bytes: u64,
@@ -65,8 +64,7 @@ impl Client {
         Ok(Client {
             store: Store::open_on(storage.clone(), options)?,
             storage,
-            clock: Clock::default(),
-            limits: Limits { debt_bytes, ..limits },
+            lanes: Lanes::new(Limits { debt_bytes, ..limits }),
             key_bytes: setting.key_bytes,
             value_bytes: setting.value_bytes,
             flush_bytes: setting.data(context).flush_bytes,
@@ -94,12 +92,12 @@ impl Client {
         operations: u64,
         mut operate: impl FnMut(&mut Client) -> Result<()>,
     ) -> Result<Phase> {
-        let (before, from_ns) = (self.counters(), self.clock.now_ns());
+        let (before, from_ns) = (self.counters(), self.lanes.clock.now_ns());
         self.read_ns.clear();
         for _ in 0..operations {
             operate(self)?;
         }
-        let took_ms = (self.clock.now_ns() - from_ns) as f64 / 1e6;
+        let took_ms = (self.lanes.clock.now_ns() - from_ns) as f64 / 1e6;
         let counters = self.counters().since(&before);
         let kops_per_s = operations as f64 / took_ms;
         Ok(Phase { kops_per_s, read_us: percentiles_us(&mut self.read_ns), counters })
@@ -108,7 +106,7 @@ impl Client {
     /// Writes until level 0 is empty and nothing is left to do, and drops what is cached.
     pub(super) fn calm(mut self) -> Result<Client> {
         for _ in 0..MOST_EXTRA_WRITES {
-            self.clock.rest();
+            self.lanes.clock.rest();
             do_jobs(&self.store)?;
             let shape = unstable::shape(self.store.default_keyspace());
             if self.unflushed_bytes == 0 && shape.level(0).is_empty() {
@@ -116,7 +114,7 @@ impl Client {
             }
             self.insert()?;
         }
-        self.clock.rest();
+        self.lanes.clock.rest();
         self.store.close()?;
         let options = stepped_options(None, UNCACHED_BYTES);
         Ok(Client { store: Store::open_on(self.storage.clone(), options)?, ..self })
@@ -130,20 +128,12 @@ impl Client {
 
     pub(super) fn put(&mut self, record: u64) -> Result<()> {
         let bytes = (self.key_bytes + self.value_bytes) as u64;
-        self.catch_up()?;
-        while self.clock.waits(&self.limits) {
-            self.catch_up()?;
-        }
-        self.clock.delay(bytes, &self.limits);
-        self.clock.operate(0, bytes);
+        self.lanes.write(&mut &self.store, bytes)?;
         self.store.put(self.key(record), self.values.next(self.value_bytes))?;
         self.unflushed_bytes += bytes;
         if self.unflushed_bytes + bytes > self.flush_bytes {
             self.unflushed_bytes = 0;
-            let before = self.counters().flush_bytes_written;
-            self.store.flush()?;
-            let written = self.counters().flush_bytes_written - before;
-            self.clock.flush(written, self.backlog(), &self.limits);
+            self.lanes.flush(&mut &self.store)?;
         }
         Ok(())
     }
@@ -156,7 +146,7 @@ impl Client {
 
     /// Gets a record. Returns whether it exists.
     pub(super) fn find(&mut self, record: u64) -> Result<bool> {
-        self.catch_up()?;
+        self.lanes.catch_up(&mut &self.store)?;
         let before = self.counters().blocks_searched;
         let value = self.store.get(self.key(record))?;
         let blocks = self.counters().blocks_searched - before;
@@ -166,7 +156,7 @@ impl Client {
 
     /// Seeks a record and moves on by this many entries.
     pub(super) fn scan(&mut self, record: u64, steps: u64) -> Result<()> {
-        self.catch_up()?;
+        self.lanes.catch_up(&mut &self.store)?;
         let (reads, bytes) = self.table_reads();
         let options = ReadOptions::default().fill_cache(false);
         let mut cursor = self.store.default_keyspace().cursor(options)?;
@@ -191,33 +181,7 @@ impl Client {
     }
 
     fn count_read(&mut self, reads: u64, bytes: u64) {
-        let from_ns = self.clock.now_ns();
-        self.clock.operate(reads, bytes);
-        self.read_ns.push(self.clock.now_ns() - from_ns);
-    }
-
-    /// Begins the jobs that the background has come to by now.
-    fn catch_up(&mut self) -> Result<()> {
-        while self.clock.is_background_free() {
-            let moved = |counters: CounterValues| {
-                counters.compaction_bytes_read + counters.compaction_bytes_written
-            };
-            let before = moved(self.counters());
-            if !self.store.run_one_job()? {
-                break;
-            }
-            let bytes = moved(self.counters()) - before;
-            if bytes > 0 {
-                self.clock.compact(bytes, self.backlog(), &self.limits);
-            }
-        }
-        Ok(())
-    }
-
-    fn backlog(&self) -> Backlog {
-        let shape = unstable::shape(self.store.default_keyspace());
-        let debt_bytes = self.store.metrics().compaction_debt_bytes;
-        Backlog { level_0_runs: shape.level(0).runs().len(), debt_bytes }
+        self.read_ns.push(self.lanes.read(reads, bytes));
     }
 
     fn key(&self, record: u64) -> Vec<u8> {

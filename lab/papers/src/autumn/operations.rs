@@ -10,7 +10,7 @@ use runstone_kv::Result;
 
 use super::client::{Client, Phase};
 use super::{Setting, WHOLE_DATABASE, c_name};
-use crate::device_time::Limits;
+use crate::device_time::{Flushes, Limits};
 use crate::engine::write_amplification;
 use crate::numbers::{ratio, strokes};
 use crate::report::{bars, bars_beside, rows};
@@ -23,8 +23,11 @@ const VALUE_BYTES: [usize; 3] = [50, 100, 200];
 const READS: u64 = 2_000;
 const MOMENTS: u64 = 4;
 /// RocksDB's slowdown and stop by runs; the bytes are those of `OptimizeForSmallDb`.
-const LIMITS: Limits =
-    Limits { runs: [20, 36], debt_bytes: [(256 << 20) / DIVISOR, (1 << 30) / DIVISOR] };
+const LIMITS: Limits = Limits {
+    runs: [20, 36],
+    debt_bytes: [(256 << 20) / DIVISOR, (1 << 30) / DIVISOR],
+    flushes: Flushes::Queued,
+};
 
 const SETTING: Setting = Setting {
     size_ratio: 2,

@@ -12,7 +12,7 @@ use runstone_policy::shape::{Shape, Table};
 
 use super::client::Client;
 use super::{POLICY, Setting, WHOLE_DATABASE, c_name};
-use crate::device_time::Limits;
+use crate::device_time::{Flushes, Limits};
 use crate::numbers::{ratio, strokes};
 use crate::report::{line_beside, rows};
 use crate::simulated::{Writes, simulate_shape};
@@ -26,7 +26,8 @@ const READS: u64 = 4_000;
 /// The filter budget of the figure.
 const BITS_PER_KEY_X10: u32 = 20;
 /// LevelDB's limits; it has none on bytes.
-const LIMITS: Limits = Limits { runs: [8, 12], debt_bytes: [1 << 50, 1 << 50] };
+const LIMITS: Limits =
+    Limits { runs: [8, 12], debt_bytes: [1 << 50, 1 << 50], flushes: Flushes::Queued };
 
 /// LevelDB's level 1 and memtable over 512. Its table of 2 MiB would be one block, so tables are
 /// four times as large.

@@ -7,7 +7,7 @@ use runstone_workloads::generators::{Latest, ScrambledZipfian};
 
 use super::client::{Client, Phase};
 use super::{Setting, WHOLE_DATABASE, c_name};
-use crate::device_time::Limits;
+use crate::device_time::{Flushes, Limits};
 use crate::engine::write_amplification;
 use crate::numbers::{list, strokes};
 use crate::report::{bars_beside, rows};
@@ -17,7 +17,8 @@ use crate::{Context, PaperReport};
 const OPERATIONS: u64 = 40_000;
 const ENTRIES_PER_SCAN: u64 = 100;
 /// RocksDB's limits, with the bytes divided like the database.
-const LIMITS: Limits = Limits { runs: [20, 36], debt_bytes: [64 << 20, 256 << 20] };
+const LIMITS: Limits =
+    Limits { runs: [20, 36], debt_bytes: [64 << 20, 256 << 20], flushes: Flushes::Queued };
 
 /// Each mix with its percentage of writes.
 const MIXES: [(&str, u64); 6] = [("A", 50), ("B", 5), ("C", 0), ("D", 5), ("E", 5), ("F", 50)];
@@ -184,8 +185,8 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
     let mut client = Client::new(context, setting, LIMITS)?;
     let records = setting.data(context).records;
     let load = client.phase(records, Client::insert)?;
-    let (stalls, stalled_ns) = (client.clock.stalls as f64, client.clock.stalled_ns);
-    let stalled_percent = stalled_ns as f64 * 100.0 / client.clock.now_ns() as f64;
+    let (stalls, stalled_ns) = (client.lanes.clock.stalls as f64, client.lanes.clock.stalled_ns);
+    let stalled_percent = stalled_ns as f64 * 100.0 / client.lanes.clock.now_ns() as f64;
     let mut mixes = Vec::new();
     for (mix, write_percent) in MIXES {
         client = client.calm()?;

@@ -6,18 +6,17 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use runstone::metrics::CounterValues;
-use runstone::policy::custom;
 use runstone::{Event, EventListener, KeyspaceOptions};
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
 use runstone_workloads::median;
 
-use super::{FLUSH_BYTES, FLUSHES, Flushes, THREADS, data, paper_stack, side_of, tree};
-use crate::engine::{Loaded, write_amplification};
+use super::{FLUSH_BYTES, Flushes, THREADS, data, paper_stack, side_of, tree};
+use crate::device_time::Lanes;
+use crate::engine::Loaded;
 use crate::numbers::strokes;
 use crate::report::{Row, bars_beside, line, rows};
 use crate::sides::{self, SUB_COMPACTIONS};
-use crate::simulated::{Writes, simulate};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
@@ -42,14 +41,10 @@ rows! {
         "write amplification unchanged but for moves" => Alike(0.01);
     CUT_BYTES = "bytes written and moved by compactions, {}",
         "" => Beside("smaller tables have more indexes and footers");
-    LEVELED_WRITES = "write amplification, Global-Range and leveled; {}",
-        "leveled writes most" => Rises;
     PARTS = "parts of the median compaction, {}",
         "Size and No-partitioning cannot be split" => Exactly(&[1.0, 1.0]);
     PARTS_SPREAD = "parts of a compaction, and moves: median, nine of ten, most; {}",
         "" => Beside("figure 7 is not in the text");
-    SIMULATED = "the same by the simulator at the paper's 40 GiB, {}",
-        "Global-Range up to 30% above Size" => Ratios(&[1.3]);
     CLOCK = "compactions by the clock, Size over Global-Range, on 1 and 2 threads; {}",
         "" => Beside("by the clock: the critical path is judged");
 }
@@ -66,7 +61,7 @@ const SKEWED: &str = "skewed keys";
 
 impl Flushes {
     /// Cells of a flush need tables smaller than a flush.
-    fn theta(self) -> u64 {
+    pub(super) fn theta(self) -> u64 {
         match self {
             Flushes::Whole => FLUSH_BYTES,
             Flushes::Cut => FLUSH_BYTES / 4,
@@ -117,16 +112,32 @@ impl Seen {
         is_skewed: bool,
         threads: usize,
     ) -> Result<Seen> {
+        Ok(Seen::with_tree(context, options, is_skewed, threads, None, &mut |_| Ok(()))?.0)
+    }
+
+    /// The same with the tree, which may have lanes, and is looked at near the end.
+    pub(super) fn with_tree(
+        context: &Context<'_>,
+        options: KeyspaceOptions,
+        is_skewed: bool,
+        threads: usize,
+        lanes: Option<Lanes>,
+        look: &mut dyn FnMut(&mut Loaded) -> Result<()>,
+    ) -> Result<(Seen, Loaded)> {
         let (sender, compactions) = channel();
         let listener: Arc<dyn EventListener> = Arc::new(Compactions(sender));
         let mut tree = Loaded::listening(options, &data(context), Some(threads), Some(listener))?;
         if is_skewed {
             tree = tree.skewed();
         }
-        let tree = tree.load()?;
+        if let Some(lanes) = lanes {
+            tree = tree.in_lanes(lanes);
+        }
+        let tree = tree.load_watched(look)?;
         let shape = tree.shape();
         let (counters, tables, bytes) = (tree.counters(), shape.tables().count(), shape.bytes());
-        Ok(Seen { counters, tables, bytes, compactions: compactions.try_iter().collect() })
+        let compactions = compactions.try_iter().collect();
+        Ok((Seen { counters, tables, bytes, compactions }, tree))
     }
 
     /// Bytes that all threads compacted per byte that the busiest thread compacted.
@@ -141,7 +152,7 @@ impl Seen {
 
     /// Bytes of the longest chain of work per byte that the user wrote: flushes, and the busiest
     /// thread of each compaction.
-    fn write_time(&self) -> f64 {
+    pub(super) fn write_time(&self) -> f64 {
         let CounterValues { flush_bytes_written, slice_critical_bytes, user_bytes_written, .. } =
             self.counters;
         (flush_bytes_written + slice_critical_bytes) as f64 / user_bytes_written as f64
@@ -208,30 +219,6 @@ impl Stacks {
             Flushes::Whole => keys.to_string(),
             Flushes::Cut => format!("{keys}, cut flushes"),
         }
-    }
-
-    /// The paper's own size, by metadata alone, beside the engine's thousandth.
-    fn simulate(&self, report: &mut PaperReport) {
-        let simulated = STACKED.map(|(_, one)| {
-            let mut options = paper_stack(one, self.flushes.theta() << 10, self.flushes);
-            custom::options_mut(&mut options).base_bytes <<= 10;
-            let flush_bytes = FLUSH_BYTES << 10;
-            let report = simulate(
-                &options,
-                &Writes {
-                    bytes: FLUSHES * flush_bytes,
-                    flush_bytes,
-                    entry_bytes: 1024,
-                    keys: None,
-                    prefixes: 1,
-                },
-            );
-            report.compaction_read_bytes as f64 / report.critical_read_bytes.max(1) as f64
-        });
-        let here =
-            format!("{}; here {}", strokes(simulated, 2), strokes(self.all(Seen::throughput), 2));
-        let row = SIMULATED.of(&[&self.at()]).uncounted();
-        report.judge(row, here, &[simulated[3] / simulated[1]]);
     }
 
     fn all(&self, value: fn(&Seen) -> f64) -> Vec<f64> {
@@ -305,9 +292,6 @@ pub(super) fn load(context: &Context<'_>, report: &mut PaperReport) -> Result<()
         for flushes in [Flushes::Whole, Flushes::Cut] {
             let stacks = Stacks::load(context, report, flushes, is_skewed)?;
             stacks.judge(report);
-            if !is_skewed {
-                stacks.simulate(report);
-            }
             let figures = match (is_skewed, flushes) {
                 (false, Flushes::Whole) => ["figure-5", "figure-6", "figure-7"],
                 (true, Flushes::Whole) => ["figure-9", "figure-12", "figure-10"],
@@ -338,12 +322,7 @@ fn leveled(context: &Context<'_>, report: &mut PaperReport, beside: &Stacks) -> 
     let sides = [side_of("global", &global), side_of("leveled", &options)];
     report.compare(&sides.map(|side| side.with(sides::THREADS, THREADS)), &[SUB_COMPACTIONS])?;
     context.say(&format!("load, leveled, {}", beside.at()));
-    let seen = Seen::of(context, options, beside.is_skewed, THREADS)?;
-    if beside.flushes == Flushes::Whole {
-        let written = [&beside.seen[3], &seen].map(|one| write_amplification(&one.counters));
-        report.judge(LEVELED_WRITES.of(&[&beside.at()]), strokes(written, 2), &written);
-    }
-    Ok(seen)
+    Seen::of(context, options, beside.is_skewed, THREADS)
 }
 
 fn draw(report: &mut PaperReport, stacks: &Stacks, leveled: &Seen, names: [&str; 3]) {

@@ -4,13 +4,18 @@
 //! - [`exact`]: figures 2 and 3 by the partitioners alone.
 //! - [`load`]: loads under each partitioner and a leveled tree, with random and with skewed keys:
 //!   write time, tables, compactions (figures 5 to 7, 9, 10, 12).
-//! - [`reads`]: what additional tables cost reads (figures 8 and 11).
+//! - [`lanes`]: loads on simulated time, where flushes gather while a compaction runs: who writes
+//!   most, and reads of the trees that the loads leave (figures 8 and 11).
+//! - [`reads`]: what additional tables cost reads when nothing is left to compact.
+//! - [`own_size`]: the headlines at 40 GiB, by the simulator.
 //! - [`ours`]: what the paper does not have, or only claims: slices, space that compactions borrow,
 //!   ascending keys, Global-Range inside a leveled tree.
 
 mod exact;
+mod lanes;
 mod load;
 mod ours;
+mod own_size;
 mod reads;
 
 use runstone::policy::custom;
@@ -40,10 +45,12 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         "results are of none, size, local and global, in this order, reads also of leveled; in \
          slices of none, size, local, global, grouped, prefix and leveled",
     );
-    let parts: [Part<Context<'_>>; 8] = [
+    let parts: [Part<Context<'_>>; 10] = [
         ("figures", exact::figures),
         ("load", load::load),
         ("clock", load::clock),
+        ("lanes", lanes::lanes),
+        ("own-size", own_size::own_size),
         ("reads", reads::reads),
         ("slices", ours::slices),
         ("borrowed-space", ours::borrowed_space),

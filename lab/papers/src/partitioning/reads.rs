@@ -1,5 +1,5 @@
-//! What reads pay for additional tables: point and range queries on the trees of the loads (figures
-//! 8 and 11), by counters, and by processor time in turns.
+//! What reads pay for additional tables where nothing is left to compact: point and range queries
+//! on the trees of the loads, by counters, and by processor time in turns.
 
 use runstone_kv::Result;
 use runstone_policy::partition::Partitioner;
@@ -9,29 +9,23 @@ use super::load::STACKED;
 use super::{FLUSH_BYTES, Flushes, data, paper_stack, side_of, tree};
 use crate::engine::{Loaded, cpu_time};
 use crate::numbers::strokes;
-use crate::report::{bars, bars_beside, rows};
+use crate::report::rows;
 use crate::sides::{SUB_COMPACTIONS, Side};
 use crate::verdict::Rule::*;
 use crate::{Context, PaperReport};
 
 /// Scans and gets that are measured, and the entries of a scan.
-const SCANS: u64 = 300;
-const GETS: u64 = 20_000;
-const SCAN_ENTRIES: u64 = 1_000;
+pub(super) const SCANS: u64 = 300;
+pub(super) const GETS: u64 = 20_000;
+pub(super) const SCAN_ENTRIES: u64 = 1_000;
 
 rows! {
-    SCAN_READS =
-        "file reads of a scan of 1,000 keys without a cache, {}: Global-Range over Size",
-        "range queries at most 10% slower" => AtMost(1.1);
-    GETS_THAT_HIT = "blocks of a get that hits, {}: Global-Range over Size",
-        "point queries as fast or faster" => AtMost(1.02);
-    LEVELED_READS = "the same, leveled and Global-Range; {}",
-        "leveled excels, with fewer runs" => Rises;
+    READS = "file reads of a scan of 1,000 keys without a cache; blocks of a get that hits; \
+             nothing left to do, {}: Global-Range over Size",
+        "at most 10% slower; as fast or faster" => AtMost(1.1);
     TIME = "processor time of scans, and of gets, Global-Range over Size; {}",
         "at most 10% more, and no more" => AtMost(1.1);
 }
-
-const NAMES: &str = "none / size / local / global / leveled";
 
 /// What one tree's reads cost: reads of table files per scan, blocks per get, processor time of all
 /// scans and of all gets.
@@ -41,11 +35,9 @@ struct Reads {
     cpu_seconds: [f64; 2],
 }
 
-/// Figures 8 and 11. Tables are as large as a flush.
+/// As figures 8 and 11. Tables are as large as a flush.
 pub(super) fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    for (is_skewed, at, figure) in
-        [(false, "random keys", "figure-8"), (true, "skewed keys", "figure-11")]
-    {
+    for (is_skewed, at) in [(false, "random keys"), (true, "skewed keys")] {
         let stacks =
             STACKED.map(|(name, one)| (name, paper_stack(one, FLUSH_BYTES, Flushes::Whole)));
         let leveled = tree("fragmented-leveling", Partitioner::Size, FLUSH_BYTES);
@@ -61,20 +53,18 @@ pub(super) fn reads(context: &Context<'_>, report: &mut PaperReport) -> Result<(
             }
             trees.push(tree.load()?.without_cache()?);
         }
-        judge(report, &mut trees, at, figure)?;
+        judge(report, &mut trees, at)?;
     }
     Ok(())
 }
 
-fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str, figure: &str) -> Result<()> {
+fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str) -> Result<()> {
     let seen = trees.iter_mut().map(read).collect::<Result<Vec<_>>>()?;
     let scans: Vec<f64> = seen.iter().map(|one| one.scan_reads).collect();
     let gets: Vec<f64> = seen.iter().map(|one| one.get_blocks).collect();
-    let row = SCAN_READS.of(&[&at]);
-    report.judge(row, strokes(&scans, 1), &[scans[3] / scans[1]]);
-    report.judge(GETS_THAT_HIT.of(&[&at]), strokes(&gets, 3), &[gets[3] / gets[1]]);
-    let pair = [gets[4], gets[3]];
-    report.judge(LEVELED_READS.of(&[&at]), strokes(pair, 3), &pair);
+    let ratios = [scans[3] / scans[1], gets[3] / gets[1]];
+    let here = format!("{}; {}", strokes(&scans, 1), strokes(&gets, 3));
+    report.judge(READS.of(&[&at]).uncounted(), here, &ratios);
     // In turns, so that other load on the machine affects both alike.
     let mut ratios = [vec![], vec![]];
     for _ in 0..5 {
@@ -84,14 +74,6 @@ fn judge(report: &mut PaperReport, trees: &mut [Loaded], at: &str, figure: &str)
     }
     let medians = ratios.map(median);
     report.judge(TIME.of(&[&at]).uncounted(), strokes(medians, 2), &medians);
-    let names = NAMES.split(" / ");
-    let titles =
-        [&format!("Reads, {at}")[..], "partitioner", "file reads per scan; blocks per get"];
-    // For range queries the paper prints a bound: less than 10% slower than with Size.
-    let bound = [f64::NAN, f64::NAN, f64::NAN, scans[1] / 100.0 * 1.1];
-    let scans = scans.iter().map(|reads| reads / 100.0);
-    let all = vec![bars_beside("scan of 1,000 / 100", scans, bound), bars("get", gets)];
-    report.draw_bars(figure, titles, names, all);
     Ok(())
 }
 
