@@ -47,6 +47,13 @@ rows! {
         "similar latency, no stalls; similar is 10% here" => AtMost(1.1);
     WRITES_IN_ORDER = "the same, fillseq (figure 2a)",
         "similar latency; similar is 10% here" => AtMost(1.1);
+    IN_ORDER = "us per write, fillseq over fillrandom, 50 / 100 / 200 B, c = 1; 0.8 (figure 2a)",
+        "lower latency when writing sequentially" => Falls;
+    BY_VALUES = "us per write at 100 / 200 B over 50 B, c = 1; 0.8; fillseq, then fillrandom \
+                 (figure 2a)",
+        "higher latency as the value size increases" => Rises;
+    WAITED = "share of fillrandom that writers waited, 50 / 100 / 200 B, c = 1; 0.8",
+        "" => Beside("the paper saw no gain by fewer stalls in small loads");
     WRITE_TIMES = "us of these, fillrandom; fillseq, c = 0.8 and 1",
         "" => Beside("the figure prints no numbers");
     WRITTEN = "write amplification, fillrandom, values of 50 / 100 / 200 B, c = 1 and 0.8 (as 2a)",
@@ -69,6 +76,8 @@ struct Seen {
     writes: [f64; 2],
     /// Write amplification of fillrandom.
     written: f64,
+    /// Share of fillrandom that writers waited.
+    waited_percent: f64,
     get: f64,
     scans: [f64; 3],
 }
@@ -102,6 +111,8 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
     };
     let at_random = client.phase(entries, put_any)?;
     let written = write_amplification(&at_random.counters);
+    let clock = &client.lanes.clock;
+    let waited_percent = clock.stalled_ns as f64 * 100.0 / clock.now_ns() as f64;
     // The records that `calm` adds follow these.
     client.records = entries;
     let reads = context.scaled(READS);
@@ -123,7 +134,7 @@ fn measure(context: &Context<'_>, setting: &Setting) -> Result<Seen> {
             *sum += mean(&mut client, &|client, record| client.scan(record, steps))?;
         }
     }
-    Ok(Seen { writes: [in_order, at_random.us()], written, get, scans })
+    Ok(Seen { writes: [in_order, at_random.us()], written, waited_percent, get, scans })
 }
 
 fn judge_writes(report: &mut PaperReport, seen: &[[Seen; 2]]) {
@@ -140,6 +151,16 @@ fn judge_writes(report: &mut PaperReport, seen: &[[Seen; 2]]) {
         let apart: Vec<f64> = ratios.iter().map(|ratio| ratio.max(ratio.recip())).collect();
         report.judge(row, strokes(&ratios, 2), &apart);
     }
+    let in_order = of(&|one| one.writes[0] / one.writes[1]);
+    let here = in_order.each_ref().map(|ratios| strokes(ratios, 2)).join("; ");
+    report.judge(IN_ORDER, here, &[1.0, most(&in_order.concat())]);
+    let by_values =
+        [0, 1].map(|at| of(&|one| one.writes[at]).map(|us| [us[1] / us[0], us[2] / us[0]]));
+    let here = by_values.concat().iter().map(|steps| strokes(steps, 2)).collect::<Vec<_>>();
+    let steps = by_values.concat().into_iter().flat_map(|[next, last]| [next, last / next]);
+    report.judge(BY_VALUES, here.join("; "), &[1.0, steps.fold(f64::INFINITY, f64::min)]);
+    let waited = of(&|one| one.waited_percent).map(|shares| strokes(&shares, 1));
+    report.show(WAITED, waited.join("; ") + " %");
     report.show(WRITE_TIMES, [against(1).0, against(0).0].join("; "));
     let [leveling, garnering] = of(&|one| one.written).map(|column| strokes(&column, 2));
     report.show(WRITTEN, format!("{leveling} and {garnering}"));
