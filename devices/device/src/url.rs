@@ -174,6 +174,8 @@ impl DeviceUrl {
     fn set_block(&mut self, name: &str, value: &str) -> Result<()> {
         let ftl = &mut self.block.ftl;
         match (name, value) {
+            ("queue_depth", "0") => return Err(choice(name, value, &["1 (none)", "more"])),
+            ("queue_depth", _) => self.block.queue_depth = number(name, value)?,
             ("op", _) => ftl.over_provision_percent = number(name, value)?,
             ("gc", "split") => ftl.gc_frontier = GcFrontier::Split,
             ("gc", "shared") => ftl.gc_frontier = GcFrontier::Shared,
@@ -341,6 +343,7 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
 
 const BLOCK_OPTIONS: &[(&str, &str)] = &[
     ("gc", "where moved pages go: split (blocks of their own), shared"),
+    ("queue_depth", "requests of a page under way at once; 1"),
     ("trim", "on: removed files free their pages at once; off"),
 ];
 
@@ -406,7 +409,8 @@ mod tests {
         assert_eq!((options.name(), options.threshold), ("dlsm", 20));
         let options = parse("kvssd:x?policy=llsm").unwrap().kvssd.unwrap();
         assert_eq!((options.name(), options.threshold), ("llsm", 32));
-        let url = parse("blockssd:x?gc=shared&trim=on&timing=mlc").unwrap();
+        let url = parse("blockssd:x?gc=shared&trim=on&timing=mlc&queue_depth=32").unwrap();
+        assert_eq!((url.block.queue_depth, BlockOptions::default().queue_depth), (32, 1));
         assert_eq!(url.block.ftl.gc_frontier, GcFrontier::Shared);
         assert!(url.block.ftl.is_trim_on && url.geometry.is_none());
         assert!(DeviceUrl::parse("mem:").is_none() && DeviceUrl::parse("plain").is_none());
@@ -443,6 +447,8 @@ mod tests {
             ("kvssd:x?values_from=64", "values_from says nothing"),
             ("blockssd:x?th=2", "\"th\""),
             ("blockssd:x?timing=fast", "timing=fast"),
+            ("blockssd:x?queue_depth=0", "queue_depth=0"),
+            ("kvssd:x?queue_depth=2", "\"queue_depth\""),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");

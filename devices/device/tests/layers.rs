@@ -8,7 +8,7 @@ use runstone::policy::custom;
 use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier, HOST_BLOCK_BYTES};
-use runstone_flash::nand::{Geometry, MemoryImage, Timing};
+use runstone_flash::nand::{Geometry, MemoryImage};
 use runstone_policy::registry;
 
 /// 40 MiB of blocks, so that files fill the device several times.
@@ -23,7 +23,7 @@ const GEOMETRY: Geometry = Geometry {
 
 fn storage(gc_frontier: GcFrontier) -> BlockStorage {
     let ftl = FtlOptions { over_provision_percent: 3, gc_frontier, is_trim_on: false };
-    let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
+    let options = BlockOptions { ftl, syncs_image: false, ..BlockOptions::default() };
     BlockStorage::create(Box::new(MemoryImage::new()), GEOMETRY, options).unwrap()
 }
 

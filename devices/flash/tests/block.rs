@@ -158,6 +158,78 @@ fn writes_leave_in_requests_of_64_kib() {
     assert!(storage.layers().elapsed_ns > 0);
 }
 
+/// Pages that are asked for together take the time of the busiest channel, and not their sum. With
+/// one request at a time channels change nothing.
+#[test]
+fn reads_run_side_by_side_as_far_as_the_queue_allows() {
+    let taken = |channel_count: u32, queue_depth: u32, hints: bool| {
+        let geometry = Geometry { page_bytes: 4096, block_pages: 256, channel_count, ..PAPER };
+        let options = BlockOptions { queue_depth, ..BlockOptions::default() };
+        let image = Box::new(MemoryImage::new());
+        let storage = BlockStorage::create(image, geometry, options).unwrap();
+        let file = storage.create("t", Category::Table).unwrap();
+        file.write_at(0, &bytes(&mut Random::new(1), 64 * 4096)).unwrap();
+        file.sync().unwrap();
+        assert_eq!(file.heeds_hints(), queue_depth > 1);
+        // After this nothing is under way.
+        file.read_at(0, &mut vec![0; 64 * 4096]).unwrap();
+        let before_ns = storage.layers().elapsed_ns;
+        if hints {
+            // Apart, so that no two are one request.
+            (0..64).rev().for_each(|block| file.read_ahead(block * 4096, 4096));
+            let mut byte = [0];
+            (0..64).for_each(|block| file.read_at(block * 4096, &mut byte).unwrap());
+        } else {
+            file.read_at(0, &mut vec![0; 64 * 4096]).unwrap();
+        }
+        storage.layers().elapsed_ns - before_ns
+    };
+    let one = taken(1, 1, false);
+    assert_eq!(one, 64 * (25_000 + (4096 + 128) * 25), "an array read and a transfer each");
+    assert_eq!([taken(8, 1, false), taken(8, 1, true), taken(1, 8, true)], [one; 3]);
+    assert_eq!([taken(8, 32, false), taken(8, 32, true), taken(8, 8, true)], [one / 8; 3]);
+    assert_eq!([taken(8, 2, true), taken(64, 4, false)], [one / 2, one / 4], "the queue's limit");
+}
+
+/// What was read ahead is what was written last, whatever happened since.
+#[test]
+fn blocks_that_were_read_ahead_follow_the_file() {
+    let options = BlockOptions { queue_depth: 4, ..BlockOptions::default() };
+    let storage = BlockStorage::create(Box::new(MemoryImage::new()), PAPER, options).unwrap();
+    let file = storage.create("t", Category::Table).unwrap();
+    let mut model = bytes(&mut Random::new(7), 100_000);
+    file.write_at(0, &model).unwrap();
+    file.read_ahead(0, u64::MAX);
+    let check = |model: &[u8]| assert_eq!(contents(&storage, "t"), model);
+    check(&model);
+    for sync in [false, true] {
+        file.read_ahead(0, 1 << 30);
+        model[5_000..30_000].fill(sync.into());
+        file.write_at(5_000, &model[5_000..30_000]).unwrap();
+        if sync {
+            file.sync().unwrap();
+        }
+        check(&model);
+    }
+    file.read_ahead(90_000, 10_000);
+    file.set_len(95_000).unwrap();
+    file.set_len(100_000).unwrap();
+    model[95_000..].fill(0);
+    file.punch(40_000, 20_000).unwrap();
+    model[40_000..60_000].fill(0);
+    file.read_ahead(0, 100_000);
+    check(&model);
+    // Another file takes the blocks.
+    storage.remove("t").unwrap();
+    drop(file);
+    storage.sync_dir().unwrap();
+    let file = storage.create("t", Category::Table).unwrap();
+    let model = vec![9; 3_000_000];
+    file.write_at(0, &model).unwrap();
+    file.sync().unwrap();
+    check(&model);
+}
+
 /// The tail of a file is padded; appending to it writes its last block again.
 #[test]
 fn synced_appends_rewrite_the_tail() {

@@ -122,7 +122,9 @@ fn case(random: &mut Random) -> (Geometry, BlockOptions) {
         gc_frontier: one_of(random, &[GcFrontier::Split, GcFrontier::Shared]),
         is_trim_on: random.one_in(2),
     };
-    (Geometry { block_count, ..geometry }, BlockOptions { ftl, ..BlockOptions::default() })
+    let queue_depth = if geometry.channel_count > 1 { 4 } else { 1 };
+    let options = BlockOptions { ftl, queue_depth, ..BlockOptions::default() };
+    (Geometry { block_count, ..geometry }, options)
 }
 
 fn is_power_cut(error: &runstone_storage::Error) -> bool {
@@ -369,6 +371,7 @@ impl Run {
         assert_eq!(count, self.now().len());
         for Handle { id, file, .. } in &self.handles {
             let mut found = vec![0; file.len().unwrap() as usize];
+            file.read_ahead(0, u64::MAX);
             file.read_at(0, &mut found).unwrap();
             assert!(found == *self.files[id].now());
         }

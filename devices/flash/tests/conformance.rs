@@ -21,10 +21,13 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 fn each(check: impl Fn(&dyn Storage, &Path)) {
-    let image = Box::new(MemoryImage::new());
-    let memory = BlockStorage::create(image, GEOMETRY, BlockOptions::default()).unwrap();
-    check(&memory, Path::new("sibling"));
-    memory.layers();
+    for queue_depth in [1, 8] {
+        let options = BlockOptions { queue_depth, ..BlockOptions::default() };
+        let image = Box::new(MemoryImage::new());
+        let memory = BlockStorage::create(image, GEOMETRY, options).unwrap();
+        check(&memory, Path::new("sibling"));
+        memory.layers();
+    }
     let root = tempfile::tempdir().unwrap();
     let image = Box::new(FileImage::create(&root.path().join("nand.img")).unwrap());
     let file = BlockStorage::create(image, GEOMETRY, BlockOptions::default()).unwrap();

@@ -463,7 +463,7 @@ pub(super) fn run_engine(
     let image = scratch_image(context, &load.geometry())?;
     let cpu_s = process::cpu_seconds();
     let ftl = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
-    let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
+    let options = BlockOptions { ftl, syncs_image: false, ..BlockOptions::default() };
     let storage = BlockStorage::create(image, load.geometry(), options).map_err(failed)?;
     let store = open_store(load, policy, &storage)?;
     let reads = || storage.with_nand(|nand| nand.counters().of(PageType::Host).reads);

@@ -6,6 +6,7 @@
 //! data, as a power cut does. Dropping the last handle writes everything. Locks are held in memory;
 //! the image file itself is locked against other processes.
 
+mod ahead;
 mod counters;
 mod extents;
 mod journal;
@@ -43,6 +44,10 @@ pub struct BlockOptions {
     pub ftl: FtlOptions,
     /// The times that flash operations take.
     pub timing: Timing,
+    /// Requests of a page that may be under way at once, at least 1. With 1 a host waits for each
+    /// request before the next one. With more, reads of several pages run side by side, hints read
+    /// ahead, and writes are waited for at syncs only. It changes only simulated time.
+    pub queue_depth: u32,
     /// Whether the image file is synced, by a sync and where the order of its writes needs it, so
     /// that it survives a power loss of the machine that runs the emulator. Otherwise the image
     /// survives only the end of the process.
@@ -57,7 +62,12 @@ impl BlockOptions {
 
 impl Default for BlockOptions {
     fn default() -> Self {
-        BlockOptions { ftl: FtlOptions::default(), timing: Timing::PAPER, syncs_image: true }
+        BlockOptions {
+            ftl: FtlOptions::default(),
+            timing: Timing::PAPER,
+            queue_depth: 1,
+            syncs_image: true,
+        }
     }
 }
 
@@ -74,6 +84,7 @@ struct Device {
     volume: Mutex<Volume>,
     locks: LockTable,
     image: String,
+    has_queue: bool,
 }
 
 impl Drop for Device {
@@ -92,7 +103,7 @@ impl BlockStorage {
         options: BlockOptions,
     ) -> Result<BlockStorage> {
         let ftl = Ftl::create(options.synced(image), geometry, options.timing, options.ftl)?;
-        Ok(BlockStorage::over(Volume::create(ftl)?))
+        Ok(BlockStorage::over(Volume::create(ftl)?, options.queue_depth))
     }
 
     /// Opens a device as its last sync, or its clean end, left it.
@@ -102,13 +113,15 @@ impl BlockStorage {
         options: BlockOptions,
     ) -> Result<BlockStorage> {
         let ftl = Ftl::open(options.synced(image), geometry, options.timing, options.ftl)?;
-        Ok(BlockStorage::over(Volume::open(ftl)?))
+        Ok(BlockStorage::over(Volume::open(ftl)?, options.queue_depth))
     }
 
-    fn over(volume: Volume) -> BlockStorage {
+    fn over(mut volume: Volume, queue_depth: u32) -> BlockStorage {
+        volume.ftl.nand_mut().set_queue_depth(queue_depth);
         let image = volume.ftl.nand().place();
         let locks = LockTable::default();
-        let device = Device { volume: Mutex::new(volume), locks, image };
+        let has_queue = queue_depth > 1;
+        let device = Device { volume: Mutex::new(volume), locks, image, has_queue };
         BlockStorage { device: Arc::new(device), place: String::new(), counters: Arc::default() }
     }
 
@@ -315,6 +328,17 @@ impl BlockFile {
 impl StorageFile for BlockFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> StorageResult<()> {
         self.handle.read(buf.len(), self.try_read(offset, buf))
+    }
+
+    fn read_ahead(&self, offset: u64, len_bytes: u64) {
+        if self.device.has_queue {
+            // A hint does not fail.
+            let _ = self.device.volume.lock().read_ahead(self.id, offset, len_bytes);
+        }
+    }
+
+    fn heeds_hints(&self) -> bool {
+        self.device.has_queue
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> StorageResult<()> {

@@ -17,6 +17,7 @@ use std::io;
 
 use runstone_storage::Category;
 
+use super::ahead::{Ahead, Arrival};
 use super::counters::BlockCounters;
 use super::extents::{Extents, FreeSpace, Run};
 use super::journal::{Journal, REQUEST_BLOCKS};
@@ -57,6 +58,7 @@ pub(super) struct Volume {
     free: FreeSpace,
     /// Blocks that are free after the next commit.
     freed: Vec<Run>,
+    ahead: Ahead,
     pub(super) names: BTreeMap<Path, u64>,
     inodes: BTreeMap<u64, Inode>,
     next_id: u64,
@@ -102,6 +104,7 @@ impl Volume {
             journal,
             free: FreeSpace::new(first..block_count),
             freed: Vec::new(),
+            ahead: Ahead::default(),
             names: BTreeMap::new(),
             inodes: BTreeMap::new(),
             next_id: 1,
@@ -271,16 +274,38 @@ impl Volume {
             done += if let Some(block) = inode.waiting.get(&file_block) {
                 copy_part(&block[inside..], rest)
             } else if let Some(run) = inode.extents.find(file_block) {
-                let count = limit.min(run.count);
-                let mut bytes = vec![0; (count * BLOCK) as usize];
-                self.ftl.read(run.start, &mut bytes).map_err(as_io)?;
-                copy_part(&bytes[inside..], rest)
+                if let Some(arrival) = self.ahead.get(run.start) {
+                    self.ftl.nand_mut().wait_until(arrival.at_ns);
+                    copy_part(&arrival.bytes[inside..], rest)
+                } else {
+                    let count = self.ahead.missing(run.start, limit.min(run.count));
+                    let mut bytes = vec![0; (count * BLOCK) as usize];
+                    self.ftl.read(run.start, &mut bytes).map_err(as_io)?;
+                    copy_part(&bytes[inside..], rest)
+                }
             } else {
                 let count = inode.extents.hole(file_block, limit);
                 let len = rest.len().min((count * BLOCK) as usize - inside);
                 rest[..len].fill(0);
                 len
             };
+        }
+        Ok(())
+    }
+
+    /// Begins to read the blocks of a range that are on the device only. Best effort: who wants the
+    /// bytes meets the error.
+    pub(super) fn read_ahead(&mut self, id: u64, offset: u64, len_bytes: u64) -> io::Result<()> {
+        let inode = self.inodes.get(&id).ok_or(io::ErrorKind::NotFound)?;
+        let end = offset.saturating_add(len_bytes).min(inode.len_bytes);
+        for file_block in offset / BLOCK..end.div_ceil(BLOCK) {
+            let Some(run) = inode.extents.find(file_block) else { continue };
+            if inode.waiting.contains_key(&file_block) || self.ahead.get(run.start).is_some() {
+                continue;
+            }
+            let (mut bytes, mut at_ns) = (vec![0; BLOCK as usize], 0);
+            self.ftl.read_queued(run.start, &mut bytes, &mut |_, ns| at_ns = ns).map_err(as_io)?;
+            self.ahead.insert(run.start, Arrival { bytes: bytes.into(), at_ns });
         }
         Ok(())
     }
@@ -441,6 +466,7 @@ impl Volume {
                 }
             }
             if block_count > 0 {
+                self.ftl.nand_mut().drain();
                 let written = self.journal.append(&mut self.ftl, &records, block_count);
                 self.note(written)?;
                 self.counters.journal_blocks += block_count;
@@ -569,6 +595,7 @@ impl Volume {
             let waiting = &self.inode(id)?.waiting;
             let mut data = Vec::with_capacity((run.count * BLOCK) as usize);
             waiting.range(at..at + run.count).for_each(|(_, bytes)| data.extend_from_slice(bytes));
+            self.ahead.drop_run(run);
             let written = self.ftl.write(run.start, &data);
             self.note(written)?;
             let inode = self.inode_mut(id)?;

@@ -2,6 +2,10 @@
 //! blocks of 4 KiB and does not know what they mean. It has no write cache, so a write is durable
 //! when it returns.
 //!
+//! The pages of a block are spread over all dies, so that one frontier keeps all of them busy. If
+//! requests may be queued, the pages of a read are read side by side, and a write waits only for
+//! places in the queue. Collections move one page after another.
+//!
 //! A request that covers a mapped page in part costs one read and one program of the page. A
 //! request that covers the whole page costs one program.
 
@@ -84,8 +88,9 @@ impl Ftl {
         Ok(ftl)
     }
 
-    fn over(nand: Nand, options: FtlOptions) -> Result<Ftl> {
+    fn over(mut nand: Nand, options: FtlOptions) -> Result<Ftl> {
         let geometry = nand.geometry();
+        nand.stripe_blocks();
         Ok(Ftl {
             map: Map::new(geometry, logical_pages(&geometry, &options)?),
             uses: vec![Use::Free; geometry.block_count as usize],
@@ -124,6 +129,21 @@ impl Ftl {
 
     /// Reads whole host blocks. Blocks that were never written read as zeros.
     pub fn read(&mut self, first: u64, data: &mut [u8]) -> Result<()> {
+        let mut last_ns = 0;
+        let read =
+            self.read_queued(first, data, &mut |_, arrival_ns| last_ns = arrival_ns.max(last_ns));
+        self.nand.wait_until(last_ns);
+        read
+    }
+
+    /// As [`Ftl::read`], without waiting for the pages: says for how many bytes each stands, and
+    /// when it arrives.
+    pub(crate) fn read_queued(
+        &mut self,
+        first: u64,
+        data: &mut [u8],
+        arrives: &mut dyn FnMut(usize, u64),
+    ) -> Result<()> {
         self.check_range(first, data.len())?;
         let mut rest = data;
         for part in self.parts(first, rest.len()) {
@@ -131,10 +151,12 @@ impl Ftl {
             rest = after;
             let Some(ppa) = self.map.find(part.logical) else {
                 piece.fill(0);
+                arrives(part.bytes, 0);
                 continue;
             };
             self.counters.host_reads += 1;
-            let (page, _) = self.nand.read_shared(ppa)?;
+            let (page, _) = self.nand.queued(|nand| nand.read_shared(ppa))?;
+            arrives(part.bytes, self.nand.last_arrival_ns());
             piece.copy_from_slice(&page.flat()[part.inside..][..part.bytes]);
         }
         Ok(())
@@ -153,8 +175,10 @@ impl Ftl {
         Ok(())
     }
 
-    /// Makes everything survive a power loss of the machine that runs the emulator.
+    /// Waits for all requests, and makes everything survive a power loss of the machine that runs
+    /// the emulator.
     pub fn sync(&mut self) -> Result<()> {
+        self.nand.drain();
         self.nand.sync()
     }
 

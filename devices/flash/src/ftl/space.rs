@@ -58,7 +58,11 @@ impl Ftl {
                 owner: u64::from(logical),
                 index: 0,
             };
-            match self.nand.program_shared(ppa, data, tag) {
+            let programmed = match stream {
+                Stream::Host => self.nand.queued(|nand| nand.program_shared(ppa, data, tag)),
+                _ => self.nand.program_shared(ppa, data, tag),
+            };
+            match programmed {
                 Ok(()) => {
                     self.advance(stream, ppa);
                     self.map.assign(logical, ppa);

@@ -45,6 +45,8 @@ pub struct Nand {
     /// Type of the first page of each block, if that page is intact.
     block_types: Vec<Option<PageType>>,
     clock: Clock,
+    /// When the page that was read last arrives.
+    last_arrival_ns: u64,
     counters: NandCounters,
     faults: Faults,
     /// Spare bytes of one page.
@@ -98,6 +100,7 @@ impl Nand {
             cells,
             block_types: vec![None; geometry.block_count as usize],
             clock: Clock::new(timing, &geometry),
+            last_arrival_ns: 0,
             counters: NandCounters::default(),
             faults: Faults::default(),
             spare: vec![ERASED; geometry.spare_bytes as usize],
@@ -119,7 +122,7 @@ impl Nand {
             self.block_types[ppa.block as usize] = Some(tag.page_type);
         }
         self.counters.live(Some(tag.page_type)).programs += 1;
-        self.clock.program(ppa.block, self.transfer_bytes(data.len()));
+        self.clock.program(ppa, self.transfer_bytes(data.len()));
         let erase_count = self.cells.block(ppa.block).erase_count;
         let flat;
         let (data, front_bytes) = match u16::try_from(data.front().len()) {
@@ -314,6 +317,39 @@ impl Nand {
         self.clock.timing()
     }
 
+    /// Spreads the pages of each block over all dies from now on. It changes only simulated time.
+    pub(crate) fn stripe_blocks(&mut self) {
+        self.clock.is_striped = true;
+    }
+
+    /// The most requests of a page that may be queued.
+    pub(crate) fn set_queue_depth(&mut self, depth: u32) {
+        self.clock.set_queue_depth(depth as usize);
+    }
+
+    /// Runs `f`, whose requests are queued: it waits for places in the queue only.
+    pub(crate) fn queued<T>(&mut self, f: impl FnOnce(&mut Nand) -> T) -> T {
+        self.clock.set_queued(true);
+        let done = f(self);
+        self.clock.set_queued(false);
+        done
+    }
+
+    /// When the page that was read last arrives, in simulated time.
+    pub(crate) fn last_arrival_ns(&self) -> u64 {
+        self.last_arrival_ns
+    }
+
+    /// Waits until a moment of simulated time.
+    pub(crate) fn wait_until(&mut self, ns: u64) {
+        self.clock.wait_until(ns);
+    }
+
+    /// Waits for all queued requests.
+    pub(crate) fn drain(&mut self) {
+        self.clock.drain();
+    }
+
     /// The simulated time from opening until everything issued so far is done.
     pub fn elapsed_ns(&self) -> u64 {
         self.clock.idle_ns()
@@ -435,7 +471,7 @@ impl Nand {
 
     fn count_read(&mut self, ppa: Ppa, data_bytes: usize) {
         self.counters.live(self.block_types[ppa.block as usize]).reads += 1;
-        self.clock.read(ppa.block, self.transfer_bytes(data_bytes));
+        self.last_arrival_ns = self.clock.read(ppa, self.transfer_bytes(data_bytes));
     }
 
     fn transfer_bytes(&self, data_bytes: usize) -> u64 {

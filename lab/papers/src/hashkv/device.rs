@@ -3,7 +3,7 @@
 
 use runstone_flash::block::{BlockOptions, BlockStorage, LayerReport};
 use runstone_flash::ftl::FtlOptions;
-use runstone_flash::nand::{Geometry, MemoryImage, PageType, Timing};
+use runstone_flash::nand::{Geometry, MemoryImage, PageType};
 use runstone_kv::Result;
 
 use super::bench::{Bench, Phase};
@@ -124,7 +124,7 @@ pub(super) fn geometry(context: &Context<'_>, page_bytes: u32) -> Geometry {
 
 pub(super) fn create(geometry: Geometry) -> Result<BlockStorage> {
     let ftl = FtlOptions { is_trim_on: true, ..FtlOptions::default() };
-    let options = BlockOptions { ftl, timing: Timing::PAPER, syncs_image: false };
+    let options = BlockOptions { ftl, syncs_image: false, ..BlockOptions::default() };
     BlockStorage::create(Box::new(MemoryImage::new()), geometry, options).map_err(failed)
 }
 
