@@ -14,6 +14,7 @@
 //! * `files`: experiment 1 again and experiment 5, on real files.
 //! * `device`: experiment 1 on an emulated SSD, in simulated time.
 //! * `timed`: experiments 2, 4 to 7 and 9 on that SSD.
+//! * `threads`: section 3.8's threads and batches on that SSD.
 //! * `seeks`: experiment 1 with LevelDB's seek compaction.
 //! * `reckoned`: experiments 1 and 2 at the paper's 40 GiB, by counts alone.
 //! * `designs`, `bench`: what is compared, and how it is driven.
@@ -32,6 +33,7 @@ mod reckoned;
 mod rules;
 mod seeks;
 mod sizes;
+mod threads;
 mod timed;
 
 use runstone_kv::Result;
@@ -45,7 +47,7 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
          throughput is per second of processor time on files in memory",
     );
     report.note("bytes are per byte of keys and values written by the user");
-    let parts: [Part<Context<'_>>; 18] = [
+    let parts: [Part<Context<'_>>; 19] = [
         ("overall", overall::run),
         ("seeks", seeks::run),
         ("updates", files::updates),
@@ -62,6 +64,7 @@ pub fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         ("timed-hotness", timed::hotness),
         ("timed-selective", timed::selective),
         ("timed-scans", timed::scans),
+        ("threads", threads::run),
         ("timed-parameters", timed::parameters),
         ("reckoned", reckoned::run),
     ];

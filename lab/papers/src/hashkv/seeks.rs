@@ -1,12 +1,13 @@
 //! Experiment 1 with LevelDB's seek compaction on every side, without filters: what the look-ups
 //! of a value log's collections make its tree write. On the block SSD, where all compactions share
-//! one lane as LevelDB's share one thread, and in memory, where they take no time.
+//! one lane as LevelDB's share one thread, and in memory, where they take no time. Beside it, what
+//! requests side by side and the size of the write cache change.
 
 use runstone_kv::Result;
 
 use super::bench::{ALL, Bench, Phase, UNLOGGED, with_log};
-use super::designs::{Design, RECORDS, SCALED_SEEKS, SEEKS, Workload};
-use super::device::{self, SMALL_PAGE_BYTES};
+use super::designs::{CACHE_BYTES, Design, RECORDS, SCALED_SEEKS, SEEKS, Workload};
+use super::device::{self, SMALL_PAGE_BYTES, SSD, Width};
 use crate::numbers::{list, mib, ratio};
 use crate::report::{bars, bars_beside, rows};
 use crate::sides;
@@ -18,20 +19,22 @@ rows! {
         "0.285, -71.5%" => Ratios(&[0.285]);
     BYTES_VLOG = "1: bytes of load and updates, HashKV over vLog (figure 5b)",
         "0.504, -49.6%" => Ratios(&[0.504]);
-    UPDATES_LEVELED = "1: updates on a block SSD, HashKV over leveled (figure 5a)",
+    UPDATES_LEVELED = "1: updates on flash, HashKV over leveled (figure 5a)",
         "6.3 to 7.9" => Ratios(&[6.3]);
-    UPDATES_VLOG = "1: updates on a block SSD, HashKV over vLog (figure 5a)",
+    UPDATES_VLOG = "1: updates on flash, HashKV over vLog (figure 5a)",
         "3.7 to 4.6" => Ratios(&[3.7]);
-    LOAD_LEVELED = "1: load of a block SSD, HashKV over leveled (figure 5a)",
+    LOAD_LEVELED = "1: load of flash, HashKV over leveled (figure 5a)",
         "17.1" => Ratios(&[17.1]);
-    LOAD_VLOG = "1: load of a block SSD, HashKV over vLog (figure 5a)",
+    LOAD_VLOG = "1: load of flash, HashKV over vLog (figure 5a)",
         "0.92" => Alike(0.1);
     SWITCH_BYTES = "1: bytes over vLog, {}, seeks off, scaled, unscaled",
         "" => Beside("what the rule changes");
     SWITCH_UPDATES = "1: updates over vLog, {}, seeks off, scaled, unscaled",
         "" => Beside("what the rule changes");
-    SWITCH_TABLES = "1: table bytes of vLog in P2, {}, seeks off, scaled, unscaled",
-        "" => Beside("what the rule changes");
+    ONE_REQUEST = "1: load over leveled, vLog, one lane, one request at a time; updates",
+        "17.1, 0.92; 6.3 to 7.9, 3.7 to 4.6" => Beside("what requests side by side change");
+    LARGE_CACHE = "1: load over vLog, write cache of 200, 1600 KiB",
+        "0.92" => Beside("a flush brings a group 13 KiB, or 100 KiB as in the paper");
     SWITCH = "1: values and tables of P2 over vLog, {}, seeks off, scaled, unscaled",
         "" => Beside("what the rule changes");
 }
@@ -42,7 +45,8 @@ const LIMITS: [(&str, Option<u32>); 3] =
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let workload = Workload::of_pairs(context.scaled(RECORDS), 1024);
-    for (place, in_lane) in [("one lane", true), ("taking no time", false)] {
+    for (place, width) in [("one lane", Some(SSD)), ("taking no time", None)] {
+        let in_lane = width.is_some();
         let (mut seen, mut sides_of_vlog) = (Vec::new(), Vec::new());
         for (limits, least) in LIMITS {
             let seeking = |design: Design| match least {
@@ -57,7 +61,7 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
             sides_of_vlog.push(vlog.side(&format!("vLog, {limits}")));
             let run = |name: &str, design: &Design| {
                 context.say(&format!("experiment 1: {name}, {place}, seek compaction {limits}"));
-                Run::measure(context, design, &workload, in_lane)
+                Run::measure(context, design, &workload, width)
             };
             let [vlog, hashkv] = [run("vLog", &vlog)?, run("HashKV", &hashkv)?];
             if in_lane && least == Some(SCALED_SEEKS) {
@@ -75,11 +79,54 @@ pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()>
             let updates = all(&|[vlog, hashkv]| hashkv.per_second() / vlog.per_second());
             report.show(SWITCH_UPDATES.of(&[&place]), updates);
         }
-        let tables = all(&|[vlog, _]| vlog.0[2].written_part("table"));
-        report.show(SWITCH_TABLES.of(&[&place]), tables);
         let parts = seen.iter().map(|[vlog, hashkv]| ratio_of_phase_2(hashkv, vlog));
         report.show(SWITCH.of(&[&place]), parts.collect::<Vec<_>>().join("; "));
     }
+    show_one_request(context, report, &workload)?;
+    show_large_cache(context, report, &workload)
+}
+
+fn show_one_request(
+    context: &Context<'_>,
+    report: &mut PaperReport,
+    workload: &Workload,
+) -> Result<()> {
+    context.say("experiment 1: one lane, one request at a time");
+    let designs = [Design::inline(), Design::paper_vlog(workload), Design::paper(workload)];
+    let run = |design: Design| {
+        let design = design.without_filters().seeking(SCALED_SEEKS);
+        Run::measure(context, &design, workload, Some(SSD.with_requests(1)))
+    };
+    let [leveled, vlog, hashkv] = designs.map(run);
+    let (hashkv, others) = (hashkv?, [leveled?, vlog?]);
+    let load = |run: &Run| run.0[0].per_second();
+    let over = |of: &dyn Fn(&Run) -> f64| list(others.iter().map(|one| of(&hashkv) / of(one)), 2);
+    report.show(ONE_REQUEST, format!("{}; {}", over(&load), over(&Run::per_second)));
+    Ok(())
+}
+
+/// A load alone, whose flushes are the only difference between the two.
+fn show_large_cache(
+    context: &Context<'_>,
+    report: &mut PaperReport,
+    workload: &Workload,
+) -> Result<()> {
+    let mut ratios = Vec::new();
+    for cache_bytes in [CACHE_BYTES, 8 * CACHE_BYTES] {
+        context.say(&format!("experiment 1: load, write cache of {} KiB", cache_bytes >> 10));
+        let [hashkv, vlog] = [Design::paper(workload), Design::paper_vlog(workload)].map(|one| {
+            let one = Design { memory_bytes: 4 << 20, ..one.without_filters() };
+            one.with(|keyspace| keyspace.write_buffer_bytes = cache_bytes)
+        });
+        report.compare(&[hashkv.side("HashKV"), vlog.side("vLog")], &[])?;
+        let load = |design: &Design| -> Result<f64> {
+            let device = device::create(context, SMALL_PAGE_BYTES, SSD)?;
+            let mut bench = Bench::on_device(design, workload, &device)?.in_one_lane();
+            Ok(bench.load()?.per_second())
+        };
+        ratios.push(load(&hashkv)? / load(&vlog)?);
+    }
+    report.show(LARGE_CACHE, list(ratios, 2));
     Ok(())
 }
 
@@ -91,14 +138,14 @@ impl Run {
         context: &Context<'_>,
         design: &Design,
         workload: &Workload,
-        in_lane: bool,
+        width: Option<Width>,
     ) -> Result<Run> {
-        let mut bench = match in_lane {
-            true => {
-                let device = device::create(device::geometry(context, SMALL_PAGE_BYTES))?;
+        let mut bench = match width {
+            Some(width) => {
+                let device = device::create(context, SMALL_PAGE_BYTES, width)?;
                 Bench::on_device(design, workload, &device)?.in_one_lane()
             }
-            false => Bench::in_memory(design, workload)?,
+            None => Bench::in_memory(design, workload)?,
         };
         Ok(Run([bench.load()?, bench.update()?, bench.update()?, bench.update()?]))
     }

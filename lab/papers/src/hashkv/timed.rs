@@ -1,13 +1,13 @@
 //! The throughputs of experiments 2, 4 to 7 and 9 on an emulated block SSD that maps 4 KiB, in
 //! simulated time, without filters and with 1 MiB of memory, as the paper's LevelDB ran. A quarter
-//! of the first experiment's data, and P2.
+//! of the first experiment's data, and P2; scans are of all of it.
 
 use runstone_kv::Result;
 use runstone_plot::Axis;
 
 use super::bench::{Bench, Phase, named};
 use super::designs::{COLD, Design, GROUPS, RECORDS, SEPARATED, Workload};
-use super::device::{self, SMALL_PAGE_BYTES};
+use super::device::{self, SIX_SSDS, SMALL_PAGE_BYTES, SSD, Width};
 use super::files;
 use super::parameters::{
     HOTNESS_RESERVES, LESS_SKEW, LESS_THETA, RESERVES, SPACES, SWEEP_RESERVES, SWEEPS,
@@ -24,43 +24,45 @@ const DATA_BYTES: u64 = RECORDS * 1024 / 4;
 const SCANS_OF_EACH: u64 = 32;
 
 rows! {
-    RESERVES_VLOG = "2: updates on a block SSD, HashKV over vLog, reserve 10 to 90% (figure 6a)",
+    RESERVES_VLOG = "2: updates on flash, HashKV over vLog, reserve 10 to 90% (figure 6a)",
         "3.1 to 4.7" => Ratios(&[3.1; 5]);
-    PAIRS_LEVELED = "4: updates of 4 KiB on a block SSD, HashKV over leveled (figure 8a)",
+    PAIRS_LEVELED = "4: updates of 4 KiB on flash, HashKV over leveled (figure 8a)",
         "15.5" => Ratios(&[15.5]);
     PAIRS_LEVELED_SMALL = "4: the same for 256 B (figure 8a)",
         "below 1" => Falls;
     PAIRS_LEVELED_ALL = "4: the same for 1, 16, 64 KiB (figure 8a)",
         "" => Beside("the text has no numbers for these");
-    PAIRS_VLOG = "4: updates of 256 B, 1, 4 KiB on a block SSD, HashKV over vLog (figure 8a)",
+    PAIRS_VLOG = "4: updates of 256 B, 1, 4 KiB on flash, HashKV over vLog (figure 8a)",
         "2.2 to 5.1" => Ratios(&[2.2, 2.2, 2.2]);
     PAIRS_VLOG_LARGE = "4: the same for 64 KiB (figure 8a)",
         "0.893, -10.7%" => Ratios(&[0.893]);
-    SCANS = "5: scans of 1 MiB of a block SSD, HashKV over leveled: 256 B, 1, 4 KiB (figure 9)",
+    SCANS = "5: scans of 1 MiB of six SSDs, HashKV over leveled: 256 B, 1, 4 KiB (figure 9)",
         "0.30, 0.637, 1.942" => Ratios(&[0.30, 0.637, 1.942]);
     SCANS_VLOG = "5: the same over vLog (figure 9)",
         "similar" => Alike(0.1);
-    COLD_STREAM = "6: updates on a block SSD, a cold stream and 80% more space over \
+    SCANS_OF = "5: scans of {}, HashKV over leveled, vLog",
+        "" => Beside("what requests side by side change");
+    COLD_STREAM = "6: updates on flash, a cold stream and 80% more space over \
         none, reserve 20% (figure 10)",
         "2.213, +121.3%" => Ratios(&[2.213]);
-    SPACE_ALONE = "6: updates on a block SSD, 100% reserved over 20%, no cold stream",
+    SPACE_ALONE = "6: updates on flash, 100% reserved over 20%, no cold stream",
         "" => Beside("what the same space brings without a cold stream");
-    COLD_SPEED = "6: updates on a block SSD at equal space, 20, 50, 100% reserved in all",
+    COLD_SPEED = "6: updates on flash at equal space, 20, 50, 100% reserved in all",
         "2.213, +121.3%" => Ratios(&[2.213; 3]);
-    COLD_LESS_SKEW = "6: updates on a block SSD of the cold stream at theta 0.9 (figure 10)",
+    COLD_LESS_SKEW = "6: updates on flash of the cold stream at theta 0.9 (figure 10)",
         "2.131, +113.1%" => Ratios(&[2.131]);
     COLD_SPEED_LESS_SKEW = "6: the same at equal space at theta 0.9, 20, 50, 100% in all",
         "2.131, +113.1%" => Beside(LESS_SKEW);
-    SELECTIVE = "7: updates on a block SSD, selective over all apart, large pairs of {} B \
+    SELECTIVE = "7: updates on flash, selective over all apart, large pairs of {} B \
         (figure 11)",
         "{}" => Ratios(&[1.232, 2.18]);
-    SWEEP = "9: updates on a block SSD, {} from {} to {} KiB, reserve 20, 50% (figure 12{})",
+    SWEEP = "9: updates on flash, {} from {} to {} KiB, reserve 20, 50% (figure 12{})",
         "{}" => Ratios(&[1.525, 1.283]);
 }
 
 /// P2 of a design, as the paper's LevelDB ran.
 fn measure(context: &Context<'_>, design: &Design, workload: &Workload) -> Result<Phase> {
-    let device = device::create(device::geometry(context, SMALL_PAGE_BYTES))?;
+    let device = device::create(context, SMALL_PAGE_BYTES, SSD)?;
     Bench::on_device(design, workload, &device)?.through(2)
 }
 
@@ -127,42 +129,60 @@ pub(super) fn pairs(context: &Context<'_>, report: &mut PaperReport) -> Result<(
     Ok(())
 }
 
-/// Scans of loaded data with very little memory, one read after another. A device that reads
-/// several pages at once would show more of the effect of reading ahead.
+/// Scans of loaded data with very little memory, on devices that do more and more side by side.
 pub(super) fn scans(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
-    let (mut leveled, mut vlogs) = (Vec::new(), Vec::new());
-    for pair_bytes in files::PAIR_BYTES {
-        context.say(&format!("experiment 5 on flash: pairs of {pair_bytes} bytes"));
-        let workload =
-            Workload::of_pairs(context.scaled(DATA_BYTES / pair_bytes as u64), pair_bytes);
-        let designs = [Design::inline(), Design::paper_vlog(&workload), Design::paper(&workload)]
-            .map(Design::without_filters);
-        let sides = ["leveled", "vLog", "HashKV"].into_iter().zip(&designs);
-        report.compare(&sides.map(|(name, one)| one.side(name)).collect::<Vec<_>>(), &[])?;
-        let mut speeds = Vec::new();
-        for design in &designs {
-            let device = device::create(device::geometry(context, SMALL_PAGE_BYTES))?;
-            let mut bench = Bench::on_device(design, &workload, &device)?;
-            bench.load()?;
-            bench.store.flush()?;
-            do_jobs(&bench.store)?;
-            bench.phase()?;
-            let entries = files::SCAN_BYTES / pair_bytes as u64;
-            speeds.push(bench.scans(SCANS_OF_EACH, entries)?.mib_per_second());
-        }
-        leveled.push(speeds[2] / speeds[0]);
-        vlogs.push(speeds[2] / speeds[1]);
+    for (name, width) in [
+        ("six SSDs, one request at a time", SIX_SSDS.with_requests(1)),
+        ("one SSD, 32 requests", SSD),
+    ] {
+        let [leveled, vlogs] = scans_on(context, report, (name, width))?;
+        report.show(SCANS_OF.of(&[&name]), format!("{}; {}", list(leveled, 2), list(vlogs, 2)));
     }
+    let [leveled, vlogs] = scans_on(context, report, ("six SSDs", SIX_SSDS))?;
     report.judge(SCANS, list(&leveled, 2), &leveled);
     let apart: Vec<f64> = vlogs.iter().map(|ratio| ratio.max(ratio.recip())).collect();
     report.judge(SCANS_VLOG, list(&vlogs, 2), &[&[1.0], &apart[..]].concat());
-    let titles = ["Scans of 1 MiB of a block SSD, HashKV", "pair", "times the rival's"];
+    let titles = ["Scans of 1 MiB of six block SSDs, HashKV", "pair", "times the rival's"];
     let bars = vec![
         bars_beside("over leveled", leveled, [0.30, 0.637, 1.942]),
         bars_beside("over vLog", vlogs, []),
     ];
     report.draw_bars("figure-9", titles, files::PAIR_BYTES.map(|bytes| format!("{bytes} B")), bars);
     Ok(())
+}
+
+/// How many times as fast HashKV scans as leveled and vLog, for each size of pairs.
+fn scans_on(
+    context: &Context<'_>,
+    report: &mut PaperReport,
+    (name, width): (&str, Width),
+) -> Result<[Vec<f64>; 2]> {
+    let mut ratios = [Vec::new(), Vec::new()];
+    for pair_bytes in files::PAIR_BYTES {
+        context.say(&format!("experiment 5 on flash: pairs of {pair_bytes} bytes, {name}"));
+        let records = context.scaled(RECORDS * 1024 / pair_bytes as u64);
+        let workload = Workload::of_pairs(records, pair_bytes);
+        let designs = [Design::inline(), Design::paper_vlog(&workload), Design::paper(&workload)]
+            .map(Design::without_filters);
+        let sides = ["leveled", "vLog", "HashKV"].into_iter().zip(&designs);
+        report.compare(&sides.map(|(name, one)| one.side(name)).collect::<Vec<_>>(), &[])?;
+        let scan = |design: &Design| -> Result<f64> {
+            let device = device::create(context, SMALL_PAGE_BYTES, width)?;
+            let mut bench = Bench::on_device(design, &workload, &device)?;
+            bench.load()?;
+            bench.store.flush()?;
+            do_jobs(&bench.store)?;
+            bench.phase()?;
+            let entries = files::SCAN_BYTES / pair_bytes as u64;
+            Ok(bench.scans(SCANS_OF_EACH, entries)?.mib_per_second())
+        };
+        let [leveled, vlog, hashkv] = designs.each_ref().map(scan);
+        let hashkv = hashkv?;
+        for (ratios, other) in ratios.iter_mut().zip([leveled?, vlog?]) {
+            ratios.push(hashkv / other);
+        }
+    }
+    Ok(ratios)
 }
 
 /// Experiment 9's throughputs.
