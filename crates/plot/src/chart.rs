@@ -7,9 +7,8 @@
 
 use std::fmt::Write as _;
 
-use crate::canvas::{
-    Anchor, Canvas, SIZE, Style, TEXT, TITLE, escape, format_size, shorten, text_width, wrap,
-};
+use crate::axis::{Axis, Range};
+use crate::canvas::{Anchor, Canvas, SIZE, Style, TEXT, TITLE, escape, shorten, text_width, wrap};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 400.0;
@@ -30,8 +29,6 @@ const MARK_WIDTH: f64 = 18.0;
 const MOST_POINTS: usize = 240;
 /// A line of more points is drawn without circles at them.
 const MOST_CIRCLES: usize = 60;
-/// About this many ticks on an axis.
-const TICKS: f64 = 6.0;
 
 /// The title of the vertical axis ends here.
 const Y_TITLE: f64 = 26.0;
@@ -39,38 +36,6 @@ const Y_TITLE: f64 = 26.0;
 const SLANT: f64 = 35.0;
 const LONGEST_SLANTED: f64 = 190.0;
 const LINE_HEIGHT: f64 = 14.0;
-
-/// How an axis is divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scale {
-    /// Evenly; from 0 if all values are positive.
-    #[default]
-    Linear,
-    /// Each doubling takes the same space, labels are sizes: `64 MiB`, `1 TiB`. Less than 1 counts
-    /// as 1.
-    Bytes,
-}
-
-/// One axis.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Axis {
-    /// What it shows, and the unit unless the labels have it.
-    pub title: String,
-    /// How it is divided.
-    pub scale: Scale,
-}
-
-impl Axis {
-    /// An even axis.
-    pub fn linear(title: impl Into<String>) -> Axis {
-        Axis { title: title.into(), scale: Scale::Linear }
-    }
-
-    /// A doubling axis of sizes.
-    pub fn bytes(title: impl Into<String>) -> Axis {
-        Axis { title: title.into(), scale: Scale::Bytes }
-    }
-}
 
 /// A line of a [`LineChart`].
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -183,82 +148,6 @@ fn draw(chart: &Chart) -> (Canvas, f64) {
     }
     let lowest = canvas.places.iter().map(|place| place.bottom).fold(0.0, f64::max);
     (canvas, HEIGHT.max((lowest + 8.0).ceil()))
-}
-
-/// An axis with its range: where values lie on it, from 0 to 1.
-struct Range {
-    scale: Scale,
-    low: f64,
-    high: f64,
-    ticks: Vec<f64>,
-}
-
-impl Range {
-    fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Range {
-        let place = |value: f64| match scale {
-            Scale::Linear => value,
-            Scale::Bytes => value.max(1.0).log2(),
-        };
-        let placed = values.filter(|value| value.is_finite()).map(place);
-        let low = placed.clone().fold(f64::INFINITY, f64::min);
-        let high = placed.fold(f64::NEG_INFINITY, f64::max);
-        let (mut low, mut high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
-        if scale == Scale::Linear {
-            low = low.min(0.0);
-        }
-        if high <= low {
-            high = low + 1.0;
-        }
-        let step = match scale {
-            Scale::Linear => nice((high - low) / TICKS),
-            Scale::Bytes => ((high - low) / TICKS).ceil(),
-        };
-        // Lines end inside the plot on the vertical axis; on a doubling axis the data is the range.
-        if scale == Scale::Linear {
-            (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
-        }
-        let first = (low / step).ceil();
-        let count = ((high / step) - first + 1e-9).floor().max(0.0) as u64;
-        let ticks = (0..=count).map(|i| (first + i as f64) * step).collect();
-        Range { scale, low, high, ticks }
-    }
-
-    fn at(&self, value: f64) -> f64 {
-        let placed = match self.scale {
-            Scale::Linear => value,
-            Scale::Bytes => value.max(1.0).log2(),
-        };
-        (placed - self.low) / (self.high - self.low)
-    }
-
-    /// Ticks as (position from 0 to 1, label).
-    fn labels(&self) -> Vec<(f64, String)> {
-        let step = self.ticks.get(1).map_or(1.0, |second| second - self.ticks[0]);
-        let label = |tick: f64| match self.scale {
-            Scale::Linear => decimal(tick, step),
-            Scale::Bytes => format_size(tick.exp2().round() as u64),
-        };
-        let position = |tick: f64| (tick - self.low) / (self.high - self.low);
-        self.ticks.iter().map(|tick| (position(*tick), label(*tick))).collect()
-    }
-}
-
-/// The least of 1, 2, 5 times a power of ten that is not below `step`.
-fn nice(step: f64) -> f64 {
-    let power = 10_f64.powf(step.log10().floor());
-    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= step * 0.999_999);
-    factor.unwrap_or(10.0) * power
-}
-
-/// A number with as many decimals as steps of this size need.
-fn decimal(value: f64, step: f64) -> String {
-    let decimals = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
-    // Long labels have no room beside a title.
-    if !(1e-4..1e5).contains(&step) {
-        let text = format!("{value:.1e}").replace(".0e", "e");
-        return if value == 0.0 { "0".to_string() } else { text };
-    }
-    format!("{value:.decimals$}")
 }
 
 fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
@@ -621,21 +510,6 @@ mod tests {
         let drawn = text.lines().find(|line| line.starts_with("<polyline")).expect("a line");
         let places = drawn.matches(',').count();
         assert!((200..=MOST_POINTS + 1).contains(&places), "{places}");
-    }
-
-    #[test]
-    fn ticks_are_round_and_enclose_the_values() {
-        let range = Range::of(Scale::Linear, [3.0, 17.2].into_iter());
-        assert_eq!(range.ticks, [0.0, 5.0, 10.0, 15.0, 20.0]);
-        let range = Range::of(Scale::Linear, [0.02].into_iter());
-        let labels: Vec<String> = range.labels().into_iter().map(|(_, label)| label).collect();
-        assert_eq!(labels, ["0.000", "0.005", "0.010", "0.015", "0.020"]);
-        assert_eq!(Range::of(Scale::Linear, std::iter::empty()).at(1.0), 1.0);
-        let range = Range::of(Scale::Bytes, [1024.0, 4096.0].into_iter());
-        assert_eq!(range.labels()[0], (0.0, "1 KiB".to_string()));
-        assert!((range.at(2048.0) - 0.5).abs() < 1e-9);
-        let flat = Range::of(Scale::Bytes, [1024.0].into_iter());
-        assert!(flat.at(1024.0).is_finite());
     }
 
     /// Long names of lines extended beyond the drawing, and names of groups and large numbers into

@@ -8,8 +8,10 @@ pub mod page;
 pub mod picture;
 pub mod rows;
 
+mod axis;
 mod canvas;
 mod chart;
 
+pub use axis::{Axis, Scale};
 pub use canvas::{escape, format_size};
-pub use chart::{Axis, BarChart, Bars, Chart, Line, LineChart, Marks, Scale, svg};
+pub use chart::{BarChart, Bars, Chart, Line, LineChart, Marks, svg};
