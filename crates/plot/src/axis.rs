@@ -14,6 +14,9 @@ pub enum Scale {
     /// Each doubling takes the same space, labels are sizes: `64 MiB`, `1 TiB`. Less than 1 counts
     /// as 1.
     Bytes,
+    /// Each doubling takes the same space. 1 is on the axis and bars stand on it: half as much is
+    /// as far from it as twice as much. Values that are not above 0 have no place.
+    Doubling,
 }
 
 /// One axis.
@@ -25,6 +28,19 @@ pub struct Axis {
     pub scale: Scale,
 }
 
+impl Scale {
+    /// Where a value lies, before the range of the axis is known.
+    fn place(self, value: f64) -> f64 {
+        match self {
+            _ if !value.is_finite() => f64::NAN,
+            Scale::Linear => value,
+            Scale::Bytes => value.max(1.0).log2(),
+            Scale::Doubling if value > 0.0 => value.log2(),
+            Scale::Doubling => f64::NAN,
+        }
+    }
+}
+
 impl Axis {
     /// An even axis.
     pub fn linear(title: impl Into<String>) -> Axis {
@@ -34,6 +50,11 @@ impl Axis {
     /// A doubling axis of sizes.
     pub fn bytes(title: impl Into<String>) -> Axis {
         Axis { title: title.into(), scale: Scale::Bytes }
+    }
+
+    /// A doubling axis of numbers.
+    pub fn doubling(title: impl Into<String>) -> Axis {
+        Axis { title: title.into(), scale: Scale::Doubling }
     }
 }
 
@@ -47,16 +68,14 @@ pub(crate) struct Range {
 
 impl Range {
     pub(crate) fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Range {
-        let place = |value: f64| match scale {
-            Scale::Linear => value,
-            Scale::Bytes => value.max(1.0).log2(),
-        };
-        let placed = values.filter(|value| value.is_finite()).map(place);
+        let placed = values.map(|value| scale.place(value)).filter(|value| value.is_finite());
         let low = placed.clone().fold(f64::INFINITY, f64::min);
         let high = placed.fold(f64::NEG_INFINITY, f64::max);
         let (mut low, mut high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
-        if scale == Scale::Linear {
-            low = low.min(0.0);
+        match scale {
+            Scale::Linear => low = low.min(0.0),
+            Scale::Bytes => {}
+            Scale::Doubling => (low, high) = (low.min(0.0), high.max(0.0)),
         }
         if high <= low {
             high = low + 1.0;
@@ -64,9 +83,10 @@ impl Range {
         let step = match scale {
             Scale::Linear => nice((high - low) / TICKS),
             Scale::Bytes => ((high - low) / TICKS).ceil(),
+            Scale::Doubling => ((high - low) / TICKS).log2().ceil().max(-2.0).exp2(),
         };
-        // Lines end inside the plot on the vertical axis; on a doubling axis the data is the range.
-        if scale == Scale::Linear {
+        // Lines end inside the plot on the vertical axis; on one of sizes the data is the range.
+        if scale != Scale::Bytes {
             (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
         }
         let first = (low / step).ceil();
@@ -76,11 +96,12 @@ impl Range {
     }
 
     pub(crate) fn at(&self, value: f64) -> f64 {
-        let placed = match self.scale {
-            Scale::Linear => value,
-            Scale::Bytes => value.max(1.0).log2(),
-        };
-        (placed - self.low) / (self.high - self.low)
+        (self.scale.place(value) - self.low) / (self.high - self.low)
+    }
+
+    /// Where bars stand, from 0 to 1.
+    pub(crate) fn base(&self) -> f64 {
+        self.at(if self.scale == Scale::Doubling { 1.0 } else { 0.0 }).clamp(0.0, 1.0)
     }
 
     /// Ticks as (position from 0 to 1, label).
@@ -89,6 +110,7 @@ impl Range {
         let label = |tick: f64| match self.scale {
             Scale::Linear => decimal(tick, step),
             Scale::Bytes => format_size(tick.exp2().round() as u64),
+            Scale::Doubling => rounded(tick.exp2()),
         };
         let position = |tick: f64| (tick - self.low) / (self.high - self.low);
         self.ticks.iter().map(|tick| (position(*tick), label(*tick))).collect()
@@ -100,6 +122,15 @@ fn nice(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= step * 0.999_999);
     factor.unwrap_or(10.0) * power
+}
+
+/// A number with two decimals at most, or a power.
+fn rounded(value: f64) -> String {
+    if value < 0.01 {
+        return format!("{value:.0e}");
+    }
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
 /// A number with as many decimals as steps of this size need.
@@ -130,5 +161,18 @@ mod tests {
         assert!((range.at(2048.0) - 0.5).abs() < 1e-9);
         let flat = Range::of(Scale::Bytes, [1024.0].into_iter());
         assert!(flat.at(1024.0).is_finite());
+    }
+    #[test]
+    fn a_doubling_axis_has_one_on_it_and_no_zero() {
+        let of = |values: &[f64]| Range::of(Scale::Doubling, values.iter().copied());
+        let texts = |range: &Range| -> Vec<String> {
+            range.labels().into_iter().map(|(_, label)| label).collect()
+        };
+        let range = of(&[0.0, 0.6, 7.5, f64::NAN]);
+        assert_eq!(texts(&range), ["0.5", "1", "2", "4", "8"]);
+        assert_eq!((range.base(), range.at(1.0), range.at(2.0)), (0.25, 0.25, 0.5));
+        assert!(range.at(0.0).is_nan() && range.at(-1.0).is_nan());
+        assert_eq!(texts(&of(&[0.9, 1.4])), ["0.84", "1", "1.19", "1.41"]);
+        assert_eq!(texts(&of(&[0.001])), ["1e-3", "4e-3", "0.02", "0.06", "0.25", "1"]);
     }
 }

@@ -228,7 +228,7 @@ pub fn format_size(bytes: u64) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    fn meet(a: &Place, b: &Place) -> bool {
+    pub(crate) fn meet(a: &Place, b: &Place) -> bool {
         a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom
     }
 

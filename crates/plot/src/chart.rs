@@ -21,7 +21,8 @@ const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"];
 /// Beyond the eighth series, colours repeat with another dash.
 const DASHES: [&str; 3] = ["", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 3\""];
-/// The colour of marks.
+/// The colour of the ground, and that of marks.
+const GROUND: &str = "#fff";
 const MARK: &str = "#c00000";
 /// How wide the mark of a point of a line is.
 const MARK_WIDTH: f64 = 18.0;
@@ -162,15 +163,12 @@ fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
     let mut names = Legend::default();
     for (i, line) in chart.lines.iter().enumerate() {
         let (colour, dash) = look(i);
-        let place = |point: &&(f64, f64)| {
-            let (right, up) = (x.at(point.0) * PLOT_WIDTH, y.at(point.1) * PLOT_HEIGHT);
-            (LEFT + right, TOP + PLOT_HEIGHT - up)
-        };
-        let drawn: Vec<&(f64, f64)> = line.points.iter().filter(|p| is_drawn(p)).collect();
+        let place = |point| place((&x, &y), point);
+        let drawn: Vec<(f64, f64)> = line.points.iter().filter_map(place).collect();
         let last = drawn.len().saturating_sub(1);
         let step = drawn.len().div_ceil(MOST_POINTS).max(1);
         let kept = (0..drawn.len()).filter(|at| at.is_multiple_of(step) || *at == last);
-        let places: Vec<(f64, f64)> = kept.map(|at| place(&drawn[at])).collect();
+        let places: Vec<(f64, f64)> = kept.map(|at| drawn[at]).collect();
         let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         canvas.add(format_args!(
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dash}/>",
@@ -182,9 +180,16 @@ fn draw_lines(canvas: &mut Canvas, chart: &LineChart) {
                 "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>"
             ));
         }
-        names.add(canvas, &line.name, (colour, dash));
+        names.add(canvas, &line.name, Sample::Line(colour, dash));
     }
     mark_lines(canvas, chart, (&x, &y), &mut names);
+}
+
+/// Where a point is drawn: nowhere if it is no number, or has no place on an axis.
+fn place((x, y): (&Range, &Range), point: &(f64, f64)) -> Option<(f64, f64)> {
+    let (right, up) = (x.at(point.0), y.at(point.1));
+    let is_placed = right.is_finite() && up.is_finite();
+    is_placed.then_some((LEFT + right * PLOT_WIDTH, TOP + PLOT_HEIGHT - up * PLOT_HEIGHT))
 }
 
 /// The labels that have room, from the left.
@@ -209,23 +214,32 @@ fn mark_lines(
     names: &mut Legend,
 ) {
     let marks = || chart.lines.iter().map(|line| &line.marks);
-    for Marks { name, points } in marks() {
-        for point in points.iter().filter(|point| is_drawn(point)) {
-            let left = LEFT + x.at(point.0) * PLOT_WIDTH - MARK_WIDTH / 2.0;
-            let at = TOP + PLOT_HEIGHT * (1.0 - y.at(point.1));
-            mark(canvas, (left, at, MARK_WIDTH), name, point.1);
+    for (i, Marks { name, points }) in marks().enumerate() {
+        for point in points {
+            let Some((middle, at)) = place((x, y), point) else { continue };
+            // Beyond the ends of the axis it would touch labels or the legend.
+            let left = (middle - MARK_WIDTH / 2.0).clamp(LEFT, LEFT + PLOT_WIDTH - MARK_WIDTH);
+            mark(canvas, (left, at, MARK_WIDTH), look(i).0, name, point.1);
         }
     }
     if let Some(first) = marks().find(|marks| marks.points.iter().any(is_drawn)) {
-        names.add(canvas, &first.name, (MARK, ""));
+        names.add(canvas, &first.name, Sample::Line(MARK, ""));
     }
 }
 
-/// A stroke of this width that begins at these coordinates.
-fn mark(canvas: &mut Canvas, (left, at, width): (f64, f64, f64), name: &str, value: f64) {
+/// A stroke of this width that begins at these coordinates, between edges of a colour: that of its
+/// line, or of the ground, without which it would not be seen on a bar of a like colour.
+fn mark(
+    canvas: &mut Canvas,
+    (left, at, width): (f64, f64, f64),
+    edges: &str,
+    name: &str,
+    value: f64,
+) {
     let name = escape(name);
     canvas.add(format_args!(
-        "<path d=\"M{left:.1} {at:.1}h{width:.1}\" stroke=\"{MARK}\" stroke-width=\"3\">\
+        "<path d=\"M{left:.1} {at:.1}h{width:.1}\" stroke=\"{edges}\" stroke-width=\"7\"/>\
+         <path d=\"M{left:.1} {at:.1}h{width:.1}\" stroke=\"{MARK}\" stroke-width=\"3\">\
          <title>{name}: {value}</title></path>"
     ));
 }
@@ -238,11 +252,12 @@ fn draw_bars(canvas: &mut Canvas, chart: &BarChart) {
     below(canvas, &chart.x, lowest + 24.0);
     let group = PLOT_WIDTH / chart.categories.len().max(1) as f64;
     let bar = group * 0.8 / chart.bars.len().max(1) as f64;
-    let base = y.at(0.0).clamp(0.0, 1.0);
+    let base = y.base();
     for at in 0..chart.categories.len() {
         for (i, bars) in chart.bars.iter().enumerate() {
             let left = LEFT + group * at as f64 + group * 0.1 + bar * i as f64;
-            let number = |values: &Vec<f64>| values.get(at).copied().filter(|v| v.is_finite());
+            let is_placed = |value: &f64| y.at(*value).is_finite();
+            let number = |values: &Vec<f64>| values.get(at).copied().filter(is_placed);
             if let Some(value) = number(&bars.values) {
                 let (from, to) = (base.min(y.at(value)), base.max(y.at(value)));
                 canvas.add(format_args!(
@@ -256,16 +271,16 @@ fn draw_bars(canvas: &mut Canvas, chart: &BarChart) {
             }
             if let Some(value) = number(&bars.marks) {
                 let at = TOP + PLOT_HEIGHT * (1.0 - y.at(value));
-                mark(canvas, (left, at, bar), &chart.marks, value);
+                mark(canvas, (left, at, bar), GROUND, &chart.marks, value);
             }
         }
     }
     let mut names = Legend::default();
     for (i, bars) in chart.bars.iter().enumerate() {
-        names.add(canvas, &bars.name, look(i));
+        names.add(canvas, &bars.name, Sample::Bar(i));
     }
     if chart.bars.iter().flat_map(|bars| &bars.marks).any(|mark| mark.is_finite()) {
-        names.add(canvas, &chart.marks, (MARK, ""));
+        names.add(canvas, &chart.marks, Sample::Line(MARK, ""));
     }
 }
 
@@ -383,6 +398,14 @@ fn frame(canvas: &mut Canvas, title: &str, y: &str, range: &Range) {
     ));
 }
 
+/// How the plot shows what a name of the legend stands for.
+enum Sample {
+    /// Colour and dash.
+    Line(&'static str, &'static str),
+    /// The bars of this place.
+    Bar(usize),
+}
+
 /// Names of colours, one below another.
 struct Legend {
     y: f64,
@@ -395,11 +418,18 @@ impl Default for Legend {
 }
 
 impl Legend {
-    fn add(&mut self, canvas: &mut Canvas, name: &str, (colour, dash): (&str, &str)) {
+    fn add(&mut self, canvas: &mut Canvas, name: &str, sample: Sample) {
         let (x, y) = (LEFT + PLOT_WIDTH + 16.0, self.y);
-        canvas.add(format_args!(
-            "<path d=\"M{x} {y}h20\" stroke=\"{colour}\" stroke-width=\"3\"{dash}/>"
-        ));
+        match sample {
+            Sample::Line(colour, dash) => canvas.add(format_args!(
+                "<path d=\"M{x} {y}h20\" stroke=\"{colour}\" stroke-width=\"3\"{dash}/>"
+            )),
+            Sample::Bar(at) => canvas.add(format_args!(
+                "<rect x=\"{x}\" y=\"{}\" width=\"20\" height=\"10\" {}/>",
+                y - 5.0,
+                paint_of_bar(at)
+            )),
+        }
         let lines = wrap(name, WIDTH - x - 26.0 - 6.0, SIZE);
         for (line, at) in lines.iter().zip(0..) {
             canvas.text(line, x + 26.0, y + 4.0 + 14.0 * f64::from(at), TEXT);
@@ -429,7 +459,8 @@ fn is_drawn(point: &(f64, f64)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::canvas::tests::assert_apart;
+    use crate::canvas::Place;
+    use crate::canvas::tests::{assert_apart, meet};
 
     fn lines() -> LineChart {
         let line = |name: &str, factor: f64| Line {
@@ -471,6 +502,131 @@ mod tests {
         assert_eq!(paints.len(), count);
     }
 
+    /// The ninth has the colour of the first.
+    #[test]
+    fn nine_series_differ_in_the_plot_and_look_the_same_in_the_legend() {
+        let names: Vec<String> = (1..=9).map(|at| format!("series {at}")).collect();
+        let line = |name: &String| Line {
+            name: name.clone(),
+            points: vec![(1.0, 1.0), (2.0, 2.0)],
+            marks: Marks::default(),
+        };
+        let bars =
+            |name: &String| Bars { name: name.clone(), values: vec![1.0], marks: Vec::new() };
+        let lines = names.iter().map(line).collect();
+        let lines = svg(&[Chart::Line(LineChart { lines, ..LineChart::default() })]);
+        let (categories, bars) = (vec!["one".into()], names.iter().map(bars).collect());
+        let bars = svg(&[Chart::Bar(BarChart { categories, bars, ..BarChart::default() })]);
+        let looks = |svg: &str, part: &str, attributes: &[&str]| -> Vec<Vec<String>> {
+            let of = |line: &str| attributes.iter().map(|name| text_of(line, name)).collect();
+            svg.lines().filter(|line| line.contains(part)).map(of).collect()
+        };
+        let stroke = ["stroke", "stroke-dasharray"];
+        let paint = ["fill", "fill-opacity", "stroke", "stroke-dasharray"];
+        let shown = [
+            (looks(&lines, "<polyline", &stroke), looks(&lines, "M576 ", &stroke)),
+            (looks(&bars, "<title>", &paint), looks(&bars, "x=\"576\"", &paint)),
+        ];
+        for (mut plot, legend) in shown {
+            assert_eq!((plot.len(), &plot), (9, &legend));
+            plot.sort();
+            plot.dedup();
+            assert_eq!(plot.len(), 9);
+        }
+    }
+
+    #[test]
+    fn bars_on_a_doubling_axis_stand_on_one() {
+        let values = vec![0.5, 2.0, 0.0];
+        let chart = BarChart {
+            y: Axis::doubling("times"),
+            categories: ["a", "b", "c"].map(String::from).to_vec(),
+            bars: vec![Bars { name: "n".into(), values, marks: vec![f64::NAN, 0.5] }],
+            ..BarChart::default()
+        };
+        let text = svg(&[Chart::Bar(chart)]);
+        let half = PLOT_HEIGHT / 2.0;
+        for top in [TOP + half, TOP] {
+            let bar = format!("y=\"{top:.1}\" width=\"128.0\" height=\"{half:.1}\"");
+            assert!(text.contains(&bar), "{bar}: {text}");
+        }
+        assert_eq!(text.matches("<title>n: ").count(), 2, "0 has no place: {text}");
+        let marks = text.matches(&format!("stroke=\"{MARK}\"")).count();
+        assert_eq!(marks, 2, "one of them in the legend: {text}");
+        let points = vec![(0.0, 1.0), (1.0, 1.0), (4.0, 2.0)];
+        let lines = vec![Line { name: "n".into(), points, ..Line::default() }];
+        let x = Axis::doubling("us");
+        let text = svg(&[Chart::Line(LineChart { x, lines, ..LineChart::default() })]);
+        assert!(!text.contains("NaN") && text.matches("<circle").count() == 2, "{text}");
+    }
+
+    /// A text between quotes; empty if the line does not have the attribute.
+    fn text_of(line: &str, attribute: &str) -> String {
+        let value = line.split_once(&format!(" {attribute}=\"")).map(|(_, rest)| rest);
+        value.and_then(|rest| rest.split('"').next()).unwrap_or_default().into()
+    }
+
+    fn number_of(line: &str, attribute: &str) -> f64 {
+        text_of(line, attribute).parse().unwrap_or(f64::NAN)
+    }
+
+    /// Where a line of a chart's SVG shows a text or a mark.
+    fn place_of(line: &str) -> Option<Place> {
+        if line.starts_with("<text ") {
+            let end = line.find("</text>").expect("texts end on their line");
+            let text = &line[line.find('>').expect("a tag") + 1..end];
+            let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+            if let Some(turned) = line.split_once("rotate(-90)").map(|_| text_of(line, "transform"))
+            {
+                let (x, y) =
+                    turned.strip_prefix("translate(")?.split_once(')')?.0.split_once(' ')?;
+                let (x, y): (f64, f64) = (x.parse().ok()?, y.parse().ok()?);
+                let half = text_width(&text, SIZE) / 2.0;
+                let (left, right) = (x - SIZE * 0.8, x + SIZE * 0.25);
+                return Some(Place { text, left, right, top: y - half, bottom: y + half });
+            }
+            let anchor = match &text_of(line, "text-anchor")[..] {
+                "middle" => Anchor::Middle,
+                "end" => Anchor::End,
+                _ => Anchor::Start,
+            };
+            let is_bold = line.contains("font-weight");
+            let style = Style { anchor, size: number_of(line, "font-size"), is_bold, ..TEXT };
+            return Some(Canvas::place(&text, number_of(line, "x"), number_of(line, "y"), style));
+        }
+        let mark = line.strip_prefix("<path d=\"M").filter(|_| line.contains(MARK))?;
+        let (x, rest) = mark.split_once(' ')?;
+        let (y, width) = rest.split_once('"')?.0.split_once('h')?;
+        let [left, y, width] = [x, y, width].map(|number| number.parse().unwrap_or(f64::NAN));
+        let text = "a mark".into();
+        Some(Place { text, left, right: left + width, top: y - 1.5, bottom: y + 1.5 })
+    }
+
+    /// The figures of the papers' pages. Marks may touch each other, not a label or the legend.
+    #[test]
+    fn labels_of_the_papers_figures_lie_apart() {
+        let figures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/papers/figures");
+        let mut count = 0;
+        for entry in std::fs::read_dir(figures).expect("a directory of the repository") {
+            let path = entry.expect("readable").path();
+            let svg = std::fs::read_to_string(&path).expect("readable");
+            let places: Vec<Place> = svg.lines().filter_map(place_of).collect();
+            let (marks, texts): (Vec<Place>, Vec<Place>) =
+                places.into_iter().partition(|place| place.text == "a mark");
+            assert!(texts.len() > 5, "{path:?}");
+            let box_of = text_of(&svg, "viewBox");
+            let sides: Vec<f64> = box_of.split(' ').filter_map(|side| side.parse().ok()).collect();
+            println!("{}", path.display());
+            assert_apart(&texts, sides[2], sides[3]);
+            for mark in marks.iter().filter(|mark| mark.left < LEFT + PLOT_WIDTH) {
+                assert!(mark.right <= LEFT + PLOT_WIDTH + 0.1, "{path:?}: {mark:?}");
+                assert!(!texts.iter().any(|text| meet(mark, text)), "{path:?}: {mark:?}");
+            }
+            count += 1;
+        }
+        assert!(count > 50, "{count}");
+    }
+
     #[test]
     fn bars_stand_on_zero_and_reach_their_values() {
         let chart = BarChart {
@@ -484,7 +640,8 @@ mod tests {
         let text = svg(&[Chart::Bar(chart)]);
         let whole = format!("y=\"{TOP:.1}\" width=\"192.0\" height=\"{PLOT_HEIGHT:.1}\"");
         assert!(text.contains(&whole), "the largest value takes the whole height: {text}");
-        assert_eq!(text.matches("<rect").count(), 2, "what is no number draws no bar");
+        // Beside the bar those of the ground and the legend.
+        assert_eq!(text.matches("<rect").count(), 3, "what is no number draws no bar");
         let middle = format!("<path d=\"M104.0 {:.1}h192.0\"", TOP + PLOT_HEIGHT / 2.0);
         assert!(text.contains(&middle) && text.contains(">the paper</text>"), "{text}");
     }

@@ -218,9 +218,21 @@ impl PaperReport {
         categories: impl IntoIterator<Item = C>,
         bars: Vec<Bars>,
     ) {
-        let ([title, x, y], categories) = (titles.map(String::from), categories.into_iter());
-        let categories = categories.map(C::into).collect();
-        let (y, marks) = (Axis::linear(y), "the paper".into());
+        let [title, x, y] = titles;
+        self.draw_bars_over(name, [title, x], Axis::linear(y), categories, bars);
+    }
+
+    /// The same over this vertical axis.
+    pub fn draw_bars_over<C: Into<String>>(
+        &mut self,
+        name: &str,
+        titles: [&str; 2],
+        y: Axis,
+        categories: impl IntoIterator<Item = C>,
+        bars: Vec<Bars>,
+    ) {
+        let ([title, x], categories) = (titles.map(String::from), categories.into_iter());
+        let (categories, marks) = (categories.map(C::into).collect(), "the paper".into());
         let chart = BarChart { title, x, y, categories, bars, marks };
         self.draw(name, Chart::Bar(chart));
     }

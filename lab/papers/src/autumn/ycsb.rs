@@ -3,6 +3,7 @@
 //! simulated background is free.
 
 use runstone_kv::Result;
+use runstone_plot::Axis;
 use runstone_workloads::generators::{Latest, ScrambledZipfian};
 
 use super::client::{Client, Phase};
@@ -179,18 +180,16 @@ fn show_answers(report: &mut PaperReport, seen: &[Seen]) {
 fn draw(report: &mut PaperReport, seen: &[Seen]) {
     let names = ["c = 1", "c = 0.8", "c = 0.4"];
     let phases = ["load"].into_iter().chain(MIXES.map(|(mix, _)| mix));
-    let kops = seen.iter().zip(names).zip(FIGURE_4).map(|((one, name), more)| {
-        let of = |one: &Seen| -> Vec<f64> {
-            [&one.load.phase].into_iter().chain(&one.mixes).map(|phase| phase.kops_per_s).collect()
-        };
-        bars_beside(
-            name,
-            of(one),
-            of(&seen[0]).into_iter().zip(more).map(|(kops, more)| kops * more),
-        )
+    let kops = |one: &Seen| -> Vec<f64> {
+        [&one.load.phase].into_iter().chain(&one.mixes).map(|phase| phase.kops_per_s).collect()
+    };
+    let leveled = kops(&seen[0]);
+    let over = seen.iter().zip(names).zip(FIGURE_4).map(|((one, name), paper)| {
+        bars_beside(name, kops(one).into_iter().zip(&leveled).map(|(one, of)| one / of), paper)
     });
-    let titles = ["YCSB, simulated time", "mix", "thousand operations per second"];
-    report.draw_bars("figure-4", titles, phases, kops.collect());
+    let (titles, y) =
+        (["YCSB, simulated time", "mix"], Axis::doubling("operations per second / c = 1"));
+    report.draw_bars_over("figure-4", titles, y, phases, over.collect());
     let latencies = seen.iter().zip(names).enumerate().map(|(side, (one, name))| {
         let here = TABLE_3.iter().flat_map(|(at, _)| one.mixes[*at].read_us);
         bars_beside(name, here, TABLE_3.iter().flat_map(|(_, paper)| paper[side]))

@@ -186,7 +186,10 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     let equal = list(cooling.iter().zip(&plain).map(faster), 2);
     let own = faster((last, first));
     report.show(COLD_SPEED, format!("{own:.2} with more space; at equal space {equal}"));
-    draw_hotness(report, ("figure-10", "Bytes of updates"), cooling.iter().map(apart), 0.575);
+    let logged = |one: &Hotness| one.update.logged_amplification();
+    let with_logs = cooling.iter().map(|one| logged(one) / logged(first)).collect();
+    let lines = [(COLD_LINE, cooling.iter().map(apart).collect()), (COLD_LOGGED_LINE, with_logs)];
+    draw_hotness(report, ("figure-10", "Bytes of updates"), lines, 0.575);
     show_less_skew(context, report, &workload)
 }
 
@@ -232,18 +235,25 @@ fn show_less_skew(
     Ok(())
 }
 
-/// The result with a cold stream at each reserve, divided by that without one at 20%. The paper
-/// has 20% and room for the stream.
+/// The names of the lines of figure 10.
+pub(super) const COLD_LINE: &str = "with a cold stream";
+const COLD_LOGGED_LINE: &str = "the same with the log";
+
+/// Draws lines of ratios at each reserve. The paper's number is for a cold log with a region of its
+/// own, whose space the widest reserve has.
 pub(super) fn draw_hotness(
     report: &mut PaperReport,
     (figure, title): (&str, &str),
-    ratios: impl IntoIterator<Item = f64>,
+    lines: impl IntoIterator<Item = (&'static str, Vec<f64>)>,
     paper: f64,
 ) {
-    let points = percents(&HOTNESS_RESERVES).zip(ratios);
-    let line = line_beside("with a cold stream", points, [(20.0, paper)]);
-    let y = "times those at 20% without";
-    report.draw_lines(figure, title, Axis::linear("reserve, %"), y, vec![line]);
+    let widest = f64::from(HOTNESS_RESERVES[2]) / 10.0;
+    let lines = lines.into_iter().enumerate().map(|(at, (name, ratios))| {
+        let marks = [(widest, paper)].into_iter().filter(|_| at == 0);
+        line_beside(name, percents(&HOTNESS_RESERVES).zip(ratios), marks)
+    });
+    let (x, y) = (Axis::linear("reserve in all, %"), "times those at 20% without");
+    report.draw_lines(figure, title, x, y, lines.collect());
 }
 
 /// One parameter of experiment 9.

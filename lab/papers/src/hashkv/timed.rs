@@ -10,7 +10,7 @@ use super::designs::{COLD, Design, GROUPS, RECORDS, SEPARATED, Workload};
 use super::device::{self, SIX_SSDS, SMALL_PAGE_BYTES, SSD, Width};
 use super::files;
 use super::parameters::{
-    HOTNESS_RESERVES, LESS_SKEW, LESS_THETA, RESERVES, SPACES, SWEEP_RESERVES, SWEEPS,
+    COLD_LINE, HOTNESS_RESERVES, LESS_SKEW, LESS_THETA, RESERVES, SPACES, SWEEP_RESERVES, SWEEPS,
     draw_hotness, draw_reserves,
 };
 use super::sizes::{PAIR_BYTES, SEPARATE_AT, SHARES, SMALL_BYTES};
@@ -228,7 +228,7 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     report.show(SPACE_ALONE, format!("{:.2}", widest / first));
     let equal = speeds.map(|[plain, cold]| cold / plain);
     report.judge(COLD_SPEED.uncounted(), list(equal, 2), &equal);
-    let gains = speeds.map(|[_, cold]| cold / first);
+    let gains = [(COLD_LINE, speeds.map(|[_, cold]| cold / first).to_vec())];
     draw_hotness(report, ("figure-10-device", "Updates on a block SSD"), gains, 2.213);
     let speeds = in_spaces(context, report, &workload.with_theta(LESS_THETA))?;
     let [[first, _], .., [_, last]] = speeds;

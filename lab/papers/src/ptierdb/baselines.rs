@@ -114,7 +114,7 @@ fn draw(report: &mut PaperReport, runs: &[Run], measures: [&[f64]; 4]) {
         let at = |permille: usize| (run.latency_at(permille * 100), permille as f64 / 10.0);
         line(run.name, (1..=1000).map(at))
     };
-    let x = Axis::linear("us of the machine");
+    let x = Axis::doubling("us of the machine");
     let lines = runs.iter().map(points).collect();
     report.draw_lines("figure-2-cdf", "Latency of load and mix A", x, "% of operations", lines);
 }

@@ -29,7 +29,7 @@ const MIXES: [(&str, u64, u64); 5] =
 pub(super) const B: usize = 1;
 pub(super) const C: usize = 2;
 pub(super) const F: usize = 3;
-const E: usize = MIXES.len();
+pub(super) const E: usize = MIXES.len();
 const INSERTS_IN_E: u64 = 5;
 /// Scans after the gets, which are twice the records, and the stores of their row. The gets of all
 /// nine took a tenth of the part.
