@@ -4,6 +4,7 @@
 use runstone::policy::custom;
 use runstone_kv::Result;
 
+use super::table_1::{compressed, compressed_run};
 use super::tree::{each, sides_of};
 use super::ycsb::{B, C, Run, first_run};
 use super::{Budget, DIVISOR, EVERY, LAST, LEVELDB, LEVELED, Rival, rivals};
@@ -30,11 +31,12 @@ rows! {
         "0.83" => Beside("the first one is judged");
 }
 
-/// Runs both directions under the other budgets. `runs` are those of the judged one.
+/// Runs both directions under the other budgets. `judged` are the runs of the judged one: for
+/// times, and with compressed tables for writes and sizes.
 pub(super) fn show(
     context: &Context<'_>,
     report: &mut PaperReport,
-    runs: &[Run],
+    judged: [&[Run]; 2],
     records: u64,
 ) -> Result<()> {
     let directions = [(LAST, "last level"), (EVERY, "every level")];
@@ -47,19 +49,25 @@ pub(super) fn show(
     };
     let others: Vec<Rival> =
         directions.iter().flat_map(|(at, _)| OTHERS.map(|budget| with(*at, budget))).collect();
-    report.compare(&sides_of(&others), &[])?;
+    let tables = others.clone().into_iter().map(compressed).collect::<Vec<_>>();
     let what = "load, A, B, C, F, D by bytes of an access";
-    let measured = each(context, what, &others, |rival| first_run(rival, records))?;
-    for ((at, direction), others) in directions.iter().zip(measured.chunks(OTHERS.len())) {
-        let all = || std::iter::once(&runs[*at]).chain(others);
-        let over = |value: fn(&Run) -> f64| {
-            let leveled = value(&runs[LEVELED]);
-            list(all().map(|run| value(run) / leveled), 2)
+    let timed = each(context, what, &others, |rival| first_run(rival, records, 1.0))?;
+    let sized = each(context, what, &tables, |rival| compressed_run(rival, records))?;
+    for (chunk, (at, direction)) in directions.iter().enumerate() {
+        let over = |runs: &[Run], others: &[Run], value: fn(&Run) -> f64| {
+            let others = others.chunks(OTHERS.len()).nth(chunk).into_iter().flatten();
+            let all = std::iter::once(&runs[*at]).chain(others);
+            list(all.map(|run| value(run) / value(&runs[LEVELED])), 2)
         };
-        report.show(WRITTEN.of(&[direction]), over(Run::write_amplification));
-        report.show(SIZES.of(&[direction]), over(|run| run.bytes as f64));
-        report.show(TIMES.of(&[&"B", direction]), over(|run| run.mixes[B].us));
-        report.show(TIMES.of(&[&"C", direction]), over(|run| run.mixes[C].us));
+        report.compare(&sides_of(&tables), &[])?;
+        let written = over(judged[1], &sized, Run::write_amplification);
+        report.show(WRITTEN.of(&[direction]), written);
+        report.show(SIZES.of(&[direction]), over(judged[1], &sized, |run| run.bytes as f64));
+        report.compare(&sides_of(&others), &[])?;
+        let b = over(judged[0], &timed, |run| run.mixes[B].us);
+        report.show(TIMES.of(&[&"B", direction]), b);
+        let c = over(judged[0], &timed, |run| run.mixes[C].us);
+        report.show(TIMES.of(&[&"C", direction]), c);
     }
     report.note(NOTE);
     Ok(())

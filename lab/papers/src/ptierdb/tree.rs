@@ -114,14 +114,23 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// An empty store for values of that size.
+    /// An empty store for values of that size that do not compress.
     pub(super) fn open(rival: &Rival, value_bytes: usize) -> Result<Tree> {
+        Tree::with_values(rival, value_bytes, 1.0)
+    }
+
+    /// The same with values that compress to this share.
+    pub(super) fn with_values(
+        rival: &Rival,
+        value_bytes: usize,
+        compressibility: f64,
+    ) -> Result<Tree> {
         let reasons = Arc::new(Reasons::default());
         let machine = Machine::new();
         let options = options(rival).listener(reasons.clone());
         let store = Store::open_on(machine.storage.clone(), options)?;
         let mut rng = Rng::new(7);
-        let values = ValueGenerator::new(&mut rng, 1.0, value_bytes);
+        let values = ValueGenerator::new(&mut rng, compressibility, value_bytes);
         let before = store.metrics().counters;
         Ok(Tree {
             name: rival.0,
