@@ -7,8 +7,9 @@
 //!    all records.
 //! 3. The device with tables cut by size, by Global-Range and by grouped Global-Range.
 //! 4. The device with filters in its metadata pages.
-//! 5. Separated values (`kvssd_axes.rs`).
-//! 6. Levels of several runs (the same file).
+//! 5. Adaptive tiering beside tiering, both with filters, since the device refuses it.
+//! 6. Separated values (`kvssd_axes.rs`).
+//! 7. Levels of several runs (the same file).
 //!
 //! Counters and simulated time only.
 
@@ -18,7 +19,9 @@ use runstone_kv::Result;
 
 use super::context::{Context, Part};
 use super::kvssd_axes;
-use super::kvssd_runs::{Load, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine};
+use super::kvssd_runs::{
+    Load, OVER_PROVISION_PERCENT, Outcome, rewriting, run_device, run_engine, run_keyspace,
+};
 use super::numbers::{percent_more, strokes};
 use super::report::{PaperReport, rows};
 use super::verdict::Rule::*;
@@ -43,16 +46,19 @@ rows! {
         "" => Beside("not in the paper, whose device has no filters; metadata included");
     FILTER_WRITES = "{}: all writes without and with filters; operations per simulated second",
         "" => Beside("not in the paper");
+    ADAPTIVE = "{}, ten bits per key: all writes; operations per simulated second; pages per get",
+        "" => Beside("not in the paper: why the device does without adaptive tiering");
 }
 
 pub(super) fn run(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     report.note("block SSD: split frontiers, no trim, 5 percent set aside");
     report.note("every run asserts that its layers explain all programs");
-    let parts: [Part<Context<'_>>; 6] = [
+    let parts: [Part<Context<'_>>; 7] = [
         ("policies", policy_rows),
         ("garnering", garnering_rows),
         ("global-range", global_range_rows),
         ("filters", filter_rows),
+        ("adaptive", adaptive_rows),
         ("axes", kvssd_axes::run),
         ("runs", kvssd_axes::run_rows),
     ];
@@ -149,6 +155,33 @@ fn filter_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
         report.show(FILTER_PAGES.of(&[&name]), line(|run| run.pages_per_get, 2));
         let (writes, speeds) = (line(Outcome::total, 2), line(|run| run.operations_per_s, 0));
         report.show(FILTER_WRITES.of(&[&name]), format!("{writes}; {speeds}"));
+    }
+    Ok(())
+}
+
+/// Adaptive tiering merges where gets look at many tables. Filters let a get look at few without a
+/// merge. So both policies have filters here, and tiering stands beside itself on the device.
+fn adaptive_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
+    let load = Load::half(context);
+    let mut show = |what: &str, run: &Outcome| {
+        let (writes, speed) = (run.total(), run.operations_per_s);
+        let (pages, meta) = (run.pages_per_get, run.meta_pages_per_get);
+        let here = format!("{writes:.2}; {speed:.0}; {pages:.2}, {meta:.2} of metadata");
+        report.show(ADAPTIVE.of(&[&what]), here);
+    };
+    for policy in ["tiering", "adaptive-tiering"] {
+        let what = format!("{policy} on a block SSD");
+        context.say(&format!("{what}, with filters"));
+        let keyspace = load.keyspace(policy).filter_bits_per_key(10.0);
+        let (frontier, percent) = (GcFrontier::Split, OVER_PROVISION_PERCENT);
+        show(&what, &run_keyspace(context, &load, keyspace, frontier, percent)?);
+    }
+    let policy = "tiering".into();
+    let options = KvSsdOptions { policy, has_filters: true, ..load.device_options() };
+    for size_ratio in [10, 4] {
+        let options = KvSsdOptions { size_ratio, ..options.clone() };
+        let what = format!("tiering, T = {size_ratio}, on flash itself");
+        show(&what, &run_device(context, &load, &options)?);
     }
     Ok(())
 }

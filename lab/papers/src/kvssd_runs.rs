@@ -241,8 +241,8 @@ impl Load {
         }
     }
 
-    /// The engine's options, with the device's sizes.
-    fn keyspace(&self, policy: &str) -> KeyspaceOptions {
+    /// The engine's options, with the device's sizes and without filters.
+    pub(super) fn keyspace(&self, policy: &str) -> KeyspaceOptions {
         let mut keyspace = plain_options(policy);
         let shape = custom::options_mut(&mut keyspace);
         shape.table_bytes = self.bytes(self.table_pages);
@@ -460,12 +460,25 @@ pub(super) fn run_engine(
     gc_frontier: GcFrontier,
     over_provision_percent: u32,
 ) -> Result<Outcome> {
+    let keyspace = load.keyspace(policy);
+    run_keyspace(context, load, keyspace, gc_frontier, over_provision_percent)
+}
+
+/// The same with these options of the engine. The page that stands for a table's index stands for
+/// its filters too, as on the device.
+pub(super) fn run_keyspace(
+    context: &Context<'_>,
+    load: &Load,
+    keyspace: KeyspaceOptions,
+    gc_frontier: GcFrontier,
+    over_provision_percent: u32,
+) -> Result<Outcome> {
     let image = scratch_image(context, &load.geometry())?;
     let cpu_s = process::cpu_seconds();
     let ftl = FtlOptions { over_provision_percent, gc_frontier, is_trim_on: false };
     let options = BlockOptions { ftl, syncs_image: false, ..BlockOptions::default() };
     let storage = BlockStorage::create(image, load.geometry(), options).map_err(failed)?;
-    let store = open_store(load, policy, &storage)?;
+    let store = open_store(keyspace, &storage)?;
     let reads = || storage.with_nand(|nand| nand.counters().of(PageType::Host).reads);
     let per_flush = u64::from(load.memtable_pages) * load.records_per_page();
     let (mut unflushed, mut user_bytes, mut gets, mut get_pages) = (0, 0, 0_u64, 0);
@@ -507,9 +520,8 @@ pub(super) fn run_engine(
     Ok(outcome)
 }
 
-/// The engine with the device's sizes, without filters and with almost no cache.
-fn open_store(load: &Load, policy: &str, storage: &BlockStorage) -> Result<Store> {
-    let keyspace = load.keyspace(policy);
+/// The engine with almost no cache.
+fn open_store(keyspace: KeyspaceOptions, storage: &BlockStorage) -> Result<Store> {
     let options = stepped_options(Some(keyspace), 48 << 20).compaction_slices(1);
     let apart = LogApart::new(Arc::new(storage.clone()), Arc::new(MemoryStorage::new()));
     Ok(Store::open_on(Arc::new(apart), options)?)
