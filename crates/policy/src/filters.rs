@@ -9,6 +9,8 @@
 //! 1. By Lagrange p = lambda n. With A all runs, ln lambda = -(M ln^2 2 + sum n ln n) / sum n.
 //! 2. If the largest run of A has p >= 1, or fewer bits per key than [`LEAST_BITS_PER_KEY`], at
 //!    which a real filter is worse than the formula, it gets none and leaves A. Back to 1.
+//! 3. If there is a most that a filter can have, and the smallest run of A has more, it gets that
+//!    most, which comes off M, and leaves A. Back to 1.
 //!
 //! What n and M are:
 //!
@@ -30,6 +32,7 @@
 
 use std::collections::BTreeSet;
 use std::f64::consts::LN_2;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +50,12 @@ pub enum FilterAllocation {
     Uniform,
     /// Where they save most reads.
     Optimal,
+}
+
+impl FilterAllocation {
+    /// Every allocation, in the order of their numbers in a checkpoint of a device.
+    pub const ALL: [FilterAllocation; 3] =
+        [FilterAllocation::None, FilterAllocation::Uniform, FilterAllocation::Optimal];
 }
 
 /// Below this a real filter errs more often than the formula says.
@@ -104,14 +113,26 @@ pub fn optimal(
     budget_tenths: u32,
     output_level: u32,
 ) -> FilterPlan {
+    optimal_within(shape, targets, budget_tenths.into(), output_level, f64::INFINITY)
+}
+
+/// The same where no filter can have more than so many bits per key, of any budget.
+pub fn optimal_within(
+    shape: &Shape,
+    targets: &[LevelTarget],
+    budget_tenths: f64,
+    output_level: u32,
+    most_bits_per_key: f64,
+) -> FilterPlan {
     let populations = populations(shape, targets, output_level);
     let total_keys: f64 = populations.iter().map(|level| level.keys).sum();
-    let budget_bits = total_keys * f64::from(budget_tenths) / 10.0;
+    let budget_bits = total_keys * budget_tenths / 10.0;
     let mut stale: BTreeSet<TableId> = BTreeSet::new();
     let mut stale_bits = 0.0;
     let mut rest = populations.clone();
     loop {
-        let bits = solve(&rest, budget_bits - stale_bits, LEAST_BITS_PER_KEY);
+        let range = LEAST_BITS_PER_KEY..=most_bits_per_key;
+        let bits = solve(&rest, budget_bits - stale_bits, range);
         let mut grew = false;
         for (index, table) in shape.tables() {
             let planned = bits[index as usize] * table.entries as f64;
@@ -213,23 +234,29 @@ fn depth(level: &Level) -> usize {
     }
 }
 
-/// Bits per key of each level, 0 for none: steps 1 and 2 of the module docs.
-fn solve(levels: &[Population], budget_bits: f64, least_bits_per_key: f64) -> Vec<f64> {
+/// Bits per key of each level, 0 for none: steps 1 to 3 of the module docs.
+fn solve(levels: &[Population], mut budget_bits: f64, range: RangeInclusive<f64>) -> Vec<f64> {
     let mut bits = vec![0.0; levels.len()];
     let mut kept: Vec<usize> = (0..levels.len()).filter(|at| levels[*at].keys > 0.0).collect();
     // Smallest runs first; levels of equal runs stay in order.
     kept.sort_by(|a, b| levels[*a].keys_per_run().total_cmp(&levels[*b].keys_per_run()));
-    while let Some(&largest) = kept.last() {
+    while let (Some(&smallest), Some(&largest)) = (kept.first(), kept.last()) {
         let ln_size = |at: usize| levels[at].keys_per_run().ln();
         let keys: f64 = kept.iter().map(|at| levels[*at].keys).sum();
         let weighted: f64 = kept.iter().map(|at| levels[*at].keys * ln_size(*at)).sum();
         let ln_lambda = -(budget_bits * LN_2_SQUARED + weighted) / keys;
         let bits_of = |at: usize| -(ln_lambda + ln_size(at)) / LN_2_SQUARED;
-        if bits_of(largest) > 0.0 && bits_of(largest) >= least_bits_per_key {
+        if bits_of(largest) <= 0.0 || bits_of(largest) < *range.start() {
+            kept.pop();
+            continue;
+        }
+        if bits_of(smallest) <= *range.end() {
             kept.iter().for_each(|at| bits[*at] = bits_of(*at));
             break;
         }
-        kept.pop();
+        bits[smallest] = *range.end();
+        budget_bits -= levels[smallest].keys * bits[smallest];
+        kept.remove(0);
     }
     bits
 }
@@ -239,6 +266,8 @@ mod tests {
     use super::*;
     use crate::options::PolicyOptions;
     use crate::policies::garnering::capacities_bytes;
+
+    const ANY: RangeInclusive<f64> = 0.0..=f64::INFINITY;
 
     /// Full levels of Garnering, one key per byte.
     fn full(last: u32, size_ratio: u32, c_permille: u32) -> Vec<Population> {
@@ -270,8 +299,11 @@ mod tests {
             let levels = full(last, 2, c);
             let budget = 2.0 * keys(&levels);
             assert_eq!(round(cost(&levels, &vec![2.0; levels.len()])), uniform);
-            assert_eq!(round(cost(&levels, &solve(&levels, budget, 0.0))), optimal);
-            assert_eq!(round(cost(&levels, &solve(&levels, budget, LEAST_BITS_PER_KEY))), real);
+            assert_eq!(round(cost(&levels, &solve(&levels, budget, ANY))), optimal);
+            assert_eq!(
+                round(cost(&levels, &solve(&levels, budget, LEAST_BITS_PER_KEY..=f64::INFINITY))),
+                real
+            );
         }
     }
 
@@ -280,7 +312,7 @@ mod tests {
     fn full_levels_get_what_the_paper_says() {
         for (size_ratio, c_permille) in [(2, 1000), (2, 800), (5, 400)] {
             let levels = full(6, size_ratio, c_permille);
-            let bits = solve(&levels, 10.0 * keys(&levels), LEAST_BITS_PER_KEY);
+            let bits = solve(&levels, 10.0 * keys(&levels), LEAST_BITS_PER_KEY..=f64::INFINITY);
             let p = |up: usize| (-bits[5 - up] * LN_2_SQUARED).exp();
             for up in 0..6 {
                 let narrow =
@@ -296,21 +328,21 @@ mod tests {
         let levels = [1.0, 1000.0].map(|keys| Population { keys, runs: 1.0 });
         // 0.01 bits per key: lambda n of the large run would be above 1.
         let budget = 0.01 * 1001.0;
-        let bits = solve(&levels, budget, 0.0);
+        let bits = solve(&levels, budget, ANY);
         assert_eq!(bits[1], 0.0);
         assert!((memory(&levels, &bits) - budget).abs() < 1e-9);
         // 0.6: below what a real filter needs, though the formula would use it.
-        assert!(solve(&levels, 0.6 * 1001.0, 0.0)[1] > 0.5);
-        assert_eq!(solve(&levels, 0.6 * 1001.0, LEAST_BITS_PER_KEY)[1], 0.0);
-        assert_eq!(solve(&levels, 0.0, 0.0), [0.0, 0.0]);
-        assert_eq!(solve(&levels, -1.0, LEAST_BITS_PER_KEY), [0.0, 0.0]);
+        assert!(solve(&levels, 0.6 * 1001.0, ANY)[1] > 0.5);
+        assert_eq!(solve(&levels, 0.6 * 1001.0, LEAST_BITS_PER_KEY..=f64::INFINITY)[1], 0.0);
+        assert_eq!(solve(&levels, 0.0, ANY), [0.0, 0.0]);
+        assert_eq!(solve(&levels, -1.0, LEAST_BITS_PER_KEY..=f64::INFINITY), [0.0, 0.0]);
     }
 
     #[test]
     fn no_other_division_is_better() {
         let levels = full(5, 3, 900);
         let budget = 6.0 * keys(&levels);
-        let best = solve(&levels, budget, 0.0);
+        let best = solve(&levels, budget, ANY);
         let least = cost(&levels, &best);
         for (from, to) in [(4, 0), (0, 4), (3, 4), (4, 3), (1, 2)] {
             let mut other = best.clone();
@@ -320,5 +352,17 @@ mod tests {
             assert!((memory(&levels, &other) - budget).abs() < budget * 1e-9);
             assert!(cost(&levels, &other) > least);
         }
+    }
+
+    #[test]
+    fn what_small_runs_cannot_take_goes_to_the_others() {
+        let levels = full(4, 10, 1000);
+        let budget = 10.0 * keys(&levels);
+        let free = solve(&levels, budget, ANY);
+        let bits = solve(&levels, budget, 0.0..=12.0);
+        assert_eq!(bits[..3], [12.0; 3], "{free:?}");
+        assert!(bits[3] > free[3] && bits[3] < 10.0, "{bits:?}");
+        assert!((memory(&levels, &bits) - budget).abs() < budget * 1e-9);
+        assert_eq!(solve(&levels, budget, 0.0..=9.0), [9.0; 4], "no room for the budget");
     }
 }
