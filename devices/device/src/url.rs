@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use runstone_flash::Error as FlashError;
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::GcFrontier;
-use runstone_flash::kvssd::{Durability, KvSsd, KvSsdOptions, ValuePlacement, cut_names};
+use runstone_flash::kvssd::{
+    Durability, FilterAllocation, KvSsd, KvSsdOptions, ValuePlacement, cut_names,
+};
 use runstone_flash::nand::{FileImage, Geometry, Image, Timing};
 use runstone_kv::{Error, Result};
 
@@ -147,10 +149,11 @@ impl DeviceUrl {
                 options.cuts = found.ok_or_else(|| choice(name, value, &[&cut_names()]))?;
             }
             "filters" => {
-                options.has_filters = match value {
-                    "none" => false,
-                    "uniform" => true,
-                    _ => return Err(choice(name, value, &["none", "uniform"])),
+                options.filters = match value {
+                    "none" => FilterAllocation::None,
+                    "uniform" => FilterAllocation::Uniform,
+                    "optimal" => FilterAllocation::Optimal,
+                    _ => return Err(choice(name, value, &["none", "uniform", "optimal"])),
                 }
             }
             "values" => {
@@ -335,7 +338,7 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("l0", "tables of level 0 that call for a compaction; 4"),
     ("compaction", "fragmented-leveling, leveling, garnering or tiering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
-    ("filters", "none, or uniform: ten bits per key in the metadata pages"),
+    ("filters", "in the metadata pages, ten bits per key: none, uniform, optimal (by level)"),
     ("values", "inline, or apart from keys: log, groups (by hash of the key)"),
     ("values_from", "bytes from which a value lies apart; 256"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
@@ -366,7 +369,6 @@ const OF_FILES: &[(&str, &str, &str)] = &[
     ("cuts", "prefix", "it is for adaptive-tiering, which the firmware does not drive"),
     ("values", "cold-stream", "the device's map of values has no tags"),
     ("values", "writeback", "the device's map leads to values that moved"),
-    ("filters", "optimal", "a page keeps its filter when its table is remapped to another level"),
     ("compaction_install", "", "the firmware does so by itself where room is short"),
     ("sub_compactions", "", "the firmware has one thread"),
     ("partition_flushes", "", "flushed tables fill blocks of flash"),

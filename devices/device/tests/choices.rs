@@ -324,7 +324,7 @@ const COMBINATIONS: [[&str; 7]; 12] = [
         "garnering",
         "global-range",
         "hash-grouped",
-        "uniform",
+        "optimal",
         "installed at once",
         "mapped",
         "kvssd: rlsm",

@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use runstone_flash::kvssd::{
-    Clip, CompactionInput, CutKey, Entry, KeyBlock, Kind, KvPage, Merged, Output, PageFilter,
-    PageReader, PageWriter, Partitioner, Record, References, RemapLimits, Rewriter, TableMeta,
-    find_record, plan_compaction,
+    Clip, CompactionInput, CutKey, Entry, FilterSize, KeyBlock, Kind, KvPage, Merged, Output,
+    PageFilter, PageReader, PageWriter, Partitioner, Record, References, RemapLimits, Rewriter,
+    TableMeta, find_record, plan_compaction,
 };
 use runstone_flash::nand::SharedBytes;
 use runstone_flash::{Error, Result};
@@ -266,7 +266,10 @@ impl Tree {
             page_bytes: PAGE_BYTES,
             table_pages: TABLE_PAGES,
             is_even: false,
-            filter_bytes: PAGE_BYTES / (2 * TABLE_PAGES as usize),
+            filter: FilterSize {
+                millibits_per_key: 10_000,
+                most_bytes: PAGE_BYTES / (2 * TABLE_PAGES as usize),
+            },
             cuts,
             on_drop: &|_, _| {},
         };

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use failing::Failing;
 
 use runstone_flash::kvssd::{
-    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
+    Direction, Durability, FilterAllocation, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+    ValuePlacement,
 };
 use runstone_flash::nand::{Geometry, Image, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
@@ -123,7 +124,7 @@ fn options(random: &mut Random) -> KvSsdOptions {
         policy: one_of(random, policies).to_string(),
         cuts: one_of(random, cuts),
         form,
-        has_filters: random.below(2) == 0,
+        filters: one_of(random, &FilterAllocation::ALL),
         values: one_of(random, &ValuePlacement::ALL),
         values_from: one_of(random, &[1, 20, 60, 200]),
     }

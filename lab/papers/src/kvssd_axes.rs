@@ -9,14 +9,16 @@
 //! 2. The device has its values inside, in a log or in groups. Its writes are measured, and its
 //!    pages per get and per entry of a scan. A second run updates only, which ages the stream of
 //!    values.
-//! 3. All axes at once: Garnering, Global-Range, filters, values in groups.
+//! 3. All axes at once: Garnering, Global-Range, optimal filters, values in groups.
 //! 4. Levels of several runs, a part of its own: strata are runs, and a higher TH lets a table have
 //!    more of them; under `tiering` a level has them.
 
 use std::collections::BTreeMap;
 
 use runstone_flash::ftl::{Ftl, FtlOptions, HOST_BLOCK_BYTES};
-use runstone_flash::kvssd::{Direction, KvSsd, KvSsdOptions, Partitioner, ValuePlacement};
+use runstone_flash::kvssd::{
+    Direction, FilterAllocation, KvSsd, KvSsdOptions, Partitioner, ValuePlacement,
+};
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
 use runstone_kv::Result;
 use runstone_simulator::flash::FlashDesign;
@@ -42,7 +44,7 @@ rows! {
         "" => Beside("not in the paper; half of the records, none updated");
     VALUES_AGED = "all writes of updates alone, values in a log / in groups",
         "" => Beside("not in the paper; each record is written four times again");
-    ALL = "Garnering, Global-Range, filters, values in groups: all writes; pages per get; speed",
+    ALL = "Garnering, Global-Range, optimal filters, groups: all writes; pages per get; speed",
         "" => Beside("not in the paper: the five papers in one device");
     STRATA = "TH 2 / 4 / 8 / 16: all writes; pages read per get; operations per simulated second",
         "" => Beside("not in the paper, which ends at 4");
@@ -93,7 +95,7 @@ pub(super) fn run_rows(context: &Context<'_>, report: &mut PaperReport) -> Resul
             (TIERING.of(&[&size_ratio]), KvSsdOptions { size_ratio, ..tiered.clone() });
         show(row, &format!("tiering, T = {size_ratio}"), &options, [0, 2, 4, 10])?;
     }
-    let filtered = KvSsdOptions { has_filters: true, ..tiered };
+    let filtered = KvSsdOptions { filters: FilterAllocation::Uniform, ..tiered };
     show(TIERING_FILTERED, "tiering with filters", &filtered, [0, 2, 4, 10])?;
     reckoned_row(context, &load, report)
 }
@@ -191,11 +193,11 @@ fn aged_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
 
 fn all_row(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let load = Load::roomy(context);
-    context.say("Garnering, Global-Range, filters and groups");
+    context.say("Garnering, Global-Range, optimal filters and groups");
     let options = KvSsdOptions {
         policy: "garnering".into(),
         cuts: Partitioner::GlobalRange,
-        has_filters: true,
+        filters: FilterAllocation::Optimal,
         ..placed(&load, ValuePlacement::Groups)
     };
     let run = run_device(context, &load, &options)?;

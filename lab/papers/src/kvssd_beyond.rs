@@ -14,7 +14,7 @@
 //! Counters and simulated time only.
 
 use runstone_flash::ftl::GcFrontier;
-use runstone_flash::kvssd::{KvSsdOptions, Partitioner};
+use runstone_flash::kvssd::{FilterAllocation, KvSsdOptions, Partitioner};
 use runstone_kv::Result;
 
 use super::context::{Context, Part};
@@ -42,9 +42,9 @@ rows! {
         "" => Beside("not in the paper: remapping under bounds that levels share");
     CUT_PAGES = "TH {}: pages read per get; operations per simulated second; the same",
         "" => Beside("not in the paper");
-    FILTER_PAGES = "{}: pages read per get without and with filters",
+    FILTER_PAGES = "{}: pages read per get without, with uniform and with optimal filters",
         "" => Beside("not in the paper, whose device has no filters; metadata included");
-    FILTER_WRITES = "{}: all writes without and with filters; operations per simulated second",
+    FILTER_WRITES = "{}, the same: all writes; operations per simulated second",
         "" => Beside("not in the paper");
     ADAPTIVE = "{}, ten bits per key: all writes; operations per simulated second; pages per get",
         "" => Beside("not in the paper: why the device does without adaptive tiering");
@@ -143,13 +143,9 @@ fn filter_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> {
     let rlsm = load.device_options();
     for (name, options) in [("nLSM", rewriting(rlsm.clone())), ("rLSM", rlsm)] {
         let mut runs = Vec::new();
-        for has_filters in [false, true] {
-            context.say(&format!("{name}, filters: {has_filters}"));
-            runs.push(run_device(
-                context,
-                &load,
-                &KvSsdOptions { has_filters, ..options.clone() },
-            )?);
+        for filters in FilterAllocation::ALL {
+            context.say(&format!("{name}, filters: {filters:?}"));
+            runs.push(run_device(context, &load, &KvSsdOptions { filters, ..options.clone() })?);
         }
         let line = |pick: fn(&Outcome) -> f64, digits| strokes(runs.iter().map(pick), digits);
         report.show(FILTER_PAGES.of(&[&name]), line(|run| run.pages_per_get, 2));
@@ -177,7 +173,8 @@ fn adaptive_rows(context: &Context<'_>, report: &mut PaperReport) -> Result<()> 
         show(&what, &run_keyspace(context, &load, keyspace, frontier, percent)?);
     }
     let policy = "tiering".into();
-    let options = KvSsdOptions { policy, has_filters: true, ..load.device_options() };
+    let options =
+        KvSsdOptions { policy, filters: FilterAllocation::Uniform, ..load.device_options() };
     for size_ratio in [10, 4] {
         let options = KvSsdOptions { size_ratio, ..options.clone() };
         let what = format!("tiering, T = {size_ratio}, on flash itself");

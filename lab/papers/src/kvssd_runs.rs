@@ -9,7 +9,7 @@ use runstone::storage::MemoryStorage;
 use runstone::{KeyspaceOptions, Store};
 use runstone_flash::block::{BlockOptions, BlockStorage};
 use runstone_flash::ftl::{FtlOptions, GcFrontier};
-use runstone_flash::kvssd::{KvSsd, KvSsdOptions, Partitioner, Placement};
+use runstone_flash::kvssd::{FilterAllocation, KvSsd, KvSsdOptions, Partitioner, Placement};
 use runstone_flash::nand::{FileImage, Geometry, Image, MemoryImage, PageType, Timing};
 use runstone_kv::{Error, Result};
 use runstone_simulator::flash::{FlashDesign, FlashSetup};
@@ -273,6 +273,10 @@ impl Load {
     /// A device as a side of a comparison.
     pub(super) fn device_side(&self, options: &KvSsdOptions) -> Side {
         let design = format!("{}, TH {}", options.policy, options.threshold);
+        let filters = match options.filters {
+            FilterAllocation::None => "0",
+            FilterAllocation::Uniform | FilterAllocation::Optimal => "those of metadata pages",
+        };
         Side::new(options.name(), design)
             .with("memtable pages", options.memtable_pages)
             .with("level-1 pages", options.level1_pages)
@@ -280,7 +284,7 @@ impl Load {
             .with("T", options.size_ratio)
             .with(TRIGGER, options.l0_trigger)
             .with("cuts", options.cuts.rule().name())
-            .with(FILTERS, if options.has_filters { "those of metadata pages" } else { "0" })
+            .with(FILTERS, filters)
             .with("blocks", self.block_count)
             .with("percent set aside", options.over_provision_percent)
     }

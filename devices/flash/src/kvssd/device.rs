@@ -1,6 +1,10 @@
 //! The device: keys in, values out. It owns the parts and connects them, and each part does its own
 //! work.
 
+use std::sync::Arc;
+
+use runstone_policy::filters::FilterAllocation;
+
 use super::boot;
 use super::catalog::{Catalog, read_meta};
 use super::collection::budget::{limit_pages, live_pages};
@@ -253,7 +257,13 @@ impl KvSsd {
             Form::Delay => u64::from(node.counter),
             Form::Remap | Form::Append => 1,
         };
-        let tree_bytes = self.catalog.tree.nodes().map(|node| node.ram_bytes() * reals(node)).sum();
+        // The rule for optimal filters asks how many bits those of each table have.
+        let filter_bytes = match self.catalog.options.filters {
+            FilterAllocation::Optimal => 4,
+            FilterAllocation::None | FilterAllocation::Uniform => 0,
+        };
+        let table_bytes = |node: &Arc<Node>| node.ram_bytes() * reals(node) + filter_bytes;
+        let tree_bytes = self.catalog.tree.nodes().map(table_bytes).sum();
         let value_bytes = self.catalog.values.ram_bytes();
         RamReport { tree_bytes, list_bytes, counter_bytes, value_bytes }
     }

@@ -1,6 +1,7 @@
 //! Options that a KVSSD gets when it is made, and may get again when it is opened. Knows nothing of
 //! a device.
 
+use runstone_policy::filters::FilterAllocation;
 use runstone_policy::options::PolicyOptions;
 use runstone_policy::partition::Partitioner;
 use runstone_policy::policy::CompactionPolicy;
@@ -17,10 +18,10 @@ const MIN_PAGE_BYTES: u32 = 1024;
 /// The smallest device: room for the streams, for collection, and for some data.
 const MIN_BLOCKS: u32 = 24;
 
-/// A checkpoint keeps the placement, the form and the filters in one byte. The form begins at this
-/// bit; the next constant is the bit of the filters.
+/// A checkpoint keeps the placement, the form and the filters in one byte. The form and the filters
+/// begin at these bits.
 const FORM_SHIFT: u32 = 4;
-const HAS_FILTERS: u8 = 1 << 6;
+const FILTERS_SHIFT: u32 = 6;
 
 /// Where pages of keys and values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +94,10 @@ pub struct KvSsdOptions {
     pub threshold: u8,
     /// What a compaction does with tables that it does not rewrite.
     pub form: Form,
-    /// Whether pages have filters of up to ten bits per key, so that a get reads few pages in vain.
-    /// The filters are in the metadata pages, of which they take at most half. Existing pages get
-    /// none.
-    pub has_filters: bool,
+    /// Filters of pages, so that a get reads few pages in vain: none, up to ten bits for each key,
+    /// or as many bits divided among the levels where they save most reads. The filters are in the
+    /// metadata pages, of which they take at most half. Existing pages keep what they have.
+    pub filters: FilterAllocation,
     /// How acknowledged writes survive.
     pub durability: Durability,
     /// Flash that is kept free of user data, in percent.
@@ -132,7 +133,7 @@ impl Default for KvSsdOptions {
             placement: Placement::PerLevel,
             threshold: 2,
             form: Form::Remap,
-            has_filters: false,
+            filters: FilterAllocation::None,
             durability: Durability::Capacitor,
             over_provision_percent: 5,
             memtable_pages: 128,
@@ -314,10 +315,11 @@ impl KvSsdOptions {
 
     /// Encodes the options for a checkpoint.
     pub(super) fn encode(&self, has_values: bool, bytes: &mut Vec<u8>) {
+        let filters = FilterAllocation::ALL.iter().position(|one| *one == self.filters);
         bytes.extend_from_slice(&[
             self.placement as u8
                 | (self.form as u8) << FORM_SHIFT
-                | if self.has_filters { HAS_FILTERS } else { 0 },
+                | (filters.unwrap_or(0) as u8) << FILTERS_SHIFT,
             self.threshold,
             self.durability as u8,
             self.over_provision_percent as u8,
@@ -342,15 +344,15 @@ impl KvSsdOptions {
 
     pub(super) fn decode(has_values: bool, rest: &mut Rest<'_>) -> Option<KvSsdOptions> {
         let [first, threshold, durability, percent] = rest.array()?;
-        let (form, placement) =
-            ((first & !HAS_FILTERS) >> FORM_SHIFT, first & ((1 << FORM_SHIFT) - 1));
+        let form = (first >> FORM_SHIFT) & ((1 << (FILTERS_SHIFT - FORM_SHIFT)) - 1);
+        let placement = first & ((1 << FORM_SHIFT) - 1);
         let forms = [Form::Remap, Form::Delay, Form::Append];
         let placements = [Placement::PerTable, Placement::Mixed, Placement::PerLevel];
         let durabilities = [Durability::Capacitor, Durability::Log];
         let mut options = KvSsdOptions {
             placement: *placements.get(usize::from(placement))?,
             form: *forms.get(usize::from(form))?,
-            has_filters: first & HAS_FILTERS != 0,
+            filters: *FilterAllocation::ALL.get(usize::from(first >> FILTERS_SHIFT))?,
             threshold,
             durability: *durabilities.get(usize::from(durability))?,
             over_provision_percent: u32::from(percent),

@@ -12,18 +12,32 @@ mod support;
 #[path = "../support/tiny.rs"]
 mod tiny;
 
-use runstone_flash::kvssd::{Form, KvSsd, KvSsdOptions, Partitioner};
+use runstone_flash::kvssd::{FilterAllocation, Form, KvSsd, KvSsdOptions, Partitioner};
 use runstone_flash::nand::{Geometry, Timing};
 use support::{Random, State, apply, model};
-use tiny::{Images, TINY, expect, geometry, key, reused, step, tiered, tiny, under, variants};
+use tiny::{
+    Images, TINY, appended, delayed, expect, geometry, key, reused, step, tiered, tiny, under,
+    variants,
+};
+
+/// Pages of records that gets of these keys read.
+fn pages_of_gets(device: &mut KvSsd, keys: impl Iterator<Item = u64>, is_there: bool) -> u64 {
+    let before = device.counters();
+    for key in keys {
+        assert_eq!(device.get(&key.to_be_bytes()).unwrap().is_some(), is_there);
+    }
+    let after = device.counters();
+    let pages = after.get_pages - before.get_pages;
+    pages - (after.get_meta_pages - before.get_meta_pages)
+}
 
 /// A filter goes with its page into remapped tables, through collections and restarts, and saves
 /// gets the pages that do not have their key. `verify` compares each filter with its page.
 #[test]
 fn filters_save_pages_that_gets_would_read_in_vain() {
-    let pages_per_get = |has_filters| {
+    let pages = |filters| {
         let images = Images::new();
-        let options = KvSsdOptions { has_filters, ..tiny() };
+        let options = KvSsdOptions { filters, ..tiny() };
         let mut device = images.create(&options);
         let mut random = Random::new(3);
         for _ in 0..3_000 {
@@ -33,18 +47,51 @@ fn filters_save_pages_that_gets_would_read_in_vain() {
         assert!(device.counters().remapped_tables > 0);
         drop(device);
         let mut device = images.open().unwrap();
-        assert_eq!(device.options().has_filters, has_filters, "a device keeps its options");
+        assert_eq!(device.options().filters, filters, "a device keeps its options");
         device.verify().unwrap();
-        let before = device.counters();
-        for key in 0..800_u64 {
-            assert_eq!(device.get(&key.to_be_bytes()).unwrap().is_some(), key % 2 == 0);
-        }
-        let after = device.counters();
-        let pages = after.get_pages - before.get_pages;
-        pages - (after.get_meta_pages - before.get_meta_pages)
+        let [absent, present] = [1, 0].map(|first| (first..800).step_by(2));
+        pages_of_gets(&mut device, absent, false) + pages_of_gets(&mut device, present, true)
     };
-    let (without, with) = (pages_per_get(false), pages_per_get(true));
-    assert!(with * 3 < without * 2, "{with} pages of records, {without} without filters");
+    let [without, uniform, optimal] = FilterAllocation::ALL.map(pages);
+    assert!(uniform * 3 < without * 2, "{uniform} pages of records, {without} without filters");
+    assert!(optimal * 3 < without * 2, "{optimal} pages of records, {without} without filters");
+}
+
+/// Divided among the levels, the same memory saves more: by count of the pages that gets of absent
+/// keys read, at several times of a tree's life, and of the bytes of all filters then.
+#[test]
+fn optimal_filters_err_less_than_uniform_ones_of_the_same_memory() {
+    const KEYS: u64 = 4000;
+    let seen = |filters, options: &KvSsdOptions| {
+        let images = Images::new();
+        let options = KvSsdOptions { filters, ..options.clone() };
+        let mut device = images.create_on(Geometry { block_count: 400, ..TINY }, &options);
+        let (mut random, mut pages, mut bytes) = (Random::new(3), 0, 0);
+        for at in 1..=12 * KEYS {
+            device.put(&(2 * random.below(KEYS)).to_be_bytes(), &[7; 40]).unwrap();
+            if at < 2 * KEYS || !at.is_multiple_of(KEYS / 4) {
+                continue;
+            }
+            let absent = (1..2 * KEYS).step_by(4);
+            pages += pages_of_gets(&mut device, absent, false);
+            let ids: Vec<u64> = device.tree().nodes().map(|node| node.id).collect();
+            let tables = ids.into_iter().map(|id| device.table(id).unwrap());
+            let sizes = tables.flat_map(|table| table.entries);
+            bytes += sizes.map(|entry| entry.filter.bytes().len() as u64).sum::<u64>();
+        }
+        device.verify().unwrap();
+        (pages, bytes)
+    };
+    // Segments and virtual tables are mostly pages of shallower levels, which keep their bits.
+    let cases =
+        [(tiny(), 70, 103), (tiered(), 80, 103), (appended(), 60, 115), (delayed(), 50, 120)];
+    for (options, most_pages, most_bytes) in cases {
+        let uniform = seen(FilterAllocation::Uniform, &options);
+        let optimal = seen(FilterAllocation::Optimal, &options);
+        let what = format!("{} {}: {uniform:?} {optimal:?}", options.name(), options.policy);
+        assert!(optimal.0 * 100 <= uniform.0 * most_pages, "{what}");
+        assert!(optimal.1 * 100 <= uniform.1 * most_bytes, "{what}");
+    }
 }
 
 #[test]

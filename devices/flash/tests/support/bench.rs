@@ -7,7 +7,8 @@ use std::rc::Rc;
 use super::random::{Random, fault_plan, one_of};
 use runstone_flash::Error;
 use runstone_flash::kvssd::{
-    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
+    Direction, Durability, FilterAllocation, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+    ValuePlacement,
 };
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
 
@@ -69,7 +70,7 @@ pub fn options(random: &mut Random) -> KvSsdOptions {
         l0_trigger: 1 + random.below(4) as u32,
         checkpoint_commits: 1 + random.below(16) as u32,
         form,
-        has_filters: random.below(2) == 0,
+        filters: one_of(random, &FilterAllocation::ALL),
         values: one_of(random, &ValuePlacement::ALL),
         values_from: one_of(random, &[1, 50, 400]),
     }

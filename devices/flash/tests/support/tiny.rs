@@ -2,7 +2,8 @@
 
 use super::support::{Random, State, Step, apply, model, scanned};
 use runstone_flash::kvssd::{
-    Direction, Durability, Form, KvSsd, KvSsdOptions, Partitioner, Placement, ValuePlacement,
+    Direction, Durability, FilterAllocation, Form, KvSsd, KvSsdOptions, Partitioner, Placement,
+    ValuePlacement,
 };
 use runstone_flash::nand::{Geometry, MemoryImage, Timing};
 use runstone_flash::{Error, Result};
@@ -130,7 +131,7 @@ pub fn combined() -> KvSsdOptions {
     KvSsdOptions {
         policy: "garnering".to_string(),
         cuts: Partitioner::GlobalRange,
-        has_filters: true,
+        filters: FilterAllocation::Optimal,
         ..apart(ValuePlacement::Groups)
     }
 }
@@ -157,7 +158,7 @@ pub fn variants() -> Vec<KvSsdOptions> {
     }
     variants.extend([delayed(), appended()]);
     variants.push(KvSsdOptions { threshold: 2, placement: Placement::PerTable, ..appended() });
-    variants.push(KvSsdOptions { has_filters: true, ..tiny() });
+    variants.push(KvSsdOptions { filters: FilterAllocation::Uniform, ..tiny() });
     variants.extend([apart(ValuePlacement::Log), apart(ValuePlacement::Groups)]);
     let values = ValuePlacement::Groups;
     variants.push(KvSsdOptions { values, durability: Durability::Log, ..apart(values) });
@@ -165,6 +166,11 @@ pub fn variants() -> Vec<KvSsdOptions> {
     variants.push(KvSsdOptions { threshold: 0, placement: Placement::PerTable, ..tiered() });
     let policy = tiered().policy;
     variants.push(KvSsdOptions { policy, ..combined() });
+    let filters = FilterAllocation::Optimal;
+    variants.extend(
+        [tiny(), appended(), delayed(), tiered()]
+            .map(|variant| KvSsdOptions { filters, ..variant }),
+    );
     variants
 }
 

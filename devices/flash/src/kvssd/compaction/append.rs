@@ -13,6 +13,7 @@
 use crate::error::Result;
 use crate::kvssd::compaction::remap::{CompactionInput, Output};
 use crate::kvssd::format::meta_page::{Clip, Entry, TableMeta};
+use crate::kvssd::format::page_filter::FilterSize;
 use crate::kvssd::tables::merge::Merged;
 use crate::kvssd::tables::rewrite::Rewriter;
 use crate::kvssd::tables::{PageReader, PageWriter};
@@ -47,18 +48,20 @@ pub fn plan_append(input: &CompactionInput<'_>) -> Vec<Output> {
 }
 
 /// Appends the records of `entries` to a table of at most `most_segments`, or rewrites the table
-/// with them. Returns the table as it is afterwards.
+/// with them. `segment_filter` is for a segment, whose keys are those of a shallower level. Returns
+/// the table as it is afterwards.
 pub(crate) fn append(
     lower: TableMeta,
     entries: Vec<Entry>,
-    most_segments: u8,
+    (most_segments, segment_filter): (u8, FilterSize),
     rewriter: &Rewriter<'_>,
     reader: &mut dyn PageReader,
     writer: &mut dyn PageWriter,
 ) -> Result<Vec<TableMeta>> {
     let page_bytes = rewriter.page_bytes;
     let mut segment = Segment::default();
-    let merging = Rewriter { is_deeper: &|_| true, cuts: &[], ..*rewriter };
+    let filter = segment_filter;
+    let merging = Rewriter { is_deeper: &|_| true, filter, cuts: &[], ..*rewriter };
     let parts = merging.rewrite(Merged::new(entries, page_bytes, reader), &mut segment)?;
     if parts.is_empty() {
         return Ok(vec![lower]);
@@ -150,7 +153,7 @@ mod tests {
             page_bytes: PAGE_BYTES,
             table_pages,
             is_even: true,
-            filter_bytes: 0,
+            filter: FilterSize::default(),
             cuts: &[],
             on_drop: &|_, _| {},
         }
@@ -175,7 +178,8 @@ mod tests {
 
     fn sink(upper: &TableMeta, lower: &TableMeta, pages: &mut Pages, most: u8) -> Vec<TableMeta> {
         let (mut written, entries) = (Pages(pages.0.clone()), upper.entries.clone());
-        let made = append(lower.clone(), entries, most, &rewriter(8), pages, &mut written);
+        let (lower, most) = (lower.clone(), (most, FilterSize::default()));
+        let made = append(lower, entries, most, &rewriter(8), pages, &mut written);
         pages.0 = written.0;
         made.unwrap()
     }

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use super::append::{append, plan_append};
+use super::filters::filter_size;
 use super::output::{Place, fill_pages, write_tables};
 use super::piece::{Piece, cut, hull};
 use super::remap::{CompactionInput, Output, RemapLimits, plan_compaction};
@@ -274,7 +275,8 @@ fn write_output(
             tables
         }
         Output::Append { lower, entries } => {
-            let most = catalog.options.threshold;
+            let from = piece.nodes.first().map_or(job.output_level, |node| node.level);
+            let most = (catalog.options.threshold, filter_size(catalog, from));
             let place = Place { fill_pages: catalog.space.block_pages(), ..place };
             let (segments, is_untouched) = (lower.counter, entries.is_empty());
             let tables = write_tables(catalog, place, made, |rewriter, reader, writer| {

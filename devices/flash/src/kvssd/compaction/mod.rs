@@ -1,6 +1,7 @@
 //! Which tables are compacted: as the policy says, and when space is short.
 
 pub(super) mod append;
+mod filters;
 mod flush;
 mod job;
 mod output;

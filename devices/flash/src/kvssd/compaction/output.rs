@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use runstone_policy::partition::CutKey;
 
+use super::filters::filter_size;
 use crate::error::Result;
 use crate::kvssd::catalog::{Catalog, Transaction};
 use crate::kvssd::format::kv_page::record_bytes;
@@ -60,10 +61,7 @@ pub(super) fn write_tables(
         page_bytes: catalog.space.page_bytes(),
         table_pages: fill_pages,
         is_even: catalog.options.form == Form::Append,
-        filter_bytes: match catalog.options.has_filters {
-            true => catalog.space.page_bytes() / (2 * catalog.space.block_pages() as usize),
-            false => 0,
-        },
+        filter: filter_size(catalog, level),
         cuts,
         on_drop: &on_drop,
     };

@@ -385,13 +385,15 @@ fn decode_entry(rest: &mut Rest<'_>) -> Option<(Entry, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kvssd::format::page_filter::FilterSize;
 
     fn entry(page: u32, stratum: u8, lo: &str, hi: &str) -> Entry {
         let clip = Clip { lo: lo.as_bytes().into(), hi: hi.as_bytes().into() };
         let (is_charged, has_tombstones) = (page.is_multiple_of(2), stratum > 0);
         let keys = [lo.as_bytes()];
-        let most_bytes = if stratum > 0 { 8 } else { 0 };
-        let filter = PageFilter::of_keys(keys.into_iter(), most_bytes);
+        let size = FilterSize { millibits_per_key: 10_000, most_bytes: 8 };
+        let size = if stratum > 0 { size } else { FilterSize::default() };
+        let filter = PageFilter::of_keys(keys.into_iter(), size);
         let (page_count, record_count) = (1, 7);
         Entry { page, page_count, stratum, is_charged, has_tombstones, record_count, clip, filter }
     }

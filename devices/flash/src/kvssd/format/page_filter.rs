@@ -1,30 +1,40 @@
 //! The filter of a page: which keys the page may hold. It is in the metadata entry of the page, so
-//! it costs no RAM and no separate read, and moves wherever a remapping moves the page. For this
-//! reason it cannot depend on the level, as the optimal allocation of the engine does.
+//! it costs no RAM and no separate read, and moves wherever a remapping moves the page.
 
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bits per key if the metadata page has room, and the fewest bits that are useful.
-const BITS_PER_KEY: usize = 10;
+/// The fewest bits per key that are useful.
 const LEAST_BITS_PER_KEY: usize = 4;
-/// Bits that each key sets: near the optimum for eight to ten bits per key.
+/// Bits that each key sets: near the optimum for eight to ten bits per key. Twice as many bits err
+/// a third as often with twice as many probes; but filters that exist have six, and the few pages
+/// with more bits per key have few errors to lose.
 const PROBES: u64 = 6;
+
+/// How large the filters of pages are. The default makes none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterSize {
+    /// Thousandths of a bit for each key.
+    pub millibits_per_key: u32,
+    /// Most bytes of the filter of a page.
+    pub most_bytes: usize,
+}
 
 /// A Bloom filter. If it is empty there is no filter, and any key may be present.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageFilter(Arc<[u8]>);
 
 impl PageFilter {
-    /// A filter of these keys, of at most this many bytes. Empty if that is too small for them.
+    /// A filter of these keys. Empty if the size is too small for them.
     pub fn of_keys<'a>(
         keys: impl ExactSizeIterator<Item = &'a [u8]>,
-        most_bytes: usize,
+        size: FilterSize,
     ) -> PageFilter {
         let count = keys.len();
-        let len = (count * BITS_PER_KEY).div_ceil(8).min(most_bytes);
-        if len * 8 < count * LEAST_BITS_PER_KEY {
+        let millibits = count * size.millibits_per_key as usize;
+        let len = millibits.div_ceil(8000).min(size.most_bytes);
+        if len == 0 || len * 8 < count * LEAST_BITS_PER_KEY {
             return PageFilter::default();
         }
         let mut bytes = vec![0; len];
@@ -65,7 +75,10 @@ mod tests {
     #[test]
     fn a_filter_holds_its_keys_and_few_others() {
         let keys: Vec<[u8; 4]> = (0..300_u32).map(u32::to_be_bytes).collect();
-        let of = |most_bytes| PageFilter::of_keys(keys.iter().map(|key| &key[..]), most_bytes);
+        let of = |most_bytes| {
+            let size = FilterSize { millibits_per_key: 10_000, most_bytes };
+            PageFilter::of_keys(keys.iter().map(|key| &key[..]), size)
+        };
         for (most_bytes, most_wrong) in [(1000, 20), (200, 120)] {
             let filter = of(most_bytes);
             assert!(filter.bytes().len() <= most_bytes.min(375));

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::kvssd::format::draft::build_pages;
 use crate::kvssd::format::kv_page::KvPage;
 use crate::kvssd::format::meta_page::{Clip, Entry, TableMeta};
-use crate::kvssd::format::page_filter::PageFilter;
+use crate::kvssd::format::page_filter::{FilterSize, PageFilter};
 use crate::kvssd::format::record::{KeyBlock, Kind, Version};
 use crate::kvssd::tables::PageWriter;
 use crate::kvssd::tables::merge::Merged;
@@ -24,8 +24,8 @@ pub struct Rewriter<'a> {
     pub table_pages: u32,
     /// Whether a table that would be too large is split into tables of similar size.
     pub is_even: bool,
-    /// Most bytes of the filter of a page; 0 without filters.
-    pub filter_bytes: usize,
+    /// How large the filters are.
+    pub filter: FilterSize,
     /// The first key at or above each of these begins a new page and a new table. Ascending.
     pub cuts: &'a [CutKey],
     /// Called for each version that is not written again.
@@ -91,10 +91,7 @@ impl Rewriter<'_> {
         build_pages(next_key, self.page_bytes, |page| {
             let page_count = (page.bytes().len() / self.page_bytes) as u16;
             let keys = (0..page.record_count()).map(|at| page.key(at));
-            let filter = match self.filter_bytes {
-                0 => PageFilter::default(),
-                most => PageFilter::of_keys(keys, most),
-            };
+            let filter = PageFilter::of_keys(keys, self.filter);
             let entry = Entry {
                 page: writer.write_pages(page.bytes().clone())?,
                 page_count,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use runstone_rules::remap::MAX_BLOCK_TABLES;
 
-use crate::kvssd::format::meta_page::TableMeta;
+use crate::kvssd::format::meta_page::{Entry, TableMeta};
 
 /// Reference counts and lists. A page group is counted at its first page.
 #[derive(Clone, Debug)]
@@ -15,6 +15,8 @@ pub struct References {
     counts: Vec<u8>,
     /// For each block: the tables that have entries there, with the number of entries.
     lists: Vec<BTreeMap<u64, u32>>,
+    /// Bits of the filters of each table that has some.
+    filter_bits: BTreeMap<u64, u64>,
 }
 
 impl References {
@@ -24,6 +26,7 @@ impl References {
             block_pages,
             counts: vec![0; block_count as usize * block_pages as usize],
             lists: vec![BTreeMap::new(); block_count as usize],
+            filter_bits: BTreeMap::new(),
         }
     }
 
@@ -42,8 +45,15 @@ impl References {
         self.lists.get(block as usize).into_iter().flat_map(|list| list.keys().copied())
     }
 
+    /// Bits of the filters of a table, without those that round each filter up to bytes: a filter
+    /// that is as large as it was meant to be must not look too large.
+    pub fn filter_bits(&self, table: u64) -> u64 {
+        self.filter_bits.get(&table).copied().unwrap_or(0)
+    }
+
     /// Counts the entries of a new table.
     pub fn add(&mut self, table: &TableMeta) {
+        *self.filter_bits.entry(table.id).or_default() += filter_bits(table);
         for page in pages(table) {
             self.counts[page as usize] += 1;
             let block = self.block(page) as usize;
@@ -54,6 +64,12 @@ impl References {
     /// Removes the entries of a table from the counts. Returns the first pages of the groups to
     /// which no table refers any more.
     pub fn remove(&mut self, table: &TableMeta) -> Vec<u32> {
+        if let Some(bits) = self.filter_bits.get_mut(&table.id) {
+            *bits = bits.saturating_sub(filter_bits(table));
+            if *bits == 0 {
+                self.filter_bits.remove(&table.id);
+            }
+        }
         let mut garbage = Vec::new();
         for page in pages(table) {
             let count = &mut self.counts[page as usize];
@@ -78,6 +94,11 @@ impl References {
         let places: usize = self.lists.iter().map(|list| list.len().max(MAX_BLOCK_TABLES)).sum();
         ((self.counts.len() as u64 * 3).div_ceil(8), 4 * places as u64)
     }
+}
+
+fn filter_bits(table: &TableMeta) -> u64 {
+    let bits = |entry: &Entry| (8 * entry.filter.bytes().len() as u64).saturating_sub(7);
+    table.entries.iter().map(bits).sum()
 }
 
 /// The first page of each group of a table, and the metadata pages of its real tables.

@@ -1,0 +1,59 @@
+//! How large the filters of new pages are: ten bits for each key, or as many divided among the
+//! levels by the rule of `runstone_policy::filters`.
+//!
+//! A page that is remapped to another level keeps its filter, and that is right. A get of an absent
+//! key meets a page with a probability that is the page's share of all keys, so the best size of
+//! its filter depends on the keys that it has for this share. That is how dense the run was that it
+//! was written for, and remapping changes neither.
+//!
+//! But the plan counts it with the keys of its new level. So what filters exceed the plan by comes
+//! off the budget, evenly from all keys. (For the engine such filters are stale, which are few, and
+//! their keys leave the plan. Here they are the rule, and what they left would be nothing.)
+//!
+//! The filters of a table have half of a metadata page, which sets a most for each key. What small
+//! levels cannot take goes to the others.
+
+use runstone_policy::filters::{FilterAllocation, optimal_within};
+
+use crate::kvssd::catalog::Catalog;
+use crate::kvssd::format::page_filter::FilterSize;
+use crate::kvssd::tree::Node;
+
+/// The budget, in tenths of a bit for each key.
+const BUDGET_TENTHS: u32 = 100;
+
+/// The filters of pages that are written for a level of the tree. O(tables) if they are optimal.
+pub(super) fn filter_size(catalog: &Catalog, level: u8) -> FilterSize {
+    let table_pages = catalog.space.block_pages() as usize;
+    let most_bytes = catalog.space.page_bytes() / (2 * table_pages);
+    let uniform = BUDGET_TENTHS * 100;
+    let millibits_per_key = match catalog.options.filters {
+        FilterAllocation::None => 0,
+        FilterAllocation::Uniform => uniform,
+        FilterAllocation::Optimal => planned(catalog, level, most_bytes).unwrap_or(uniform),
+    };
+    FilterSize { millibits_per_key, most_bytes }
+}
+
+/// What the rule plans for a level; `None` on an empty tree, which shows nothing.
+fn planned(catalog: &Catalog, level: u8, most_bytes: usize) -> Option<u32> {
+    let (tree, options) = (&catalog.tree, &catalog.options);
+    let of_tables =
+        |count: &dyn Fn(&Node) -> u64| tree.nodes().map(|node| count(node)).sum::<u64>();
+    let keys = of_tables(&|node| node.record_count).max(1) as f64;
+    let pages = of_tables(&|node| node.charged_pages.into());
+    let most_bits = (8 * most_bytes as u64 * pages) as f64 / keys;
+    let shape = tree.shape();
+    let numbers = options.policy_options(&catalog.space.nand.geometry());
+    let targets = options.compaction_policy().ok()?.targets(&shape, &numbers);
+    let band = tree.bands.band(level.into());
+    let plan = |tenths| optimal_within(&shape, &targets, tenths, band, most_bits).millibits_per_key;
+    let budget = f64::from(BUDGET_TENTHS);
+    let bits = plan(budget);
+    let excess = of_tables(&|node| {
+        let planned = bits.get(tree.band(node) as usize).copied().unwrap_or(0);
+        let planned = u64::from(planned) * node.record_count / 1000;
+        catalog.references.filter_bits(node.id).saturating_sub(planned)
+    });
+    plan((budget - 10.0 * excess as f64 / keys).max(0.0)).get(band as usize).copied()
+}
