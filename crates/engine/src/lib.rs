@@ -247,5 +247,5 @@ pub use store::{
 pub use transaction::cursor::{TransactionCursor, TransactionScan};
 pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};
 pub use values::Value;
-pub use values::file::{GroupUsage, ValueUsage};
+pub use values::usage::{GroupUsage, ValueUsage};
 pub use wal::batch::{Batch, Operation};

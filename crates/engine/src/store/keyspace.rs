@@ -19,7 +19,7 @@ use crate::read::scan::Scan;
 use crate::store::engine::Engine;
 use crate::sync::threads;
 use crate::values::Value;
-use crate::values::file::ValueUsage;
+use crate::values::usage::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::Batch;
 

@@ -12,7 +12,7 @@ use crate::read::options::ReadOptions;
 use crate::store::keyspace::{Keyspace, range_of};
 use crate::table::handle::TableHandle;
 use crate::values::Value;
-use crate::values::file::ValueUsage;
+use crate::values::usage::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
 
 /// An estimate of what a range holds, including versions that readers no longer see.

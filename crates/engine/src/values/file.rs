@@ -449,38 +449,6 @@ impl ValueFile {
         }
     }
 
-    /// The contents of the file, and the garbage that collection knows of, by group.
-    pub(crate) fn usage(&self, readers: &Readers) -> ValueUsage {
-        let disk_bytes = self.file_bytes();
-        let state = self.state.lock();
-        let groups = (0..).zip(&state.layout.groups).map(|(i, group)| {
-            let pinned = state.pinned_bytes(i, readers);
-            GroupUsage {
-                bytes: group.bytes(),
-                records: group.records(),
-                slots: group.slots(),
-                garbage_bytes: group.garbage_bytes(),
-                dead_bytes: group.dead_bytes(),
-                pinned_bytes: pinned,
-                cold_bytes: group.cold_bytes(),
-                quarantined: state.quarantined.contains(&i),
-            }
-        });
-        let mut groups: Vec<GroupUsage> = groups.collect();
-        let cold = self.cold.and_then(|_| groups.pop());
-        ValueUsage {
-            file: values_name(self.number),
-            placement: self.placement,
-            retired: self.retired_at() != 0,
-            slot_bytes: self.slot_bytes,
-            used_slots: state.pool.used(),
-            file_slots: state.pool.end().into(),
-            disk_bytes,
-            groups,
-            cold,
-        }
-    }
-
     /// Bytes of all groups that collections found to be kept only by snapshots.
     pub(crate) fn all_pinned_bytes(&self, readers: &Readers) -> u64 {
         let state = self.state.lock();
@@ -624,74 +592,6 @@ impl FileState {
         readers: &'a Readers,
     ) -> impl Iterator<Item = &'a Held> {
         self.held.iter().filter(move |one| one.group == group && one.epoch >= readers.oldest_epoch)
-    }
-}
-
-/// How much a value file holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct ValueUsage {
-    /// The name of the file inside the store.
-    pub file: String,
-    /// How its records are arranged.
-    pub placement: ValuePlacement,
-    /// Whether new values go elsewhere.
-    pub retired: bool,
-    /// Bytes of a slot.
-    pub slot_bytes: u64,
-    /// Slots that hold records.
-    pub used_slots: u64,
-    /// Slots of the file, free ones included.
-    pub file_slots: u64,
-    /// Bytes that the file takes on disk, without free slots that were returned to the file system.
-    pub disk_bytes: u64,
-    /// One entry per group.
-    pub groups: Vec<GroupUsage>,
-    /// The cold stream, which hash groups share.
-    pub cold: Option<GroupUsage>,
-}
-
-/// How much a group of a value file holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-#[non_exhaustive]
-pub struct GroupUsage {
-    /// Bytes of records.
-    pub bytes: u64,
-    /// The number of its records.
-    pub records: u64,
-    /// The number of its slots.
-    pub slots: u64,
-    /// Bytes that a collection would probably free if no snapshot held them.
-    pub garbage_bytes: u64,
-    /// The part of the garbage that compactions found dead.
-    pub dead_bytes: u64,
-    /// The part of the garbage that the last collection kept for snapshots that are still alive.
-    pub pinned_bytes: u64,
-    /// Bytes of records that the group has in the cold stream; `bytes` does not include them.
-    pub cold_bytes: u64,
-    /// Whether a damaged record keeps the group from being collected.
-    pub quarantined: bool,
-}
-
-impl ValueUsage {
-    /// Bytes of records in all groups and the cold stream.
-    pub fn bytes(&self) -> u64 {
-        self.sum(|group| group.bytes)
-    }
-
-    /// Bytes that collection would probably free.
-    pub fn garbage_bytes(&self) -> u64 {
-        self.sum(|group| group.garbage_bytes)
-    }
-
-    /// The sum of a quantity over all groups and the cold stream.
-    pub fn sum(&self, of: impl Fn(&GroupUsage) -> u64) -> u64 {
-        self.groups.iter().chain(&self.cold).map(of).sum()
-    }
-
-    /// Bytes of the slots that hold records.
-    pub fn used_bytes(&self) -> u64 {
-        self.used_slots * self.slot_bytes
     }
 }
 

@@ -10,6 +10,7 @@
 //! - `scan`: reads all records of segments, for collection and verification.
 //! - `liveness`: which records and segments a collection keeps.
 //! - `copy`: copies survivors to fresh slots, and cold ones to the cold stream.
+//! - `usage`: what a file holds, as users see it.
 //! - `value`: the type that readers get.
 
 pub(crate) mod appender;
@@ -22,6 +23,7 @@ pub(crate) mod pool;
 pub(crate) mod read;
 pub(crate) mod scan;
 pub(crate) mod separation;
+pub(crate) mod usage;
 mod value;
 
 pub(crate) use value::COPIED_BYTES;
