@@ -77,6 +77,17 @@ pub enum Bug {
     /// A flush does not sync the log although earlier writes of other keyspaces are only in the
     /// log.
     FlushOutrunsTheLog,
+    /// A sync of the log, or a flush, does not sync the values that were written before their log.
+    EarlyValuesNotSynced,
+    /// A replay does not look whether such values are in their file.
+    EarlyValuesUnchecked,
+    /// A collection takes a segment although a write whose value lies in it is under way.
+    EarlyValuesCollectedUnderWay,
+    /// The segments that a collection emptied are freed although the log still leads to them.
+    EarlyValuesFreedUnflushed,
+    /// A flush leaves such values where a replay found them, although a sync of them may have
+    /// failed.
+    FoundValuesTrusted,
     /// Without a log, one keyspace of a generation is flushed alone.
     GenerationsInPieces,
     /// The edit of a collection is logged before its copies are synced.
@@ -255,6 +266,12 @@ pub enum Waypoint {
     /// A batch has its sequence numbers, and its record has a place in the log but is not written
     /// yet.
     RecordPlaced,
+    /// It is known which writes may point to retired value files. The memtables are not looked at.
+    RetiredFilesLookedAt,
+    /// A batch may be written, and goes to its files and the log next.
+    BatchAdmitted,
+    /// The values of a batch are in their file, and the batch has no sequence number.
+    EarlyValuesWritten,
     /// It is known what a sync of the log has to cover. Nothing of it is synced yet.
     LogSyncBegun,
     /// A compaction checks whether it should continue.

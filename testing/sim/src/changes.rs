@@ -95,6 +95,7 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     set_programs(&mut keyspace, merges, filters);
     let values = &mut keyspace.values;
     (values.groups, values.slot_bytes) = (fixed.groups, fixed.slot_bytes);
+    values.early = random.one_in(2);
     values.cold_stream = gc_pointers == GcPointers::Stable && random.one_in(2);
     if random.one_in(4) {
         // A larger reserve than the data needs, so collections are rare.

@@ -59,6 +59,8 @@ pub fn make() -> Vec<Sample> {
     prefixes.prefix = "fixed(4)".to_string();
     let mut cold = apart(ValuePlacement::HashGrouped);
     cold.values.cold_stream = true;
+    let mut early = apart(ValuePlacement::Vlog);
+    early.values.early = true;
     let mut writeback = apart(ValuePlacement::HashGrouped);
     writeback.values.gc_pointers = GcPointers::Writeback;
     let mut ranges = keyspace("fragmented-leveling");
@@ -74,6 +76,7 @@ pub fn make() -> Vec<Sample> {
         of_files("log", plain, true, None),
         of_files("prefixes", prefixes, true, None),
         of_files("vlog", apart(ValuePlacement::Vlog), true, None),
+        of_files("vlog-early", early, true, None),
         of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false, None),
         of_files("cold-stream", cold, false, None),
         of_files("writeback", writeback, true, None),

@@ -305,6 +305,7 @@ fn value_options(seed: u64) -> ValueOptions {
         .slot_bytes(4096 << random.below(2))
         .reserve([0.05, 0.3][random.below(2) as usize])
         .vlog_chunk_bytes(8192)
+        .early(Random::new(seed ^ 0xea21).below(3) > 0)
         .cold_stream(!writes_back && Random::new(seed ^ 0xc01d).one_in(2))
         .gc_pointers(gc_pointers)
 }
@@ -312,6 +313,15 @@ fn value_options(seed: u64) -> ValueOptions {
 /// The same options without a log, with this placement.
 pub fn logless(options: Options, placement: ValuePlacement) -> Options {
     placed(options, placement).wal_mode(WalMode::Off)
+}
+
+/// The same options with a log of values that are written before their writes are logged.
+pub fn early(options: Options) -> Options {
+    let mut options = placed(options, ValuePlacement::Vlog);
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values.early = true;
+    }
+    options
 }
 
 /// The same options with hash groups and a cold stream.

@@ -116,6 +116,9 @@ pub(crate) struct KeyspaceCore {
     pub(crate) ttl_ms: AtomicU64,
     /// The files that hold its values.
     pub(crate) values: ArcSwap<ValueFiles>,
+    /// The least size of a value that goes to its file before its write is logged; the largest
+    /// number if none does.
+    pub(crate) early_at: AtomicU64,
     /// Held by the plan that is installed part by part: the tree records one such plan at most.
     pub(crate) parting: Mutex<rank::Parting, ()>,
     /// Counts of what flushes and compactions did to it.
@@ -168,6 +171,7 @@ impl KeyspaceCore {
             }
         }
         let ttl_ms = AtomicU64::new(options.ttl_seconds * 1000);
+        let early_at = AtomicU64::new(options.values.early_at());
         Ok(KeyspaceCore {
             id,
             name: state.name.clone(),
@@ -189,6 +193,7 @@ impl KeyspaceCore {
             merging: ArcSwap::from_pointee(merging),
             filtering: ArcSwap::from_pointee(filtering),
             ttl_ms,
+            early_at,
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
             work: Work::default(),
@@ -250,6 +255,12 @@ impl KeyspaceCore {
     /// Whether no memtable with a sequence number up to `last_seq` waits for its flush.
     pub(crate) fn is_flushed(&self, last_seq: SeqNo) -> bool {
         self.view.load().immutable.last().is_none_or(|oldest| oldest.first_seq() > last_seq)
+    }
+
+    /// The first sequence number that a memtable may have; the largest one if all are empty.
+    pub(crate) fn unflushed_from(&self) -> SeqNo {
+        let view = self.view.load();
+        view.memtables().map(|memtable| memtable.first_seq()).min().unwrap_or(SeqNo::MAX)
     }
 
     /// Whether the oldest memtable that waits is one that others may be flushed with: its flush
@@ -348,13 +359,15 @@ impl KeyspaceCore {
             return Vec::new();
         }
         let least = version.handles().map(|handle| handle.meta().id).min().unwrap_or(u64::MAX);
-        let view = self.view.load();
-        let memtables = view.memtables();
-        let oldest = memtables.map(|memtable| memtable.first_seq()).min().unwrap_or(u64::MAX);
-        let is_left =
-            |store: &&Arc<ValueFile>| least >= store.retired_at() && oldest > store.retired_seq();
-        let left = values.retired.iter().filter(is_left);
-        left.map(|store| store.number).collect()
+        // Before the memtables: a batch that is under way now may be in one of them then.
+        let needed: Vec<SeqNo> = values.retired.iter().map(|store| store.retired_seq()).collect();
+        reached!(RetiredFilesLookedAt);
+        let oldest = self.unflushed_from();
+        let is_left = |(store, needed): &(&Arc<ValueFile>, SeqNo)| {
+            least >= store.retired_at() && oldest > *needed
+        };
+        let left = values.retired.iter().zip(needed).filter(is_left);
+        left.map(|(store, _)| store.number).collect()
     }
 }
 

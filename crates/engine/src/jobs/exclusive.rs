@@ -144,6 +144,9 @@ impl Runner {
                 }
             })?;
             match (collected, &keyspace.values.load().current) {
+                (Collected::Nothing, Some(store)) if store.state.lock().waits_for_flush() => {
+                    self.flush_all()?;
+                }
                 (Collected::Nothing, _) => return Ok(()),
                 (Collected::Busy, Some(store)) => self.collector.wait_for_collection(store)?,
                 _ => {}

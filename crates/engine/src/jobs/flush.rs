@@ -67,6 +67,7 @@ pub(crate) fn write_memtable(
     let shape = &keyspace.view.load().version.shape;
     let layout = TableLayout::of_level(&options, shape, 0);
     let separation = Separation::new(&keyspace.values.load_full(), &options.values);
+    let separation = separation.map(Separation::naming_early);
     let cutter = match options.partition_flushes {
         false => Cutter::new(Cut::Size(u64::MAX), 0, 0),
         true => {
@@ -173,9 +174,11 @@ impl Flusher {
             // A generation does not fail because one of its keyspaces is being dropped.
             if is_alone { keyspace.check_exists() } else { Ok(()) }
         };
-        let Written { tables, separated, range_deletes_left, .. } =
+        let Written { tables, separated, dead, range_deletes_left, .. } =
             write_memtable(&self.catalog, &self.visibility, keyspace, &memtable, &now_and_then)?;
-        let (keyspace, values) = (Arc::clone(keyspace), ValueChanges::of_flush(separated));
+        let separated = separated.into_iter().collect();
+        let values = ValueChanges::of_jobs(separated, &dead, Vec::new(), &keyspace.values.load());
+        let keyspace = Arc::clone(keyspace);
         let took = started.elapsed();
         Ok(FlushedMemtable { keyspace, memtable, tables, values, range_deletes_left, took })
     }

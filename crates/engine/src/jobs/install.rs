@@ -85,7 +85,7 @@ impl Installer {
             dead.append(&mut written.dead);
             filtered.append(&mut written.filtered);
         }
-        ValueChanges::of_compactions(separated, &dead, filtered, &keyspace.values.load())
+        ValueChanges::of_jobs(separated, &dead, filtered, &keyspace.values.load())
     }
 
     /// Installs the edit that `make` builds from the current tree, and returns it.
@@ -202,8 +202,14 @@ impl Installer {
         for ((one, values), version) in flushed.iter().zip(values).zip(versions) {
             manifest.flushed.insert(one.keyspace.id, one.memtable.max_seq());
             // Values become visible before the pointers to them.
-            values.publish(&one.keyspace.values.load(), &self.env.metrics);
+            let files = one.keyspace.values.load();
+            values.publish(&files, &self.env.metrics);
             self.swap_version(&one.keyspace, version, 1);
+            let unflushed_from = one.keyspace.unflushed_from();
+            files.all().for_each(|store| {
+                store.state.lock().note_flushed(unflushed_from);
+                store.release_found(unflushed_from);
+            });
         }
         self.pressure.refresh(flushed.iter().map(|one| &one.keyspace));
         Ok(log_start.0)

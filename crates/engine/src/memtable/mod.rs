@@ -78,6 +78,10 @@ struct Announced {
     deletes: AtomicU64,
     /// First WAL segment that holds an entry of this memtable; `u64::MAX` when empty.
     first_segment: AtomicU64,
+    /// Bytes of values that its entries point to and that no edit of their file names yet.
+    apart_bytes: AtomicU64,
+    /// The memory, or the bytes of such values, at which it asks to be replaced.
+    limit_bytes: u64,
 }
 
 impl Memtable {
@@ -94,6 +98,8 @@ impl Memtable {
                 entries: AtomicU64::new(0),
                 deletes: AtomicU64::new(0),
                 first_segment: AtomicU64::new(u64::MAX),
+                apart_bytes: AtomicU64::new(0),
+                limit_bytes: limit_bytes as u64,
             }),
         }
     }
@@ -125,6 +131,12 @@ impl Memtable {
         add(&announced.entries, batch_len);
         add(&announced.deletes, deletes);
         is_first
+    }
+
+    /// Notes values that entries point to. A flush makes their space known to collections, so they
+    /// fill the memtable.
+    pub fn note_apart(&self, bytes: u64) {
+        self.announced.apart_bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Inserts an entry of a batch that has no number yet, see [`Memtable::number`]. `index` is its
@@ -270,6 +282,7 @@ impl Memtable {
     #[inline]
     pub fn is_full(&self) -> bool {
         self.tree.is_full()
+            || self.announced.apart_bytes.load(Relaxed) >= self.announced.limit_bytes
     }
 
     /// Memory taken.

@@ -111,6 +111,11 @@ with_setters! {
         /// `writeback`. To change it is to change the placement: a new value file is made, and
         /// compactions move the values there.
         pub gc_pointers: GcPointers = GcPointers::Stable,
+        /// Whether large values of a `vlog` go to the file before their writes are logged: the log
+        /// then holds only their places, and a value is written once. Otherwise it is written to
+        /// the log, and by a flush to the file. Synced writes keep their values in the log, since
+        /// one sync costs less than two; a power loss that takes such a value takes the write.
+        pub early: bool = false,
         /// Bytes that one collection of a `vlog` takes from the tail.
         #[serde(with = "runstone_policy::units::size")]
         pub vlog_chunk_bytes: u64 = 16 << 20,
@@ -175,6 +180,12 @@ impl ValueOptions {
             ));
         }
         Ok(())
+    }
+
+    /// See [`KeyspaceCore`](crate::catalog::keyspace::KeyspaceCore).
+    pub(crate) fn early_at(&self) -> u64 {
+        let is_early = self.early && self.placement == ValuePlacement::Vlog;
+        if is_early { self.separate_at.into() } else { u64::MAX }
     }
 
     /// Whether collections write pointers into the tree.

@@ -98,6 +98,7 @@ impl Engine {
             let filtering = Filtering::find(&options.compaction_filter, registered, opening);
             keyspace.filtering.store(Arc::new(filtering));
             keyspace.ttl_ms.store(options.ttl_seconds * 1000, Relaxed);
+            keyspace.early_at.store(options.values.early_at(), Relaxed);
             keyspace.change_seeks(&options.shape);
             keyspace.options.store(Arc::new(options));
             Ok::<(), Error>(())

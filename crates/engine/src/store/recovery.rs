@@ -23,6 +23,7 @@ use runstone_storage::{Category, StorageFile};
 
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::error::{Error, Result};
+use crate::format::record::Pointer;
 use crate::jobs::flush::write_memtable;
 use crate::jobs::install::flush_edit;
 use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack, range_delete};
@@ -33,8 +34,9 @@ use crate::store::engine::Engine;
 use crate::store::lost_log::{self, LostLog};
 use crate::tree::manifest::{CURRENT, Manifest, manifest_name};
 use crate::tree::version::RangeChange;
+use crate::values::early::EarlyPlace;
 use crate::values::separation::Separated;
-use crate::wal::batch::Batch;
+use crate::wal::batch::{Batch, Operation};
 use crate::wal::recovery::{self, LogStart, Recovered};
 use crate::wal::segments::segment_name;
 use crate::write::buffers::buffer_limits;
@@ -74,6 +76,8 @@ struct Replay {
     /// If the log was torn, the segment in which its valid part ends. The segments after it are
     /// dropped.
     torn_behind: Option<u64>,
+    /// The records whose values are missing: segments and offsets.
+    without_values: Vec<(u64, u64)>,
     lost: LostLog,
 }
 
@@ -110,23 +114,25 @@ fn check_ends(inner: &Engine, recovered: &Recovered) -> Result<()> {
 /// Runs steps 3 to 6.
 pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     if inner.env.options.read_only {
-        let replay = replay_log(inner, Target::Reading)?;
+        let replay = replay_log(inner, Target::Reading, None)?;
         lost_log::tell(&inner.env, &replay.lost);
         return keep_segments(inner, &replay, |_| Ok(()));
     }
-    make_base_durable(inner, random.clone())?;
+    let without_values = make_base_durable(inner, random.clone())?;
     let (mut new_tables, mut lost) = (NewTables::new(), LostLog::default());
-    let fresh = replay_log(inner, Target::Tables(&mut new_tables)).and_then(|replay| {
-        lost = replay.lost;
-        let small = replay.small.filter(|_| new_tables.is_empty() && inner.env.options.has_log());
-        if !small.map_or(Ok(false), |small| log_again(inner, &small))? {
-            for keyspace in inner.catalog.unflushed.all() {
-                let active = Arc::clone(&keyspace.view.load().active);
-                spill(inner, &keyspace, &active, &mut new_tables)?;
+    let fresh =
+        replay_log(inner, Target::Tables(&mut new_tables), without_values).and_then(|replay| {
+            lost = replay.lost;
+            let small =
+                replay.small.filter(|_| new_tables.is_empty() && inner.env.options.has_log());
+            if !small.map_or(Ok(false), |small| log_again(inner, &small))? {
+                for keyspace in inner.catalog.unflushed.all() {
+                    let active = Arc::clone(&keyspace.view.load().active);
+                    spill(inner, &keyspace, &active, &mut new_tables)?;
+                }
             }
-        }
-        make_first_manifest(inner, &new_tables, Some(replay.last_seq), random)
-    });
+            make_first_manifest(inner, &new_tables, Some(replay.last_seq), random)
+        });
     // Nothing names these tables yet. On a full disk they would take the space that the next try
     // needs.
     let fresh = fresh.inspect_err(|_| {
@@ -140,7 +146,7 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
 /// Does the same where the disk has no room for tables: the log stays, and its writes are in
 /// memory. Returns `full` if there is a log and the store is to go without.
 pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random, full: &Error) -> Result<()> {
-    let replay = replay_log(inner, Target::Memory)?;
+    let replay = replay_log(inner, Target::Memory, None)?;
     // If all is in tables, the end of the log may be lost. New sequence numbers would not continue
     // it.
     let is_kept = !inner.catalog.unflushed.all().is_empty();
@@ -191,6 +197,10 @@ fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()>
     fresh.switch_current()?;
     let bytes = fresh.bytes();
     inner.catalog.manifest.lock().log = Some(fresh);
+    for keyspace in inner.catalog.all() {
+        let unflushed_from = keyspace.unflushed_from();
+        keyspace.values.load().all().for_each(|store| store.release_found(unflushed_from));
+    }
     remove_orphans(inner, lost)?;
     lost_log::tell(&inner.env, lost);
     inner.committer.begin_reserve(bytes);
@@ -209,6 +219,15 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
                 false => storage.remove(&segment_name(number))?,
             }
         }
+    }
+    for keyspace in inner.catalog.unflushed.all() {
+        let values = keyspace.values.load();
+        values.all().filter(|store| store.has_early()).try_for_each(|store| store.sync())?;
+    }
+    // A record without its value is whole in itself. The next open must not take it for the writes
+    // that get its sequence numbers now.
+    for (segment, offset) in &replay.without_values {
+        storage.open(&segment_name(*segment), Category::Wal)?.set_len(*offset)?;
     }
     keep_segments(inner, replay, |file| file.sync())?;
     Ok(storage.sync_dir()?)
@@ -234,30 +253,61 @@ fn keep_segments(
 /// older manifest uses them.
 ///
 /// The log may show that the manifest has lost its end. A new manifest would hide that, so the log
-/// is checked first.
-fn make_base_durable(inner: &Engine, mut random: Random) -> Result<()> {
+/// is checked first. The values that only the log leads to are found too, because their slots must
+/// not be given out. Returns the records whose values are missing; `None` if nobody
+/// looked.
+fn make_base_durable(inner: &Engine, mut random: Random) -> Result<Option<Vec<(u64, u64)>>> {
     let has_values = |keyspace: &Arc<KeyspaceCore>| !keyspace.values.load().is_empty();
     let storage = &inner.env.storage;
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
     if !inner.catalog.keyspaces.read().values().any(has_values)
         || recovery::segments(&**storage, segment)?.is_empty()
     {
-        return Ok(());
+        return Ok(None);
     }
-    check_ends(inner, &recovery::replay(&**storage, LogStart { segment, seq }, |_, _, _| Ok(()))?)?;
+    let is_whole = |_, seq, operation: &Operation<'_>| has_value(inner, seq, operation);
+    let start = LogStart { segment, seq };
+    let recovered = recovery::replay(&**storage, start, is_whole, |_, _, _| Ok(()))?;
+    check_ends(inner, &recovered)?;
     let manifest = inner.catalog.manifest.lock();
     let number = inner.env.new_file();
     let id = mix64(random.draw() ^ number);
     let state = inner.catalog.store_state(&manifest);
-    Manifest::create(Arc::clone(storage), number, id, &state)?.switch_current()
+    Manifest::create(Arc::clone(storage), number, id, &state)?.switch_current()?;
+    Ok(Some(recovered.without_values))
+}
+
+/// Whether the value of a logged write that went to its file first is there. What is in tables is
+/// not looked at.
+fn has_value(inner: &Engine, seq: SeqNo, operation: &Operation<'_>) -> Result<bool> {
+    let keyspace = inner.catalog.keyspaces.read().get(&operation.keyspace).cloned();
+    let Some(keyspace) = keyspace else { return Ok(true) };
+    let flushed = inner.catalog.manifest.lock().flushed.get(&operation.keyspace).copied();
+    if seq <= flushed.unwrap_or(0) || seeded!(EarlyValuesUnchecked) {
+        return Ok(true);
+    }
+    let place = EarlyPlace::decode(operation.place);
+    let (Ok(place), pointer) = (place, Pointer::of_entry(operation.value)?) else {
+        return Err(Error::corruption("the log", 0, "the place of a value does not decode"));
+    };
+    let files = keyspace.values.load();
+    match files.file(pointer.store) {
+        Some(file) => file.find_early((operation.key, seq), &pointer, &place),
+        None => Ok(false),
+    }
 }
 
 /// If other stores are open, a replay writes tables once its memtables take this fraction of the
 /// limit.
 const LEAST_SPILL_FRACTION: u64 = 16;
 
-/// Replays the log into memtables, and writes those to the target.
-fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
+/// Replays the log into memtables, and writes those to the target. `without_values` are the records
+/// whose values are known to be missing; `None` if nobody looked.
+fn replay_log(
+    inner: &Engine,
+    mut target: Target<'_>,
+    without_values: Option<Vec<(u64, u64)>>,
+) -> Result<Replay> {
     let (segment, seq) = inner.catalog.manifest.lock().log_start;
     let start = LogStart { segment, seq };
     let flushed = inner.catalog.manifest.lock().flushed.clone();
@@ -266,7 +316,11 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
     let next_keyspace = inner.catalog.manifest.lock().found_next_keyspace;
     let mut small = Some(Batch::new());
     let (most_bytes, _) = buffer_limits(&inner.env);
-    let recovered = recovery::replay(&*inner.env.storage, start, |segment, seq, operation| {
+    let is_whole = |place, seq, operation: &Operation<'_>| match &without_values {
+        Some(known) => Ok(!known.contains(&place)),
+        None => has_value(inner, seq, operation),
+    };
+    let apply = |segment, seq, operation: Operation<'_>| {
         if segments.last().is_none_or(|(last, _)| *last != segment) {
             segments.push((segment, seq));
         }
@@ -289,8 +343,8 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
         }
         if let Some(batch) = &mut small {
             batch.push(operation.kind, operation.keyspace, operation.key, operation.value)?;
-            let may_repeat = !matches!(operation.kind, Kind::Relocate | Kind::Merge);
-            small = small.take_if(|batch| may_repeat && batch.user_bytes() <= SMALL_LOG_BYTES);
+            let is_small = |batch: &mut Batch| batch.user_bytes() <= SMALL_LOG_BYTES;
+            small = small.take_if(|batch| may_repeat(operation.kind) && is_small(batch));
         }
         inner.visibility.publisher.set_visible(seq);
         match &mut target {
@@ -304,7 +358,8 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
             }
             _ => Ok(()),
         }
-    })?;
+    };
+    let recovered = recovery::replay(&*inner.env.storage, start, is_whole, apply)?;
     check_ends(inner, &recovered)?;
     let last_seq = recovered.last_seq.max(inner.visibility.publisher.visible());
     inner.committer.begin_after(last_seq);
@@ -315,7 +370,13 @@ fn replay_log(inner: &Engine, mut target: Target<'_>) -> Result<Replay> {
         LostLog { records: recovered.lost_records, segments: recovered.lost_segments.clone() };
     let torn_behind = recovered.torn.then_some(recovered.end.0);
     let small = small.filter(|batch| !batch.is_empty());
-    Ok(Replay { last_seq, small, segments, torn_behind, lost })
+    let without_values = recovered.without_values;
+    Ok(Replay { last_seq, small, segments, torn_behind, without_values, lost })
+}
+
+/// Whether a write may be logged again: replayed twice, it must be the same as once.
+fn may_repeat(kind: Kind) -> bool {
+    !matches!(kind, Kind::Relocate | Kind::ValuePointer | Kind::Merge)
 }
 
 /// Refuses a write to a keyspace that was never made. In that case the manifest lost the edit that

@@ -93,6 +93,8 @@ ranks! {
     CountedRanges,
     /// The entries of a memtable that expire, while they are counted.
     Expiries,
+    /// The values that were appended to a file before their writes were logged.
+    EarlyValues,
     /// The segments of a value file.
     ValueFile,
     /// Each sync of a value file, and the first that failed.
@@ -115,6 +117,10 @@ ranks! {
     StandingCursors,
 
     // Leaves.
+    /// The value files that a sync of the log must sync first.
+    UnsyncedValues,
+    /// The segments of early values that readers see.
+    ShownEarly,
     /// Why writes are refused.
     Health,
     /// The ends of the generations that are not flushed.

@@ -79,6 +79,11 @@ impl Appender {
         &self.store
     }
 
+    /// Whether anything was appended.
+    pub(crate) fn writes_any(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
     /// Appends one version of a key.
     pub(crate) fn append(&mut self, key: &[u8], seq: SeqNo, value: &[u8]) -> Result<Pointer> {
         self.append_to(self.store.group_of(key), key, seq, value)

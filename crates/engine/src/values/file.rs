@@ -19,9 +19,9 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
-use crate::sync::{Condvar, Mutex, rank};
+use crate::sync::{Condvar, Mutex, RwLock, rank};
 use arc_swap::{ArcSwap, Guard};
 use runstone_policy::sketch::Sketch;
 use runstone_storage::{Category, Storage, StorageFile};
@@ -34,6 +34,7 @@ use crate::keys::codec::{u32_at, u64_at};
 use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::pace::write_back::WriteBack;
 use crate::table::handle::TableContext;
+use crate::values::early::{Early, GROUP, Shown};
 use crate::values::layout::{GroupEdit, Layout, Segment, ValueEdit};
 use crate::values::pool::Pool;
 use crate::visibility::snapshot::Readers;
@@ -52,6 +53,14 @@ pub(crate) fn values_name(number: u64) -> String {
 /// reused.
 pub(crate) type Segments = Guard<Arc<Vec<Segment>>>;
 
+/// Segments that a search loaded beside those of the group. The places that it found may lie there.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    pub(crate) cold: Option<Segments>,
+    /// The segments of a log, as they were when it lacked a record.
+    pub(crate) later: Vec<Segments>,
+}
+
 /// An open value file.
 #[derive(Debug)]
 pub(crate) struct ValueFile {
@@ -67,6 +76,12 @@ pub(crate) struct ValueFile {
     segments: Box<[ArcSwap<Vec<Segment>>]>,
     /// The index of the cold stream among the groups.
     pub(crate) cold: Option<u32>,
+    /// Values that were appended before their writes were logged. Taken before `state`.
+    pub(crate) early: Mutex<rank::EarlyValues, Early>,
+    /// The segments of `early`, as readers see them.
+    pub(super) shown: RwLock<rank::ShownEarly, Shown>,
+    /// Whether early values were appended since the last sync of the log.
+    pub(crate) has_unsynced: AtomicBool,
     pub(crate) state: Mutex<rank::ValueFile, FileState>,
     /// Signalled when a collection or an appender ended.
     pub(crate) ended: Condvar,
@@ -139,6 +154,9 @@ pub(crate) struct Condemned {
     pub(crate) generation: u64,
     /// The last sequence number of the pointers that replaced the pointers into it.
     pub(crate) seq: SeqNo,
+    /// Whether no memtable has a write up to there. Otherwise a replay of the log could bring
+    /// pointers into it back.
+    pub(crate) is_flushed: bool,
 }
 
 /// A pass of collection over a log.
@@ -209,6 +227,9 @@ impl ValueFile {
             ended: Condvar::new(),
             sync_failed: Mutex::new(None),
             flushing: Mutex::new(()),
+            early: Mutex::default(),
+            shown: RwLock::default(),
+            has_unsynced: AtomicBool::new(false),
             state: Mutex::new(FileState {
                 open: open.collect(),
                 pool,
@@ -238,7 +259,7 @@ impl ValueFile {
 
     /// Memtables with a write up to this sequence number may point here too.
     pub(crate) fn retired_seq(&self) -> SeqNo {
-        self.retired_seq.load(Acquire)
+        self.retired_seq.load(Acquire).max(self.last_early_seq())
     }
 
     /// Notes that memtables with a write up to this sequence number may point here, because the log
@@ -249,6 +270,8 @@ impl ValueFile {
 
     /// Retires the file: values go elsewhere from now on.
     pub(crate) fn retire(&self, tables_below: u64, last_seq: SeqNo) {
+        // A batch that appends here was seen before, or sees that the file is retired.
+        let _early = self.early.lock();
         self.retired_seq.store(last_seq, Release);
         self.retired_at.store(tables_below, Release);
         self.state.lock().layout.retired_at = tables_below;
@@ -348,34 +371,53 @@ impl ValueFile {
     /// Whether the record exists. Reads at most a footer.
     pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
         let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
-        Ok(self.find(&group.load(), &mut None, pointer.stream_offset)?.is_some())
+        Ok(self.find(&group.load(), &mut Beside::default(), pointer.stream_offset)?.is_some())
     }
 
     /// The segment and offset of a record, in the group or where its tag leads. If needed, it loads
-    /// the segments of the cold stream into `cold`, but only after those of the group: otherwise a
-    /// tag could lead to a record that was added after they were loaded. O(log segments + log
+    /// the segments of the cold stream into `beside`, but only after those of the group: otherwise
+    /// a tag could lead to a record that was added after they were loaded. O(log segments + log
     /// records of one).
     pub(crate) fn find(
         &self,
         segments: &[Segment],
-        cold: &mut Option<Segments>,
+        beside: &mut Beside,
         stream_offset: u64,
     ) -> Result<Option<(Segment, u64)>> {
         let cold_offset = match self.find_in(segments, stream_offset)? {
             Some((segment, RecordPlace::Here(offset))) => return Ok(Some((segment, offset))),
             Some((_, RecordPlace::Cold(stream_offset))) => stream_offset,
+            None if self.placement == ValuePlacement::Vlog => {
+                return self.find_late(beside, stream_offset);
+            }
             None => return Ok(None),
         };
-        if cold.is_none() {
-            *cold = self.cold.and_then(|group| self.load(group));
+        if beside.cold.is_none() {
+            beside.cold = self.cold.and_then(|group| self.load(group));
         }
-        let segments = cold.as_ref().ok_or_else(|| self.corrupt(0, "a tag in a log"))?;
+        let segments = beside.cold.as_ref().ok_or_else(|| self.corrupt(0, "a tag in a log"))?;
         match self.find_in(segments, cold_offset)? {
             Some((segment, RecordPlace::Here(offset))) => Ok(Some((segment, offset))),
             Some((segment, RecordPlace::Cold(_))) => {
                 Err(self.corrupt(self.position(&segment), "a tag in the cold stream"))
             }
             None => Ok(None),
+        }
+    }
+
+    /// The place of a record that may be an early one. Its segment may have been named since the
+    /// segments of the log were loaded; then they are loaded again.
+    fn find_late(&self, beside: &mut Beside, stream_offset: u64) -> Result<Option<(Segment, u64)>> {
+        if let Some(segment) = self.shown.read().of(stream_offset) {
+            return Ok(Some((segment, stream_offset - segment.stream_offset)));
+        }
+        let Some(segments) = self.load(GROUP) else { return Ok(None) };
+        match self.find_in(&segments, stream_offset)? {
+            Some((segment, RecordPlace::Here(offset))) => {
+                beside.later.push(segments);
+                Ok(Some((segment, offset)))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -470,7 +512,7 @@ impl ValueFile {
         // full.
         let in_use = groups.iter().filter(|group| group.records() > 0).count() as u64;
         let in_use = in_use.max(state.layout.group_count().into());
-        slots + if follows { 2 * in_use } else { 0 }
+        slots + self.shown.read().slots() + if follows { 2 * in_use } else { 0 }
     }
 
     /// Bytes that the file takes on disk. Free slots that were punched take none.
@@ -553,6 +595,20 @@ impl FileState {
             tags: 0,
             cold_bytes: 0,
         }
+    }
+
+    /// Takes the slots of a segment that a replay found, and the room in its stream. Returns
+    /// `false` if they belong to another segment.
+    pub(super) fn take_again(&mut self, segment: &Segment, slot_bytes: u64) -> bool {
+        let bytes = u64::from(segment.slots) * slot_bytes;
+        let Some(end) = segment.stream_offset.checked_add(bytes) else { return false };
+        if !self.pool.take_at(segment.slot, segment.slots) {
+            return false;
+        }
+        let stream_end = &mut self.layout.groups[GROUP as usize].stream_end;
+        *stream_end = end.max(*stream_end);
+        self.next_generation = self.next_generation.max(segment.generation + 1);
+        true
     }
 
     /// Frees the slots whose last reader has gone.

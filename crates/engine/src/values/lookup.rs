@@ -20,7 +20,7 @@ use crate::format::record::{self, Footer, Pointer, record_bytes};
 use crate::memory::prefetch::{LINE_BYTES, prefetch};
 use crate::table::iterator::Access;
 use crate::values::Value;
-use crate::values::file::{Segments, ValueFile, place_in, segment_of};
+use crate::values::file::{Beside, Segments, ValueFile, place_in, segment_of};
 use crate::values::layout::Segment;
 use crate::values::read::{SCRATCH_BYTES, with_scratch};
 
@@ -155,13 +155,13 @@ impl ValueFile {
         let groups = || which.chunk_by(|a, b| group_of(a) == group_of(b));
         let mut loaded: Vec<Option<Segments>> =
             groups().map(|chunk| self.load(group_of(&chunk[0]))).collect();
-        let mut cold = None;
+        let mut beside = Beside::default();
         let mut places = Vec::with_capacity(which.len());
         for (chunk, segments) in groups().zip(&loaded) {
             for index in chunk {
                 let one = &wanted[*index];
                 let found = match segments {
-                    Some(segments) => self.find(segments, &mut cold, one.pointer.stream_offset),
+                    Some(segments) => self.find(segments, &mut beside, one.pointer.stream_offset),
                     None => Err(self.unknown_group(&one.pointer)),
                 };
                 match found.and_then(|found| self.place(*index, one, found)) {
@@ -171,7 +171,8 @@ impl ValueFile {
                 }
             }
         }
-        loaded.push(cold);
+        loaded.push(beside.cold);
+        loaded.extend(beside.later.into_iter().map(Some));
         (places, loaded)
     }
 

@@ -6,6 +6,8 @@
 //! - `file`: an open value file, and its state.
 //! - `read`: reads a value from the cache or the file; `lookup`: reads many values at once.
 //! - `appender`: the appends of one flush, compaction or collection.
+//! - `early`: values that are in the file before their writes are logged; `found`: finds them again
+//!   by the log.
 //! - `separation`: where a flush or compaction puts each value.
 //! - `scan`: reads all records of segments, for collection and verification.
 //! - `liveness`: which records and segments a collection keeps.
@@ -15,7 +17,9 @@
 
 pub(crate) mod appender;
 pub(crate) mod copy;
+pub(crate) mod early;
 pub(crate) mod file;
+mod found;
 pub(crate) mod layout;
 pub(crate) mod liveness;
 pub(crate) mod lookup;

@@ -64,6 +64,23 @@ impl Pool {
         Some(first)
     }
 
+    /// Takes these slots. Returns `false`, and takes none, if one of them is taken. The caller has
+    /// checked that the file is long enough.
+    pub(crate) fn take_at(&mut self, first: u32, count: u32) -> bool {
+        let Some(end) = first.checked_add(count) else { return false };
+        if (first..end.min(self.end)).any(|slot| !self.free.contains(&slot)) {
+            return false;
+        }
+        if end > self.end {
+            self.free.extend(self.end..end);
+            self.end = end;
+        }
+        (first..end).for_each(|slot| {
+            self.free.remove(&slot);
+        });
+        true
+    }
+
     /// Frees slots.
     pub(crate) fn give(&mut self, first: u32, count: u32) {
         assert!(u64::from(first) + u64::from(count) <= u64::from(self.end), "slots of the file");

@@ -15,7 +15,8 @@ use crate::keys::{is_relocation, seq_of};
 use crate::sync::threads;
 use crate::table::iterator::Access;
 use crate::values::Value;
-use crate::values::file::ValueFile;
+use crate::values::early::UNNUMBERED_SEQ;
+use crate::values::file::{Beside, ValueFile};
 use crate::values::layout::Segment;
 use crate::values::lookup::{Spare, ValueLookup};
 
@@ -64,8 +65,8 @@ impl ValueFile {
             return Err(self.unknown_group(pointer));
         };
         // Held until the record is checked, so that its slot is not reused meanwhile.
-        let mut cold = None;
-        let found = self.find(&segments, &mut cold, pointer.stream_offset)?;
+        let mut beside = Beside::default();
+        let found = self.find(&segments, &mut beside, pointer.stream_offset)?;
         let Some(place) = self.place(0, wanted, found)? else { return Ok(None) };
         reached!(RecordFound);
         self.read_place(&place, wanted, access, spare).map(Some)
@@ -89,7 +90,7 @@ impl ValueFile {
         if seeded!(ValuesCachedByPlace) {
             let found = self
                 .load(pointer.group)
-                .map(|all| self.find(&all, &mut None, pointer.stream_offset));
+                .map(|all| self.find(&all, &mut Beside::default(), pointer.stream_offset));
             let Some(Ok(Some((segment, offset)))) = found else { return CacheKey::default() };
             return CacheKey { uid: self.uid, offset: self.position(&segment) + offset };
         }
@@ -117,12 +118,13 @@ impl ValueFile {
 }
 
 /// Whether the record holds the version, with the length that its pointer says. A moved record
-/// keeps its original sequence number.
+/// keeps its original sequence number, and an early one never had any.
 fn is_version(record: &Record<'_>, wanted: &ValueLookup<'_>) -> bool {
     let trailer = wanted.trailer;
     let moved = is_relocation(trailer) && record.seq < seq_of(trailer);
     let is_value = !record.is_marker && !record.is_tag;
-    let is_it = record.key == wanted.key && (moved || record.seq == seq_of(trailer));
+    let is_early = record.seq == UNNUMBERED_SEQ;
+    let is_it = record.key == wanted.key && (moved || is_early || record.seq == seq_of(trailer));
     is_it && is_value && record.value_bytes == wanted.pointer.value_bytes
 }
 

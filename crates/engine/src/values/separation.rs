@@ -80,6 +80,11 @@ impl ValueFiles {
         self.current.as_deref().filter(|store| store.placement == ValuePlacement::Vlog)
     }
 
+    /// The same, to be shared.
+    pub(crate) fn log_file(&self) -> Option<&Arc<ValueFile>> {
+        self.current.as_ref().filter(|store| store.placement == ValuePlacement::Vlog)
+    }
+
     /// The file with this file number.
     pub(crate) fn file(&self, number: u64) -> Option<&Arc<ValueFile>> {
         self.all().find(|store| store.number == number)
@@ -156,6 +161,8 @@ pub(crate) struct Separation {
     /// Whether it also separates values that expire. Collections that write pointers into the tree
     /// do not know about expiry, so in their files such values stay inline.
     separates_expiring: bool,
+    /// Whether its edit names the early values of the current file.
+    names_early: bool,
     /// The bytes of the entry to store.
     entry: Vec<u8>,
     fetched: Option<Value>,
@@ -175,6 +182,7 @@ impl Separation {
                 .current
                 .as_ref()
                 .is_some_and(|file| file.placement != ValuePlacement::Vlog && !file.writes_back),
+            names_early: false,
             entry: Vec::new(),
             fetched: None,
         })
@@ -187,6 +195,12 @@ impl Separation {
         least_id: u64,
     ) -> Option<Separation> {
         if least_id >= values.settled_from() { None } else { Separation::new(values, options) }
+    }
+
+    /// The same, for the flush of a memtable that may point to early values.
+    pub(crate) fn naming_early(mut self) -> Separation {
+        self.names_early = true;
+        self
     }
 
     /// About how many bytes a table stores for a value of this size.
@@ -210,7 +224,7 @@ impl Separation {
             Some(Kind::ValuePointer | Kind::Relocate | Kind::ExpiringPointer) => {
                 let pointer = Pointer::of_entry(value)?;
                 let current = self.values.current.as_ref().map(|store| store.number);
-                if Some(pointer.store) == current {
+                if Some(pointer.store) == current && !self.is_found(&pointer) {
                     return Ok((trailer, value));
                 }
                 match self.values.resolve(key, trailer, value, Access::Sequential)? {
@@ -250,6 +264,12 @@ impl Separation {
         Ok((pack(seq, Kind::ExpiringPut), &self.entry))
     }
 
+    /// Whether a flush writes the value elsewhere, although it lies in the current file.
+    fn is_found(&self, pointer: &Pointer) -> bool {
+        let file = self.values.current.as_ref().filter(|_| self.names_early);
+        file.is_some_and(|file| file.is_found(pointer.stream_offset))
+    }
+
     fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         self.appender.as_mut().map_or(Ok(()), |appender| appender.mark(key, seq))
     }
@@ -257,8 +277,14 @@ impl Separation {
     /// Makes the appended values durable.
     pub(crate) fn finish(self) -> Result<Option<Separated>> {
         let Some(mut appender) = self.appender else { return Ok(None) };
+        let syncs = !appender.writes_any();
+        let early = match self.names_early {
+            true => appender.store().name_early(syncs)?,
+            false => None,
+        };
+        // It syncs the file for both.
         let edit = appender.finish()?;
-        Ok(Some(Separated { appender, edit }))
+        Ok(Some(Separated { appender, edit, early }))
     }
 }
 
@@ -267,6 +293,8 @@ impl Separation {
 pub(crate) struct Separated {
     appender: Appender,
     pub(crate) edit: ValueEdit,
+    /// The edit that names early values.
+    early: Option<ValueEdit>,
 }
 
 impl Separated {
@@ -275,9 +303,19 @@ impl Separated {
         self.appender.bytes
     }
 
+    /// Its edits, in order.
+    fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
+        self.early.iter().chain(std::iter::once(&self.edit))
+    }
+
     /// Makes the values visible to readers, after the edit was logged.
     pub(crate) fn publish(self) {
-        self.appender.store().publish(&self.edit);
+        let store = self.appender.store();
+        if let Some(early) = &self.early {
+            store.publish(early);
+            store.early_named(early);
+        }
+        store.publish(&self.edit);
         self.appender.commit();
     }
 }
@@ -293,14 +331,9 @@ pub(crate) struct ValueChanges {
 }
 
 impl ValueChanges {
-    /// The changes of a flush, which finds nothing dead.
-    pub(crate) fn of_flush(separated: Option<Separated>) -> ValueChanges {
-        ValueChanges { separated: separated.into_iter().collect(), ..ValueChanges::default() }
-    }
-
-    /// The changes of compactions: the values they separated, and the records they found dead and
-    /// their filters dropped, with their bytes.
-    pub(crate) fn of_compactions(
+    /// The changes of a flush or of compactions: the values they separated, and the records they
+    /// found dead and their filters dropped, with their bytes.
+    pub(crate) fn of_jobs(
         separated: Vec<Separated>,
         found_dead: &[(Pointer, u32)],
         filtered: Vec<(Pointer, u32)>,
@@ -308,7 +341,10 @@ impl ValueChanges {
     ) -> ValueChanges {
         let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
         for (pointer, bytes) in found_dead {
-            if values.file(pointer.store).is_some_and(|store| store.has_group(pointer.group)) {
+            let is_kept = |store: &Arc<ValueFile>| {
+                store.has_group(pointer.group) && !store.is_found(pointer.stream_offset)
+            };
+            if values.file(pointer.store).is_some_and(is_kept) {
                 let groups = files.entry(pointer.store).or_default();
                 groups.entry(pointer.group).or_default().push((pointer.stream_offset, *bytes));
             }
@@ -360,6 +396,6 @@ impl ValueChanges {
 
     /// The edits, in the order in which they apply.
     pub(crate) fn edits(&self) -> impl Iterator<Item = &ValueEdit> {
-        self.separated.iter().map(|separated| &separated.edit).chain(&self.dead)
+        self.separated.iter().flat_map(Separated::edits).chain(&self.dead)
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! operation := kind u8 | keyspace varint | key bytes | value bytes (not for deletes of one key)
+//!              | place bytes, if the value is a pointer that no collection wrote
 //! value     := ... | expiry u64, in milliseconds since 1970, if the kind says that it expires
+//! place     := where the record of the value lies in its file (`values/early.rs`)
 //! ```
 
 use std::collections::BTreeMap;
@@ -45,6 +47,9 @@ pub struct Operation<'a> {
     pub key: &'a [u8],
     /// Value; empty for a delete. For a range the least key after it; empty if it has no end.
     pub value: &'a [u8],
+    /// Where the record lies to which the value points, encoded. Empty if the value is no such
+    /// pointer.
+    pub(crate) place: &'a [u8],
 }
 
 impl Batch {
@@ -106,6 +111,33 @@ impl Batch {
         Ok(())
     }
 
+    /// Adds a put whose value is in its file already. The value counts as if it were here.
+    pub(crate) fn push_early(
+        &mut self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        (pointer, place): (&[u8], &[u8]),
+        value_bytes: usize,
+    ) {
+        self.push_key(Kind::ValuePointer, keyspace, key);
+        put_bytes(&mut self.bytes, pointer);
+        self.value = self.bytes.len() - pointer.len()..self.bytes.len();
+        put_bytes(&mut self.bytes, place);
+        self.user_bytes += (key.len() + value_bytes) as u64;
+    }
+
+    /// Adds one write of another batch as it is.
+    pub(crate) fn push_same(&mut self, operation: &Operation<'_>) {
+        self.push_key(operation.kind, operation.keyspace, operation.key);
+        if operation.kind != Kind::Delete {
+            put_bytes(&mut self.bytes, operation.value);
+        }
+        self.value = self.bytes.len() - operation.value.len()..self.bytes.len();
+        self.deletes += u64::from(matches!(operation.kind, Kind::Delete | Kind::RangeDelete));
+        self.range_deletes += u64::from(operation.kind == Kind::RangeDelete);
+        self.user_bytes += (operation.key.len() + operation.value.len()) as u64;
+    }
+
     #[inline]
     fn push_key(&mut self, kind: Kind, keyspace: KeyspaceId, key: &[u8]) {
         self.bytes.push(kind as u8);
@@ -128,6 +160,11 @@ impl Batch {
     /// An empty batch with room for `bytes` of keys and values, and some for what accompanies them.
     pub fn with_capacity(bytes: usize) -> Batch {
         Batch { bytes: Vec::with_capacity(bytes + bytes / 8), ..Batch::default() }
+    }
+
+    /// An empty batch of the same open store.
+    pub(crate) fn without_writes(&self) -> Batch {
+        Batch { opening: self.opening, ..Batch::default() }
     }
 
     /// Number of writes.
@@ -248,6 +285,7 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
     let kind = Kind::from_u8(reader.take_u8()?).ok_or(Truncated)?;
     let keyspace = KeyspaceId::try_from(reader.take_varint()?).map_err(|_| Truncated)?;
     let key = reader.take_bytes()?;
+    let mut place: &[u8] = &[];
     let value = match kind {
         Kind::Delete => &[],
         Kind::Put | Kind::Merge | Kind::Relocate | Kind::RangeDelete => reader.take_bytes()?,
@@ -258,9 +296,14 @@ pub(crate) fn take_operation<'a>(reader: &mut Reader<'a>) -> Decoded<Operation<'
             }
             entry
         }
-        Kind::ValuePointer | Kind::ExpiringPointer => return Err(Truncated),
+        Kind::ValuePointer => {
+            let pointer = reader.take_bytes()?;
+            place = reader.take_bytes()?;
+            pointer
+        }
+        Kind::ExpiringPointer => return Err(Truncated),
     };
-    Ok(Operation { kind, keyspace, key, value })
+    Ok(Operation { kind, keyspace, key, value, place })
 }
 
 #[cfg(test)]

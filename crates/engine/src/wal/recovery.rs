@@ -3,7 +3,9 @@
 //! 1. Segments are read in order of their numbers, from the manifest's floor on. Each record must
 //!    continue the sequence numbers of the record before it.
 //! 2. If a segment ends and the next one continues without a gap, nothing is missing.
-//! 3. Otherwise something is missing. It is corruption if a valid record after the gap says that
+//! 3. A record whose values should be in their files already, and are not, ends its segment like a
+//!    torn one: the power loss that took a value took the write.
+//! 4. Otherwise something is missing. It is corruption if a valid record after the gap says that
 //!    the missing part was durable when that record was written. In all other cases an unsynced
 //!    suffix was lost: in a power loss, or because these files are a copy of a disk that a running
 //!    machine was writing to. The records after the gap are dropped (P2), because nobody was
@@ -40,6 +42,9 @@ pub struct Recovered {
     pub lost_records: u64,
     /// The segments that hold those records.
     pub lost_segments: Vec<u64>,
+    /// The records whose values are not in their files, each of which ends its segment: segments
+    /// and offsets.
+    pub without_values: Vec<(u64, u64)>,
     /// The newest manifest that a record names, and how many of its bytes were durable.
     pub manifest: Current,
 }
@@ -71,9 +76,12 @@ pub struct LogStart {
 }
 
 /// Replays the log in order: calls `apply` once for each operation, with the operation's segment.
+/// `is_whole` says whether the value of an operation is in its file, if it should be; it gets the
+/// segment and the offset of the record too.
 pub fn replay(
     storage: &dyn Storage,
     start: LogStart,
+    mut is_whole: impl FnMut((u64, u64), SeqNo, &Operation<'_>) -> Result<bool>,
     mut apply: impl FnMut(u64, SeqNo, Operation<'_>) -> Result<()>,
 ) -> Result<Recovered> {
     let mut recovered = Recovered { last_seq: start.seq - 1, ..Recovered::default() };
@@ -83,7 +91,7 @@ pub fn replay(
     for number in segments(storage, start.segment)? {
         let Some(mut reader) = open_segment(storage, number)? else { continue };
         while let Next::Record { offset, bytes } = step(&mut reader, number, &mut end)? {
-            let (head, mut operations) = decode_head(&bytes, number, offset)?;
+            let (head, operations) = decode_head(&bytes, number, offset)?;
             if head.first_seq != recovered.last_seq + 1 {
                 recovered.end = end.unwrap_or((number, HEADER_BYTES - 1));
                 judge(storage, &mut recovered)?;
@@ -91,19 +99,21 @@ pub fn replay(
                 return Ok(recovered);
             }
             if head.count == 0 {
-                let manifest = take_manifest(&mut operations).filter(|_| operations.is_empty());
+                let mut rest = operations;
+                let manifest = take_manifest(&mut rest).filter(|_| rest.is_empty());
                 let manifest = manifest.ok_or_else(|| damaged(number, offset, "does not decode"));
                 recovered.manifest = recovered.manifest.max(manifest?);
                 end = None;
                 continue;
             }
-            for seq in head.first_seq..head.first_seq + head.count {
-                let operation = take_operation(&mut operations)
-                    .map_err(|_| damaged(number, offset, "operation does not decode"))?;
-                apply(number, seq, operation)?;
+            let operations = take_operations(&head, operations, (number, offset))?;
+            if !all_whole(&operations, |seq, one| is_whole((number, offset), seq, one))? {
+                recovered.without_values.push((number, offset));
+                end.get_or_insert((number, offset - 1));
+                break;
             }
-            if !operations.is_empty() {
-                return Err(damaged(number, offset, "bytes behind the last operation"));
+            for (seq, operation) in operations {
+                apply(number, seq, operation)?;
             }
             recovered.records += 1;
             recovered.last_seq = head.first_seq + head.count - 1;
@@ -113,6 +123,37 @@ pub fn replay(
     recovered.end = end.unwrap_or((start.segment, HEADER_BYTES - 1));
     judge(storage, &mut recovered)?;
     Ok(recovered)
+}
+
+/// The operations of a record, with their sequence numbers.
+fn take_operations<'a>(
+    head: &Head,
+    mut reader: Reader<'a>,
+    (number, offset): (u64, u64),
+) -> Result<Vec<(SeqNo, Operation<'a>)>> {
+    // The count is not to be trusted: an operation takes a few bytes.
+    let mut operations = Vec::with_capacity(head.count.min(reader.remaining() as u64) as usize);
+    for seq in head.first_seq..head.first_seq + head.count {
+        let operation = take_operation(&mut reader)
+            .map_err(|_| damaged(number, offset, "operation does not decode"))?;
+        operations.push((seq, operation));
+    }
+    match reader.is_empty() {
+        true => Ok(operations),
+        false => Err(damaged(number, offset, "bytes behind the last operation")),
+    }
+}
+
+fn all_whole(
+    operations: &[(SeqNo, Operation<'_>)],
+    mut is_whole: impl FnMut(SeqNo, &Operation<'_>) -> Result<bool>,
+) -> Result<bool> {
+    for (seq, operation) in operations.iter().filter(|(_, one)| !one.place.is_empty()) {
+        if !is_whole(*seq, operation)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Returns the next record, and notes where the valid part of the segment ends.

@@ -38,6 +38,7 @@ use crate::memtable::UNNUMBERED;
 use crate::metrics::{Counter, sampled};
 use crate::options::store::Durability;
 use crate::schedule::{Relief, Schedule};
+use crate::values::file::ValueFile;
 use crate::visibility::publish::Syncer;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
@@ -98,6 +99,8 @@ pub(crate) struct Committer {
     /// way. Taken before the commit lock.
     pub(super) loading: Mutex<rank::Loading, ()>,
     pub(crate) generations: Generations,
+    /// The value files with early values that a sync of the log must sync first.
+    pub(super) unsynced_values: Mutex<rank::UnsyncedValues, Vec<Arc<ValueFile>>>,
 }
 
 /// The parts of the store that a committer works with.
@@ -171,6 +174,7 @@ impl Committer {
             unnoted: Mutex::new(()),
             loading: Mutex::new(()),
             generations: Generations::default(),
+            unsynced_values: Mutex::default(),
         }
     }
 
@@ -197,16 +201,29 @@ impl Committer {
         }
         let started = sampled().then(Instant::now);
         self.admit(batch, relief)?;
-        let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
-        let last_seq = match is_large && !self.env.is_out_of_space() {
-            true => self.commit_large(batch, keyspaces, || Ok(self.lock_unnoted()))?,
-            false => self.commit_usual(batch, keyspaces)?,
+        let last_seq = match self.may_go_early(batch, keyspaces, durability) {
+            true => self.commit_early(batch, keyspaces, None)?,
+            false => self.commit_logged(batch, keyspaces)?,
         };
         self.end_commit(batch, last_seq, durability)?;
         if let Some(started) = started {
             self.env.metrics.commit_ns.record(started.elapsed());
         }
         Ok(())
+    }
+
+    /// Commits a batch that was admitted, as it is. Returns its last sequence number.
+    #[inline(always)]
+    pub(super) fn commit_logged(
+        &self,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+    ) -> Result<SeqNo> {
+        let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
+        match is_large && !self.env.is_out_of_space() {
+            true => self.commit_large(batch, keyspaces, || Ok(self.lock_unnoted())),
+            false => self.commit_usual(batch, keyspaces),
+        }
     }
 
     /// Ends the commit of a batch that is visible. Receives the last sequence number of the batch.
@@ -381,6 +398,9 @@ impl Committer {
     /// Refuses every later batch.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
+        for keyspace in self.catalog.all() {
+            keyspace.values.load().all().for_each(|store| store.close_early());
+        }
     }
 
     /// Takes the commit lock for a batch that is not noted.

@@ -114,16 +114,28 @@ impl Committer {
     ) -> Result<()> {
         self.check_durability(durability)?;
         self.admit(batch, relief)?;
-        let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
-        let last_seq = match is_large && !self.env.is_out_of_space() {
-            true => self.commit_large(batch, keyspaces, || self.lock_when(condition))?,
-            false => {
-                let state = self.lock_when(condition)?;
-                self.commit_locked(state, batch, keyspaces)?
-            }
+        let last_seq = match self.may_go_early(batch, keyspaces, durability) {
+            true => self.commit_early(batch, keyspaces, Some(&mut *condition))?,
+            false => self.commit_logged_if(batch, keyspaces, condition)?,
         };
         condition.end(last_seq);
         self.end_commit(batch, last_seq, durability)
+    }
+
+    /// Commits a batch that was admitted, as it is, if the condition holds. Returns its last
+    /// sequence number.
+    pub(super) fn commit_logged_if(
+        &self,
+        batch: &Batch,
+        keyspaces: &[Arc<KeyspaceCore>],
+        condition: &mut dyn Condition,
+    ) -> Result<SeqNo> {
+        let is_large = Wal::is_large(&self.wal_files, batch.encoded().len());
+        if is_large && !self.env.is_out_of_space() {
+            return self.commit_large(batch, keyspaces, || self.lock_when(condition));
+        }
+        let state = self.lock_when(condition)?;
+        self.commit_locked(state, batch, keyspaces)
     }
 
     /// Commits a batch of one keyspace if the condition holds. It waits for nothing: not for

@@ -53,6 +53,7 @@ impl Committer {
             (state.wal.sync_work(), state.next_seq - 1)
         };
         self.wait_for_records(through)?;
+        self.sync_early()?;
         reached!(LogSyncBegun);
         // If another process has replayed the log already, a write would be acknowledged and lost.
         self.env.storage.check_owner()?;

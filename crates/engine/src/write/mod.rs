@@ -2,6 +2,7 @@
 //!
 //! - [`commit`]: gives a batch its sequence numbers, logs, inserts and publishes it.
 //! - [`apart`]: writes the record of a batch that is too long to be copied under the lock.
+//! - [`early`]: writes large values to their files before their batch is logged.
 //! - [`conditional`]: commits a batch if no conflicting write came in between, for transactions.
 //! - [`relocation`]: writes the new pointers of values that a collection moved.
 //! - [`large`]: commits batches that do not fit a log segment.
@@ -19,6 +20,7 @@ mod apart;
 pub(crate) mod buffers;
 pub(crate) mod commit;
 pub(crate) mod conditional;
+mod early;
 pub(crate) mod generations;
 pub(crate) mod held;
 mod large;

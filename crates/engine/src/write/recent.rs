@@ -68,7 +68,7 @@ impl Recent {
             return (0, 0);
         }
         let before = self.open.bytes.len();
-        for Operation { kind, keyspace, key, value } in batch.operations() {
+        for Operation { kind, keyspace, key, value, .. } in batch.operations() {
             let out = &mut self.open.bytes;
             match kind {
                 // A value that a collection moved does not count as a write.

@@ -78,7 +78,7 @@ impl Condition for Check<'_> {
 
     /// O(log n) for each write that is noted.
     fn look(&mut self, noted: &Noted) -> Result<()> {
-        for Operation { kind, keyspace, key, value } in noted.after(self.seen_seq) {
+        for Operation { kind, keyspace, key, value, .. } in noted.after(self.seen_seq) {
             if keyspace != self.keyspace.id {
                 continue;
             }

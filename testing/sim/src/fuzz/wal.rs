@@ -47,11 +47,16 @@ pub fn judge(data: &[u8]) {
 fn read(storage: &dyn Storage) -> Said {
     let mut operations = Vec::new();
     let start = LogStart { segment: 1, seq: 1 };
-    let outcome = replay(storage, start, |_, seq, op| {
-        let (key, value) = (op.key.to_vec(), op.value.to_vec());
-        operations.push((seq, op.kind as u8, op.keyspace, key, value));
-        Ok(())
-    });
+    let outcome = replay(
+        storage,
+        start,
+        |_, _, _| Ok(true),
+        |_, seq, op| {
+            let (key, value) = (op.key.to_vec(), op.value.to_vec());
+            operations.push((seq, op.kind as u8, op.keyspace, key, value));
+            Ok(())
+        },
+    );
     match outcome {
         Ok(recovered) => {
             assert_eq!(recovered.last_seq, operations.len() as u64);

@@ -142,6 +142,7 @@ impl Soak {
             .slot_bytes(SLOT_BYTES as u32)
             .reserve(Thousandths::of_parts(RESERVE_PERMILLE as u32))
             .vlog_chunk_bytes(VLOG_CHUNK_BYTES)
+            .early(Random::new(self.seed ^ opening ^ 0xea21).one_in(2))
             .cold_stream(random.one_in(2) && gc_pointers == GcPointers::Stable)
             .gc_pointers(gc_pointers);
         let mut options = match self.policy {

@@ -252,6 +252,14 @@ fn values_in_a_log() {
     try_with(&[100_000, 300_000], toml, values_apart);
 }
 
+/// Many slots wait for the edit of a flush.
+#[test]
+fn values_in_a_log_first() {
+    let toml = "write_buffer_bytes = 268435456\n[values]\nplacement = \"vlog\"\nseparate_at = 100\n\
+                early = true\nslot_bytes = 16384\nvlog_chunk_bytes = 1048576";
+    try_with(&[100_000, 300_000], toml, values_apart);
+}
+
 #[test]
 fn values_in_groups() {
     let toml = "[values]\nplacement = \"hash-grouped\"\nseparate_at = 100\nslot_bytes = 65536";

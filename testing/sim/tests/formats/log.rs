@@ -95,6 +95,8 @@ pub struct Operation {
     pub keyspace: u64,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
+    /// Where the record lies that an operation of kind 4 points to; empty for the others.
+    pub place: Vec<u8>,
 }
 
 /// All operations of the segments from the floor on. Sequence numbers continue without a gap.
@@ -112,10 +114,11 @@ pub fn operations(segments: &[(u64, &[u8])], start_seq: u64) -> Vec<Operation> {
             }
             for seq in first..first + count {
                 let (kind, keyspace) = (reader.u8(), reader.varint());
-                assert!(matches!(kind, 0..=3 | 5 | 6), "kind {kind}");
+                assert!(matches!(kind, 0..=6), "kind {kind}");
                 let key = reader.bytes().to_vec();
                 let value = if kind == 0 { Vec::new() } else { reader.bytes().to_vec() };
-                operations.push(Operation { seq, kind, keyspace, key, value });
+                let place = if kind == 4 { reader.bytes().to_vec() } else { Vec::new() };
+                operations.push(Operation { seq, kind, keyspace, key, value, place });
             }
             assert!(reader.is_empty());
             next = first + count;

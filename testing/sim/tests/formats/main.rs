@@ -78,7 +78,16 @@ fn versions_of(files: &Files, store: &manifest::Store, met: &mut Met) -> Version
         let Some(keyspace) = store.keyspaces.get(&write.keyspace) else { continue };
         met.has_log = true;
         if write.seq > keyspace.flushed_seq {
-            let log::Operation { seq, kind, key, value, .. } = write;
+            let (mut kind, mut value) = (write.kind, write.value);
+            if kind == 4 {
+                let mut pointer = bytes::at(&value, 0);
+                let number = pointer.varint();
+                let file = &files[&format!("{number:06}.values")];
+                let described = (store.uid, number, &keyspace.values[&number]);
+                let place = bytes::at(&write.place, 0);
+                (kind, value) = (1, values::early(file, described, &write.key, pointer, place));
+            }
+            let (key, seq) = (write.key, write.seq);
             add(write.keyspace, Entry { key, seq, kind, value });
         }
     }

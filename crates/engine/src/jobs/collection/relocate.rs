@@ -52,8 +52,8 @@ impl FileState {
     /// Whether the condemned segments may be removed; `None` if there are none. While they wait for
     /// snapshots nothing else is emptied, because it would wait for the same snapshots.
     pub(crate) fn condemned_may_go(&self, points: &[SeqNo]) -> Option<bool> {
-        let last = self.condemned.front()?.seq;
-        Some(points.first().is_some_and(|oldest| *oldest >= last))
+        let front = self.condemned.front()?;
+        Some(front.may_go(points))
     }
 
     /// Bytes in segments that only snapshots keep.
@@ -67,6 +67,27 @@ impl FileState {
             self.condemned.iter().any(|condemned| condemned.generation == segment.generation)
         };
         segments.filter(is_condemned).map(|segment| segment.bytes).sum()
+    }
+}
+
+impl Condemned {
+    fn may_go(&self, points: &[SeqNo]) -> bool {
+        let is_flushed = self.is_flushed || seeded!(EarlyValuesFreedUnflushed);
+        is_flushed && points.first().is_some_and(|oldest| *oldest >= self.seq)
+    }
+}
+
+impl FileState {
+    /// Whether emptied segments wait for a flush.
+    pub(crate) fn waits_for_flush(&self) -> bool {
+        self.condemned.front().is_some_and(|front| !front.is_flushed)
+    }
+
+    /// Notes that no memtable has a write before this sequence number.
+    pub(crate) fn note_flushed(&mut self, unflushed_from: SeqNo) {
+        for condemned in &mut self.condemned {
+            condemned.is_flushed |= condemned.seq < unflushed_from;
+        }
     }
 }
 
@@ -94,17 +115,20 @@ impl Collector {
             self.installer.install_values(keyspace, store, edit)?;
         }
         let read: u64 = segments.iter().map(|segment| segment.bytes).sum();
-        let mut state = store.state.lock();
         let seq = if seeded!(OldSlotsFreedUnderSnapshots) { 0 } else { last_seq };
-        state.condemned.extend(segments.iter().map(|one| Condemned {
-            group,
-            generation: one.generation,
-            seq,
-        }));
+        let is_flushed = !store.has_early() || keyspace.unflushed_from() > last_seq;
+        let condemn =
+            |one: &Segment| Condemned { group, generation: one.generation, seq, is_flushed };
+        let mut state = store.state.lock();
+        state.condemned.extend(segments.iter().map(condemn));
         if let Some(pass) = &mut state.pass {
             pass.dead_bytes += read - written.min(read);
         }
         drop(state);
+        if !is_flushed {
+            let active = Arc::clone(&keyspace.view.load().active);
+            self.committer.rotate_if_active(keyspace, &active);
+        }
         self.env.metrics.add_all(&[
             (Counter::value_collections, 1),
             (Counter::value_gc_bytes_read, read),
@@ -183,8 +207,7 @@ impl Collector {
             let Some(front) = state.condemned.front() else { return Ok(()) };
             group_number = front.group;
             let group = &state.layout.groups[group_number as usize];
-            let may_go = |one: &&Condemned| points.first().is_some_and(|oldest| *oldest >= one.seq);
-            let ready = state.condemned.iter().take_while(may_go);
+            let ready = state.condemned.iter().take_while(|one| one.may_go(&points));
             remove.extend(ready.map(|condemned| condemned.generation));
             let stays = group.segments.iter().find(|one| !remove.contains(&one.generation));
             let tail = stays.map_or(group.stream_end, |segment| segment.stream_offset);

@@ -33,7 +33,9 @@ impl ValueFile {
             return may_go;
         }
         let group = &state.layout.groups[0];
+        let is_settled = |tail: &Segment| !self.is_early(tail);
         group.garbage_bytes() >= self.slot_bytes
+            && group.segments.first().is_some_and(is_settled)
             && state.quiet_at.saturating_add(self.slot_bytes) <= group.stream_end
             && !state.quarantined.contains(&0)
     }
@@ -61,7 +63,7 @@ impl ValueFile {
         if !only_frees {
             let mut bytes = 0;
             for segment in state.layout.groups[0].segments.iter() {
-                if bytes >= chunk_bytes {
+                if bytes >= chunk_bytes || self.is_early(segment) {
                     break;
                 }
                 bytes += segment.bytes;

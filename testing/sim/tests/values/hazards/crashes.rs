@@ -7,7 +7,15 @@ fn in_groups(seed: u64) -> Options {
 }
 
 fn in_a_log(seed: u64) -> Options {
-    placed(options(seed, Background::Manual), ValuePlacement::Vlog)
+    let mut options = placed(options(seed, Background::Manual), ValuePlacement::Vlog);
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values.early = false;
+    }
+    options
+}
+
+fn in_a_log_first(seed: u64) -> Options {
+    early(options(seed, Background::Manual))
 }
 
 fn cooling(seed: u64) -> Options {
@@ -19,7 +27,8 @@ fn moving_pointers(seed: u64) -> Options {
 }
 
 /// Every placement that separates values.
-const APART: [fn(u64) -> Options; 4] = [in_groups, in_a_log, cooling, moving_pointers];
+const APART: [fn(u64) -> Options; 5] =
+    [in_groups, in_a_log, in_a_log_first, cooling, moving_pointers];
 
 /// Whether a crash at some operation breaks a promise.
 fn crash_finds(bug: Bug) -> bool {
@@ -88,6 +97,16 @@ fn appends_that_are_not_synced_are_found() {
     for (i, options) in APART.into_iter().enumerate() {
         assert!(crash_finds_in(options, Bug::AppendsNotSynced), "placement {i}");
     }
+}
+
+#[test]
+fn early_values_that_are_not_synced_are_found() {
+    assert!(crash_finds_in(in_a_log_first, Bug::EarlyValuesNotSynced));
+}
+
+#[test]
+fn early_values_that_a_replay_does_not_check_are_found() {
+    assert!(crash_finds_in(in_a_log_first, Bug::EarlyValuesUnchecked));
 }
 
 /// A reopened store holds the groups as collections left them.

@@ -29,12 +29,18 @@
 //! | the table of segments | `CollectionNotLogged` | model, with reopening |
 //! | a failed sync | `FailedSyncIgnored` | failing syncs of the value file |
 //! | | `UnknownSlotsFreed` | a failing sync of the manifest |
+//! | an early value without its write | `EarlyValuesNotSynced` | power cuts |
+//! | | `EarlyValuesUnchecked` | power cuts |
+//! | | `EarlyValuesCollectedUnderWay` | a collection inside a put |
+//! | | `EarlyValuesFreedUnflushed` | a crash after a collection |
+//! | | `FoundValuesTrusted` | a failed sync, then a crash |
 //! | a tag without its cold record | `TagsLoggedBeforeColdRecords` | crashes |
 //! | | `TagsPublishedFirst` | a get between the two |
 //! | a cold record without its tag | `DroppedTagsForgotten` | space |
 
 mod collections;
 mod crashes;
+mod early;
 mod placements;
 mod readers;
 
@@ -55,7 +61,7 @@ use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_er
 use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{
-    Run, cooled, generate, keyspaces, logless, options, placed, written_back,
+    Run, cooled, early, generate, keyspaces, logless, options, placed, written_back,
 };
 
 /// Seeds that pass without a bug, as `crash/every_operation.rs` shows.

@@ -1,0 +1,100 @@
+//! Finds early values (`values/early.rs`) again by the log, when a store opens.
+
+use std::collections::btree_map::Entry;
+
+use crate::error::Result;
+use crate::format::record::{Pointer, record_bytes};
+use crate::keys::SeqNo;
+use crate::keys::codec::u32_at;
+use crate::values::early::{EarlyPlace, EarlySegment, GROUP, UNNUMBERED_SEQ};
+use crate::values::file::{ValueFile, segment_of};
+use crate::values::layout::Segment;
+
+impl ValueFile {
+    /// Whether the value of a logged write is in the file. If no edit names it yet, its segment is
+    /// taken over, so that its slots are not given out again. Called before anything is appended.
+    pub(crate) fn find_early(
+        &self,
+        (key, seq): (&[u8], SeqNo),
+        pointer: &Pointer,
+        place: &EarlyPlace,
+    ) -> Result<bool> {
+        let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
+        let Some(segment) = self.named_segment(pointer, place) else { return Ok(false) };
+        let room = u64::from(segment.slots).saturating_mul(self.slot_bytes);
+        let is_inside = place.offset.checked_add(bytes).is_some_and(|end| end <= room);
+        if !is_inside {
+            return Ok(false);
+        }
+        let position = self.position(&segment) + place.offset;
+        if self.file.len()? < position + bytes {
+            return Ok(false);
+        }
+        let record = self.file.read_vec(position, bytes as usize)?;
+        let is_it = u32_at(&record, 0) == Some(place.checksum);
+        let found = self.checksum_seed(&segment).take(&record, place.offset);
+        let is_it = is_it && found.is_ok_and(|one| one.key == key && one.seq == UNNUMBERED_SEQ);
+        Ok(is_it && self.take_over(seq, segment, place.offset + bytes))
+    }
+
+    /// The segment that a place names, as the layout has it or as a new one. `None` if it
+    /// contradicts what is known.
+    fn named_segment(&self, pointer: &Pointer, place: &EarlyPlace) -> Option<Segment> {
+        let EarlyPlace { slot, slots, generation, .. } = *place;
+        let stream_offset = pointer.stream_offset.checked_sub(place.offset)?;
+        let known = self.early.lock().segments.get(&generation).map(|one| one.segment);
+        let named = || {
+            let segments = self.load(GROUP)?;
+            segment_of(&segments, stream_offset).filter(|one| one.generation == generation)
+        };
+        let segment = known.or_else(named).unwrap_or(Segment {
+            slot,
+            slots,
+            collected: false,
+            generation,
+            stream_offset,
+            bytes: 0,
+            records: 0,
+            tags: 0,
+            cold_bytes: 0,
+        });
+        let is_same = segment.slot == slot
+            && segment.slots == slots
+            && segment.stream_offset == stream_offset
+            && !segment.collected
+            && slots > 0
+            && pointer.group == GROUP;
+        is_same.then_some(segment)
+    }
+
+    /// Takes the segment of a record over that no edit names, of which the record is up to `end`.
+    /// Returns `false` if its slots belong to another segment.
+    fn take_over(&self, seq: SeqNo, segment: Segment, end: u64) -> bool {
+        let mut early = self.early.lock();
+        early.is_used = true;
+        let generation = segment.generation;
+        let one = match early.segments.entry(generation) {
+            Entry::Occupied(known) => known.into_mut(),
+            // Named.
+            Entry::Vacant(_) if end <= segment.bytes => return true,
+            Entry::Vacant(vacant) => {
+                let mut state = self.state.lock();
+                if segment.bytes == 0 && !state.take_again(&segment, self.slot_bytes) {
+                    return false;
+                }
+                // What is appended from now on goes elsewhere.
+                let is_it = |open: &Segment| open.generation == generation;
+                if state.open.get(&GROUP).is_some_and(is_it) {
+                    state.open.remove(&GROUP);
+                }
+                self.shown.write().add(segment, self.slot_bytes);
+                let mut found = EarlySegment::new(segment);
+                found.is_found = true;
+                vacant.insert(found)
+            }
+        };
+        one.segment.bytes = one.segment.bytes.max(end);
+        early.found_seq = early.found_seq.max(seq);
+        true
+    }
+}
