@@ -172,6 +172,7 @@ impl KeyspaceCore {
         }
         let ttl_ms = AtomicU64::new(options.ttl_seconds * 1000);
         let early_at = AtomicU64::new(options.values.early_at());
+        env.has_early.fetch_or(options.values.early_at() < u64::MAX, Relaxed);
         Ok(KeyspaceCore {
             id,
             name: state.name.clone(),

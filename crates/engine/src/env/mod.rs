@@ -4,7 +4,7 @@
 pub(crate) mod health;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use runstone_storage::Storage;
 use runstone_storage::fork::Process;
@@ -39,6 +39,9 @@ pub(crate) struct Env {
     pub(crate) pace: Pace,
     pub(crate) watch: Watch,
     pub(crate) io_rate: Arc<IoRate>,
+    /// Whether a keyspace writes values before their log, or ever did. So each commit asks one
+    /// thing, and not each keyspace.
+    pub(crate) has_early: AtomicBool,
 }
 
 /// What an environment may have in common with those of other stores.
@@ -76,6 +79,7 @@ impl Env {
             next_file,
             bell: Arc::clone(&common.bell),
             io_rate: Arc::clone(&common.io_rate),
+            has_early: AtomicBool::new(false),
             health: Health::default(),
         }
     }

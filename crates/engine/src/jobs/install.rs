@@ -206,10 +206,7 @@ impl Installer {
             values.publish(&files, &self.env.metrics);
             self.swap_version(&one.keyspace, version, 1);
             let unflushed_from = one.keyspace.unflushed_from();
-            files.all().for_each(|store| {
-                store.state.lock().note_flushed(unflushed_from);
-                store.release_found(unflushed_from);
-            });
+            files.all().for_each(|store| store.state.lock().note_flushed(unflushed_from));
         }
         self.pressure.refresh(flushed.iter().map(|one| &one.keyspace));
         Ok(log_start.0)

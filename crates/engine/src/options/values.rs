@@ -111,10 +111,10 @@ with_setters! {
         /// `writeback`. To change it is to change the placement: a new value file is made, and
         /// compactions move the values there.
         pub gc_pointers: GcPointers = GcPointers::Stable,
-        /// Whether large values of a `vlog` go to the file before their writes are logged: the log
+        /// Whether large values of a `vlog` go to the file before their writes are logged. The log
         /// then holds only their places, and a value is written once. Otherwise it is written to
         /// the log, and by a flush to the file. Synced writes keep their values in the log, since
-        /// one sync costs less than two; a power loss that takes such a value takes the write.
+        /// one sync costs less than two. A power loss that takes such a value takes the write.
         pub early: bool = false,
         /// Bytes that one collection of a `vlog` takes from the tail.
         #[serde(with = "runstone_policy::units::size")]

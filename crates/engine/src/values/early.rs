@@ -399,7 +399,9 @@ impl ValueFile {
         early.segments.get(&segment.generation).is_some_and(|one| one.is_found)
     }
 
-    /// Releases what a replay found, once no memtable leads there.
+    /// Releases what a replay found, if no memtable leads there. Called before anybody reads: views
+    /// of readers would keep memtables that do. If the log is kept, nothing is released until the
+    /// next open.
     pub(crate) fn release_found(&self, unflushed_from: SeqNo) {
         let mut early = self.early.lock();
         if early.found_seq == 0 || early.found_seq >= unflushed_from {

@@ -201,9 +201,10 @@ impl Committer {
         }
         let started = sampled().then(Instant::now);
         self.admit(batch, relief)?;
-        let last_seq = match self.may_go_early(batch, keyspaces, durability) {
-            true => self.commit_early(batch, keyspaces, None)?,
-            false => self.commit_logged(batch, keyspaces)?,
+        let last_seq = if self.env.has_early.load(Relaxed) {
+            self.commit_early(batch, keyspaces, durability, None)?
+        } else {
+            self.commit_logged(batch, keyspaces)?
         };
         self.end_commit(batch, last_seq, durability)?;
         if let Some(started) = started {

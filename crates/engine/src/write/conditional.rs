@@ -24,6 +24,7 @@
 //! have inserted, and takes longer the larger the transaction is.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sync::MutexGuard;
 
@@ -114,9 +115,10 @@ impl Committer {
     ) -> Result<()> {
         self.check_durability(durability)?;
         self.admit(batch, relief)?;
-        let last_seq = match self.may_go_early(batch, keyspaces, durability) {
-            true => self.commit_early(batch, keyspaces, Some(&mut *condition))?,
-            false => self.commit_logged_if(batch, keyspaces, condition)?,
+        let last_seq = if self.env.has_early.load(Relaxed) {
+            self.commit_early(batch, keyspaces, durability, Some(&mut *condition))?
+        } else {
+            self.commit_logged_if(batch, keyspaces, condition)?
         };
         condition.end(last_seq);
         self.end_commit(batch, last_seq, durability)

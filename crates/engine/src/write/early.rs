@@ -42,19 +42,6 @@ impl EarlyBatch {
 }
 
 impl Committer {
-    /// Whether values of a batch may go to their files first.
-    #[inline(always)]
-    pub(super) fn may_go_early(
-        &self,
-        batch: &Batch,
-        keyspaces: &[Arc<KeyspaceCore>],
-        durability: Durability,
-    ) -> bool {
-        let bytes = batch.encoded().len() as u64;
-        let may = |keyspace: &Arc<KeyspaceCore>| keyspace.early_at.load(Relaxed) <= bytes;
-        keyspaces.iter().any(may) && durability != Durability::Sync
-    }
-
     /// Writes large values of a batch to their files, and commits the batch, if the condition
     /// holds. Returns its last sequence number. After an error the values are garbage.
     // Inlined, it would cost every small commit its large stack frame.
@@ -64,9 +51,10 @@ impl Committer {
         &self,
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
+        durability: Durability,
         condition: Option<&mut dyn Condition>,
     ) -> Result<SeqNo> {
-        let early = self.append_early(batch, keyspaces)?;
+        let early = self.append_early(batch, keyspaces, durability)?;
         let logged = early.as_ref().map_or(batch, |early| &early.batch);
         let last_seq = match condition {
             Some(condition) => self.commit_logged_if(logged, keyspaces, condition)?,
@@ -83,8 +71,14 @@ impl Committer {
         &self,
         batch: &Batch,
         keyspaces: &[Arc<KeyspaceCore>],
+        durability: Durability,
     ) -> Result<Option<EarlyBatch>> {
-        if self.env.is_out_of_space() || !self.env.options.has_log() {
+        let bytes = batch.encoded().len() as u64;
+        let may = |keyspace: &Arc<KeyspaceCore>| keyspace.early_at.load(Relaxed) <= bytes;
+        let stays = durability == Durability::Sync
+            || self.env.is_out_of_space()
+            || !self.env.options.has_log();
+        if stays || !keyspaces.iter().any(may) {
             return Ok(None);
         }
         let mut records: Vec<Vec<(&[u8], &[u8])>> = vec![Vec::new(); keyspaces.len()];
