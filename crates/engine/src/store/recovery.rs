@@ -227,7 +227,9 @@ fn keep_log(inner: &Engine, replay: &Replay) -> Result<()> {
     // A record without its value is whole in itself. The next open must not take it for the writes
     // that get its sequence numbers now.
     for (segment, offset) in &replay.without_values {
-        storage.open(&segment_name(*segment), Category::Wal)?.set_len(*offset)?;
+        let file = storage.open(&segment_name(*segment), Category::Wal)?;
+        file.set_len(*offset)?;
+        file.sync()?;
     }
     keep_segments(inner, replay, |file| file.sync())?;
     Ok(storage.sync_dir()?)

@@ -124,10 +124,16 @@ impl Committer {
         Ok(appended)
     }
 
-    /// Remembers that a sync of the log must sync this file first.
+    /// Remembers that a sync of the log must sync this file first. The flag is set under the lock
+    /// of the list: who finds it set relies on the file being there.
     fn note_unsynced(&self, file: &Arc<ValueFile>) {
+        if file.has_unsynced.load(Acquire) {
+            return;
+        }
+        reached!(EarlyFileUnnoted);
+        let mut files = self.unsynced_values.lock();
         if !file.has_unsynced.swap(true, AcqRel) {
-            self.unsynced_values.lock().push(Arc::clone(file));
+            files.push(Arc::clone(file));
         }
     }
 

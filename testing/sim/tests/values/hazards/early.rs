@@ -341,3 +341,22 @@ fn a_retired_file_is_judged_before_the_memtables() {
     compaction.join().expect("joins");
     check(&store, 0, 3);
 }
+
+/// A writer found that its file was noted for the next sync, before another one had noted it.
+#[test]
+fn a_sync_covers_the_values_of_writers_side_by_side() {
+    let storage = SimStorage::new(3);
+    let store = open_sim(&storage);
+    let beside = Arc::clone(&store);
+    seeded::step_in(Waypoint::EarlyFileUnnoted, move || {
+        beside.put(key(1), value(1)).expect("puts");
+        beside.sync().expect("syncs");
+    });
+    let cuts: Vec<SimStorage> = {
+        store.put(key(0), value(0)).expect("puts");
+        assert!(seeded::has_stepped_in());
+        (0..20).map(|seed| storage.power_cut(seed).0).collect()
+    };
+    drop(store);
+    cuts.iter().for_each(|left| check(&open_sim(left), 1, 1));
+}
