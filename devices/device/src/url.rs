@@ -338,7 +338,7 @@ const KVSSD_OPTIONS: &[(&str, &str)] = &[
     ("l0", "tables of level 0 that call for a compaction; 4"),
     ("compaction", "fragmented-leveling, leveling, garnering or tiering"),
     ("cuts", "tables end by size (nlsm), global-range, grouped-global-range"),
-    ("filters", "in the metadata pages, ten bits per key: none, uniform, optimal (by level)"),
+    ("filters", "in the metadata pages, ten bits a key: none, uniform, optimal"),
     ("values", "inline, or apart from keys: log, groups (by hash of the key)"),
     ("values_from", "bytes from which a value lies apart; 256"),
     ("durability", "plp (a capacitor saves the memtable) or log (pages)"),
