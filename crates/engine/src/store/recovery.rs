@@ -376,7 +376,7 @@ fn replay_log(
     Ok(Replay { last_seq, small, segments, torn_behind, without_values, lost })
 }
 
-/// Whether a write may be logged again: replayed twice, it must be the same as once.
+/// Whether a write may be logged again: two replays of it must have the result of one.
 fn may_repeat(kind: Kind) -> bool {
     !matches!(kind, Kind::Relocate | Kind::ValuePointer | Kind::Merge)
 }

@@ -1,8 +1,8 @@
 //! Values that are in their file before their writes are in the log. Such a write is logged as the
-//! place of its value, so the value is written once (WiscKey §3.3.1).
+//! place of its value, so the value is written once (WiscKey §3.2 appends values first).
 //!
-//! 1. Before a batch has sequence numbers, its large values are appended to segments that only this
-//!    file fills (`append_early`). The operating system has them when the batch is logged. Their
+//! 1. Before a batch has sequence numbers, its large values are appended to segments that nobody
+//!    else fills meanwhile (`append_early`). The operating system has them when the batch is logged. Their
 //!    records have the sequence number 0.
 //! 2. The batch is logged and inserted with pointers. A sync of the log syncs the file first.
 //! 3. A flush syncs the file, and its edit names what was appended since the last one. Until then

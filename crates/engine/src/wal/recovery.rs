@@ -106,15 +106,19 @@ pub fn replay(
                 end = None;
                 continue;
             }
-            let operations = take_operations(&head, operations, (number, offset))?;
-            if !all_whole(&operations, |seq, one| is_whole((number, offset), seq, one))? {
-                recovered.without_values.push((number, offset));
+            let (place, mut all_whole) = ((number, offset), true);
+            each_operation(&head, operations.clone(), place, |seq, one| {
+                if all_whole && !one.place.is_empty() {
+                    all_whole = is_whole(place, seq, &one)?;
+                }
+                Ok(())
+            })?;
+            if !all_whole {
+                recovered.without_values.push(place);
                 end.get_or_insert((number, offset - 1));
                 break;
             }
-            for (seq, operation) in operations {
-                apply(number, seq, operation)?;
-            }
+            each_operation(&head, operations, place, |seq, one| apply(number, seq, one))?;
             recovered.records += 1;
             recovered.last_seq = head.first_seq + head.count - 1;
             end = None;
@@ -125,35 +129,22 @@ pub fn replay(
     Ok(recovered)
 }
 
-/// The operations of a record, with their sequence numbers.
-fn take_operations<'a>(
+/// Calls `see` for each operation of a record. They are not gathered: a record may hold millions.
+fn each_operation<'a>(
     head: &Head,
     mut reader: Reader<'a>,
     (number, offset): (u64, u64),
-) -> Result<Vec<(SeqNo, Operation<'a>)>> {
-    // The count is not to be trusted: an operation takes a few bytes.
-    let mut operations = Vec::with_capacity(head.count.min(reader.remaining() as u64) as usize);
+    mut see: impl FnMut(SeqNo, Operation<'a>) -> Result<()>,
+) -> Result<()> {
     for seq in head.first_seq..head.first_seq + head.count {
         let operation = take_operation(&mut reader)
             .map_err(|_| damaged(number, offset, "operation does not decode"))?;
-        operations.push((seq, operation));
+        see(seq, operation)?;
     }
     match reader.is_empty() {
-        true => Ok(operations),
+        true => Ok(()),
         false => Err(damaged(number, offset, "bytes behind the last operation")),
     }
-}
-
-fn all_whole(
-    operations: &[(SeqNo, Operation<'_>)],
-    mut is_whole: impl FnMut(SeqNo, &Operation<'_>) -> Result<bool>,
-) -> Result<bool> {
-    for (seq, operation) in operations.iter().filter(|(_, one)| !one.place.is_empty()) {
-        if !is_whole(*seq, operation)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Returns the next record, and notes where the valid part of the segment ends.
