@@ -2,8 +2,8 @@
 //! place of its value, so the value is written once (WiscKey §3.2 appends values first).
 //!
 //! 1. Before a batch has sequence numbers, its large values are appended to segments that nobody
-//!    else fills meanwhile (`append_early`). The operating system has them when the batch is logged. Their
-//!    records have the sequence number 0.
+//!    else fills meanwhile (`append_early`). The operating system has them when the batch is
+//!    logged. Their records have the sequence number 0.
 //! 2. The batch is logged and inserted with pointers. A sync of the log syncs the file first.
 //! 3. A flush syncs the file, and its edit names what was appended since the last one. Until then
 //!    only the log leads to these records, and after a crash a replay finds them by it
