@@ -31,6 +31,8 @@ pub struct Location {
     place: Place,
     /// Whether a store was made there.
     made: Cell<bool>,
+    /// Whether people were told that another process has the store open.
+    followed: Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -52,7 +54,8 @@ impl Location {
             None if text == "mem:" => Place::Memory(Arc::default()),
             None => Place::Directory,
         };
-        Ok(Location { path: store.to_path_buf(), place, made: Cell::new(false) })
+        let (made, followed) = (Cell::new(false), Cell::new(false));
+        Ok(Location { path: store.to_path_buf(), place, made, followed })
     }
 
     /// Whether a store was made there, rather than found.
@@ -199,9 +202,25 @@ impl Location {
                 let may_make = options.create_if_missing && !options.read_only;
                 Store::open_on(url.storage(may_make)?, options)
             }
+            Place::Directory if options.read_only => self.open_beside(options),
             Place::Directory => Store::open(&self.path, options),
         };
         Ok(opened?)
+    }
+
+    /// Opens the store for reading. If another process has it open, it is read beside that one.
+    fn open_beside(&self, options: Options) -> runstone::Result<Store> {
+        let process = match Store::open(&self.path, options.clone()) {
+            Err(Error::InUse { process, .. }) => process,
+            opened => return opened,
+        };
+        let follower = Store::follow(&self.path, options)?;
+        if !self.followed.replace(true) {
+            let by = process.map_or_else(String::new, |id| format!(" (process {id})"));
+            let lease = if follower.has_lease() { "" } else { ", without a lease on its files" };
+            note(format!("another process{by} has the store open; read as of now{lease}"));
+        }
+        Ok(follower.store())
     }
 
     /// Opens or makes a store of files and a keyspace. Options that are given are those of a new

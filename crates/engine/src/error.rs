@@ -142,6 +142,13 @@ pub enum Error {
     /// wait for itself, or for a lock held while it runs; or a merge operator read what it makes.
     #[error("a callback called into the store that called it")]
     InsideCallback,
+    /// The writer of the store took back the lease of this follower, because the limits of what it
+    /// keeps were reached. What the follower was about to read may be gone.
+    #[error("the writer of {path} keeps no files for this follower any more")]
+    LeaseRevoked {
+        /// The store.
+        path: String,
+    },
     /// The store was closed while the operation waited.
     #[error("the store is closed")]
     Closed,
@@ -186,6 +193,8 @@ pub enum ErrorKind {
     Deadlock,
     /// A callback called into the store that called it.
     InsideCallback,
+    /// The writer keeps no files for this follower any more: follow the store again.
+    LeaseRevoked,
     /// The store was closed.
     Closed,
 }
@@ -220,6 +229,7 @@ impl Error {
             Error::LockTimeout { .. } => ErrorKind::LockTimeout,
             Error::Deadlock { .. } => ErrorKind::Deadlock,
             Error::InsideCallback => ErrorKind::InsideCallback,
+            Error::LeaseRevoked { .. } => ErrorKind::LeaseRevoked,
             Error::Closed => ErrorKind::Closed,
         }
     }
@@ -244,6 +254,7 @@ impl Error {
             | Error::ForeignFiles { path, .. }
             | Error::OtherDatabase { path }
             | Error::InUse { path, .. }
+            | Error::LeaseRevoked { path }
             | Error::NoSpace { path, .. } => Some(path.clone()),
             Error::Stopped { cause } => cause.place(),
             _ => None,
@@ -267,8 +278,8 @@ impl Error {
                 "use the store that is open in this process, or close it first".into()
             }
             Error::InUse { .. } => {
-                "close the other process first; while it runs, only it can make a checkpoint \
-                 (`Store::checkpoint`), which others can read"
+                "read the store beside the other process by `Store::follow`, or close that process \
+                 first"
                     .into()
             }
             Error::OtherProcess => "open the store after the fork, in one of the processes".into(),
@@ -294,6 +305,11 @@ impl Error {
             Error::InsideCallback => {
                 "a callback may read what needs no merge operator; note the rest, and do it in \
                  another thread"
+                    .into()
+            }
+            Error::LeaseRevoked { .. } => {
+                "follow the store again; refresh more often, or raise follower_keep_bytes or \
+                 follower_keep_seconds of the writer"
                     .into()
             }
             Error::Closed => "reopen the store".into(),

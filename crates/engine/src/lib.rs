@@ -126,6 +126,7 @@ mod error;
 mod format;
 mod jobs;
 mod keys;
+mod lease;
 mod log;
 mod memory;
 mod memtable;
@@ -242,7 +243,8 @@ pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;
 pub use store::{
-    DEFAULT_KEYSPACE, Damage, Keyspace, RangeEstimate, Snapshot, Store, Transaction, VerifyReport,
+    DEFAULT_KEYSPACE, Damage, Follower, Keyspace, RangeEstimate, Snapshot, Store, Transaction,
+    VerifyReport,
 };
 pub use transaction::cursor::{TransactionCursor, TransactionScan};
 pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};

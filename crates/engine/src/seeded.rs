@@ -49,6 +49,8 @@ pub enum Bug {
     /// Collection of a group does not close the segment that is being filled. What a flush appends
     /// to it meanwhile is removed with the segments that are replaced.
     CollectionWithoutClosing,
+    /// A writer removes and reuses what its followers read.
+    LeasesIgnored,
     /// Slots are free as soon as an edit frees them, although readers hold segments that name them.
     SlotsFreedEarly,
     /// Checksums of records do not depend on the generation of the slot.

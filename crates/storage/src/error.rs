@@ -99,6 +99,14 @@ impl Error {
         self.source.kind() == io::ErrorKind::ResourceBusy
     }
 
+    /// Whether nothing may be written there: permissions, or the file system, forbid it.
+    pub fn is_refused(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+        )
+    }
+
     /// Whether the file does not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound

@@ -7,6 +7,7 @@ use runstone_policy::shape::Table;
 
 use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
+use crate::lease::HeldFile;
 use crate::table::table_name;
 use crate::values::file::values_name;
 use crate::values::separation::ValueFiles;
@@ -23,11 +24,36 @@ impl Catalog {
             // The file is removed while nobody holds it. Otherwise it would be opened to stay
             // readable.
             let meta = table.into_meta();
-            match self.env.storage.remove(&table_name(meta.id)) {
-                Ok(()) => self.tables.disk.remove(meta.bytes),
-                // The next open removes it as an orphan.
-                Err(error) => tracing::warn!(%error, "an obsolete table was left behind"),
-            }
+            self.leave_file(HeldFile::Table(meta.id, meta.bytes), meta.bytes);
+        }
+        self.release_held();
+    }
+
+    /// Removes a file that edits have left, or keeps it as long as a lease needs it.
+    pub(crate) fn leave_file(&self, file: HeldFile, bytes: u64) {
+        let leases = &self.tables.leases;
+        match leases.may_free(leases.last()) {
+            true => self.remove_left(file),
+            false => leases.hold(file, bytes),
+        }
+    }
+
+    /// Removes what no lease needs any more.
+    pub(crate) fn release_held(&self) {
+        self.tables.leases.release().into_iter().for_each(|file| self.remove_left(file));
+    }
+
+    fn remove_left(&self, file: HeldFile) {
+        let name = match &file {
+            HeldFile::Table(id, _) => table_name(*id),
+            HeldFile::Values(number) => values_name(*number),
+            HeldFile::Orphan(name) => name.clone(),
+        };
+        match (self.env.storage.remove(&name), file) {
+            (Ok(()), HeldFile::Table(_, bytes)) => self.tables.disk.remove(bytes),
+            (Ok(()), _) => {}
+            // The next open removes it as an orphan.
+            (Err(error), _) => tracing::warn!(%error, "an obsolete file was left behind"),
         }
     }
 
@@ -65,10 +91,7 @@ impl Catalog {
     /// that cannot be removed does not make it fail.
     pub(crate) fn remove_value_files(&self, numbers: &[u64]) {
         for number in numbers {
-            if let Err(error) = self.env.storage.remove(&values_name(*number)) {
-                // The next open removes it as an orphan.
-                tracing::warn!(%error, "an obsolete value file was left behind");
-            }
+            self.leave_file(HeldFile::Values(*number), 0);
         }
     }
 }

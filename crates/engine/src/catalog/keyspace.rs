@@ -140,6 +140,17 @@ impl KeyspaceCore {
         pool: &Arc<ChunkPool>,
         env: &Env,
     ) -> Result<KeyspaceCore> {
+        KeyspaceCore::open_after(&Version::default(), (id, state), tables, pool, env)
+    }
+
+    /// The same with the open tables of an earlier version.
+    pub(crate) fn open_after(
+        before: &Version,
+        (id, state): (KeyspaceId, &KeyspaceState),
+        tables: &Arc<TableContext>,
+        pool: &Arc<ChunkPool>,
+        env: &Env,
+    ) -> Result<KeyspaceCore> {
         let registered = &env.options;
         // The record's checksum holds, so this is not corruption: a newer release wrote the text.
         let options = KeyspaceOptions::from_toml(&state.options).map_err(|error| {
@@ -154,7 +165,10 @@ impl KeyspaceCore {
         let range_deletes = range_deletes_of(tables, &state.shape)?;
         let change = RangeChange { flushed: range_deletes.as_ref(), left: &[] };
         let mut version = Version::default().next(state.shape.clone(), change, |table| {
-            Arc::new(TableHandle::new(Arc::clone(tables), Arc::clone(table)))
+            Arc::new(match before.handle(table.id) {
+                Some(known) => known.trimmed(Arc::clone(table)),
+                None => TableHandle::new(Arc::clone(tables), Arc::clone(table)),
+            })
         });
         if !registered.read_only {
             version = version.with_seeks_of(&options.shape);
@@ -170,9 +184,8 @@ impl KeyspaceCore {
                 _ => values.retired.push(store),
             }
         }
-        let ttl_ms = AtomicU64::new(options.ttl_seconds * 1000);
-        let early_at = AtomicU64::new(options.values.early_at());
-        env.has_early.fetch_or(options.values.early_at() < u64::MAX, Relaxed);
+        let (ttl_ms, early_at) = (options.ttl_seconds * 1000, options.values.early_at());
+        env.has_early.fetch_or(early_at < u64::MAX, Relaxed);
         Ok(KeyspaceCore {
             id,
             name: state.name.clone(),
@@ -193,13 +206,40 @@ impl KeyspaceCore {
             prefixer: Mutex::new(prefixer),
             merging: ArcSwap::from_pointee(merging),
             filtering: ArcSwap::from_pointee(filtering),
-            ttl_ms,
-            early_at,
+            ttl_ms: AtomicU64::new(ttl_ms),
+            early_at: AtomicU64::new(early_at),
             values: ArcSwap::from_pointee(values),
             parting: Mutex::new(()),
             work: Work::default(),
             samples: AtomicU64::new(0),
         })
+    }
+
+    /// The same keyspace with another view, for readers of another moment. Handles to this one do
+    /// not change.
+    pub(crate) fn with_view(&self, view: View) -> KeyspaceCore {
+        KeyspaceCore {
+            id: self.id,
+            name: self.name.clone(),
+            options: ArcSwap::new(self.options.load_full()),
+            view: ArcSwap::from_pointee(view),
+            view_lock: Mutex::new(()),
+            dropped: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            process: self.process,
+            last_load: AtomicU64::new(0),
+            ended_load: AtomicU64::new(0),
+            dead_ranges: DeadRanges::default(),
+            prefixer: Mutex::new(self.prefixer.lock().clone()),
+            merging: ArcSwap::new(self.merging.load_full()),
+            filtering: ArcSwap::new(self.filtering.load_full()),
+            ttl_ms: AtomicU64::new(self.ttl_ms.load(Relaxed)),
+            early_at: AtomicU64::new(self.early_at.load(Relaxed)),
+            values: ArcSwap::new(self.values.load_full()),
+            parting: Mutex::new(()),
+            work: Work::default(),
+            samples: AtomicU64::new(0),
+        }
     }
 
     /// Tells the listener if the compaction filter that the options name is not registered.

@@ -176,12 +176,7 @@ impl Runner {
         let log_start = (!has_log).then(|| self.committer.log_start_after(seq));
         match self.installer.install_load(keyspace, &load.tables, seq, log_start) {
             Err(refused @ Error::InvalidArgument { .. }) => Err(refused),
-            installed => {
-                // This comes before the sequence number is published, and so before any write that
-                // sees the load.
-                self.committer.log_manifest(&self.catalog.manifest.lock());
-                self.note_outcome(installed)
-            }
+            installed => self.note_outcome(installed),
         }
     }
 }

@@ -354,6 +354,13 @@ impl Runner {
         self.catalog.purge_files(!self.schedule.is_closing());
     }
 
+    /// Frees what no follower needs any more.
+    pub(crate) fn release_held(&self) {
+        self.catalog.tables.leases.look_again();
+        self.catalog.release_held();
+        self.committer.release_held_log();
+    }
+
     /// Runs one job in this thread, and returns its error if it fails; `false` if none was due.
     pub(crate) fn run_one_job(&self) -> Result<bool> {
         self.run_one(true)

@@ -94,6 +94,19 @@ impl LogReader {
         }
     }
 
+    /// Where the next record is expected.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes back to an earlier position, and forgets what it has read: somebody may be writing to
+    /// the file.
+    pub fn rewind(&mut self, position: u64) -> LogResult<()> {
+        self.file_len = self.file.len()?;
+        (self.position, self.frame_at) = (position, u64::MAX);
+        Ok(())
+    }
+
     /// Looks for valid fragments after a bad fragment at `offset`. Calls `found` with the offset
     /// and the bytes of each that starts a record (its first fragment only). The length field of a
     /// bad fragment cannot be trusted, so every later byte is tried; frames that are all zeros from

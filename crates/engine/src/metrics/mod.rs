@@ -389,6 +389,12 @@ pub struct MetricsSnapshot {
     pub commit_lock_peak_entries: u64,
     /// The most bytes that were copied under one hold of it.
     pub commit_lock_peak_bytes: u64,
+    /// Followers in other processes that hold a lease.
+    pub followers: u64,
+    /// Bytes of files and of places in value files that stay for them alone.
+    pub follower_held_bytes: u64,
+    /// Leases that were revoked since the open, because they held too much.
+    pub follower_leases_revoked: u64,
     /// (table + WAL + manifest bytes written) / user bytes written, to three digits.
     pub write_amplification: f64,
     /// Whether writers are held back, and by what.

@@ -65,6 +65,9 @@ impl MetricsSnapshot {
                 "Most bytes copied under one hold of the commit lock.",
                 self.commit_lock_peak_bytes,
             ),
+            ("followers", "Followers that hold a lease.", self.followers),
+            ("follower_held_bytes", "Kept for followers alone.", self.follower_held_bytes),
+            ("follower_leases_revoked", "Leases revoked.", self.follower_leases_revoked),
             ("compaction_debt_bytes", "Bytes still to be compacted.", self.compaction_debt_bytes),
         ] {
             text.metric(name, help, "gauge", value);

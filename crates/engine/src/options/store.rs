@@ -112,6 +112,11 @@ with_setters! {
         /// the background writes for it is bounded by what it ends: see
         /// [`runstone_policy::policy::idle`].
         pub idle_after: Option<Duration> = Some(Duration::from_secs(5)) => "5s",
+        /// Bytes of files and slots that stay for followers in other processes, at most.
+        pub follower_keep_bytes: u64 = 1 << 30 => "1G",
+        /// Seconds that such files and slots stay, at most. A follower that refreshes later loses
+        /// its lease, and opens the store again.
+        pub follower_keep_seconds: u64 = 600,
         /// Seed of random ids. Set it for deterministic tests.
         pub seed: Option<u64> = None => "of the system",
         /// Receives flushes, compactions, stalls and errors.

@@ -18,7 +18,7 @@ use crate::jobs::install::Installer;
 use crate::jobs::prepare::Preparer;
 use crate::jobs::runner::Runner;
 use crate::jobs::supervisor::Supervisor;
-use crate::keys::{KeyspaceId, SeqNo};
+use crate::keys::KeyspaceId;
 use crate::options::store::WriteOptions;
 use crate::read::get::Reader;
 use crate::schedule::Schedule;
@@ -55,11 +55,11 @@ impl Engine {
         env: Arc<Env>,
         catalog: Arc<Catalog>,
         wal: (Wal, Arc<WalFiles>),
-        last_seq: SeqNo,
-        lock: Box<dyn StorageLock>,
+        visibility: Visibility,
+        lock: Option<Box<dyn StorageLock>>,
         (ready, siblings): (Option<&Arc<Ready>>, &Arc<Siblings>),
     ) -> Engine {
-        let visibility = Arc::new(Visibility::new(last_seq));
+        let (last_seq, visibility) = (visibility.now(), Arc::new(visibility));
         let ready = ready.map(|ready| (Arc::clone(ready), env.opening));
         let schedule = Arc::new(Schedule::new(ready));
         let pressure = Arc::new(BackPressure::new(&env, &catalog, &visibility, siblings));
@@ -85,7 +85,7 @@ impl Engine {
             runner: Arc::new(runner),
             locks: Arc::default(),
             checkpointing: Mutex::new(()),
-            lock: Mutex::new(Some(lock)),
+            lock: Mutex::new(lock),
         }
     }
 

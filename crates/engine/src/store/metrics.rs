@@ -35,6 +35,7 @@ impl Engine {
         let user_bytes = counters.user_bytes_written.max(1);
         let (table_file_bytes, peak_table_file_bytes) = self.catalog.tables.disk.now_and_peak();
         let held = self.committer.most_held();
+        let leases = self.catalog.tables.leases.usage();
         MetricsSnapshot {
             memory: self.catalog.tables.cache.usage(),
             io,
@@ -46,6 +47,9 @@ impl Engine {
             wal_bytes: self.committer.log_bytes(),
             commit_lock_peak_entries: held.entries,
             commit_lock_peak_bytes: held.bytes,
+            followers: leases.leases,
+            follower_held_bytes: leases.bytes,
+            follower_leases_revoked: leases.revoked,
             write_amplification: (written.saturating_mul(1000) / user_bytes) as f64 / 1000.0,
             pressure: self.env.throttle.report(),
             compaction_debt_bytes: sum(|keyspace| keyspace.compaction_debt_bytes),

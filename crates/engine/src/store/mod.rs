@@ -21,6 +21,7 @@ mod close;
 mod destroy;
 mod directory;
 mod engine;
+mod follow;
 mod ingest;
 mod keyspace;
 mod keyspaces;
@@ -48,6 +49,7 @@ use crate::sync::{Mutex, rank};
 use runstone_storage::Storage;
 
 pub use crate::visibility::snapshot::Snapshot;
+pub use follow::Follower;
 pub use keyspace::Keyspace;
 pub use queries::RangeEstimate;
 pub use transaction::Transaction;
@@ -276,6 +278,12 @@ impl Store {
 }
 
 impl Opening {
+    /// Of a view that a follower made: nothing is to be closed.
+    fn of_view(inner: Arc<Engine>, parts: &Arc<Parts>) -> Opening {
+        let parts = Mutex::new(Some(Arc::clone(parts)));
+        Opening { inner, parts, closed: Mutex::new(Some(Ok(()))) }
+    }
+
     /// Lets background threads work on a store that is open.
     fn begin(inner: Arc<Engine>, parts: Arc<Parts>) -> Opening {
         let (env, opening) = (&inner.env, inner.env.opening);

@@ -18,6 +18,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use runstone_random::Random;
 use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
@@ -35,6 +36,7 @@ use crate::error::{Error, Result};
 use crate::jobs::workers::Workers;
 use crate::keys::codec::NUMBER_LIMIT;
 use crate::keys::{KeyspaceId, NO_KEYSPACE};
+use crate::lease::{KeepLimits, Leases, is_lease};
 use crate::log::number_in;
 use crate::memory::limit::limit_bytes;
 use crate::options::store::{KeyspaceOptions, Options, READY_SEGMENTS};
@@ -46,6 +48,7 @@ use crate::tree::manifest::{
     CURRENT, Current, KeyspaceState, StoreState, read_current, read_manifest,
 };
 use crate::values::file::FIRST_SLOT;
+use crate::visibility::snapshot::Visibility;
 use crate::wal::recovery::{is_begun, segments};
 use crate::wal::reserve::RESERVE;
 use crate::wal::segments::{Wal, WalFiles, lost_number, segment_name};
@@ -190,6 +193,7 @@ pub(super) fn is_own_file(name: &str) -> bool {
         || name.starts_with(CURRENT)
         || known.iter().any(|extension| number_in(name, extension).is_some())
         || lost_number(name).is_some()
+        || is_lease(name)
 }
 
 pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn StorageLock>> {
@@ -256,7 +260,10 @@ fn assemble(
         Arc::clone(&cache),
         Arc::clone(&env.bell),
     ));
-    let tables = table_context(&storage, &cache, state);
+    let tables = table_context(&env, &cache, state);
+    if !options.read_only {
+        tables.leases.open(found.number);
+    }
     let manifest = ManifestState {
         log: None,
         flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
@@ -279,7 +286,8 @@ fn assemble(
     let wal = (Wal::new(Arc::clone(&wal_files), random), wal_files);
     let ready = parts.workers.as_ref().map(Workers::ready);
     let shared = (ready.filter(|_| !env.is_manual()), &parts.siblings);
-    Ok(Engine::new(env, Arc::new(catalog), wal, state.last_seq, lock, shared))
+    let visibility = Visibility::new(state.last_seq);
+    Ok(Engine::new(env, Arc::new(catalog), wal, visibility, Some(lock), shared))
 }
 
 /// The id for the next keyspace. No id is given out twice.
@@ -292,17 +300,16 @@ fn next_keyspace(state: &StoreState) -> Result<KeyspaceId> {
         .ok_or_else(|| Error::corruption("manifest", 0, "a keyspace has the largest id"))
 }
 
-fn table_context(
-    storage: &Arc<dyn Storage>,
-    cache: &Arc<Cache>,
-    state: &StoreState,
-) -> Arc<TableContext> {
+fn table_context(env: &Env, cache: &Arc<Cache>, state: &StoreState) -> Arc<TableContext> {
+    let storage = Arc::clone(&env.storage);
+    let limits = KeepLimits {
+        bytes: env.options.follower_keep_bytes,
+        time: Duration::from_secs(env.options.follower_keep_seconds),
+    };
     Arc::new(TableContext {
-        storage: Arc::clone(storage),
-        cache: Arc::clone(cache),
-        store_uid: state.uid,
-        purge: Default::default(),
+        leases: Arc::new(Leases::new(Arc::clone(&storage), limits)),
         disk: Arc::new(DiskUse::of(state.keyspaces.values().map(|k| k.shape.bytes()).sum())),
+        ..TableContext::new(storage, Arc::clone(cache), state.uid)
     })
 }
 

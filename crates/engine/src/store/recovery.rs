@@ -27,12 +27,13 @@ use crate::format::record::Pointer;
 use crate::jobs::flush::write_memtable;
 use crate::jobs::install::flush_edit;
 use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_delete, pack, range_delete};
+use crate::lease::{EditPlace, HeldFile};
 use crate::log::number_in;
 use crate::memtable::Memtable;
 use crate::ranges::RangeDeletes;
 use crate::store::engine::Engine;
 use crate::store::lost_log::{self, LostLog};
-use crate::tree::manifest::{CURRENT, Manifest, manifest_name};
+use crate::tree::manifest::{CURRENT, Current, Manifest, manifest_name};
 use crate::tree::version::RangeChange;
 use crate::values::early::EarlyPlace;
 use crate::values::separation::Separated;
@@ -195,6 +196,8 @@ fn keep_retired_files(inner: &Engine) {
 /// Makes the first manifest current, and removes the files that it does not name.
 fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()> {
     fresh.switch_current()?;
+    let Current { number, least_bytes } = fresh.current();
+    inner.catalog.tables.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
     let bytes = fresh.bytes();
     inner.catalog.manifest.lock().log = Some(fresh);
     for keyspace in inner.catalog.all() {
@@ -510,7 +513,10 @@ fn remove_orphans(inner: &Engine, lost: &LostLog) -> Result<()> {
         let outcome = match is_lost {
             _ if !orphan => Ok(()),
             Some(number) => lost_log::keep(&*inner.env.storage, number),
-            None => inner.env.storage.remove(name),
+            None => {
+                inner.catalog.leave_file(HeldFile::Orphan(name.clone()), file.len_bytes);
+                Ok(())
+            }
         };
         if let Err(error) = outcome {
             tracing::warn!(%error, "a file that is not needed was left behind");

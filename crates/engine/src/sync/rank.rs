@@ -40,6 +40,8 @@ ranks! {
     StoreClosed,
     /// The lock of the store's directory.
     StoreLock,
+    /// What a follower has read.
+    Following,
     /// What a store draws on until it is closed.
     StoreParts,
     /// The threads of a store, or of many.
@@ -139,6 +141,10 @@ ranks! {
     OpeningTable,
     /// Tables whose files may be removed.
     Purge,
+    /// What is kept for readers in other processes.
+    Leases,
+    /// The views of a reader beside a writer.
+    LeaseViews,
     /// Tables that reads asked in vain often enough.
     SpentSeeks,
     /// Segments that are prepared for the log.

@@ -447,13 +447,8 @@ mod tests {
 
     /// Whether a table takes the second entry after the first.
     fn takes(first: (&[u8], u64), second: (&[u8], u64)) -> Result<()> {
-        let context = TableContext {
-            storage: Arc::new(MemoryStorage::new()),
-            cache: Arc::new(Cache::new(1 << 20)),
-            store_uid: 7,
-            purge: Default::default(),
-            disk: Default::default(),
-        };
+        let context =
+            TableContext::new(Arc::new(MemoryStorage::new()), Arc::new(Cache::new(1 << 20)), 7);
         let layout = TableLayout::of_level(&KeyspaceOptions::default(), &Shape::default(), 0);
         // A large entry ends its block, so that both places of the last key occur.
         for (id, value) in [(1, &[7; 10][..]), (2, &[7; 100_000])] {

@@ -12,6 +12,8 @@ use runstone_storage::Storage;
 
 use crate::cache::Cache;
 use crate::error::Result;
+use crate::lease::holder::Lease;
+use crate::lease::{KeepLimits, Leases};
 use crate::table::reader::TableReader;
 
 /// The state that all tables of a store share.
@@ -27,6 +29,10 @@ pub struct TableContext {
     pub purge: Mutex<rank::Purge, Vec<Obsolete>>,
     /// The bytes of all table files, including those in no tree.
     pub disk: Arc<DiskUse>,
+    /// What a writer keeps for readers in other processes.
+    pub(crate) leases: Arc<Leases>,
+    /// What a reader beside a writer holds.
+    pub(crate) lease: Option<Arc<Lease>>,
 }
 
 /// The bytes of finished table files, whoever still needs them, and their maximum since the store
@@ -66,6 +72,19 @@ pub fn file_uid(store_uid: u64, number: u64) -> u64 {
 }
 
 impl TableContext {
+    /// The context of the tables of a store that is not followed.
+    pub fn new(storage: Arc<dyn Storage>, cache: Arc<Cache>, store_uid: u64) -> TableContext {
+        TableContext {
+            leases: Arc::new(Leases::new(Arc::clone(&storage), KeepLimits::NONE)),
+            storage,
+            cache,
+            store_uid,
+            purge: Mutex::default(),
+            disk: Arc::default(),
+            lease: None,
+        }
+    }
+
     /// The uid of a table's file: bound into every block's checksum.
     pub fn table_uid(&self, id: u64) -> u64 {
         file_uid(self.store_uid, id)

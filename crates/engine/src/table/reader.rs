@@ -606,13 +606,7 @@ mod tests {
     fn a_table_that_is_forgotten_leaves_nothing_in_the_cache() {
         let cache = Arc::new(Cache::new(1 << 20));
         let _all = cache.try_pin(512 << 10).expect("half of the budget");
-        let context = TableContext {
-            storage: Arc::new(MemoryStorage::new()),
-            cache: Arc::clone(&cache),
-            store_uid: 7,
-            purge: Default::default(),
-            disk: Default::default(),
-        };
+        let context = TableContext::new(Arc::new(MemoryStorage::new()), Arc::clone(&cache), 7);
         let layout = TableLayout::of_level(&KeyspaceOptions::default(), &Shape::default(), 0);
         let mut builder = TableBuilder::create(&context, 1, layout).unwrap();
         for number in 0..1000u32 {

@@ -450,17 +450,7 @@ pub fn read_current(storage: &dyn Storage) -> Result<Option<Current>> {
 pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreState, u64)> {
     let Current { number, least_bytes } = current;
     let name = manifest_name(number);
-    let file = storage.open(&name, Category::Manifest).map_err(|error| {
-        if error.is_not_found() {
-            return Error::corruption(CURRENT, 0, format!("names {name}, which does not exist"));
-        }
-        error.into()
-    })?;
-    let header = read_header(&*file, &name)?;
-    if header.number != number {
-        return Err(Error::corruption(name, 0, "header has another number than the name"));
-    }
-    let mut reader = LogReader::new(file, &header)?;
+    let mut reader = open_manifest(storage, number)?;
     let mut state = StoreState::default();
     let mut records = 0;
     loop {
@@ -485,6 +475,22 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
             }
         }
     }
+}
+
+/// A reader of a manifest.
+pub(super) fn open_manifest(storage: &dyn Storage, number: u64) -> Result<LogReader> {
+    let name = manifest_name(number);
+    let file = storage.open(&name, Category::Manifest).map_err(|error| {
+        if error.is_not_found() {
+            return Error::corruption(CURRENT, 0, format!("names {name}, which does not exist"));
+        }
+        error.into()
+    })?;
+    let header = read_header(&*file, &name)?;
+    if header.number != number {
+        return Err(Error::corruption(name, 0, "header has another number than the name"));
+    }
+    LogReader::new(file, &header)
 }
 
 /// Looks after the end of the valid part for proof that there was more.
@@ -515,7 +521,13 @@ fn read_header(file: &dyn runstone_storage::StorageFile, name: &str) -> Result<L
     LogHeader::decode(&bytes, LogKind::Manifest).map_err(|bad| bad.in_file(name))
 }
 
-fn apply_record(state: &mut StoreState, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+/// Applies the changes of a record, and returns them.
+pub(super) fn apply_record(
+    state: &mut StoreState,
+    name: &str,
+    offset: u64,
+    bytes: &[u8],
+) -> Result<Vec<Change>> {
     let mut reader = Reader::new(bytes);
     let malformed = |_| Error::corruption(name, offset, "record does not decode");
     reader.take_varint().map_err(malformed)?;
@@ -527,7 +539,7 @@ fn apply_record(state: &mut StoreState, name: &str, offset: u64, bytes: &[u8]) -
     for change in &changes {
         state.apply(change).map_err(|what| Error::corruption(name, offset, what))?;
     }
-    Ok(())
+    Ok(changes)
 }
 
 const _: () = assert!(MIN_ROTATE_BYTES > 2 * FRAME_BYTES);

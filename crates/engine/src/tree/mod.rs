@@ -3,7 +3,8 @@
 //! - [`version`]: an immutable shape with its open tables, which readers share.
 //! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe;
 //!   [`versions`]: all versions of one key; `newer`: what was written after some sequence number.
-//! - [`manifest`]: the log of edits, the sole commit point of the store.
+//! - [`manifest`]: the log of edits, the sole commit point of the store; [`tail`]: the same beside
+//!   a process that appends to it.
 //! - `seeks`: what reads charge tables with, for policies.
 //! - [`record`]: how edits are encoded; `pending`: how plans in them are.
 
@@ -14,5 +15,6 @@ mod pending;
 mod probe;
 pub mod record;
 pub(crate) mod seeks;
+pub(crate) mod tail;
 pub mod version;
 pub(crate) mod versions;

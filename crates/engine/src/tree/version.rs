@@ -309,13 +309,11 @@ mod tests {
     use runstone_storage::MemoryStorage;
 
     fn context() -> Arc<TableContext> {
-        Arc::new(TableContext {
-            storage: Arc::new(MemoryStorage::new()),
-            cache: Arc::new(Cache::new(1 << 20)),
-            store_uid: 7,
-            purge: Default::default(),
-            disk: Default::default(),
-        })
+        Arc::new(TableContext::new(
+            Arc::new(MemoryStorage::new()),
+            Arc::new(Cache::new(1 << 20)),
+            7,
+        ))
     }
 
     /// Tables, each given as a list of key and sequence number, which is also the value.

@@ -149,13 +149,11 @@ mod tests {
     /// A tree whose levels hold these sequence numbers of key `k`, one list per table. The first
     /// level has runs, and the second has tables that overlap.
     fn tree(runs: &[Vec<SeqNo>], overlapping: &[Vec<SeqNo>]) -> Version {
-        let context = Arc::new(TableContext {
-            storage: Arc::new(MemoryStorage::new()),
-            cache: Arc::new(Cache::new(1 << 20)),
-            store_uid: 7,
-            purge: Default::default(),
-            disk: Default::default(),
-        });
+        let context = Arc::new(TableContext::new(
+            Arc::new(MemoryStorage::new()),
+            Arc::new(Cache::new(1 << 20)),
+            7,
+        ));
         let mut id = 0;
         let mut write = |numbers: &Vec<SeqNo>| {
             id += 1;

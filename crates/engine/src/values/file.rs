@@ -31,6 +31,8 @@ use crate::error::{Error, Result};
 use crate::format::record::{ChecksumSeed, Footer, Pointer, RecordPlace, footer_bytes};
 use crate::keys::SeqNo;
 use crate::keys::codec::{u32_at, u64_at};
+use crate::lease::holder::Lease;
+use crate::lease::{EditPlace, Leases};
 use crate::options::values::{ValueOptions, ValuePlacement};
 use crate::pace::write_back::WriteBack;
 use crate::table::handle::TableContext;
@@ -94,6 +96,8 @@ pub(crate) struct ValueFile {
     /// write may point here. It is not stored, because once a store has opened, the log is in
     /// tables.
     retired_seq: AtomicU64,
+    /// Held by a reader beside a writer.
+    lease: Option<Arc<Lease>>,
     /// The first failure to sync the file. Held during each sync.
     sync_failed: Mutex<rank::ValueSync, Option<Error>>,
 }
@@ -113,9 +117,11 @@ pub(crate) struct FileState {
     /// The keys written to the group that is being collected, since it was closed. For a log, since
     /// the pass began.
     pub(crate) fresh: Option<(u32, Sketch)>,
-    /// Earlier segments of groups, oldest first. Each comes with the extents that no later one
-    /// names. A reader may hold any of them, and with it everything that they name.
-    leaving: VecDeque<(Arc<Vec<Segment>>, Vec<Segment>)>,
+    /// Earlier segments of groups, oldest first. A reader may hold any of them, and with it
+    /// everything that they name.
+    leaving: VecDeque<Leaving>,
+    /// What readers in other processes need.
+    leases: Arc<Leases>,
     /// For each group, the bytes that the last collection kept only for these snapshots.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
     /// Records that a compaction filter dropped and that readers from before may still reach.
@@ -136,6 +142,16 @@ pub(crate) struct FileState {
     /// Groups with a damaged record. They are never collected, and none of their records is
     /// dropped.
     pub(crate) quarantined: BTreeSet<u32>,
+}
+
+/// The segments of a group before an edit.
+#[derive(Debug)]
+struct Leaving {
+    segments: Arc<Vec<Segment>>,
+    /// Those that no later segments name.
+    gone: Vec<Segment>,
+    /// The edit.
+    left_at: EditPlace,
 }
 
 /// A record that no version points to any more, except for readers of this epoch and earlier ones.
@@ -187,7 +203,12 @@ impl ValueFile {
         let file = context.storage.open(&name, Category::Value)?;
         let len = check_file(&*file, &layout, context.table_uid(layout.number))?;
         check_length(&layout, len)?;
-        ValueFile::new(context, layout, file)
+        let opened = ValueFile::new(context, layout, file)?;
+        if let Some(left_at) = context.leases.found() {
+            let slots = len.saturating_sub(FIRST_SLOT).div_ceil(opened.slot_bytes);
+            opened.state.lock().hold_free(u32::try_from(slots).unwrap_or(u32::MAX), left_at);
+        }
+        Ok(opened)
     }
 
     fn new(
@@ -225,6 +246,7 @@ impl ValueFile {
             retired_at: AtomicU64::new(layout.retired_at),
             retired_seq: AtomicU64::new(0),
             ended: Condvar::new(),
+            lease: context.lease.clone(),
             sync_failed: Mutex::new(None),
             flushing: Mutex::new(()),
             early: Mutex::default(),
@@ -239,6 +261,7 @@ impl ValueFile {
                 collecting: false,
                 fresh: None,
                 leaving: VecDeque::new(),
+                leases: Arc::clone(&context.leases),
                 pinned: BTreeMap::new(),
                 held: Vec::new(),
                 condemned: VecDeque::new(),
@@ -360,7 +383,8 @@ impl ValueFile {
     }
 
     pub(crate) fn corrupt(&self, offset: u64, what: impl Into<String>) -> Error {
-        Error::corruption(values_name(self.number), offset, what)
+        let error = Error::corruption(values_name(self.number), offset, what);
+        self.lease.iter().fold(error, |error, lease| lease.explain(error))
     }
 
     /// The segments of a group, held so that their slots are not reused.
@@ -481,7 +505,10 @@ impl ValueFile {
             let gone = |segment: &&Segment| group.remove.contains(&segment.generation);
             let gone: Vec<Segment> = old.iter().filter(gone).copied().collect();
             if !gone.is_empty() || Arc::strong_count(&old) > 1 {
-                state.leaving.push_back((old, gone));
+                let slots: u64 = gone.iter().map(|segment| u64::from(segment.slots)).sum();
+                state.leases.count_slots(slots * self.slot_bytes, 0);
+                let left_at = state.leases.last();
+                state.leaving.push_back(Leaving { segments: old, gone, left_at });
             }
             if group.collected.is_none()
                 && let Some((_, fresh)) = state.fresh.as_mut().filter(|(g, _)| *g == group.group)
@@ -611,12 +638,34 @@ impl FileState {
         true
     }
 
+    /// Holds all free slots of a file of this many. Readers in other processes may need them.
+    fn hold_free(&mut self, slots: u32, left_at: EditPlace) {
+        let end = self.pool.end();
+        let mut gone: Vec<Segment> = Vec::new();
+        for slot in self.pool.free().chain(end..slots.max(end)).collect::<Vec<u32>>() {
+            if self.pool.take_at(slot, 1) {
+                gone.push(Segment { generation: 0, ..self.output(slot, 1) });
+            }
+        }
+        let bytes = gone.len() as u64 * u64::from(self.layout.slot_bytes);
+        self.leases.count_slots(bytes, 0);
+        self.leaving.push_back(Leaving { segments: Arc::default(), gone, left_at });
+    }
+
     /// Frees the slots whose last reader has gone.
     pub(crate) fn reclaim(&mut self) {
         // In order, because slots that one of them names may be named by earlier ones too.
-        let unheld = |(old, _): &(Arc<_>, _)| Arc::strong_count(old) == 1;
-        while self.leaving.front().is_some_and(|one| unheld(one) || seeded!(SlotsFreedEarly)) {
-            for segment in self.leaving.pop_front().into_iter().flat_map(|(_, gone)| gone) {
+        let leases = &self.leases;
+        let may_go = |one: &Leaving| {
+            let unheld = Arc::strong_count(&one.segments) == 1 || seeded!(SlotsFreedEarly);
+            unheld && leases.may_free(one.left_at)
+        };
+        while self.leaving.front().is_some_and(may_go)
+            && let Some(one) = self.leaving.pop_front()
+        {
+            let slots: u64 = one.gone.iter().map(|segment| u64::from(segment.slots)).sum();
+            leases.count_slots(0, slots * u64::from(self.layout.slot_bytes));
+            for segment in one.gone {
                 self.pool.give(segment.slot, segment.slots);
             }
         }

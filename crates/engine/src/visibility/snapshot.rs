@@ -8,6 +8,7 @@ use crate::sync::{Mutex, rank};
 use runstone_storage::fork::Process;
 
 use crate::keys::SeqNo;
+use crate::lease::holder::LeasePart;
 use crate::visibility::cursors::Cursors;
 use crate::visibility::publish::Publisher;
 
@@ -17,6 +18,8 @@ pub(crate) struct Visibility {
     pub(crate) publisher: Publisher,
     live: Mutex<rank::Snapshots, Live>,
     pub(crate) cursors: Cursors,
+    /// What readers of this store hold as long as any of them is left.
+    _lease: Option<LeasePart>,
     /// The process that opened the store. A fork of it has copies of the snapshots and of the lock
     /// in its state at the fork: nobody there may ever release it, and nothing there needs what
     /// snapshots keep.
@@ -58,8 +61,18 @@ pub(crate) struct Readers {
 
 impl Visibility {
     pub(crate) fn new(visible: SeqNo) -> Visibility {
-        let (publisher, process) = (Publisher::new(visible), Process::current());
-        Visibility { publisher, live: Mutex::default(), cursors: Cursors::default(), process }
+        Visibility::leased(visible, None)
+    }
+
+    /// The same for a view of a store to which another process writes.
+    pub(crate) fn leased(visible: SeqNo, lease: Option<LeasePart>) -> Visibility {
+        Visibility {
+            publisher: Publisher::new(visible),
+            live: Mutex::default(),
+            cursors: Cursors::default(),
+            _lease: lease,
+            process: Process::current(),
+        }
     }
 
     /// The newest visible write.

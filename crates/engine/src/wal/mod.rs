@@ -4,3 +4,4 @@ pub(crate) mod batch;
 pub(crate) mod recovery;
 pub(crate) mod reserve;
 pub(crate) mod segments;
+pub(crate) mod tail;

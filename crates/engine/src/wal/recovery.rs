@@ -50,11 +50,11 @@ pub struct Recovered {
 }
 
 /// A decoded record head.
-struct Head {
-    first_seq: SeqNo,
+pub(super) struct Head {
+    pub(super) first_seq: SeqNo,
     /// Everything up to this sequence number was synced when the record was written.
     durable_seq: SeqNo,
-    count: u64,
+    pub(super) count: u64,
 }
 
 /// Numbers of the segments that are present, from `floor` on, ascending.
@@ -99,10 +99,9 @@ pub fn replay(
                 return Ok(recovered);
             }
             if head.count == 0 {
-                let mut rest = operations;
-                let manifest = take_manifest(&mut rest).filter(|_| rest.is_empty());
-                let manifest = manifest.ok_or_else(|| damaged(number, offset, "does not decode"));
-                recovered.manifest = recovered.manifest.max(manifest?);
+                let edits = take_edits(operations);
+                let edits = edits.ok_or_else(|| damaged(number, offset, "does not decode"))?;
+                recovered.manifest = recovered.manifest.max(edits.manifest);
                 end = None;
                 continue;
             }
@@ -130,7 +129,7 @@ pub fn replay(
 }
 
 /// Calls `see` for each operation of a record. They are not gathered: a record may hold millions.
-fn each_operation<'a>(
+pub(super) fn each_operation<'a>(
     head: &Head,
     mut reader: Reader<'a>,
     (number, offset): (u64, u64),
@@ -172,8 +171,8 @@ fn judge(storage: &dyn Storage, recovered: &mut Recovered) -> Result<()> {
             let Some(head) = take_head(&mut reader) else { return };
             if head.count == 0 {
                 // What the record says is true wherever it lies.
-                let manifest = take_manifest(&mut reader).unwrap_or_default();
-                recovered.manifest = recovered.manifest.max(manifest);
+                let edits = take_edits(reader).unwrap_or_default();
+                recovered.manifest = recovered.manifest.max(edits.manifest);
             }
             if head.first_seq >= expected {
                 later += 1;
@@ -200,7 +199,7 @@ pub fn is_begun(storage: &dyn Storage, number: u64) -> Result<bool> {
 
 /// Opens a segment. `None` if it never got a header, or if its header belongs to an earlier use of
 /// the file.
-fn open_segment(storage: &dyn Storage, number: u64) -> Result<Option<LogReader>> {
+pub(super) fn open_segment(storage: &dyn Storage, number: u64) -> Result<Option<LogReader>> {
     let name = segment_name(number);
     let file = storage.open(&name, Category::Wal)?;
     let mut bytes = [0; HEADER_BYTES as usize];
@@ -217,7 +216,7 @@ fn open_segment(storage: &dyn Storage, number: u64) -> Result<Option<LogReader>>
     }
 }
 
-fn decode_head(bytes: &[u8], number: u64, offset: u64) -> Result<(Head, Reader<'_>)> {
+pub(super) fn decode_head(bytes: &[u8], number: u64, offset: u64) -> Result<(Head, Reader<'_>)> {
     let mut reader = Reader::new(bytes);
     match take_head(&mut reader) {
         Some(head) => Ok((head, reader)),
@@ -235,11 +234,21 @@ fn take_head(reader: &mut Reader<'_>) -> Option<Head> {
 }
 
 /// What a record without operations says.
-fn take_manifest(reader: &mut Reader<'_>) -> Option<Current> {
-    let (number, least_bytes) = (reader.take_varint().ok()?, reader.take_varint().ok()?);
-    Some(Current { number, least_bytes })
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Edits {
+    /// How much of which manifest is durable.
+    pub(super) manifest: Current,
+    /// The sequence number of the load that ended with these edits; 0 if none did.
+    pub(super) ended_load: SeqNo,
 }
 
-fn damaged(number: u64, offset: u64, what: impl Into<String>) -> Error {
+pub(super) fn take_edits(mut reader: Reader<'_>) -> Option<Edits> {
+    let (number, least_bytes) = (reader.take_varint().ok()?, reader.take_varint().ok()?);
+    let ended_load = if reader.is_empty() { 0 } else { reader.take_varint().ok()? };
+    let manifest = Current { number, least_bytes };
+    reader.is_empty().then_some(Edits { manifest, ended_load })
+}
+
+pub(super) fn damaged(number: u64, offset: u64, what: impl Into<String>) -> Error {
     Error::corruption(segment_name(number), offset, what)
 }

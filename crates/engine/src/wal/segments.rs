@@ -4,14 +4,15 @@
 //! ```text
 //! record := first_seq varint | unsynced varint | count varint | operation*
 //! edits  := first_seq varint | unsynced varint | 0 varint | manifest varint | durable bytes varint
+//!           | ended load varint, or nothing
 //! ```
 //!
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
 //! record was written. Recovery uses it. Damage below a sequence number that a later record calls
 //! synced is corruption; a power loss can leave damage above it. What a flush made durable counts
 //! as synced once the log is not needed for it. A record without operations takes no sequence
-//! number: it says how much of which manifest is durable. A store that is closed in order flushes
-//! its memtables and leaves no log behind.
+//! number: it says how much of which manifest is durable, and which load ended. A store that is
+//! closed in order flushes its memtables and leaves no log behind.
 //!
 //! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
 //! names: their blocks are reserved and their pages are present, but they have no header of their
@@ -296,7 +297,7 @@ impl WalFiles {
     }
 
     /// Keeps the file of an obsolete segment for a future one, or removes it.
-    fn retire(&self, number: u64, recyclable: bool) {
+    pub fn retire(&self, number: u64, recyclable: bool) {
         if recyclable {
             let mut spares = self.spares.lock();
             if spares.parked.len() < MAX_PARKED {
@@ -708,14 +709,15 @@ impl Wal {
     /// Removes the segments below `floor` from the log. The caller retires them without the lock.
     pub fn take_obsolete(&mut self, floor: u64) -> Vec<ObsoleteSegment> {
         let mut obsolete = Vec::new();
-        while let Some(segment) = self.segments.front() {
-            if segment.number >= floor || self.segments.len() == 1 && self.writer.is_some() {
-                break;
-            }
+        let is_obsolete = |wal: &Wal| {
+            let is_last = wal.segments.len() == 1 && wal.writer.is_some();
+            !is_last && wal.segments.front().is_some_and(|first| first.number < floor)
+        };
+        while is_obsolete(self)
+            && let Some(segment) = self.segments.pop_front()
+        {
             let recyclable = segment.capacity_bytes == self.files.segment_bytes;
-            let number = segment.number;
-            let segment = self.segments.pop_front();
-            obsolete.push(ObsoleteSegment { number, recyclable, _mapping: segment });
+            obsolete.push(ObsoleteSegment { number: segment.number, recyclable, segment });
         }
         obsolete
     }
@@ -753,16 +755,15 @@ impl Wal {
 pub struct ObsoleteSegment {
     number: u64,
     recyclable: bool,
-    _mapping: Option<Segment>,
+    segment: Segment,
 }
 
 impl ObsoleteSegment {
-    /// Recycles or removes the file.
-    pub fn retire(self, files: &WalFiles) {
-        let ObsoleteSegment { number, recyclable, _mapping } = self;
-        // A file can be mapped only once at a time, so it is unmapped first.
-        drop(_mapping);
-        files.retire(number, recyclable);
+    /// Unmaps the file, because it can be mapped only once at a time. Returns its number, whether
+    /// it can be used again, and its bytes.
+    pub fn unmap(self) -> (u64, bool, u64) {
+        let ObsoleteSegment { number, recyclable, segment } = self;
+        (number, recyclable, segment.capacity_bytes)
     }
 }
 

@@ -34,6 +34,9 @@ impl LoadNumber<'_> {
 
 impl Drop for LoadNumber<'_> {
     fn drop(&mut self) {
+        // This comes before the sequence number is published, and so before any write that sees the
+        // load.
+        self.committer.log_load_end(self.seq);
         self.keyspace.end_load();
         reached!(LoadShown);
         self.committer.visibility.publisher.publish(self.seq, self.seq);

@@ -15,7 +15,7 @@ use crate::keys::{MAX_SEQ, SeqNo, pack};
 use crate::memtable::Memtable;
 use crate::metrics::Counter;
 use crate::wal::batch::Batch;
-use crate::wal::segments::{SyncWork, Wal, segment_name};
+use crate::wal::segments::{ObsoleteSegment, SyncWork, Wal, segment_name};
 use crate::write::commit::Committer;
 use crate::write::held::Held;
 
@@ -113,9 +113,23 @@ impl Committer {
             }
             obsolete
         };
-        obsolete.into_iter().for_each(|segment| segment.retire(&self.wal_files));
+        let leases = &self.catalog.tables.leases;
+        for (number, recyclable, bytes) in obsolete.into_iter().map(ObsoleteSegment::unmap) {
+            match leases.may_free(leases.last()) {
+                true => self.wal_files.retire(number, recyclable),
+                false => leases.hold_segment((number, recyclable), bytes),
+            }
+        }
+        self.release_held_log();
         if !self.env.is_out_of_space() {
             self.wal_files.reserve.keep();
+        }
+    }
+
+    /// Releases segments that no reader in another process needs any more.
+    pub(crate) fn release_held_log(&self) {
+        for (number, recyclable) in self.catalog.tables.leases.release_segments() {
+            self.wal_files.retire(number, recyclable);
         }
     }
 
@@ -246,10 +260,23 @@ impl Committer {
     /// The record is evidence, and not part of the edit: if there is no room for it, the edit is
     /// still valid.
     pub(crate) fn log_manifest(&self, manifest: &ManifestState) {
+        self.log_edits(manifest, 0);
+    }
+
+    /// The same at the end of a load, which may have failed. Whoever reads the log beside this
+    /// store then knows that the manifest says how the load ended.
+    pub(crate) fn log_load_end(&self, load: SeqNo) {
+        self.log_edits(&self.catalog.manifest.lock(), load);
+    }
+
+    fn log_edits(&self, manifest: &ManifestState, ended_load: SeqNo) {
         let Some(current) = manifest.current().filter(|_| !seeded!(EditsNotLogged)) else { return };
         let mut bytes = Vec::new();
         put_varint(&mut bytes, current.number);
         put_varint(&mut bytes, current.least_bytes);
+        if ended_load > 0 {
+            put_varint(&mut bytes, ended_load);
+        }
         let mut state = self.state.lock();
         if state.closed || !self.env.options.has_log() {
             return;

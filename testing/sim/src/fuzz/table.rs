@@ -11,8 +11,8 @@ use std::sync::Arc;
 use runstone::seeded::{Bug, with};
 use runstone::storage::{Category, MemoryStorage};
 use runstone::testing::{
-    Access, Cache, DiskUse, KeyspaceOptions, ProbeStats, TableBuilder, TableContext, TableIter,
-    TableReader, hash,
+    Access, Cache, KeyspaceOptions, ProbeStats, TableBuilder, TableContext, TableIter, TableReader,
+    hash,
 };
 use runstone::{Compression, Result};
 use runstone_policy::shape::Shape;
@@ -140,13 +140,8 @@ fn newest(reader: &TableReader, key: &[u8]) -> Result<Option<Entry>> {
 }
 
 fn write_again(entries: &[Entry], flags: u8) -> Arc<TableReader> {
-    let context = TableContext {
-        storage: Arc::new(MemoryStorage::new()),
-        cache: Arc::new(Cache::new(1 << 20)),
-        store_uid: 7,
-        purge: Default::default(),
-        disk: Arc::new(DiskUse::of(0)),
-    };
+    let context =
+        TableContext::new(Arc::new(MemoryStorage::new()), Arc::new(Cache::new(1 << 20)), 7);
     let options = KeyspaceOptions::default()
         .block_bytes(256)
         .hash_index(flags & HASH_INDEX != 0)

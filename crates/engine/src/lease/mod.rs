@@ -1,0 +1,338 @@
+//! Leases: how readers in other processes keep the files that they read.
+//!
+//! A follower reads the files of a store while another process writes to it. It holds a lease: a
+//! file `NN.lease` of the store, locked by the kernel, which says up to which edit of the manifest
+//! the follower has read. What a later edit freed stays.
+//!
+//! ```text
+//! lease := magic "RunLease" | id u64 | manifest u64 | bytes u64 | checksum u64
+//! ```
+//!
+//! 1. The follower locks a lease file, writes that it needs everything, and only then reads
+//!    `CURRENT`. Once it knows which edits its view has, it writes that.
+//! 2. The writer appends an edit, then looks for leases, and then removes, recycles or frees what
+//!    the edit left. A lease that it does not see was locked after the edit, so its holder reads
+//!    the edit. A lease that does not verify needs everything.
+//! 3. The lock of a reader that died is free, and its lease counts no more.
+//! 4. A writer that cannot wait any longer revokes: it puts another file in the place of the lease.
+//!    A reader that then misses a file, or finds other bytes, looks at its lease and knows why.
+//!
+//! Lease files are taken from 0 on and never removed, so the writer stops at the first that is not
+//! there: a store that nobody follows pays one failed open per edit.
+
+pub(crate) mod holder;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use runstone_storage::{Category, LockMode, Storage};
+
+use crate::error::Result;
+use crate::keys::codec::u64_at;
+use crate::log::number_in;
+use crate::sync::{Mutex, rank};
+
+/// The most leases at once.
+pub(crate) const MOST_LEASES: u64 = 64;
+const MAGIC: &[u8; 8] = b"RunLease";
+const LEASE_BYTES: usize = 40;
+/// The name under which the file is made that takes the place of a revoked lease.
+const REPLACEMENT: &str = "revoked.lease";
+
+/// File name of a lease.
+pub(crate) fn lease_name(number: u64) -> String {
+    format!("{number:02}.lease")
+}
+
+/// Whether a file of this name belongs to leases.
+pub(crate) fn is_lease(name: &str) -> bool {
+    name == REPLACEMENT || number_in(name, "lease").is_some()
+}
+
+/// A place between two edits of the manifest. Later edits compare greater, across manifests too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EditPlace {
+    /// Number of the manifest.
+    pub(crate) manifest: u64,
+    /// Bytes of it.
+    pub(crate) bytes: u64,
+}
+
+impl EditPlace {
+    /// Before every edit: whoever needs what later edits freed needs everything.
+    pub(crate) const START: EditPlace = EditPlace { manifest: 0, bytes: 0 };
+
+    fn encode(self, id: u64) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        [id, self.manifest, self.bytes].iter().for_each(|n| bytes.extend(n.to_le_bytes()));
+        bytes.extend(xxhash_rust::xxh3::xxh3_64(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// The lease's id and place. `None` if it does not verify.
+    fn decode(bytes: &[u8]) -> Option<(u64, EditPlace)> {
+        let sum = xxhash_rust::xxh3::xxh3_64(bytes.get(..LEASE_BYTES - 8)?);
+        let is_whole = bytes.starts_with(MAGIC) && u64_at(bytes, LEASE_BYTES - 8) == Some(sum);
+        let place = EditPlace { manifest: u64_at(bytes, 16)?, bytes: u64_at(bytes, 24)? };
+        is_whole.then_some((u64_at(bytes, 8)?, place))
+    }
+}
+
+/// A file that an edit left, and that stays for leases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum HeldFile {
+    /// A table, and its bytes.
+    Table(u64, u64),
+    /// A value file.
+    Values(u64),
+    /// A file that an open found and that the manifest does not name.
+    Orphan(String),
+}
+
+/// How much the writer keeps for leases, before it revokes them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeepLimits {
+    pub(crate) bytes: u64,
+    pub(crate) time: Duration,
+}
+
+impl KeepLimits {
+    /// Of a store that nobody follows.
+    pub(crate) const NONE: KeepLimits = KeepLimits { bytes: 0, time: Duration::ZERO };
+}
+
+/// The writer's side: what is held, and for whom.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    storage: Arc<dyn Storage>,
+    limits: KeepLimits,
+    state: Mutex<rank::Leases, State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last edit.
+    last: EditPlace,
+    /// No reader needs what an edit up to here freed.
+    free_to: EditPlace,
+    /// In order of the edits.
+    held: VecDeque<Held<HeldFile>>,
+    /// Log segments, and whether their files can be used again.
+    segments: VecDeque<Held<(u64, bool)>>,
+    /// Bytes of freed places inside value files.
+    slot_bytes: u64,
+    /// Leases that the last look saw.
+    live: u64,
+    /// If leases were held when the store was opened: the end of the manifest that was found.
+    found: Option<EditPlace>,
+    /// How many were revoked.
+    revoked: u64,
+}
+
+#[derive(Debug)]
+struct Held<File> {
+    left_at: EditPlace,
+    file: File,
+    bytes: u64,
+    since: Instant,
+}
+
+/// What a store keeps for the followers of other processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LeaseUse {
+    /// Leases.
+    pub(crate) leases: u64,
+    /// Bytes of files and slots that only they need.
+    pub(crate) bytes: u64,
+    /// Leases revoked since the store was opened.
+    pub(crate) revoked: u64,
+}
+
+impl Leases {
+    pub(crate) fn new(storage: Arc<dyn Storage>, limits: KeepLimits) -> Leases {
+        Leases { storage, limits, state: Mutex::default() }
+    }
+
+    /// Looks for leases that an earlier writer left behind. `manifest` is what was found. Nobody
+    /// knows what its edits freed.
+    pub(crate) fn open(&self, manifest: u64) {
+        let is_needed = !self.needed().is_empty();
+        let place = EditPlace { manifest, bytes: u64::MAX };
+        self.state.lock().found = is_needed.then_some(place);
+    }
+
+    /// Where readers must be to need nothing that was free at open; `None` if there are none.
+    pub(crate) fn found(&self) -> Option<EditPlace> {
+        self.state.lock().found
+    }
+
+    /// Notes an edit that was appended, and looks for leases.
+    pub(crate) fn edited(&self, at: EditPlace) {
+        {
+            let mut state = self.state.lock();
+            state.last = state.last.max(at);
+        }
+        self.look();
+    }
+
+    /// Looks for leases, after the last edit. O(leases).
+    pub(crate) fn look(&self) {
+        let last = self.state.lock().last;
+        let needed = if seeded!(LeasesIgnored) { Vec::new() } else { self.needed() };
+        let mut state = self.state.lock();
+        state.live = needed.len() as u64;
+        let oldest = needed.iter().map(|(_, place)| *place).min();
+        let free_to = oldest.map_or(last, |oldest| oldest.min(last));
+        state.free_to = state.free_to.max(free_to);
+        if needed.is_empty() || !self.is_too_much(&state) {
+            return;
+        }
+        drop(state);
+        self.revoke();
+    }
+
+    /// Whether the limits allow no more of what is held.
+    fn is_too_much(&self, state: &State) -> bool {
+        let is_old = |since: Option<Instant>| since.is_some_and(|s| s.elapsed() > self.limits.time);
+        let (file_bytes, files_since) = kept(&state.held, state.free_to);
+        let (segment_bytes, segments_since) = kept(&state.segments, state.free_to);
+        let bytes = file_bytes + segment_bytes + state.slot_bytes;
+        bytes > self.limits.bytes || is_old(files_since) || is_old(segments_since)
+    }
+
+    /// Takes all leases away. Afterwards nothing is held.
+    pub(crate) fn revoke(&self) {
+        let mut revoked = 0;
+        for (number, _) in self.needed() {
+            if let Err(error) = self.replace(number) {
+                tracing::warn!(%error, "a lease cannot be revoked");
+                return;
+            }
+            revoked += 1;
+        }
+        let mut state = self.state.lock();
+        state.free_to = state.last;
+        state.revoked += revoked;
+        state.live = 0;
+        if revoked > 0 {
+            tracing::warn!(revoked, "followers held more than they may, and lost their leases");
+        }
+    }
+
+    fn replace(&self, number: u64) -> Result<()> {
+        match self.storage.remove(REPLACEMENT) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        self.storage.create(REPLACEMENT, Category::Other)?;
+        Ok(self.storage.rename(REPLACEMENT, &lease_name(number))?)
+    }
+
+    /// The numbers of the leases that are held, and what their holders have read. A lease that
+    /// cannot be read needs everything.
+    fn needed(&self) -> Vec<(u64, EditPlace)> {
+        let mut needed = Vec::new();
+        for number in 0..MOST_LEASES {
+            match self.lease(&lease_name(number)) {
+                Ok(None) => break,
+                Ok(Some(None)) => {}
+                Ok(Some(Some(place))) => needed.push((number, place)),
+                Err(error) => {
+                    tracing::debug!(%error, "a lease cannot be read");
+                    needed.push((number, EditPlace::START));
+                }
+            }
+        }
+        needed
+    }
+
+    /// What the holder of a lease has read. `None` if there is no such file; nothing if nobody
+    /// holds it.
+    fn lease(&self, name: &str) -> Result<Option<Option<EditPlace>>> {
+        let file = match self.storage.open(name, Category::Other) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            file => file?,
+        };
+        if self.storage.lock(name, LockMode::Shared)?.is_some() {
+            return Ok(Some(None));
+        }
+        let mut bytes = [0; LEASE_BYTES];
+        let is_whole = file.len()? >= LEASE_BYTES as u64;
+        let read = is_whole.then(|| file.read_at(0, &mut bytes)).transpose()?;
+        let place = read.and_then(|()| EditPlace::decode(&bytes));
+        Ok(Some(Some(place.map_or(EditPlace::START, |(_, place)| place))))
+    }
+
+    /// The last edit.
+    pub(crate) fn last(&self) -> EditPlace {
+        self.state.lock().last
+    }
+
+    /// Whether no reader needs what the edits up to this one freed.
+    pub(crate) fn may_free(&self, left_at: EditPlace) -> bool {
+        left_at <= self.state.lock().free_to
+    }
+
+    /// Keeps a file that the edits so far have left, until [`Leases::release`] returns it.
+    pub(crate) fn hold(&self, file: HeldFile, bytes: u64) {
+        let mut state = self.state.lock();
+        let left_at = state.last;
+        state.held.push_back(Held { left_at, file, bytes, since: Instant::now() });
+    }
+
+    /// Keeps a log segment, until [`Leases::release_segments`] returns it. The second says whether
+    /// its file can be used again.
+    pub(crate) fn hold_segment(&self, segment: (u64, bool), bytes: u64) {
+        let mut state = self.state.lock();
+        let (left_at, since) = (state.last, Instant::now());
+        state.segments.push_back(Held { left_at, file: segment, bytes, since });
+    }
+
+    /// The files that nobody needs any more.
+    pub(crate) fn release(&self) -> Vec<HeldFile> {
+        let mut state = self.state.lock();
+        let free_to = state.free_to;
+        let count = state.held.partition_point(|held| held.left_at <= free_to);
+        state.held.drain(..count).map(|held| held.file).collect()
+    }
+
+    /// The log segments that nobody needs any more.
+    pub(crate) fn release_segments(&self) -> Vec<(u64, bool)> {
+        let mut state = self.state.lock();
+        let free_to = state.free_to;
+        let count = state.segments.partition_point(|held| held.left_at <= free_to);
+        state.segments.drain(..count).map(|held| held.file).collect()
+    }
+
+    /// Looks again if something is held. Called now and then, also where nobody writes.
+    pub(crate) fn look_again(&self) {
+        let holds_any = {
+            let state = self.state.lock();
+            !state.held.is_empty() || !state.segments.is_empty() || state.slot_bytes > 0
+        };
+        if holds_any {
+            self.look();
+        }
+    }
+
+    /// Counts places inside value files as freed, or as taken again.
+    pub(crate) fn count_slots(&self, freed_bytes: u64, taken_bytes: u64) {
+        let mut state = self.state.lock();
+        state.slot_bytes = (state.slot_bytes + freed_bytes).saturating_sub(taken_bytes);
+    }
+
+    /// What is held, and for how many.
+    pub(crate) fn usage(&self) -> LeaseUse {
+        let state = self.state.lock();
+        let files = kept(&state.held, state.free_to).0 + kept(&state.segments, state.free_to).0;
+        let bytes = if state.live > 0 { files + state.slot_bytes } else { files };
+        LeaseUse { leases: state.live, bytes, revoked: state.revoked }
+    }
+}
+
+/// The bytes of what edits behind `free_to` left, and since when it is held.
+fn kept<File>(held: &VecDeque<Held<File>>, free_to: EditPlace) -> (u64, Option<Instant>) {
+    let kept = held.iter().filter(|held| held.left_at > free_to);
+    (kept.clone().map(|held| held.bytes).sum(), kept.map(|held| held.since).next())
+}

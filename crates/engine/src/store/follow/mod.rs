@@ -1,0 +1,457 @@
+//! Reads a store while another process writes to it.
+//!
+//! 1. Take a lease, so that what is read stays (`lease`).
+//! 2. Read the manifest, and then the log from its floor on. Both are read further at each refresh:
+//!    the log first, then the manifest, because a record may need an edit that came before it. A
+//!    collection logs pointers to values that its edit has named.
+//! 3. A view is published only at a number at or above that of every table and every flush in it,
+//!    and below that of a load whose end is not known. So it is the store as of one moment, for all
+//!    keyspaces (P2, P3).
+//! 4. A view never changes: each refresh that finds something makes a new one. Readers of an old
+//!    view keep it, and through it the lease on its files.
+//!
+//! What the follower sees need not be durable: it sees what the writer's readers see, or saw a
+//! moment ago.
+
+mod recent;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use runstone_random::Random;
+use runstone_storage::{Access, PosixStorage, Storage};
+
+use super::directory::SharedDirectory;
+use super::resources::Parts;
+use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::catalog::{Catalog, ManifestState};
+use crate::env::Env;
+use crate::error::{Error, Result};
+use crate::keys::{KeyspaceId, NO_KEYSPACE, SeqNo};
+use crate::lease::EditPlace;
+use crate::lease::holder::Lease;
+use crate::options::store::{Options, READY_SEGMENTS};
+use crate::store::engine::Engine;
+use crate::sync::{Mutex, rank};
+use crate::table::handle::TableContext;
+use crate::tree::manifest::Current;
+use crate::tree::tail::ManifestTail;
+use crate::tree::version::Version;
+use crate::visibility::snapshot::Visibility;
+use crate::wal::recovery::LogStart;
+use crate::wal::segments::{Wal, WalFiles};
+use crate::wal::tail::{Flow, LogTail, Says};
+use recent::Recent;
+
+/// How often a refresh reads manifest and log until they fit each other.
+const MOST_ROUNDS: usize = 16;
+
+/// Reads a store beside the process that writes to it, or where nobody does.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// use runstone::{Options, Store};
+///
+/// let writer = Store::open(dir.path(), Options::default())?;
+/// writer.put("key", "old")?;
+/// // Usually in another process.
+/// let follower = Store::follow(dir.path(), Options::default())?;
+/// let old = follower.store();
+/// writer.put("key", "new")?;
+/// assert!(follower.refresh()?);
+/// assert_eq!(follower.store().get("key")?.as_deref(), Some(&b"new"[..]));
+/// assert_eq!(old.get("key")?.as_deref(), Some(&b"old"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Follower {
+    following: Mutex<rank::Following, Following>,
+    view: ArcSwap<Store>,
+}
+
+#[derive(Debug)]
+struct Following {
+    env: Arc<Env>,
+    parts: Arc<Parts>,
+    tables: Arc<TableContext>,
+    lease: Option<Arc<Lease>>,
+    manifest: ManifestTail,
+    log: LogTail,
+    wal_files: Arc<WalFiles>,
+    random: Random,
+    recent: Recent,
+    /// The keyspaces of the last view.
+    keyspaces: BTreeMap<KeyspaceId, Arc<KeyspaceCore>>,
+    /// The keyspaces whose trees changed since the last view.
+    changed: BTreeSet<KeyspaceId>,
+    /// The keyspaces whose memtables changed since.
+    written: BTreeSet<KeyspaceId>,
+    /// The largest number in a table or of a flush.
+    needed_seq: SeqNo,
+    /// The last load whose end the log has shown.
+    ended_load: SeqNo,
+    /// When the last refresh that succeeded began.
+    as_of: Instant,
+}
+
+impl Store {
+    /// Reads the store in a directory, whether or not another process writes to it. Of `options`,
+    /// those that concern reading count.
+    ///
+    /// A store on a read-only file system is followed without a lease: see [`Follower::has_lease`].
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::NewerFormat`], [`Error::Corruption`], an invalid option, or a
+    /// storage error.
+    pub fn follow(path: impl AsRef<Path>, options: Options) -> Result<Follower> {
+        let open = |access| {
+            PosixStorage::open(path.as_ref(), access).map_err(|error| match error.is_not_found() {
+                true => Error::NotAStore { path: path.as_ref().display().to_string() },
+                false => error.into(),
+            })
+        };
+        let storage = open(Access::ReadOnly)?;
+        let storage = if options.io_uring { storage.with_io_uring() } else { storage };
+        let leases: Arc<dyn Storage> = Arc::new(open(Access::MustExist)?);
+        Follower::begin(Arc::new(storage), &leases, options)
+    }
+
+    /// Does the same as [`Store::follow`] on a storage.
+    pub fn follow_on(storage: Arc<dyn Storage>, options: Options) -> Result<Follower> {
+        Follower::begin(Arc::clone(&storage), &storage, options)
+    }
+}
+
+impl Follower {
+    /// `leases` is the same storage, for the lease alone.
+    fn begin(
+        storage: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        options: Options,
+    ) -> Result<Follower> {
+        let options = options.read_only(true).create_if_missing(false);
+        options.check()?;
+        let mut following = Following::begin(storage, leases, options)?;
+        let view = following.refresh()?;
+        let view = view.map_or_else(|| following.publish(), Ok)?;
+        Ok(Follower { following: Mutex::new(following), view: ArcSwap::from_pointee(view) })
+    }
+
+    /// The store as of the last refresh. It never changes, and writes to it fail with
+    /// [`Error::ReadOnly`]. Cheap.
+    pub fn store(&self) -> Store {
+        Store::clone(&self.view.load())
+    }
+
+    /// Looks for new writes. Returns whether there is a newer view. O(what was written since).
+    ///
+    /// # Errors
+    /// [`Error::LeaseRevoked`] if the writer could not wait any longer; [`Error::Corruption`]; or a
+    /// storage error. The view stays as it was.
+    pub fn refresh(&self) -> Result<bool> {
+        let mut following = self.following.lock();
+        let Some(view) = following.refresh()? else { return Ok(false) };
+        self.view.store(Arc::new(view));
+        Ok(true)
+    }
+
+    /// How old the view may be: the time since the last refresh that succeeded began. Everything
+    /// that was committed before then is in the view.
+    pub fn age(&self) -> Duration {
+        self.following.lock().as_of.elapsed()
+    }
+
+    /// Whether the writer keeps the files of the view. Without a lease, which takes a directory
+    /// that can be written, a read fails once its files are gone.
+    pub fn has_lease(&self) -> bool {
+        self.following.lock().lease.is_some()
+    }
+}
+
+/// What a round of reading the log asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// Nothing: all that can be used was read.
+    Done,
+    /// More of the manifest.
+    Manifest,
+    /// The log from its floor on.
+    Log,
+    /// More of the log.
+    Again,
+}
+
+impl Following {
+    fn begin(
+        storage: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        options: Options,
+    ) -> Result<Following> {
+        let mut random = options.seed.map_or_else(Random::from_entropy, Random::new);
+        let parts = Parts::of(&options);
+        let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
+        let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
+        // A directory that is no store gets no lease.
+        ManifestTail::open(&storage)?;
+        let lease = match Lease::take(leases, random.draw()) {
+            Err(Error::Storage(error)) if error.is_refused() => None,
+            taken => Some(taken?),
+        };
+        let manifest = ManifestTail::open(&storage)?;
+        let next_file = Arc::new(AtomicU64::new(manifest.state.next_file));
+        let env = Env::new(options, Arc::clone(&storage), next_file, &parts.common);
+        let cache = Arc::new(parts.new_cache());
+        let wal_files = WalFiles::new(
+            Arc::clone(&storage),
+            env.options.wal_mode,
+            (env.options.log_segment_bytes(), READY_SEGMENTS),
+            Arc::clone(&env.next_file),
+            Arc::clone(&cache),
+            Arc::clone(&env.bell),
+        );
+        let uid = manifest.state.uid;
+        let tables = TableContext::new(Arc::clone(&storage), cache, uid);
+        let mut following = Following {
+            env: Arc::new(env),
+            recent: Recent::new(&parts.pool),
+            parts,
+            tables: Arc::new(TableContext { lease: lease.clone(), ..tables }),
+            lease,
+            log: LogTail::new(&storage, log_start(&manifest)),
+            manifest,
+            wal_files: Arc::new(wal_files),
+            random,
+            keyspaces: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            written: BTreeSet::new(),
+            needed_seq: 0,
+            ended_load: 0,
+            as_of: Instant::now(),
+        };
+        following.note_all_changed();
+        Ok(following)
+    }
+
+    /// Reads what was written since, and makes a view of it if there is anything new.
+    fn refresh(&mut self) -> Result<Option<Store>> {
+        let began = Instant::now();
+        if self.lease.as_ref().is_some_and(|lease| lease.is_revoked()) {
+            return Err(Error::LeaseRevoked { path: self.env.storage.location() });
+        }
+        for _ in 0..MOST_ROUNDS {
+            let round = self.read_log()?;
+            let is_same_log = !self.read_manifest()?;
+            let is_enough = self.log.last_seq() >= self.needed_seq;
+            if round == Round::Done && is_same_log && is_enough {
+                let is_new = !self.changed.is_empty() || !self.written.is_empty();
+                let view = is_new.then(|| self.publish()).transpose()?;
+                self.as_of = began;
+                return Ok(view);
+            }
+        }
+        let what = format!(
+            "the log is valid up to sequence number {}, but the manifest knows of {}",
+            self.log.last_seq(),
+            self.needed_seq
+        );
+        Err(Error::corruption("the log", 0, what))
+    }
+
+    /// Reads the manifest further. Returns whether the log is to be read anew, because some of it
+    /// was flushed unseen.
+    fn read_manifest(&mut self) -> Result<bool> {
+        match self.manifest.advance()? {
+            Some(changed) => changed.into_iter().for_each(|id| self.note_changed(id)),
+            None => {
+                // A writer that has opened the store anew may give a segment of values the
+                // generation of one that is gone, and their footers are cached by that.
+                let cache = Arc::new(self.parts.new_cache());
+                let tables = TableContext::new(Arc::clone(&self.env.storage), cache, self.uid());
+                self.tables = Arc::new(TableContext { lease: self.lease.clone(), ..tables });
+                self.note_all_changed();
+            }
+        }
+        let is_behind = self.manifest.state.log_start_seq > self.log.last_seq() + 1;
+        if is_behind {
+            self.begin_log();
+        }
+        Ok(is_behind)
+    }
+
+    /// Begins with the log at its floor. What is before it is in tables.
+    fn begin_log(&mut self) {
+        self.recent.clear();
+        self.written.extend(self.keyspaces.keys());
+        self.log = LogTail::new(&self.env.storage, log_start(&self.manifest));
+    }
+
+    fn uid(&self) -> u64 {
+        self.manifest.state.uid
+    }
+
+    fn note_all_changed(&mut self) {
+        let state = &self.manifest.state;
+        let all: Vec<KeyspaceId> =
+            state.keyspaces.keys().chain(self.keyspaces.keys()).copied().collect();
+        all.into_iter().for_each(|id| self.note_changed(id));
+    }
+
+    /// Takes up what the manifest says of a keyspace now.
+    fn note_changed(&mut self, id: KeyspaceId) {
+        self.changed.insert(id);
+        match self.manifest.state.keyspaces.get(&id) {
+            Some(state) => {
+                let largest = state.shape.tables().map(|(_, table)| table.max_seq).max();
+                let largest = largest.unwrap_or(0).max(state.flushed_seq);
+                self.needed_seq = self.needed_seq.max(largest);
+                self.recent.flushed(id, state.flushed_seq);
+            }
+            None => self.recent.forget(id),
+        }
+    }
+
+    /// Reads the log until it asks for something.
+    fn read_log(&mut self) -> Result<Round> {
+        loop {
+            match self.read_records()? {
+                Round::Again => {}
+                Round::Log => {
+                    self.begin_log();
+                    return Ok(Round::Log);
+                }
+                asked => return Ok(asked),
+            }
+        }
+    }
+
+    fn read_records(&mut self) -> Result<Round> {
+        let Following { manifest, log, recent, written, needed_seq, ended_load, .. } = self;
+        let (state, read_to) = (&manifest.state, manifest.place());
+        let (mut asked, mut load) = (Round::Done, None);
+        log.read(|record| {
+            match record.says()? {
+                Says::Edits(durable, _) if durable > read_to => asked = Round::Manifest,
+                Says::Edits(..) => return Ok(Flow::Next),
+                Says::Load(seq) if seq <= *needed_seq || seq <= *ended_load => {
+                    return Ok(Flow::Next);
+                }
+                Says::Load(seq) => load = Some(seq),
+                Says::Writes(_) => {
+                    record.each(|seq, operation| {
+                        match state.keyspaces.get(&operation.keyspace) {
+                            Some(keyspace) if seq <= keyspace.flushed_seq => {}
+                            Some(_) => {
+                                recent.add(record.segment(), seq, &operation)?;
+                                written.insert(operation.keyspace);
+                            }
+                            // It was dropped.
+                            None if operation.keyspace < state.next_keyspace => {}
+                            None if operation.keyspace == NO_KEYSPACE => {}
+                            // The record that should say so had no room in the log.
+                            None => asked = Round::Log,
+                        }
+                        Ok(())
+                    })?;
+                    return Ok(if asked == Round::Log { Flow::Hold } else { Flow::Next });
+                }
+            }
+            Ok(Flow::Hold)
+        })?;
+        match load {
+            Some(seq) => self.look_for_end(seq),
+            None => Ok(asked),
+        }
+    }
+
+    /// Whether a load has ended that the manifest does not show.
+    fn look_for_end(&mut self, load: SeqNo) -> Result<Round> {
+        let mut end = None;
+        self.log.look_ahead()?.read(|record| match record.says()? {
+            Says::Edits(durable, ended) if ended == load => {
+                end = Some(durable);
+                Ok(Flow::Hold)
+            }
+            _ => Ok(Flow::Next),
+        })?;
+        match end {
+            Some(durable) if durable > self.manifest.place() => Ok(Round::Manifest),
+            Some(_) => {
+                // It failed.
+                self.ended_load = load;
+                Ok(Round::Again)
+            }
+            None => Ok(Round::Done),
+        }
+    }
+
+    /// Makes a view of what was read.
+    fn publish(&mut self) -> Result<Store> {
+        let state = &self.manifest.state;
+        for id in std::mem::take(&mut self.changed) {
+            let Some(described) = state.keyspaces.get(&id) else {
+                self.keyspaces.remove(&id);
+                continue;
+            };
+            let (none, before) = (Version::default(), self.keyspaces.get(&id));
+            let before = before.map(|core| Arc::clone(&core.view.load().version));
+            let before = before.as_deref().unwrap_or(&none);
+            let (tables, pool) = (&self.tables, &self.parts.pool);
+            let made = KeyspaceCore::open_after(before, (id, described), tables, pool, &self.env)?;
+            self.written.insert(id);
+            self.keyspaces.insert(id, Arc::new(made));
+        }
+        for id in std::mem::take(&mut self.written) {
+            let Some(core) = self.keyspaces.get_mut(&id) else { continue };
+            self.recent.show_early(id, &core.values.load())?;
+            let view = self.recent.view(id, &core.view.load());
+            *core = Arc::new(core.with_view(view));
+        }
+        self.assemble()
+    }
+
+    fn assemble(&mut self) -> Result<Store> {
+        let Current { number, least_bytes } = self.manifest.place();
+        let place = EditPlace { manifest: number, bytes: least_bytes };
+        let part = self.lease.as_ref().map(|lease| lease.part(place)).transpose()?;
+        let visibility = Visibility::leased(self.log.last_seq(), part);
+        let state = &self.manifest.state;
+        let described = ManifestState {
+            log: None,
+            flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
+            next_keyspace: state.next_keyspace,
+            uid: state.uid,
+            log_start: (state.log_floor, state.log_start_seq),
+            found: self.manifest.place(),
+            found_next_keyspace: state.next_keyspace,
+        };
+        let (tables, pool) = (Arc::clone(&self.tables), Arc::clone(&self.parts.pool));
+        let catalog = Catalog::new(&self.env, tables, pool, described, state.log_synced_seq);
+        let mut all = catalog.keyspaces.write();
+        self.keyspaces.values().for_each(|core| all.insert(Arc::clone(core)));
+        drop(all);
+        let wal = Wal::new(Arc::clone(&self.wal_files), self.random.clone());
+        let wal = (wal, Arc::clone(&self.wal_files));
+        let (env, catalog) = (Arc::clone(&self.env), Arc::new(catalog));
+        let siblings = &self.parts.siblings;
+        let engine = Engine::new(env, catalog, wal, visibility, None, (None, siblings));
+        let default = engine.catalog.find_keyspace(DEFAULT_KEYSPACE);
+        let default =
+            default.ok_or_else(|| Error::corruption("manifest", 0, "no default keyspace"))?;
+        let engine = Arc::new(engine);
+        let default = Keyspace::new(Arc::clone(&engine), default);
+        let opening = Arc::new(Opening::of_view(Arc::clone(&engine), &self.parts));
+        Ok(Store { inner: engine, default, opening })
+    }
+}
+
+fn log_start(manifest: &ManifestTail) -> LogStart {
+    let state = &manifest.state;
+    LogStart { segment: state.log_floor, seq: state.log_start_seq }
+}

@@ -1,0 +1,161 @@
+//! The writes of the log that no table has yet, as a follower keeps them.
+//!
+//! The memtables of the writer end where it replaced them. A follower learns of that only when the
+//! flush is in the manifest, so its own are small: those below the flush are dropped, and only the
+//! one in which the flush ends is written again, without what is in tables.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::catalog::keyspace::View;
+use crate::error::{Error, Result};
+use crate::format::record::Pointer;
+use crate::keys::{KeyspaceId, Kind, SeqNo, is_delete, kind_of, pack, range_delete, seq_of};
+use crate::memtable::arena::ChunkPool;
+use crate::memtable::{Memtable, MemtableIter};
+use crate::values::early::EarlyPlace;
+use crate::values::separation::ValueFiles;
+use crate::wal::batch::Operation;
+
+/// Size of a memtable of a follower.
+const MEMTABLE_BYTES: usize = 4 << 20;
+
+/// The writes of all keyspaces that are only in the log.
+#[derive(Debug)]
+pub(super) struct Recent {
+    pool: Arc<ChunkPool>,
+    /// The newest memtable of each keyspace comes last.
+    by_id: BTreeMap<KeyspaceId, Vec<Arc<Memtable>>>,
+    /// The writes among them whose values are in their file already.
+    early: BTreeMap<KeyspaceId, Vec<EarlyWrite>>,
+}
+
+/// A write whose value only the log leads to.
+#[derive(Debug)]
+struct EarlyWrite {
+    seq: SeqNo,
+    key: Vec<u8>,
+    pointer: Pointer,
+    place: EarlyPlace,
+}
+
+impl Recent {
+    pub(super) fn new(pool: &Arc<ChunkPool>) -> Recent {
+        Recent { pool: Arc::clone(pool), by_id: BTreeMap::new(), early: BTreeMap::new() }
+    }
+
+    /// Adds a write. Readers of earlier numbers do not see it.
+    pub(super) fn add(
+        &mut self,
+        segment: u64,
+        seq: SeqNo,
+        operation: &Operation<'_>,
+    ) -> Result<()> {
+        if !operation.place.is_empty() {
+            let (Ok(place), pointer) =
+                (EarlyPlace::decode(operation.place), Pointer::of_entry(operation.value)?)
+            else {
+                return Err(Error::corruption(
+                    "the log",
+                    0,
+                    "the place of a value does not decode",
+                ));
+            };
+            let key = operation.key.to_vec();
+            let early = self.early.entry(operation.keyspace).or_default();
+            early.push(EarlyWrite { seq, key, pointer, place });
+        }
+        let memtables = self.by_id.entry(operation.keyspace).or_default();
+        if memtables.last().is_none_or(|last| last.is_full()) {
+            memtables.push(Arc::new(Memtable::new(&self.pool, MEMTABLE_BYTES)));
+        }
+        if let Some(last) = memtables.last() {
+            insert(last, segment, (seq, operation.kind), operation.key, operation.value);
+        }
+        Ok(())
+    }
+
+    /// Lets value files know of values that only the log leads to. O(such values).
+    pub(super) fn show_early(&self, id: KeyspaceId, files: &ValueFiles) -> Result<()> {
+        for one in self.early.get(&id).into_iter().flatten() {
+            if let Some(file) = files.file(one.pointer.store) {
+                file.find_early((&one.key, one.seq), &one.pointer, &one.place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.by_id.clear();
+        self.early.clear();
+    }
+
+    /// Forgets a keyspace.
+    pub(super) fn forget(&mut self, id: KeyspaceId) {
+        self.by_id.remove(&id);
+        self.early.remove(&id);
+    }
+
+    /// Forgets the writes of a keyspace up to this number, which are in tables. O(entries of one
+    /// memtable).
+    pub(super) fn flushed(&mut self, id: KeyspaceId, flushed_seq: SeqNo) {
+        if let Some(early) = self.early.get_mut(&id) {
+            early.retain(|one| one.seq > flushed_seq);
+        }
+        let Some(memtables) = self.by_id.get_mut(&id) else { return };
+        memtables.retain(|memtable| memtable.max_seq() > flushed_seq);
+        if let Some(first) = memtables.first_mut().filter(|one| one.first_seq() <= flushed_seq) {
+            *first = rest_of(first, flushed_seq, &self.pool);
+        }
+        if memtables.is_empty() {
+            self.by_id.remove(&id);
+        }
+    }
+
+    /// Puts the memtables of a keyspace into a view with its tables.
+    pub(super) fn view(&self, id: KeyspaceId, tables: &View) -> View {
+        let newest = self.by_id.get(&id).into_iter().flatten().rev();
+        let mut newest = newest.cloned();
+        let empty = || Arc::new(Memtable::new(&self.pool, MEMTABLE_BYTES));
+        View {
+            active: newest.next().unwrap_or_else(empty),
+            immutable: newest.collect(),
+            version: Arc::clone(&tables.version),
+            loaded: 0,
+        }
+    }
+}
+
+/// The entries of a memtable above a number, in another one.
+fn rest_of(memtable: &Arc<Memtable>, above: SeqNo, pool: &Arc<ChunkPool>) -> Arc<Memtable> {
+    let rest = Memtable::new(pool, MEMTABLE_BYTES);
+    let segment = memtable.first_segment().unwrap_or(0);
+    // A memtable takes entries by their numbers.
+    let mut entries: Vec<(SeqNo, Kind, Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut iter = MemtableIter::new(Arc::clone(memtable));
+    iter.seek_to_first();
+    while let Some(record) = iter.record() {
+        let seq = seq_of(record.trailer());
+        if seq > above
+            && let Some(kind) = Kind::from_u8(kind_of(record.trailer()))
+        {
+            entries.push((seq, kind, record.key().to_vec(), record.value().to_vec()));
+        }
+        iter.next();
+    }
+    entries.sort_unstable_by_key(|(seq, ..)| *seq);
+    for (seq, kind, key, value) in entries {
+        insert(&rest, segment, (seq, kind), &key, &value);
+    }
+    Arc::new(rest)
+}
+
+fn insert(memtable: &Memtable, segment: u64, (seq, kind): (SeqNo, Kind), key: &[u8], value: &[u8]) {
+    let deletes = u64::from(is_delete(kind as u64));
+    let _is_first = memtable.announce(seq, 1, deletes, segment);
+    memtable.insert(key, pack(seq, kind), value);
+    if kind == Kind::RangeDelete {
+        memtable.note_range_deletes(vec![Arc::new(range_delete(key, seq, value))], seq);
+    }
+}

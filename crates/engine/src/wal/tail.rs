@@ -1,0 +1,207 @@
+//! Reads the log while another process writes to it. What a writer has not finished looks like the
+//! end, and is tried again later. Not here: what must be true before somebody sees what was read.
+//!
+//! 1. Records continue each other's sequence numbers. The tail stands before the next one.
+//! 2. Where a segment has no further valid record, the next begun segment is looked at. If its
+//!    first record continues, the segment before is complete: a record that is still being written
+//!    there would have a number of its own.
+//! 3. Segments that were recycled do not verify, because checksums depend on the use of the file.
+
+use std::sync::Arc;
+
+use runstone_storage::Storage;
+
+use crate::error::Result;
+use crate::keys::codec::Reader;
+use crate::keys::{NO_KEYSPACE, SeqNo};
+use crate::log::{LogReader, Next};
+use crate::tree::manifest::Current;
+use crate::wal::batch::Operation;
+use crate::wal::recovery::{
+    Head, LogStart, damaged, decode_head, each_operation, open_segment, segments, take_edits,
+};
+
+/// A place in the log, before a record.
+#[derive(Debug)]
+pub struct LogTail {
+    storage: Arc<dyn Storage>,
+    start: LogStart,
+    /// The segment that is read, if one was found.
+    segment: Option<(u64, LogReader)>,
+    last_seq: SeqNo,
+}
+
+/// A record of the log.
+pub struct LogRecord<'a> {
+    head: Head,
+    operations: Reader<'a>,
+    place: (u64, u64),
+}
+
+/// What the reader of a record wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// The next record.
+    Next,
+    /// To stop before this record, and get it again later.
+    Hold,
+}
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// It holds writes, the last of which has this sequence number.
+    Writes(SeqNo),
+    /// A load has this sequence number.
+    Load(SeqNo),
+    /// So much of the manifest is durable, and this load ended, or 0.
+    Edits(Current, SeqNo),
+}
+
+impl LogRecord<'_> {
+    /// What it says.
+    pub fn says(&self) -> Result<Says> {
+        let (number, offset) = self.place;
+        if self.head.count == 0 {
+            let edits = take_edits(self.operations.clone());
+            let edits = edits.ok_or_else(|| damaged(number, offset, "does not decode"))?;
+            return Ok(Says::Edits(edits.manifest, edits.ended_load));
+        }
+        let mut is_load = false;
+        if self.head.count == 1 {
+            self.each(|_, operation| {
+                is_load = operation.keyspace == NO_KEYSPACE;
+                Ok(())
+            })?;
+        }
+        let last_seq = self.head.first_seq + self.head.count - 1;
+        Ok(if is_load { Says::Load(last_seq) } else { Says::Writes(last_seq) })
+    }
+
+    /// The segment that it lies in.
+    pub fn segment(&self) -> u64 {
+        self.place.0
+    }
+
+    /// Shows its operations with their sequence numbers.
+    pub fn each(&self, see: impl FnMut(SeqNo, Operation<'_>) -> Result<()>) -> Result<()> {
+        each_operation(&self.head, self.operations.clone(), self.place, see)
+    }
+}
+
+impl LogTail {
+    /// The beginning of the log.
+    pub fn new(storage: &Arc<dyn Storage>, start: LogStart) -> LogTail {
+        let storage = Arc::clone(storage);
+        LogTail { storage, start, segment: None, last_seq: start.seq - 1 }
+    }
+
+    /// The sequence number of the last write before this place.
+    pub fn last_seq(&self) -> SeqNo {
+        self.last_seq
+    }
+
+    /// Where the log was read up to: segment and offset. `None` if there is no log.
+    pub fn place(&self) -> Option<(u64, u64)> {
+        self.segment.as_ref().map(|(number, reader)| (*number, reader.position()))
+    }
+
+    /// Shows records, until one is held or none is left. O(bytes read), and one listing of the
+    /// directory where a segment seems to end.
+    pub fn read(&mut self, mut see: impl FnMut(&LogRecord<'_>) -> Result<Flow>) -> Result<()> {
+        loop {
+            if self.read_segment(&mut see)? == Flow::Hold {
+                return Ok(());
+            }
+            let Some(next) = self.next_segment()? else { return Ok(()) };
+            // The end may have been seen before the last records were written. Now they are there,
+            // because a later segment has begun.
+            let place = self.place();
+            if self.read_segment(&mut see)? == Flow::Hold {
+                return Ok(());
+            }
+            if self.place() == place {
+                self.segment = Some(next);
+            }
+        }
+    }
+
+    fn read_segment(
+        &mut self,
+        see: &mut impl FnMut(&LogRecord<'_>) -> Result<Flow>,
+    ) -> Result<Flow> {
+        match &mut self.segment {
+            Some((number, reader)) => read_segment(*number, reader, &mut self.last_seq, see),
+            None => Ok(Flow::Next),
+        }
+    }
+
+    /// Another tail at the same place.
+    pub fn look_ahead(&self) -> Result<LogTail> {
+        let mut other = LogTail::new(&self.storage, self.start);
+        other.last_seq = self.last_seq;
+        if let Some((number, reader)) = &self.segment
+            && let Some(mut again) = open_segment(&*self.storage, *number)?
+        {
+            again.rewind(reader.position())?;
+            other.segment = Some((*number, again));
+        }
+        Ok(other)
+    }
+
+    /// The next segment whose first record continues.
+    fn next_segment(&self) -> Result<Option<(u64, LogReader)>> {
+        let after = self.segment.as_ref().map_or(self.start.segment, |(number, _)| number + 1);
+        for number in segments(&*self.storage, after)? {
+            let mut reader = match open_segment(&*self.storage, number) {
+                // It was recycled meanwhile.
+                Err(error) if is_gone(&error) => continue,
+                Ok(None) => continue,
+                Ok(Some(reader)) => reader,
+                Err(error) => return Err(error),
+            };
+            let begin = reader.position();
+            let Next::Record { offset, bytes } = reader.next()? else { continue };
+            let (head, _) = decode_head(&bytes, number, offset)?;
+            if head.first_seq == self.last_seq + 1 {
+                reader.rewind(begin)?;
+                return Ok(Some((number, reader)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn is_gone(error: &crate::error::Error) -> bool {
+    matches!(error, crate::error::Error::Storage(error) if error.is_not_found())
+}
+
+/// Shows the records of a segment.
+fn read_segment(
+    number: u64,
+    reader: &mut LogReader,
+    last_seq: &mut SeqNo,
+    see: &mut impl FnMut(&LogRecord<'_>) -> Result<Flow>,
+) -> Result<Flow> {
+    reader.rewind(reader.position())?;
+    loop {
+        let before = reader.position();
+        let Next::Record { offset, bytes } = reader.next()? else {
+            // The writer may be about to write here.
+            reader.rewind(before)?;
+            return Ok(Flow::Next);
+        };
+        let (head, operations) = decode_head(&bytes, number, offset)?;
+        if head.first_seq != *last_seq + 1 {
+            reader.rewind(before)?;
+            return Ok(Flow::Next);
+        }
+        let through = head.first_seq + head.count - 1;
+        let record = LogRecord { head, operations, place: (number, offset) };
+        if see(&record)? == Flow::Hold {
+            reader.rewind(before)?;
+            return Ok(Flow::Hold);
+        }
+        *last_seq = through;
+    }
+}
