@@ -234,6 +234,7 @@ pub use options::store::{
     Preset, SubCompactions, WalMode, WriteOptions,
 };
 pub use options::values::{GcPointers, ValueOptions, ValuePlacement, WhenFull};
+pub use read::cached::CachedGet;
 pub use read::cursor::Cursor;
 pub use read::options::ReadOptions;
 pub use read::scan::Scan;
@@ -251,3 +252,4 @@ pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};
 pub use values::Value;
 pub use values::usage::{GroupUsage, ValueUsage};
 pub use wal::batch::{Batch, Operation};
+pub use write::later::Commit;

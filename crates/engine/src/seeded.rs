@@ -118,6 +118,8 @@ pub enum Bug {
     RefusedWritesAcknowledged,
     /// A write with a durability promise is acknowledged before the log is synced.
     AcknowledgedBeforeSync,
+    /// An awaited commit is ready before the log is synced.
+    AwaitedBeforeSync,
     /// Names of new files are not synced before an edit names them.
     DirectoryNotSynced,
     /// Tables are not synced before an edit names them.

@@ -94,6 +94,12 @@ impl Env {
         }
     }
 
+    /// Refuses a call from a fork of the process that opened the store.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
+    }
+
     /// Tells the listener.
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if let Some(listener) = &self.options.listener {

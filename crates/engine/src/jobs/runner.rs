@@ -40,6 +40,8 @@ pub(super) enum Job {
     Collect(Arc<KeyspaceCore>),
     Prepare(Preparation),
     Purge,
+    /// A sync of the log for awaited commits. With threads, one of its own does it.
+    Sync,
 }
 
 /// A job and the id that releases its claim.
@@ -55,6 +57,7 @@ impl Job {
             Job::Collect(keyspace) => Claim::Collect(keyspace.id),
             Job::Prepare(preparation) => preparation.claim(),
             Job::Purge => Claim::Single("purge"),
+            Job::Sync => Claim::Single("sync"),
         }
     }
 }
@@ -103,6 +106,11 @@ impl Runner {
 
     /// The next job that nothing forbids.
     fn next_job(&self, claims: &mut Claims, compactions: bool) -> Option<Job> {
+        // Also in a store that has stopped: the commits learn of it.
+        let syncs = self.env.is_manual() && self.committer.wants_sync();
+        if syncs && !self.schedule.is_closing() && !claims.is_single_running("sync") {
+            return Some(Job::Sync);
+        }
         if !self.preparer.may_start(claims) {
             return None;
         }
@@ -320,8 +328,8 @@ impl Runner {
     }
 
     fn do_job(&self, job: Job) -> bool {
-        // These two succeed on a full disk too.
-        let shows_space = !matches!(job, Job::Prepare(Preparation::Chunk) | Job::Purge);
+        // These succeed on a full disk too.
+        let shows_space = !matches!(job, Job::Prepare(Preparation::Chunk) | Job::Purge | Job::Sync);
         let outcome = match job {
             Job::Flush(keyspaces) => self.flusher.flush_oldest(&keyspaces).map(drop),
             Job::Compaction(keyspace, version, plan) => {
@@ -344,6 +352,7 @@ impl Runner {
                 self.purge();
                 Ok(())
             }
+            Job::Sync => self.committer.sync_awaited(),
         };
         let outcome = outcome.and_then(|()| self.catalog.rotate_manifest_if_due());
         self.supervisor.note(outcome, shows_space)

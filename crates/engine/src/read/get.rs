@@ -412,7 +412,7 @@ pub(super) struct Many {
 }
 
 /// The counter of the place where a get ended.
-fn hit_counter(stats: &ProbeStats) -> Counter {
+pub(super) fn hit_counter(stats: &ProbeStats) -> Counter {
     match stats.hit_level {
         None => Counter::hits_memtable,
         Some(0) => Counter::hits_level_0,

@@ -1,6 +1,7 @@
 //! Reads: point look-ups, and ordered walks over merged sources.
 //!
 //! - [`get`]: point reads, by `tree/version.rs` and `table/reader.rs`.
+//! - [`cached`]: point reads that read no file.
 //! - [`cursor`]: the cursor of a user; [`lent`]: the entry that it shows; [`walker`]: filters the
 //!   merged entries to those that a reader may see; [`kept`]: the memory that a parked cursor
 //!   keeps.
@@ -11,6 +12,7 @@
 //! - [`sample`]: how many of some entries readers see.
 
 mod ahead;
+pub mod cached;
 mod covers;
 pub mod cursor;
 pub(crate) mod ends;

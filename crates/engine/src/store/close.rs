@@ -31,6 +31,8 @@ impl Engine {
         for keyspace in self.catalog.keyspaces.read().values() {
             keyspace.closed.store(true, Release);
         }
+        let is_flushed = self.env.options.has_log() && self.catalog.unflushed.all().is_empty();
+        self.committer.end_awaited(&outcome, is_flushed && !self.env.options.read_only);
         *self.lock.lock() = None;
         outcome
     }

@@ -28,8 +28,10 @@ use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
 use crate::write::commit::{Committer, Shared};
+use crate::write::later::Commit;
 use crate::write::pressure::BackPressure;
 use crate::write::siblings::Siblings;
+use crate::write::syncing::Syncing;
 
 /// An open store.
 #[derive(Debug)]
@@ -58,6 +60,7 @@ impl Engine {
         visibility: Visibility,
         lock: Option<Box<dyn StorageLock>>,
         (ready, siblings): (Option<&Arc<Ready>>, &Arc<Siblings>),
+        syncing: &Arc<Syncing>,
     ) -> Engine {
         let (last_seq, visibility) = (visibility.now(), Arc::new(visibility));
         let ready = ready.map(|ready| (Arc::clone(ready), env.opening));
@@ -69,6 +72,7 @@ impl Engine {
             visibility: Arc::clone(&visibility),
             schedule: Arc::clone(&schedule),
             pressure: Arc::clone(&pressure),
+            syncing: (!env.is_manual()).then(|| Arc::clone(syncing)),
         };
         let committer = Arc::new(Committer::new(shared, wal.0, wal.1, last_seq));
         let reader =
@@ -91,6 +95,20 @@ impl Engine {
 
     /// Commits a batch, which may span keyspaces.
     pub(crate) fn write(&self, batch: &Batch, options: WriteOptions) -> Result<()> {
+        let keyspaces = self.keyspaces_of(batch)?;
+        let durability = self.env.durability(options);
+        self.committer.commit(batch, &keyspaces, durability, &*self.runner)
+    }
+
+    /// The same, to be awaited.
+    pub(crate) fn write_later(&self, batch: &Batch, options: WriteOptions) -> Result<Commit> {
+        let keyspaces = self.keyspaces_of(batch)?;
+        let durability = self.env.durability(options);
+        self.committer.commit_later(batch, &keyspaces, durability, &*self.runner)
+    }
+
+    /// The keyspaces that a batch writes to, each once, in order of ids.
+    fn keyspaces_of(&self, batch: &Batch) -> Result<Vec<Arc<KeyspaceCore>>> {
         batch.check_for(self.env.opening)?;
         let ids: BTreeSet<KeyspaceId> = batch.operations().map(|one| one.keyspace).collect();
         let known = self.catalog.keyspaces.read();
@@ -98,10 +116,7 @@ impl Engine {
             let unknown = || Error::UnknownKeyspace { name: format!("#{id}") };
             known.get(&id).cloned().ok_or_else(unknown)
         };
-        let keyspaces: Vec<Arc<KeyspaceCore>> = ids.into_iter().map(find).collect::<Result<_>>()?;
-        drop(known);
-        let durability = self.env.durability(options);
-        self.committer.commit(batch, &keyspaces, durability, &*self.runner)
+        ids.into_iter().map(find).collect()
     }
 }
 

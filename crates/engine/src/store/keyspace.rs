@@ -12,7 +12,8 @@ use crate::error::Result;
 use crate::keys::expiry::Expiry;
 use crate::keys::range::KeyRange;
 use crate::keys::{KeyspaceId, Kind, MAX_KEY_BYTES};
-use crate::options::store::{KeyspaceOptions, WriteOptions};
+use crate::options::store::{Durability, KeyspaceOptions, WriteOptions};
+use crate::read::cached::CachedGet;
 use crate::read::cursor::Cursor;
 use crate::read::options::{ReadOptions, check_order, ends_of};
 use crate::read::scan::Scan;
@@ -22,6 +23,7 @@ use crate::values::Value;
 use crate::values::usage::ValueUsage;
 use crate::visibility::snapshot::Snapshot;
 use crate::wal::batch::Batch;
+use crate::write::later::Commit;
 
 /// A handle to a keyspace: an ordered map from keys to values. Cloning it is cheap.
 ///
@@ -164,6 +166,25 @@ impl Keyspace {
         self.write_one(Kind::Delete, key.as_ref(), &[], options)
     }
 
+    /// Stores a value, and returns as soon as readers see it. The commit is ready when the value
+    /// survives a power loss, see [`Commit`]. [`crate::Store::write_later`] takes several writes at
+    /// once, and another durability.
+    ///
+    /// # Errors
+    /// Those of a put with [`WriteOptions::sync`], if nothing was written. A store without a log
+    /// (`wal_mode = "off"`) refuses it.
+    pub fn put_later(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
+        self.write_later(|batch| batch.push_put(self, key.as_ref(), value.as_ref()))
+    }
+
+    /// Removes a key as [`Keyspace::put_later`] stores one. Removing an absent key is no error.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_later`].
+    pub fn delete_later(&self, key: impl AsRef<[u8]>) -> Result<Commit> {
+        self.write_later(|batch| batch.push(Kind::Delete, self.inner.id, key.as_ref(), &[]))
+    }
+
     /// Changes a value by an operand of the keyspace's merge operator, without a read, with the
     /// durability that the store was opened with. Reads, flushes and compactions apply the operand.
     ///
@@ -266,6 +287,34 @@ impl Keyspace {
         options: WriteOptions,
         fill: impl FnOnce(&mut Batch) -> Result<()>,
     ) -> Result<()> {
+        self.with_batch(fill, |batch| {
+            self.store.committer.commit(
+                batch,
+                std::slice::from_ref(&self.inner),
+                self.store.env.durability(options),
+                &*self.store.runner,
+            )
+        })
+    }
+
+    /// The same, to be awaited until it survives a power loss.
+    fn write_later(&self, fill: impl FnOnce(&mut Batch) -> Result<()>) -> Result<Commit> {
+        self.with_batch(fill, |batch| {
+            self.store.committer.commit_later(
+                batch,
+                std::slice::from_ref(&self.inner),
+                Durability::Sync,
+                &*self.store.runner,
+            )
+        })
+    }
+
+    #[inline(always)]
+    fn with_batch<T>(
+        &self,
+        fill: impl FnOnce(&mut Batch) -> Result<()>,
+        commit: impl FnOnce(&Batch) -> Result<T>,
+    ) -> Result<T> {
         thread_local! {
             static BATCH: Cell<Batch> = Cell::new(Batch::new());
         }
@@ -274,12 +323,7 @@ impl Keyspace {
         let mut batch = threads::take(&BATCH);
         batch.clear();
         fill(&mut batch)?;
-        let outcome = self.store.committer.commit(
-            &batch,
-            std::slice::from_ref(&self.inner),
-            self.store.env.durability(options),
-            &*self.store.runner,
-        );
+        let outcome = commit(&batch);
         batch.shrink();
         threads::keep(&BATCH, batch);
         outcome
@@ -289,6 +333,33 @@ impl Keyspace {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let (core, key) = (&self.inner, key.as_ref());
         self.store.reader.get_with(core, key, |folded| self.store.write_back(core, key, folded))
+    }
+
+    /// Looks up a key without I/O: it opens no table, reads no filter, block or value, and waits
+    /// for nobody who does. For threads that may not block, such as those of an async runtime.
+    /// Values that operands make are known only while memtables hold all of them, and separated
+    /// values only in the cache. A lookup that [`CachedGet::NeedsIo`] changes nothing: a
+    /// [`Keyspace::get`] on another thread reads the value, and may bring it into the cache.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::CachedGet;
+    ///
+    /// let keyspace = store.default_keyspace();
+    /// keyspace.put("k", "v")?;
+    /// let value = match keyspace.get_if_cached("k")? {
+    ///     CachedGet::Value(value) => Some(value),
+    ///     CachedGet::Absent => None,
+    ///     CachedGet::NeedsIo => keyspace.get("k")?, // on a thread that may block
+    /// };
+    /// assert_eq!(value.as_deref(), Some(&b"v"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_if_cached(&self, key: impl AsRef<[u8]>) -> Result<CachedGet> {
+        self.store.reader.get_if_cached(&self.inner, key.as_ref())
     }
 
     /// Looks up a key as of a snapshot of the same store.

@@ -56,11 +56,11 @@ pub use transaction::Transaction;
 pub use verify::{Damage, VerifyReport};
 
 use crate::error::{Error, Result};
-use crate::jobs::workers::Workers;
 use crate::metrics::MetricsSnapshot;
 use crate::options::store::{KeyspaceOptions, Options, WriteOptions};
 use crate::values::Value;
 use crate::wal::batch::Batch;
+use crate::write::later::Commit;
 use crate::write::siblings::Sibling;
 use engine::Engine;
 use resources::Parts;
@@ -186,6 +186,36 @@ impl Store {
         self.inner.write(batch, options)
     }
 
+    /// Applies all writes of a batch or none (P3), and returns as soon as they are visible. The
+    /// commit is ready when they are as durable as `options` say, see [`Commit`]. A task that
+    /// awaits it blocks no thread while the disk syncs.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// use runstone::{Batch, WriteOptions};
+    ///
+    /// let accounts = store.default_keyspace();
+    /// let mut batch = Batch::new();
+    /// batch.put(accounts, "alice", "10")?;
+    /// batch.delete(accounts, "bob")?;
+    /// let commit = store.write_later(&batch, WriteOptions::sync())?;
+    /// assert!(accounts.get("alice")?.is_some());
+    /// // In an async function: commit.await?
+    /// commit.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Store::write`], if nothing was written, or if the store cannot start the thread
+    /// that syncs.
+    pub fn write_later(&self, batch: &Batch, options: WriteOptions) -> Result<Commit> {
+        options.check_no_ttl("a batch")?;
+        self.inner.write_later(batch, options)
+    }
+
     /// A view of all keyspaces that later writes do not change (P5).
     pub fn snapshot(&self) -> Snapshot {
         self.inner.visibility.snapshot()
@@ -197,7 +227,9 @@ impl Store {
         if !self.inner.env.options.has_log() {
             return self.flush();
         }
-        self.inner.committer.sync_all()
+        let synced = self.inner.committer.sync_all();
+        self.inner.committer.synced_by_hand(&synced);
+        synced
     }
 
     /// Writes all memtables to tables, and returns when those are durable.
@@ -344,9 +376,13 @@ impl Opening {
         let may_wait = self.inner.env.check_caller();
         if let Err(refused) = may_wait.and_then(|()| self.inner.schedule.check_not_loading(None)) {
             if let Some(parts) = parts.and_then(Arc::into_inner) {
-                parts.workers.iter().for_each(Workers::abandon);
+                parts.abandon();
             }
+            self.inner.committer.end_awaited(&Err(Error::Closed), false);
             return Err(refused);
+        }
+        if let Some(parts) = &parts {
+            parts.syncing.finish(self.inner.env.opening);
         }
         // Threads that serve nobody else end here.
         drop(parts);

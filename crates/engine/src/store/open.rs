@@ -286,8 +286,9 @@ fn assemble(
     let wal = (Wal::new(Arc::clone(&wal_files), random), wal_files);
     let ready = parts.workers.as_ref().map(Workers::ready);
     let shared = (ready.filter(|_| !env.is_manual()), &parts.siblings);
+    let (catalog, syncing) = (Arc::new(catalog), &parts.syncing);
     let visibility = Visibility::new(state.last_seq);
-    Ok(Engine::new(env, Arc::new(catalog), wal, visibility, Some(lock), shared))
+    Ok(Engine::new(env, catalog, wal, visibility, Some(lock), shared, syncing))
 }
 
 /// The id for the next keyspace. No id is given out twice.

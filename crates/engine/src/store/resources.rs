@@ -24,6 +24,7 @@ use crate::options::store::{
 use crate::pace::io_rate::IoRate;
 use crate::sync::threads::Bell;
 use crate::write::siblings::Siblings;
+use crate::write::syncing::Syncing;
 
 /// Memory chunks kept for the next memtable while there are writers, and the fraction of the memory
 /// budget that they may take at most.
@@ -76,6 +77,7 @@ pub(super) struct Parts {
     pub(super) pool: Arc<ChunkPool>,
     pub(super) common: Common,
     pub(super) siblings: Arc<Siblings>,
+    pub(super) syncing: Arc<Syncing>,
     pub(super) files: Arc<OpenList>,
     /// `None` if callers run the jobs, or nothing is to be written.
     pub(super) workers: Option<Workers>,
@@ -208,6 +210,7 @@ impl Parts {
             budget,
             common: Common { is_sharing, bell, io_rate: Arc::new(io_rate) },
             siblings: Arc::default(),
+            syncing: Arc::default(),
             files: OpenList::new(options.open_file_limit()),
             options,
             stores: AtomicU64::new(0),
@@ -258,11 +261,26 @@ impl Parts {
         Cache::sharing(&self.budget, self.caches.fetch_add(1, Relaxed))
     }
 
+    /// Ends the threads without waiting for them, see [`Workers::abandon`].
+    pub(super) fn abandon(&self) {
+        self.workers.iter().for_each(Workers::abandon);
+        self.syncing.abandon();
+    }
+
     /// Counts a store as open, or as closed.
     pub(super) fn count(&self, is_open: bool) {
         match is_open {
             true => self.stores.fetch_add(1, Relaxed),
             false => self.stores.fetch_sub(1, Relaxed),
         };
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // In a fork the thread does not exist.
+        if self.process.is_current() {
+            self.syncing.end();
+        }
     }
 }

@@ -119,6 +119,10 @@ ranks! {
     StandingCursors,
 
     // Leaves.
+    /// The commits that wait for a sync.
+    Awaited,
+    /// The stores that the thread for such syncs serves.
+    Syncing,
     /// The value files that a sync of the log must sync first.
     UnsyncedValues,
     /// The segments of early values that readers see.

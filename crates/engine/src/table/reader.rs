@@ -81,6 +81,17 @@ pub struct ProbeStats {
     pub hot: bool,
 }
 
+/// What memory tells of a key in a table.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// Its newest version, and the block that holds it.
+    Hit(Found, Arc<Block>),
+    /// The table does not hold the key.
+    Nothing,
+    /// A read would tell.
+    NotInMemory,
+}
+
 /// A partition, borrowed from the reader or shared with the cache.
 pub enum PartitionRef<'a> {
     /// Pinned in the reader.
@@ -351,6 +362,58 @@ impl TableReader {
             part += 1;
         }
         Ok(None)
+    }
+
+    /// The same as far as memory tells. Reads nothing from the file.
+    pub fn get_in_memory(&self, key: &[u8], hash: u64, seek_trailer: u64) -> Result<Seen> {
+        let mut part = self.find_partition(key);
+        while let Some(slot) = self.slots.get(part) {
+            let partition = match slot.pinned.get() {
+                Some((partition, _)) => PartitionRef::Pinned(partition),
+                None => match self.cache.get(CacheKey { uid: self.uid, offset: slot.offset }) {
+                    Some(Cached::Partition(partition)) => PartitionRef::Shared(partition),
+                    _ => return Ok(Seen::NotInMemory),
+                },
+            };
+            if partition.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
+                return Ok(Seen::Nothing);
+            }
+            let (mut i, mut spans) = partition.separators.lower_bound(key);
+            while i < partition.block_count() {
+                let Some(block) = self.block_in_memory(&partition, i) else {
+                    return Ok(Seen::NotInMemory);
+                };
+                match block.get(key, seek_trailer) {
+                    Ok(Some(found)) => return Ok(Seen::Hit(found, block)),
+                    Ok(None) if !spans => return Ok(Seen::Nothing),
+                    Ok(None) => {}
+                    Err(what) => return Err(self.corrupt_block(&partition, i, what)),
+                }
+                // As in `get`.
+                i += 1;
+                spans = i < partition.block_count() && partition.separators.key(i) == key;
+            }
+            part += 1;
+        }
+        Ok(Seen::Nothing)
+    }
+
+    /// A data block, if it is in memory.
+    fn block_in_memory(&self, partition: &Partition, i: usize) -> Option<Arc<Block>> {
+        let known = partition.residents.get(i);
+        if known.as_ref().is_some_and(|block| !self.cache.is_due(&block.told)) {
+            return known;
+        }
+        let (offset, _) = partition.block_range(i)?;
+        match self.cache.get(CacheKey { uid: self.uid, offset }) {
+            Some(Cached::Block(block)) => {
+                self.cache.note_told(&block.told);
+                partition.residents.note(i, &block);
+                Some(block)
+            }
+            // The block may have left the cache while a reader holds it.
+            _ => known,
+        }
     }
 
     /// A data block, from memory or from the file. `fill` says whether a block that was read enters

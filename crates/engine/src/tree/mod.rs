@@ -2,12 +2,14 @@
 //!
 //! - [`version`]: an immutable shape with its open tables, which readers share.
 //! - [`level`]: one level of a version, for searching; `probe`: tables that a get will probe;
-//!   [`versions`]: all versions of one key; `newer`: what was written after some sequence number.
+//!   [`versions`]: all versions of one key; `newer`: what was written after some number;
+//!   `in_memory`: what memory tells of a key.
 //! - [`manifest`]: the log of edits, the sole commit point of the store; [`tail`]: the same beside
 //!   a process that appends to it.
 //! - `seeks`: what reads charge tables with, for policies.
 //! - [`record`]: how edits are encoded; `pending`: how plans in them are.
 
+mod in_memory;
 pub mod level;
 pub mod manifest;
 mod newer;

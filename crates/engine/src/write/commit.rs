@@ -43,10 +43,12 @@ use crate::visibility::publish::Syncer;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
 use crate::wal::segments::{Wal, WalFiles};
+use crate::write::awaited::Awaited;
 use crate::write::generations::Generations;
 use crate::write::held::{Extra, MOST_BYTES, MOST_OF_A_KIND};
 use crate::write::pressure::BackPressure;
 use crate::write::recent::is_noted;
+use crate::write::syncing::Syncing;
 
 /// A writer that finds the commit lock taken checks it this often before it yields to other
 /// threads. That takes 2 to 5 us, depending on the processor.
@@ -101,6 +103,9 @@ pub(crate) struct Committer {
     pub(crate) generations: Generations,
     /// The value files with early values that a sync of the log must sync first.
     pub(super) unsynced_values: Mutex<rank::UnsyncedValues, Vec<Arc<ValueFile>>>,
+    pub(super) awaited: Awaited,
+    /// Syncs for awaited commits. `None` if callers run the jobs.
+    pub(super) syncing: Option<Arc<Syncing>>,
 }
 
 /// The parts of the store that a committer works with.
@@ -110,6 +115,7 @@ pub(crate) struct Shared {
     pub(crate) visibility: Arc<Visibility>,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) pressure: Arc<BackPressure>,
+    pub(crate) syncing: Option<Arc<Syncing>>,
 }
 
 /// The views whose active memtables a batch goes to, one per keyspace. They are guards and not
@@ -147,7 +153,7 @@ impl Committer {
         wal_files: Arc<WalFiles>,
         last_seq: SeqNo,
     ) -> Committer {
-        let Shared { env, catalog, visibility, schedule, pressure } = shared;
+        let Shared { env, catalog, visibility, schedule, pressure, syncing } = shared;
         Committer {
             cache: Arc::clone(&catalog.tables.cache),
             env,
@@ -175,6 +181,8 @@ impl Committer {
             loading: Mutex::new(()),
             generations: Generations::default(),
             unsynced_values: Mutex::default(),
+            awaited: Awaited::default(),
+            syncing,
         }
     }
 
@@ -251,10 +259,11 @@ impl Committer {
     }
 
     /// Makes a write durable while its writer waits. Compactions make way for such syncs.
-    fn sync_write(&self, seq: SeqNo) -> Result<()> {
+    pub(super) fn sync_write(&self, seq: SeqNo) -> Result<()> {
         let write = self.env.pace.begin_write(Instant::now());
         let synced = self.sync_through(seq);
         self.env.pace.end_write(write, Instant::now());
+        self.synced_by_hand(&synced);
         synced?;
         let durable_seq = self.catalog.durable_seq.load(Acquire);
         invariant!(durable_seq >= seq, "a write is acknowledged before the log is synced (P2)");

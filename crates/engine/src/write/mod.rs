@@ -2,6 +2,8 @@
 //!
 //! - [`commit`]: gives a batch its sequence numbers, logs, inserts and publishes it.
 //! - [`apart`]: writes the record of a batch that is too long to be copied under the lock.
+//! - [`later`]: commits that can be awaited; `awaited`: those that wait; [`syncing`]: the thread that
+//!   syncs for them.
 //! - [`early`]: writes large values to their files before their batch is logged.
 //! - [`conditional`]: commits a batch if no conflicting write came in between, for transactions.
 //! - [`relocation`]: writes the new pointers of values that a collection moved.
@@ -17,6 +19,7 @@
 //!   share the budget.
 
 mod apart;
+mod awaited;
 pub(crate) mod buffers;
 pub(crate) mod commit;
 pub(crate) mod conditional;
@@ -24,6 +27,7 @@ mod early;
 pub(crate) mod generations;
 pub(crate) mod held;
 mod large;
+pub(crate) mod later;
 pub(crate) mod load;
 mod log;
 pub(crate) mod pressure;
@@ -31,3 +35,4 @@ pub(crate) mod recent;
 pub(crate) mod relocation;
 mod rotation;
 pub(crate) mod siblings;
+pub(crate) mod syncing;

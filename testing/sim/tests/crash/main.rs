@@ -2,6 +2,7 @@
 //! moment on real files. Not here: operations that fail (`faults`), bytes that change
 //! (`corruption`).
 
+mod awaited;
 mod every_operation;
 mod in_a_row;
 mod kill;

@@ -8,17 +8,20 @@
 //! * O2 the child ends without returning to the test harness.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::io::Read;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use runstone::{
-    Background, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Resources, Scan, Snapshot,
-    SortedWriter, Store, Transaction, TransactionOptions, ValuePlacement, WriteOptions,
+    Background, Commit, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Resources, Scan,
+    Snapshot, SortedWriter, Store, Transaction, TransactionOptions, ValuePlacement, WriteOptions,
 };
 use runstone_sim::random::{Random, for_seeds};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -159,7 +162,16 @@ struct Held {
     scan: Option<Scan>,
     transaction: Option<Transaction>,
     writer: Option<SortedWriter>,
+    commit: Option<Commit>,
     store: Option<Store>,
+}
+
+/// How a commit ended; `None` if it waits.
+fn poll(commit: &mut Commit) -> Option<Result<(), Error>> {
+    match Pin::new(commit).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    }
 }
 
 impl Held {
@@ -176,6 +188,9 @@ impl Held {
         transaction.put(keyspace, round.to_be_bytes(), "own").expect("locks");
         let mut writer = SortedWriter::create(file, &KeyspaceOptions::default()).expect("makes");
         writer.put("a", "1").expect("writes");
+        let mut commit = keyspace.put_later([9; 9], "awaited").expect("writes");
+        // Mostly it waits now, and has left a waker.
+        assert!(poll(&mut commit).is_none_or(|outcome| outcome.is_ok()));
         let mut held = || !random.one_in(4);
         Held {
             snapshot: held().then(|| store.snapshot()),
@@ -183,6 +198,7 @@ impl Held {
             scan: held().then_some(scan),
             transaction: held().then_some(transaction),
             writer: held().then_some(writer),
+            commit: held().then_some(commit),
             store: held().then(|| store.clone()),
         }
     }
@@ -219,6 +235,11 @@ impl Held {
                 self.transaction.take().is_none_or(end)
             }
             4 => self.writer.take().is_none_or(|mut one| !uses || refused(one.put("b", "2"))),
+            5 => {
+                let told =
+                    |mut one: Commit| poll(&mut one).is_some_and(refused) && refused(one.wait());
+                self.commit.take().is_none_or(|one| !uses || told(one))
+            }
             _ => self.store.take().is_none_or(|one| !uses || refused(one.close())),
         }
     }
@@ -234,6 +255,7 @@ impl Held {
         if let Some(transaction) = self.transaction {
             transaction.commit(WriteOptions::default()).expect("commits");
         }
+        self.commit.into_iter().for_each(|commit| commit.wait().expect("syncs"));
         assert!(self.cursor.is_none_or(|cursor| cursor.valid()));
         assert!(self.scan.is_none_or(|mut scan| scan.next().is_some()));
     }
@@ -269,9 +291,9 @@ fn fork_beside_threads(path: &str, seed: u64) {
     for round in 0..40u32 {
         let mut held = Held::new(&mut random, &store, &file, round);
         own.extend(held.transaction.as_ref().map(|_| round));
-        let mut order: Vec<(u32, bool)> = (0..6).map(|one| (one, random.one_in(2))).collect();
+        let mut order: Vec<(u32, bool)> = (0..7).map(|one| (one, random.one_in(2))).collect();
         random.shuffle(&mut order);
-        order.truncate(random.below(7) as usize);
+        order.truncate(random.below(8) as usize);
         // SAFETY: O1.
         let child = match unsafe { libc::fork() } {
             0 => {
@@ -313,6 +335,8 @@ fn keep_busy(store: &Store, one: u8, ends: &Arc<AtomicBool>) -> JoinHandle<()> {
             let mut transaction = store.begin(TransactionOptions::pessimistic()).expect("begins");
             transaction.put(store.default_keyspace(), [one; 9], "x").expect("locks");
             transaction.commit(WriteOptions::default()).expect("commits");
+            let mut commit = store.default_keyspace().put_later([one; 9], "y").expect("writes");
+            assert!(poll(&mut commit).is_none_or(|outcome| outcome.is_ok()));
             assert!(store.default_keyspace().iter().expect("opens").count() > 100);
         }
     })

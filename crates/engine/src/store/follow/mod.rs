@@ -439,8 +439,8 @@ impl Following {
         let wal = Wal::new(Arc::clone(&self.wal_files), self.random.clone());
         let wal = (wal, Arc::clone(&self.wal_files));
         let (env, catalog) = (Arc::clone(&self.env), Arc::new(catalog));
-        let siblings = &self.parts.siblings;
-        let engine = Engine::new(env, catalog, wal, visibility, None, (None, siblings));
+        let (siblings, syncing) = (&self.parts.siblings, &self.parts.syncing);
+        let engine = Engine::new(env, catalog, wal, visibility, None, (None, siblings), syncing);
         let default = engine.catalog.find_keyspace(DEFAULT_KEYSPACE);
         let default =
             default.ok_or_else(|| Error::corruption("manifest", 0, "no default keyspace"))?;
