@@ -115,6 +115,8 @@ mod how_to {
     struct FilterCompactions;
     #[doc = include_str!("../../../docs/how-to/merge-operators.md")]
     struct MergeOperators;
+    #[doc = include_str!("../../../docs/how-to/use-from-tokio.md")]
+    struct UseFromTokio;
 }
 
 mod cache;

@@ -17,7 +17,7 @@ use runstone_sim::random::Random;
 const WRITES: u32 = 120;
 
 fn open(storage: &SimStorage, seed: u64) -> Result<Store, Error> {
-    let keyspace = KeyspaceOptions::default().write_buffer_bytes(16 << 10);
+    let keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 10);
     let options = Options::default()
         .background(Background::Manual)
         .wal_mode(if seed.is_multiple_of(2) { WalMode::Mapped } else { WalMode::Write })
