@@ -18,11 +18,15 @@ use runstone_fault_storage::SimStorage;
 
 fn keyspace(policy: &str, placement: ValuePlacement) -> KeyspaceOptions {
     let values = ValueOptions::default().placement(placement).separate_at(200);
-    KeyspaceOptions::default()
+    let options = KeyspaceOptions::default()
         .policy(Policy::named(policy))
         .write_buffer_bytes(64 << 10)
-        .values(values)
-        .merge_operator("add-i64")
+        .values(values);
+    match placement {
+        // Operands do not go with it.
+        ValuePlacement::Vlog => options,
+        _ => options.merge_operator("add-i64"),
+    }
 }
 
 fn open(storage: Arc<dyn Storage>, keyspace: KeyspaceOptions) -> Store {
@@ -84,7 +88,9 @@ fn change(keyspace: &Keyspace, draw: &mut Draw, now: u64) -> Result<(), Error> {
             let from = draw.below(600);
             keyspace.delete_range(key(from)..key(from + draw.below(9)))
         }
-        2..5 => keyspace.merge(format!("count{}", draw.below(40)), 1i64.to_le_bytes()),
+        2..5 if keyspace.options().values.placement != ValuePlacement::Vlog => {
+            keyspace.merge(format!("count{}", draw.below(40)), 1i64.to_le_bytes())
+        }
         5 => keyspace.delete(format!("count{}", draw.below(40))),
         6 => keyspace.put_with_ttl(own, "soon gone", std::time::Duration::from_secs(3600)),
         _ => keyspace.put(own, vec![now as u8; 8 + draw.below(400) as usize]),
