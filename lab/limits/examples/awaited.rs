@@ -1,7 +1,7 @@
 //! Measures synced writes that are awaited beside synced writes of blocking threads: `cargo run
-//! --release -p runstone-limits --example awaited -- [SECONDS] [ROUNDS]`, in a directory of the
-//! working directory's disk. In turn, in one store: 64 threads, each with one write under way, and
-//! 10,000 tasks of tokio on two threads, each with one write under way.
+//! --release -p runstone-limits --example awaited -- [SECONDS] [ROUNDS] [TASKS]`, in a directory of
+//! the working directory's disk. In turn, in one store: 64 threads, each with one write under way,
+//! and 10,000 tasks of tokio on two threads, each with one write under way.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 const THREADS: u64 = 64;
-const TASKS: u64 = 10_000;
 const VALUE: [u8; 100] = [7; 100];
 
 /// What a turn did.
@@ -110,12 +109,12 @@ fn threads(store: &Store, span: Duration) -> Result<Turn> {
     })
 }
 
-fn tasks(store: &Store, runtime: &Runtime, span: Duration) -> Result<Turn> {
+fn tasks(store: &Store, runtime: &Runtime, count: u64, span: Duration) -> Result<Turn> {
     let (work, keyspace) = (Arc::new(Work::default()), store.default_keyspace());
     turn(store, span, &work, || {
         runtime.block_on(async {
             let mut all = JoinSet::new();
-            for writer in 0..TASKS {
+            for writer in 0..count {
                 drop(all.spawn(wait(keyspace.clone(), writer, Arc::clone(&work))));
             }
             all.join_all().await.into_iter().collect()
@@ -142,6 +141,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
 fn main() -> Result<()> {
     let mut numbers = std::env::args().skip(1).map(|number| number.parse().expect("a number"));
     let (seconds, rounds) = (numbers.next().unwrap_or(5), numbers.next().unwrap_or(5));
+    let count = numbers.next().unwrap_or(10_000);
     let span = Duration::from_secs(seconds);
     let directory = tempfile::tempdir_in(".").expect("a directory");
     let store = Store::builder(directory.path().join("store")).open()?;
@@ -151,8 +151,8 @@ fn main() -> Result<()> {
         let turn = threads(&store, span)?;
         print("64 threads", &turn);
         blocking.push(turn.writes_per_second);
-        let turn = tasks(&store, &runtime, span)?;
-        print("10,000 tasks", &turn);
+        let turn = tasks(&store, &runtime, count, span)?;
+        print(&format!("{count} tasks"), &turn);
         awaited.push(turn.writes_per_second);
     }
     let (blocking, awaited) = (median(blocking), median(awaited));

@@ -23,7 +23,7 @@ fn open(storage: &SimStorage, seed: u64) -> Result<Store, Error> {
         .wal_mode(if seed.is_multiple_of(2) { WalMode::Mapped } else { WalMode::Write })
         .wal_segment_bytes(64 << 10)
         .memory_budget_bytes(8 << 20)
-        .flush_at_close(seed % 3 > 0)
+        .flush_at_close(!seed.is_multiple_of(3))
         .seed(seed)
         .keyspace(keyspace);
     Store::open_on(Arc::new(storage.clone()), options)
