@@ -267,8 +267,9 @@ fn a_look_waits_for_nobody_who_reads() {
         while gate.waiting.load(SeqCst) == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(own.get_if_cached(key(7)).expect("looks"), CachedGet::NeedsIo);
+        let seen = own.get_if_cached(key(7));
         gate.is_shut.store(false, SeqCst);
+        assert_eq!(seen.expect("looks"), CachedGet::NeedsIo);
         assert!(get.join().expect("no panic").expect("reads").is_some());
     });
     assert!(matches!(own.get_if_cached(key(7)).expect("looks"), CachedGet::Value(_)));
