@@ -7,7 +7,7 @@ use std::sync::Arc;
 use runstone::policy::Policy;
 use runstone::policy::custom;
 use runstone::storage::{Access, MemoryStorage, PosixStorage, Storage};
-use runstone::{DEFAULT_KEYSPACE, Error, Keyspace, KeyspaceOptions, Options, Store};
+use runstone::{DEFAULT_KEYSPACE, Error, Follower, Keyspace, KeyspaceOptions, Options, Store};
 use runstone_kv::Error as KvError;
 
 use crate::arguments::MakeArguments;
@@ -139,6 +139,11 @@ impl Location {
         let store = open()?;
         let keyspace = find(&store, name)?;
         Ok(Box::new(FileStore::new(store, keyspace, &self.path)))
+    }
+
+    /// Whether the store is in a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self.place, Place::Directory)
     }
 
     /// Whether the files of the store are on a device.
@@ -340,6 +345,27 @@ pub fn reading() -> Options {
 pub fn little() -> Options {
     let wal_segment_bytes = SMALL_SEGMENT_BYTES;
     Options::default().wal_segment_bytes(wal_segment_bytes).flush_at_close(false)
+}
+
+/// A store that is open, for writing, or because another process has it open, for reading.
+pub enum Beside {
+    Alone(Store),
+    Follower(Box<Follower>),
+}
+
+/// Opens a store of files that exists for writing, or else follows the process that writes to it.
+pub fn beside(store: &Path) -> Result<Beside> {
+    let location = Location::of(store)?;
+    let options = lost_log::telling(Options::default().create_if_missing(false));
+    match location.try_open(options) {
+        Ok(store) => Ok(Beside::Alone(store)),
+        Err(KvError::Store(Error::InUse { .. })) if location.is_directory() => {
+            let followed = Store::follow(&location.path, reading());
+            let followed = followed.map_err(|error| location.explain(error, false))?;
+            Ok(Beside::Follower(Box::new(followed)))
+        }
+        Err(error) => Err(location.explain(error, false)),
+    }
 }
 
 /// Opens a store of files that exists, for writing.

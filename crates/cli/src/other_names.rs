@@ -21,14 +21,14 @@ const NAMES: &[(&[&str], &str)] = &[
          can be read, to be imported into a new store",
     ),
     (
-        &["backup", "copy", "cp", "clone", "snapshot"],
-        "`runstone checkpoint STORE TARGET` copies a store; `runstone export STORE FILE` writes \
-         its entries",
+        &["copy", "cp", "clone", "snapshot"],
+        "`runstone checkpoint STORE TARGET` copies a store, and `runstone backup create STORE DIR` \
+         what changed; `runstone export STORE FILE` writes its entries",
     ),
     (
         &["restore"],
-        "a checkpoint is a store: put a copy of it in the place of the other; what was exported \
-         goes in by `runstone import STORE FILE`",
+        "`runstone backup restore DIR TARGET` makes a store of a backup; a checkpoint is a store: \
+         put a copy of it in the place of the other",
     ),
     (
         &["rm", "del", "remove", "unset", "delete_range", "deleterange"],

@@ -175,7 +175,7 @@ pub fn minute_text() -> String {
 }
 
 /// The minute of this many seconds since 1970.
-fn minute_of(seconds: u64) -> String {
+pub fn minute_of(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
     // Years begin in March here, so that a leap day is the last of its year. The first of them is
     // that of the year 0, and 400 years have 146,097 days.

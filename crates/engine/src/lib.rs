@@ -241,6 +241,7 @@ pub use read::cursor::Cursor;
 pub use read::options::ReadOptions;
 pub use read::scan::Scan;
 pub use runstone_policy::units::{Tenths, Thousandths};
+pub use store::backup::{BackupInfo, Backups};
 pub use store::builder::StoreBuilder;
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::failure::{Exit, Failure, Result};
 use crate::layout::plural;
 use crate::nesting;
-use crate::opening::{self, Location};
+use crate::opening::{self, Beside, Location};
 use crate::output::{Output, duration, note, rounded};
 
 /// Copy the store into a new directory, by hard links where possible
@@ -43,8 +43,9 @@ impl Args {
             return Err(Failure::usage(what, hint).at(self.store.display()));
         }
         nesting::refuse_inside(&self.target)?;
-        // Opens for writing: what is only in the log must be flushed to be part of the copy.
-        let store = opening::to_change(&self.store)?;
+        // Opens for writing, so that what is only in the log is flushed. If another process has the
+        // store open, the copy gets that part of the log.
+        let store = opening::beside(&self.store)?;
         let is_occupied = fs::read_dir(&self.target)
             .map(|mut entries| entries.next().is_some())
             .unwrap_or_else(|_| self.target.symlink_metadata().is_ok());
@@ -54,11 +55,20 @@ impl Args {
             return Err(Failure::new(Exit::Io, what).at(self.target.display()).hint(hint));
         }
         let started = Instant::now();
-        store.checkpoint(&self.target)?;
+        let bytes = match store {
+            Beside::Alone(store) => {
+                store.checkpoint(&self.target)?;
+                let bytes = store.metrics().table_bytes;
+                store.close()?;
+                bytes
+            }
+            Beside::Follower(follower) => {
+                follower.checkpoint(&self.target)?;
+                follower.store().metrics().table_bytes
+            }
+        };
         let took = started.elapsed();
         let linked = linked_files(&self.target);
-        let bytes = store.metrics().table_bytes;
-        store.close()?;
         let verified = match self.verify {
             true => Some(Location::of(&self.target)?.to_read(DEFAULT_KEYSPACE)?.verify()?),
             false => None,

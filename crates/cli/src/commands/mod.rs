@@ -3,6 +3,7 @@
 use crate::failure::{Exit, Result};
 use crate::output::Output;
 
+mod backup;
 #[cfg(feature = "lab")]
 mod bench;
 mod checkpoint;
@@ -79,6 +80,7 @@ commands! {
     Set => set,
     Reshape => reshape,
     Checkpoint => checkpoint,
+    Backup => backup,
     Dump => dump,
     #[cfg(feature = "lab")]
     Bench => bench,

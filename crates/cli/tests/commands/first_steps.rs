@@ -72,7 +72,7 @@ fn names_that_other_stores_have_lead_to_ours() {
         ("keyspaces", "`runstone stats STORE` lists the keyspaces"),
         ("ls", "`runstone scan STORE --keys-only`"),
         ("repair", "`runstone export STORE FILE` saves what can be read"),
-        ("backup", "`runstone checkpoint STORE TARGET`"),
+        ("copy", "`runstone checkpoint STORE TARGET`"),
         ("restore", "a checkpoint is a store"),
         ("rm", "`runstone delete STORE KEY`"),
         ("load", "`runstone import STORE SOURCE`"),

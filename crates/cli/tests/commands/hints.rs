@@ -241,20 +241,6 @@ fn a_cut_file_is_not_blamed_on_the_device() {
     assert!(ran.stderr.contains("name a file"), "{}", ran.stderr);
 }
 
-/// A checkpoint of a store in use was advised, and refused.
-#[test]
-fn a_store_in_use_says_who_can_make_a_checkpoint() {
-    let place = Place::new();
-    let store = runstone::Store::open(place.path("s"), runstone::Options::default());
-    let store = store.expect("a store");
-    let ran = failed(&place, &["checkpoint", "s", "copy"], 4);
-    let told = flat(&ran.stderr);
-    assert!(told.contains("close the other process first; while it runs, only it can"), "{told}");
-    store.put("k", "v").expect("a put");
-    store.checkpoint(place.path("copy")).expect("a checkpoint");
-    assert_eq!(place.ok(&["get", "copy", "k"]), "v");
-}
-
 /// "check the device", "name a directory" and "pass --force" were said of a path through a file.
 #[test]
 fn a_file_in_the_way_is_not_blamed_on_something_else() {

@@ -1,5 +1,6 @@
 //! The built command as users run it: one process per call, output and exit code compared.
 
+mod beside;
 mod comes_back;
 mod counters;
 mod damage;

@@ -14,6 +14,7 @@
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
 //! - [`unstable`]: looks inside a store, without a promise.
 
+pub(crate) mod backup;
 pub(crate) mod builder;
 mod bulk;
 mod checkpoint;
@@ -21,7 +22,7 @@ mod close;
 mod destroy;
 mod directory;
 mod engine;
-mod follow;
+pub(crate) mod follow;
 mod ingest;
 mod keyspace;
 mod keyspaces;

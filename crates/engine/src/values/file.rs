@@ -736,7 +736,7 @@ fn check_length(layout: &Layout, len: u64) -> Result<()> {
     }
 }
 
-fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
+pub(crate) fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&VALUE_FORMAT.to_le_bytes());
     bytes.extend_from_slice(&slot_bytes.to_le_bytes());

@@ -26,6 +26,8 @@ use crate::wal::recovery::{
 pub struct LogTail {
     storage: Arc<dyn Storage>,
     start: LogStart,
+    /// Segments that were read to their end, and how long they are.
+    ended: Vec<(u64, u64)>,
     /// The segment that is read, if one was found.
     segment: Option<(u64, LogReader)>,
     last_seq: SeqNo,
@@ -93,7 +95,7 @@ impl LogTail {
     /// The beginning of the log.
     pub fn new(storage: &Arc<dyn Storage>, start: LogStart) -> LogTail {
         let storage = Arc::clone(storage);
-        LogTail { storage, start, segment: None, last_seq: start.seq - 1 }
+        LogTail { storage, start, ended: Vec::new(), segment: None, last_seq: start.seq - 1 }
     }
 
     /// The sequence number of the last write before this place.
@@ -104,6 +106,16 @@ impl LogTail {
     /// Where the log was read up to: segment and offset. `None` if there is no log.
     pub fn place(&self) -> Option<(u64, u64)> {
         self.segment.as_ref().map(|(number, reader)| (*number, reader.position()))
+    }
+
+    /// The segments that were read, from `floor` on, and how many bytes of each.
+    pub fn segments_from(&self, floor: u64) -> impl Iterator<Item = (u64, u64)> {
+        self.ended.iter().copied().chain(self.place()).filter(move |(number, _)| *number >= floor)
+    }
+
+    /// Forgets segments below `floor`.
+    pub fn forget_below(&mut self, floor: u64) {
+        self.ended.retain(|(number, _)| *number >= floor);
     }
 
     /// Shows records, until one is held or none is left. O(bytes read), and one listing of the
@@ -121,6 +133,7 @@ impl LogTail {
                 return Ok(());
             }
             if self.place() == place {
+                self.ended.extend(place);
                 self.segment = Some(next);
             }
         }

@@ -1,6 +1,8 @@
 //! A follower beside a writer, on one simulated disk: each view is the store as of one moment, and
 //! stays so. Not here: processes that are killed (`crash`).
 
+mod backups;
+
 use std::sync::Arc;
 
 use runstone::seeded::Bug;

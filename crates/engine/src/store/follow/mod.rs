@@ -13,6 +13,7 @@
 //! What the follower sees need not be durable: it sees what the writer's readers see, or saw a
 //! moment ago.
 
+pub(crate) mod cut;
 mod recent;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use runstone_random::Random;
-use runstone_storage::{Access, PosixStorage, Storage};
+use runstone_storage::Storage;
 
 use super::directory::SharedDirectory;
 use super::resources::Parts;
@@ -34,7 +35,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::keys::{KeyspaceId, NO_KEYSPACE, SeqNo};
 use crate::lease::EditPlace;
-use crate::lease::holder::Lease;
+use crate::lease::holder::{Lease, LeasePart};
 use crate::options::store::{Options, READY_SEGMENTS};
 use crate::store::engine::Engine;
 use crate::sync::{Mutex, rank};
@@ -78,6 +79,8 @@ pub struct Follower {
 
 #[derive(Debug)]
 struct Following {
+    /// As they were given: for reading, and for leases.
+    storages: (Arc<dyn Storage>, Arc<dyn Storage>),
     env: Arc<Env>,
     parts: Arc<Parts>,
     tables: Arc<TableContext>,
@@ -111,16 +114,8 @@ impl Store {
     /// [`Error::NotAStore`], [`Error::NewerFormat`], [`Error::Corruption`], an invalid option, or a
     /// storage error.
     pub fn follow(path: impl AsRef<Path>, options: Options) -> Result<Follower> {
-        let open = |access| {
-            PosixStorage::open(path.as_ref(), access).map_err(|error| match error.is_not_found() {
-                true => Error::NotAStore { path: path.as_ref().display().to_string() },
-                false => error.into(),
-            })
-        };
-        let storage = open(Access::ReadOnly)?;
-        let storage = if options.io_uring { storage.with_io_uring() } else { storage };
-        let leases: Arc<dyn Storage> = Arc::new(open(Access::MustExist)?);
-        Follower::begin(Arc::new(storage), &leases, options)
+        let (storage, leases) = cut::open(path.as_ref())?;
+        Follower::begin(storage, &leases, options)
     }
 
     /// Does the same as [`Store::follow`] on a storage.
@@ -138,7 +133,7 @@ impl Follower {
     ) -> Result<Follower> {
         let options = options.read_only(true).create_if_missing(false);
         options.check()?;
-        let mut following = Following::begin(storage, leases, options)?;
+        let mut following = Following::begin(storage, leases, options, true)?;
         let view = following.refresh()?;
         let view = view.map_or_else(|| following.publish(), Ok)?;
         Ok(Follower { following: Mutex::new(following), view: ArcSwap::from_pointee(view) })
@@ -160,6 +155,18 @@ impl Follower {
         let Some(view) = following.refresh()? else { return Ok(false) };
         self.view.store(Arc::new(view));
         Ok(true)
+    }
+
+    /// Copies the store, as of now, into a new directory. Tables are hard links where possible. The
+    /// writer does not flush, and waits for nothing.
+    ///
+    /// # Errors
+    /// If the directory is not empty; or those of [`Follower::refresh`].
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (storage, leases) = self.following.lock().storages.clone();
+        let cut = cut::Cut::take(storage, &leases)?;
+        let target = cut.storage.create_sibling(path.as_ref())?;
+        cut.write_store(&target)
     }
 
     /// How old the view may be: the time since the last refresh that succeeded began. Everything
@@ -193,10 +200,12 @@ impl Following {
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
         options: Options,
+        keeps_writes: bool,
     ) -> Result<Following> {
         let mut random = options.seed.map_or_else(Random::from_entropy, Random::new);
         let parts = Parts::of(&options);
         let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
+        let storages = (Arc::clone(&storage), Arc::clone(leases));
         let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
         // A directory that is no store gets no lease.
         ManifestTail::open(&storage)?;
@@ -219,8 +228,9 @@ impl Following {
         let uid = manifest.state.uid;
         let tables = TableContext::new(Arc::clone(&storage), cache, uid);
         let mut following = Following {
+            storages,
             env: Arc::new(env),
-            recent: Recent::new(&parts.pool),
+            recent: Recent::new(&parts.pool, keeps_writes),
             parts,
             tables: Arc::new(TableContext { lease: lease.clone(), ..tables }),
             lease,
@@ -246,22 +256,31 @@ impl Following {
             return Err(Error::LeaseRevoked { path: self.env.storage.location() });
         }
         for _ in 0..MOST_ROUNDS {
-            let round = self.read_log()?;
-            let is_same_log = !self.read_manifest()?;
-            let is_enough = self.log.last_seq() >= self.needed_seq;
-            if round == Round::Done && is_same_log && is_enough {
+            if self.read_round()? {
                 let is_new = !self.changed.is_empty() || !self.written.is_empty();
                 let view = is_new.then(|| self.publish()).transpose()?;
                 self.as_of = began;
                 return Ok(view);
             }
         }
+        Err(self.behind())
+    }
+
+    /// Reads log and manifest once. Returns whether they fit each other.
+    fn read_round(&mut self) -> Result<bool> {
+        let round = self.read_log()?;
+        let is_same_log = !self.read_manifest()?;
+        self.log.forget_below(self.manifest.state.log_floor);
+        Ok(round == Round::Done && is_same_log && self.log.last_seq() >= self.needed_seq)
+    }
+
+    fn behind(&self) -> Error {
         let what = format!(
             "the log is valid up to sequence number {}, but the manifest knows of {}",
             self.log.last_seq(),
             self.needed_seq
         );
-        Err(Error::corruption("the log", 0, what))
+        Error::corruption("the log", 0, what)
     }
 
     /// Reads the manifest further. Returns whether the log is to be read anew, because some of it
@@ -391,6 +410,13 @@ impl Following {
         }
     }
 
+    /// What a view or a copy of what was read holds.
+    fn lease_part(&self) -> Result<Option<LeasePart>> {
+        let Current { number, least_bytes } = self.manifest.place();
+        let place = EditPlace { manifest: number, bytes: least_bytes };
+        self.lease.as_ref().map(|lease| lease.part(place)).transpose()
+    }
+
     /// Makes a view of what was read.
     fn publish(&mut self) -> Result<Store> {
         let state = &self.manifest.state;
@@ -417,9 +443,7 @@ impl Following {
     }
 
     fn assemble(&mut self) -> Result<Store> {
-        let Current { number, least_bytes } = self.manifest.place();
-        let place = EditPlace { manifest: number, bytes: least_bytes };
-        let part = self.lease.as_ref().map(|lease| lease.part(place)).transpose()?;
+        let part = self.lease_part()?;
         let visibility = Visibility::leased(self.log.last_seq(), part);
         let state = &self.manifest.state;
         let described = ManifestState {

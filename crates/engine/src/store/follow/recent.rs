@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::catalog::keyspace::View;
 use crate::error::{Error, Result};
-use crate::format::record::Pointer;
+use crate::format::record::{Pointer, record_bytes};
 use crate::keys::{KeyspaceId, Kind, SeqNo, is_delete, kind_of, pack, range_delete, seq_of};
 use crate::memtable::arena::ChunkPool;
 use crate::memtable::{Memtable, MemtableIter};
@@ -24,6 +24,8 @@ const MEMTABLE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Recent {
     pool: Arc<ChunkPool>,
+    /// Whether anybody reads the writes. A copy of the log needs none of them.
+    keeps_writes: bool,
     /// The newest memtable of each keyspace comes last.
     by_id: BTreeMap<KeyspaceId, Vec<Arc<Memtable>>>,
     /// The writes among them whose values are in their file already.
@@ -40,8 +42,9 @@ struct EarlyWrite {
 }
 
 impl Recent {
-    pub(super) fn new(pool: &Arc<ChunkPool>) -> Recent {
-        Recent { pool: Arc::clone(pool), by_id: BTreeMap::new(), early: BTreeMap::new() }
+    pub(super) fn new(pool: &Arc<ChunkPool>, keeps_writes: bool) -> Recent {
+        let (by_id, early) = (BTreeMap::new(), BTreeMap::new());
+        Recent { pool: Arc::clone(pool), keeps_writes, by_id, early }
     }
 
     /// Adds a write. Readers of earlier numbers do not see it.
@@ -65,6 +68,9 @@ impl Recent {
             let early = self.early.entry(operation.keyspace).or_default();
             early.push(EarlyWrite { seq, key, pointer, place });
         }
+        if !self.keeps_writes {
+            return Ok(());
+        }
         let memtables = self.by_id.entry(operation.keyspace).or_default();
         if memtables.last().is_none_or(|last| last.is_full()) {
             memtables.push(Arc::new(Memtable::new(&self.pool, MEMTABLE_BYTES)));
@@ -83,6 +89,14 @@ impl Recent {
             }
         }
         Ok(())
+    }
+
+    /// Where the records of such values lie: value file, slot, offset in the segment, and bytes.
+    pub(super) fn early_records(&self) -> impl Iterator<Item = (u64, u32, u64, u64)> {
+        self.early.values().flatten().map(|one| {
+            let bytes = record_bytes(one.key.len(), one.pointer.value_bytes as usize);
+            (one.pointer.store, one.place.slot, one.place.offset, bytes)
+        })
     }
 
     /// Forgets everything.

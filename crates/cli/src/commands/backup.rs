@@ -1,0 +1,182 @@
+//! `backup`: copies of a store in a directory of their own, as of several moments.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use runstone::{BackupInfo, Backups};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure, Result};
+use crate::nesting;
+use crate::opening::Location;
+use crate::output::{Output, columns, duration, minute_of, note, rounded, size};
+
+/// Back up a store, also while an application has it open; list, check and restore backups
+///
+/// A backup is a copy on any disk, as of one moment. Later backups copy only what changed. The
+/// application does not flush, and waits for nothing.
+///
+///     runstone backup create STORE DIR      every night
+///     runstone backup prune DIR --keep 30
+///     runstone backup restore DIR TARGET    a new store of the newest backup
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Add a backup of a store as it is now
+    Create {
+        /// The store.
+        store: PathBuf,
+        /// The directory of backups; new, empty, or with backups of this store.
+        dir: PathBuf,
+    },
+    /// List the backups
+    List {
+        /// The directory of backups.
+        dir: PathBuf,
+    },
+    /// Check every byte of the backups; exit code 2 if something is damaged
+    Verify {
+        /// The directory of backups.
+        dir: PathBuf,
+        /// Only this one.
+        #[arg(long, value_name = "NUMBER")]
+        backup: Option<u64>,
+    },
+    /// Make a store of a backup
+    Restore {
+        /// The directory of backups.
+        dir: PathBuf,
+        /// A directory that is new or empty.
+        target: PathBuf,
+        /// This backup, not the newest.
+        #[arg(long, value_name = "NUMBER")]
+        backup: Option<u64>,
+    },
+    /// Remove old backups, and what only they need
+    Prune {
+        /// The directory of backups.
+        dir: PathBuf,
+        /// How many of the newest stay.
+        #[arg(long, value_name = "COUNT")]
+        keep: usize,
+    },
+}
+
+impl Args {
+    pub fn run(self, output: &Output) -> Result<Exit> {
+        match self.what {
+            What::Create { store, dir } => create(output, &store, &dir),
+            What::List { dir } => list(output, &dir),
+            What::Verify { dir, backup } => verify(output, &dir, backup),
+            What::Restore { dir, target, backup } => restore(output, &dir, &target, backup),
+            What::Prune { dir, keep } => {
+                let backups = Backups::open_existing(&dir)?;
+                let removed = backups.prune(keep)?;
+                let kept = backups.list()?.len();
+                let text = format!("removed {removed}, kept {kept}\n");
+                output.figures(&text, &json!({ "removed": removed, "kept": kept }))?;
+                Ok(Exit::Ok)
+            }
+        }
+    }
+}
+
+fn create(output: &Output, store: &PathBuf, dir: &PathBuf) -> Result<Exit> {
+    if !Location::of(store)?.is_directory() {
+        let what = "backups are of stores in directories";
+        let hint = "copy the image of a device, or `runstone export` the entries";
+        return Err(Failure::usage(what, hint).at(store.display()));
+    }
+    nesting::refuse_inside(dir)?;
+    let started = Instant::now();
+    let made = Backups::open(dir)?.create(store)?;
+    let took = started.elapsed();
+    let text = format!(
+        "backup {} of {}: {}, of which {} are new, {}\n",
+        made.number,
+        store.display(),
+        size(made.bytes),
+        size(made.added_bytes),
+        duration(took)
+    );
+    let mut json = json_of(&made);
+    json["seconds"] = rounded(took.as_secs_f64()).into();
+    output.figures(&text, &json)?;
+    Ok(Exit::Ok)
+}
+
+fn list(output: &Output, dir: &PathBuf) -> Result<Exit> {
+    let all = Backups::open_existing(dir)?.list()?;
+    let row = |one: &BackupInfo| {
+        vec![
+            one.number.to_string(),
+            minute_of(one.time_ms / 1000),
+            size(one.bytes),
+            size(one.added_bytes),
+            one.last_seq.to_string(),
+        ]
+    };
+    let header = ["backup", "made", "bytes", "added", "last write"];
+    let text = columns(&header, &all.iter().map(row).collect::<Vec<_>>());
+    let json: Vec<Value> = all.iter().map(json_of).collect();
+    output.figures(&text, &json!({ "backups": json }))?;
+    Ok(Exit::Ok)
+}
+
+fn verify(output: &Output, dir: &PathBuf, backup: Option<u64>) -> Result<Exit> {
+    let backups = Backups::open_existing(dir)?;
+    let all = backups.list()?.into_iter().map(|one| one.number);
+    let chosen: Vec<u64> = match backup {
+        Some(number) => vec![number],
+        None => all.collect(),
+    };
+    let (mut text, mut damaged) = (String::new(), Vec::new());
+    for number in &chosen {
+        let damage = backups.verify(*number)?;
+        for one in &damage {
+            text.push_str(&format!("backup {number}: {}: {}\n", one.file, one.what));
+            damaged.push(json!({ "backup": number, "file": one.file, "what": one.what }));
+        }
+        if damage.is_empty() {
+            text.push_str(&format!("backup {number}: whole\n"));
+        }
+    }
+    let is_clean = damaged.is_empty();
+    output.figures(&text, &json!({ "backups": chosen, "damage": damaged }))?;
+    Ok(if is_clean { Exit::Ok } else { Exit::Damaged })
+}
+
+fn restore(output: &Output, dir: &PathBuf, target: &PathBuf, backup: Option<u64>) -> Result<Exit> {
+    nesting::check_new(target)?;
+    let backups = Backups::open_existing(dir)?;
+    let newest = backups.list()?.last().map(|one| one.number);
+    let number = backup.or(newest).ok_or_else(|| {
+        Failure::usage("there is no backup yet", "`runstone backup create STORE DIR` makes one")
+    })?;
+    let started = Instant::now();
+    backups.restore(number, target)?;
+    let took = started.elapsed();
+    if output.is_json {
+        output.json(&json!({ "backup": number, "seconds": rounded(took.as_secs_f64()) }))?;
+    } else {
+        note(format!("restored backup {number} to {}, {}", target.display(), duration(took)));
+    }
+    Ok(Exit::Ok)
+}
+
+fn json_of(one: &BackupInfo) -> Value {
+    json!({
+        "number": one.number,
+        "time_ms": one.time_ms,
+        "last_seq": one.last_seq,
+        "tables": one.tables,
+        "value_segments": one.value_segments,
+        "bytes": one.bytes,
+        "added_bytes": one.added_bytes,
+    })
+}

@@ -1,0 +1,248 @@
+//! Makes a backup: steps 1 to 4 of [`super`].
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use runstone_storage::{Category, Storage, StorageFile};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::format::{Content, Description, SegmentName, TableFile, put_marker};
+use super::{BackupInfo, Backups, MARKER, backup_name, pack_name};
+use crate::error::{Error, Result};
+use crate::store::follow::cut::{self, Cut, Piece, copy_range, piece_of};
+use crate::table::table_name;
+use crate::values::file::values_name;
+use crate::wal::segments::segment_name;
+
+/// How much of the end of a segment must be that of an earlier copy.
+const END_BYTES: u64 = 4096;
+
+impl Backups {
+    /// Adds a backup of a store, as it is now. The store may be open in this process or in another
+    /// one, or closed. Copies only what the directory lacks.
+    ///
+    /// # Errors
+    /// If the directory has backups of another store, or another process uses it; or those of
+    /// [`crate::Store::follow`]. What was there before stays whole.
+    pub fn create(&self, store: impl AsRef<Path>) -> Result<BackupInfo> {
+        let (storage, leases) = cut::open(store.as_ref())?;
+        self.create_from(storage, &leases)
+    }
+
+    /// Does the same as [`Backups::create`] with a store on a storage.
+    ///
+    /// # Errors
+    /// Those of [`Backups::create`].
+    pub fn create_on(&self, store: Arc<dyn Storage>) -> Result<BackupInfo> {
+        self.create_from(Arc::clone(&store), &store)
+    }
+
+    fn create_from(
+        &self,
+        store: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+    ) -> Result<BackupInfo> {
+        let _lock = self.lock()?;
+        let cut = Cut::take(store, leases)?;
+        self.mark(cut.state.uid)?;
+        self.remove_unneeded_parts()?;
+        let earlier = self.descriptions()?;
+        let number = earlier.keys().next_back().map_or(1, |last| last + 1);
+        let known: BTreeMap<u64, TableFile> =
+            earlier.values().flat_map(|one| &one.tables).map(|table| (table.id, *table)).collect();
+        let mut added_bytes = 0;
+        let mut tables = Vec::new();
+        for (id, bytes) in cut.tables() {
+            tables.push(match known.get(&id) {
+                Some(table) => {
+                    self.check_same(&cut, table)?;
+                    *table
+                }
+                None => self.add_table(&cut, id, bytes, &mut added_bytes)?,
+            });
+        }
+        let mut pack = Pack::create(self, number)?;
+        let segments = add_segments(&cut, self, &earlier, &mut pack)?;
+        let mut log = Vec::new();
+        for (segment, bytes) in &cut.log {
+            let from = cut.storage.open(&segment_name(*segment), Category::Wal)?;
+            log.push((*segment, pack.add(&*from, 0, *bytes)?));
+        }
+        added_bytes += pack.end;
+        pack.file.sync()?;
+        let (state, last_seq) = (cut.state.clone(), cut.last_seq);
+        let time_ms = now_ms();
+        let made =
+            Description { number, time_ms, last_seq, added_bytes, tables, segments, log, state };
+        self.write_whole(&backup_name(number), &made.encode())?;
+        Ok(made.info())
+    }
+
+    /// Refuses a table that differs from the one that an earlier backup has: after a power loss a
+    /// store may have lost its last edits, and may have used their numbers again.
+    fn check_same(&self, cut: &Cut, table: &TableFile) -> Result<()> {
+        let (name, bytes) = (table_name(table.id), END_BYTES.min(table.bytes));
+        let from = cut.storage.open(&name, Category::Table)?;
+        let is_as_long = from.len()? == table.bytes;
+        let end = |file: &dyn StorageFile| file.read_vec(table.bytes - bytes, bytes as usize);
+        if is_as_long && end(&*from)? == end(&*self.storage.open(&name, Category::Table)?)? {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            format!("{name} is not the file that earlier backups have under this name"),
+            "the store has lost writes that they hold: begin another directory of backups",
+        ))
+    }
+
+    /// Notes which store the backups are of, or refuses another one.
+    fn mark(&self, uid: u64) -> Result<()> {
+        match self.uid()? {
+            None => self.write_whole(MARKER, &put_marker(uid)),
+            Some(known) if known == uid => Ok(()),
+            Some(_) => Err(Error::invalid(
+                format!("{} has backups of another store", self.storage.location()),
+                "choose a directory for this store alone",
+            )),
+        }
+    }
+
+    /// Writes a small file under another name, and renames it once it is durable.
+    fn write_whole(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let part = format!("{name}.part");
+        self.remove_part(&part)?;
+        let file = self.storage.create(&part, Category::Other)?;
+        file.write_at(0, bytes)?;
+        file.sync()?;
+        // What it names is durable before it is.
+        self.storage.sync_dir()?;
+        self.storage.rename(&part, name)?;
+        Ok(self.storage.sync_dir()?)
+    }
+
+    fn remove_part(&self, part: &str) -> Result<()> {
+        match self.storage.remove(part) {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what a backup that was cut short left incomplete.
+    fn remove_unneeded_parts(&self) -> Result<()> {
+        for file in self.storage.list()?.iter().filter(|file| file.name.ends_with(".part")) {
+            self.storage.remove(&file.name)?;
+        }
+        Ok(())
+    }
+
+    /// Copies a table. One that a backup left that was cut short is whole, and is only read.
+    fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut u64) -> Result<TableFile> {
+        let name = table_name(id);
+        if let Ok(there) = self.storage.open(&name, Category::Table)
+            && there.len()? == bytes
+        {
+            return Ok(TableFile { id, bytes, hash: hash_of(&*there, 0, bytes)? });
+        }
+        let from = cut.storage.open(&name, Category::Table)?;
+        let part = format!("{name}.part");
+        let to = self.storage.create(&part, Category::Table)?;
+        let mut hash = Xxh3::new();
+        copy_range(&*from, (0, bytes), &*to, 0, |piece| hash.update(piece))?;
+        to.sync()?;
+        drop(to);
+        self.remove_part(&name)?;
+        self.storage.rename(&part, &name)?;
+        *added += bytes;
+        Ok(TableFile { id, bytes, hash: hash.digest() })
+    }
+}
+
+/// The pack of a backup, while it is written.
+struct Pack {
+    number: u64,
+    file: Arc<dyn StorageFile>,
+    end: u64,
+}
+
+impl Pack {
+    fn create(backups: &Backups, number: u64) -> Result<Pack> {
+        let name = pack_name(number);
+        // A backup that was cut short may have left one.
+        backups.remove_part(&name)?;
+        let file = backups.storage.create(&name, Category::Other)?;
+        Ok(Pack { number, file, end: 0 })
+    }
+
+    fn add(&mut self, from: &dyn StorageFile, offset: u64, bytes: u64) -> Result<Content> {
+        let mut hash = Xxh3::new();
+        copy_range(from, (offset, bytes), &*self.file, self.end, |piece| hash.update(piece))?;
+        let content = Content { pack: self.number, offset: self.end, bytes, hash: hash.digest() };
+        self.end += bytes;
+        Ok(content)
+    }
+}
+
+/// Adds the segments of values that no earlier pack has.
+fn add_segments(
+    cut: &Cut,
+    backups: &Backups,
+    earlier: &BTreeMap<u64, Description>,
+    pack: &mut Pack,
+) -> Result<Vec<(SegmentName, Content)>> {
+    let known: BTreeMap<SegmentName, Content> =
+        earlier.values().flat_map(|one| one.segments.iter().copied()).collect();
+    let mut all = Vec::new();
+    for layout in cut.layouts() {
+        let from = cut.storage.open(&values_name(layout.number), Category::Value)?;
+        for segment in layout.groups.iter().flat_map(|group| group.segments.iter()) {
+            let piece = piece_of(layout, segment);
+            let name = SegmentName::of(&piece, segment);
+            let old = known.get(&name).filter(|_| name.is_named());
+            let content = match old {
+                Some(old) if is_same(&*from, &piece, backups, old)? => *old,
+                _ => pack.add(&*from, piece.offset, piece.bytes)?,
+            };
+            all.push((name, content));
+        }
+        for piece in cut.early.iter().filter(|piece| piece.file == layout.number) {
+            let content = pack.add(&*from, piece.offset, piece.bytes)?;
+            all.push((SegmentName::of_early(piece), content));
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a segment ends as an earlier copy does. Records and footers hold checksums over their
+/// content.
+fn is_same(
+    from: &dyn StorageFile,
+    piece: &Piece,
+    backups: &Backups,
+    old: &Content,
+) -> Result<bool> {
+    if old.bytes != piece.bytes {
+        return Ok(false);
+    }
+    let bytes = END_BYTES.min(piece.bytes);
+    let Ok(pack) = backups.storage.open(&pack_name(old.pack), Category::Other) else {
+        return Ok(false);
+    };
+    let there = pack.read_vec(old.offset + old.bytes - bytes, bytes as usize)?;
+    Ok(there == from.read_vec(piece.offset + piece.bytes - bytes, bytes as usize)?)
+}
+
+pub(super) fn hash_of(file: &dyn StorageFile, mut offset: u64, mut bytes: u64) -> Result<u64> {
+    let mut hash = Xxh3::new();
+    while bytes > 0 {
+        let step = bytes.min(1 << 20);
+        hash.update(&file.read_vec(offset, step as usize)?);
+        (offset, bytes) = (offset + step, bytes - step);
+    }
+    Ok(hash.digest())
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,236 @@
+//! Backups of stores in a directory of their own.
+//!
+//! ```text
+//! BACKUPS         which store the backups are of
+//! NNNNNN.table    a table, shared by all backups that need it
+//! NNNNNN.pack     what a backup added: log, and segments of values
+//! NNNNNN.backup   one backup: what it consists of, and the state of the store
+//! ```
+//!
+//! 1. A backup takes a cut of the store's files (`follow/cut.rs`): no flush, and no lock that a
+//!    writer could wait for.
+//! 2. It copies the tables that the directory lacks, each under another name first, so that a name
+//!    that ends in `.table` stands for a whole and durable file.
+//! 3. It writes a pack: the log, and the segments of values that no earlier pack has.
+//! 4. The file that describes it is written last, and renamed: a backup exists if and only if that
+//!    file does. A crash leaves earlier backups as they were, and the next one uses what is there.
+//!
+//! Tables never change, and their numbers are never used again, so the number says which table it
+//! is. Segments of values grow, and a slot is used again: a segment is the same as an earlier one
+//! if its description and its last bytes are.
+
+mod create;
+mod format;
+mod restore;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_storage::{Access, Category, LockMode, PosixStorage, Storage, StorageLock};
+
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
+use crate::log::number_in;
+use format::Description;
+
+/// Says which store a directory has backups of.
+const MARKER: &str = "BACKUPS";
+
+fn backup_name(number: u64) -> String {
+    format!("{number:06}.backup")
+}
+
+fn pack_name(number: u64) -> String {
+    format!("{number:06}.pack")
+}
+
+/// A directory of backups of one store.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// use runstone::{Backups, Options, Store};
+///
+/// let store = Store::open(dir.path().join("store"), Options::default())?;
+/// store.put("key", "old")?;
+/// // Usually in another process, every night.
+/// let backups = Backups::open(dir.path().join("backups"))?;
+/// let made = backups.create(dir.path().join("store"))?;
+/// store.put("key", "new")?;
+/// backups.create(dir.path().join("store"))?;
+///
+/// backups.restore(made.number, dir.path().join("restored"))?;
+/// let restored = Store::open(dir.path().join("restored"), Options::default())?;
+/// assert_eq!(restored.get("key")?.as_deref(), Some(&b"old"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Backups {
+    storage: Arc<dyn Storage>,
+}
+
+/// A backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupInfo {
+    /// Its number. Later backups have larger ones.
+    pub number: u64,
+    /// When it was made, in milliseconds since 1970, by the clock of the machine.
+    pub time_ms: u64,
+    /// The sequence number of the last write in it.
+    pub last_seq: SeqNo,
+    /// Tables.
+    pub tables: u64,
+    /// Segments of values.
+    pub value_segments: u64,
+    /// Bytes that a restore writes.
+    pub bytes: u64,
+    /// Bytes that it added to the directory when it was made.
+    pub added_bytes: u64,
+}
+
+impl Backups {
+    /// Opens a directory of backups, or one that is new or empty.
+    ///
+    /// # Errors
+    /// [`Error::ForeignFiles`] if it holds something else, a store among them; or a storage error.
+    pub fn open(path: impl AsRef<Path>) -> Result<Backups> {
+        let storage = PosixStorage::open(path.as_ref(), Access::CreateIfMissing)?;
+        Backups::open_on(Arc::new(storage))
+    }
+
+    /// The same for a directory that must be there.
+    ///
+    /// # Errors
+    /// If it is not there, or holds no backups.
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Backups> {
+        let storage = PosixStorage::open(path.as_ref(), Access::MustExist)?;
+        let backups = Backups::open_on(Arc::new(storage))?;
+        if backups.uid()?.is_none() {
+            return Err(Error::invalid(
+                format!("{} holds no backups", path.as_ref().display()),
+                "check the path; `runstone backup create STORE DIR` makes the first",
+            ));
+        }
+        Ok(backups)
+    }
+
+    /// Does the same as [`Backups::open`] on a storage.
+    ///
+    /// # Errors
+    /// Those of [`Backups::open`].
+    pub fn open_on(storage: Arc<dyn Storage>) -> Result<Backups> {
+        let backups = Backups { storage };
+        let foreign = backups.storage.list()?.into_iter().find(|file| !is_own(&file.name));
+        match foreign.filter(|_| backups.uid().is_ok_and(|uid| uid.is_none())) {
+            Some(foreign) => {
+                Err(Error::ForeignFiles { path: backups.storage.location(), example: foreign.name })
+            }
+            None => Ok(backups),
+        }
+    }
+
+    /// All backups, the oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if the description of one is damaged; or a storage error.
+    pub fn list(&self) -> Result<Vec<BackupInfo>> {
+        Ok(self.descriptions()?.values().map(Description::info).collect())
+    }
+
+    /// Removes all backups but the newest `keep`, and what only they needed. Returns how many.
+    ///
+    /// # Errors
+    /// If `keep` is zero, or another process uses the directory; or a storage error.
+    pub fn prune(&self, keep: usize) -> Result<u64> {
+        if keep == 0 {
+            return Err(Error::invalid(
+                "no backup would be left",
+                "keep at least one, or remove the directory",
+            ));
+        }
+        let _lock = self.lock()?;
+        let all = self.descriptions()?;
+        let gone: Vec<u64> = all.keys().copied().take(all.len().saturating_sub(keep)).collect();
+        for number in &gone {
+            self.storage.remove(&backup_name(*number))?;
+        }
+        // Otherwise a crash could leave a backup without its files.
+        self.storage.sync_dir()?;
+        self.remove_unneeded()?;
+        Ok(gone.len() as u64)
+    }
+
+    /// Removes files that no backup needs.
+    fn remove_unneeded(&self) -> Result<()> {
+        let all = self.descriptions()?;
+        let tables: BTreeSet<u64> = all.values().flat_map(Description::table_ids).collect();
+        let packs: BTreeSet<u64> = all.values().flat_map(Description::pack_numbers).collect();
+        for file in self.storage.list()? {
+            let needed = match (number_in(&file.name, "table"), number_in(&file.name, "pack")) {
+                (Some(id), _) => tables.contains(&id),
+                (_, Some(number)) => packs.contains(&number),
+                _ => !file.name.ends_with(".part"),
+            };
+            if !needed {
+                self.storage.remove(&file.name)?;
+            }
+        }
+        Ok(self.storage.sync_dir()?)
+    }
+
+    fn lock(&self) -> Result<Box<dyn StorageLock>> {
+        let lock = self.storage.lock(LOCK, LockMode::Exclusive)?;
+        lock.ok_or_else(|| Error::InUse {
+            path: self.storage.location(),
+            process: self.storage.lock_holder(LOCK),
+        })
+    }
+
+    /// The store that the backups are of; `None` in a new directory.
+    fn uid(&self) -> Result<Option<u64>> {
+        let file = match self.storage.open(MARKER, Category::Other) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            file => file?,
+        };
+        let bytes = file.read_vec(0, usize::try_from(file.len()?.min(64)).unwrap_or(64))?;
+        let uid = format::take_marker(&bytes);
+        uid.map(Some).ok_or_else(|| Error::corruption(MARKER, 0, "it does not verify"))
+    }
+
+    fn descriptions(&self) -> Result<BTreeMap<u64, Description>> {
+        let mut all = BTreeMap::new();
+        for file in self.storage.list()? {
+            if let Some(number) = number_in(&file.name, "backup") {
+                all.insert(number, self.description(number)?);
+            }
+        }
+        Ok(all)
+    }
+
+    fn description(&self, number: u64) -> Result<Description> {
+        let name = backup_name(number);
+        let file = self.storage.open(&name, Category::Other).map_err(|error| {
+            if error.is_not_found() {
+                return Error::invalid(
+                    format!("there is no backup {number}"),
+                    "list the backups to see which there are",
+                );
+            }
+            error.into()
+        })?;
+        let bytes = file.read_vec(0, usize::try_from(file.len()?).unwrap_or(usize::MAX))?;
+        Description::decode(number, &bytes).map_err(|what| Error::corruption(name, 0, what))
+    }
+}
+
+/// The lock of whoever changes the directory.
+const LOCK: &str = "LOCK";
+
+fn is_own(name: &str) -> bool {
+    let plain = name.strip_suffix(".part").unwrap_or(name);
+    let numbered = ["table", "pack", "backup"].iter().any(|kind| number_in(plain, kind).is_some());
+    name == LOCK || plain == MARKER || numbered
+}

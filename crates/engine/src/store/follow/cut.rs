@@ -1,0 +1,184 @@
+//! What a copy of a store needs, as of one moment: taken from the files, beside the process that
+//! writes to them. No flush, and no lock that a writer could wait for.
+//!
+//! The manifest is read after the log, so it names all values that the log points to. It may tell
+//! of more than the log: its flushes and loads are at or below the last record (step 3 of
+//! [`super`]).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_random::mix64;
+use runstone_storage::{Access, Category, PosixStorage, Storage, StorageFile};
+
+use super::{Following, MOST_ROUNDS};
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
+use crate::lease::holder::LeasePart;
+use crate::options::store::Options;
+use crate::table::handle::file_uid;
+use crate::table::table_name;
+use crate::tree::manifest::{Manifest, StoreState};
+use crate::values::file::{FIRST_SLOT, header, values_name};
+use crate::values::layout::{Layout, Segment};
+use crate::wal::segments::segment_name;
+
+/// Memory for what is read; a cut keeps no writes.
+const BUDGET_BYTES: u64 = 16 << 20;
+
+/// A store as of one moment, in its files. They stay as long as this value does.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    pub(crate) storage: Arc<dyn Storage>,
+    /// What the manifest says.
+    pub(crate) state: StoreState,
+    /// The last write.
+    pub(crate) last_seq: SeqNo,
+    /// The segments of the log, and how many bytes of each.
+    pub(crate) log: Vec<(u64, u64)>,
+    /// Records that only the log leads to.
+    pub(crate) early: Vec<Piece>,
+    _lease: Option<LeasePart>,
+}
+
+/// A piece of a value file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Piece {
+    /// Number of the file.
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The storage of a store in a directory: for reading, and for leases.
+pub(crate) fn open(path: &Path) -> Result<(Arc<dyn Storage>, Arc<dyn Storage>)> {
+    let open = |access| match PosixStorage::open(path, access) {
+        Err(error) if error.is_not_found() => {
+            Err(Error::NotAStore { path: path.display().to_string() })
+        }
+        opened => Ok(opened?),
+    };
+    Ok((Arc::new(open(Access::ReadOnly)?), Arc::new(open(Access::MustExist)?)))
+}
+
+impl Cut {
+    /// The present moment of a store. O(log).
+    pub(crate) fn take(storage: Arc<dyn Storage>, leases: &Arc<dyn Storage>) -> Result<Cut> {
+        let options = Options::default().read_only(true).memory_budget_bytes(BUDGET_BYTES);
+        let mut following = Following::begin(Arc::clone(&storage), leases, options, false)?;
+        for _ in 0..MOST_ROUNDS {
+            if following.read_round()? {
+                return following.into_cut(storage);
+            }
+        }
+        Err(following.behind())
+    }
+
+    /// The name of every table, and its bytes.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (u64, u64)> {
+        let shapes = self.state.keyspaces.values().map(|keyspace| &keyspace.shape);
+        shapes.flat_map(|shape| shape.tables()).map(|(_, table)| (table.id, table.bytes))
+    }
+
+    /// The layouts of all value files.
+    pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
+        self.state.keyspaces.values().flat_map(|keyspace| &keyspace.values)
+    }
+
+    /// The first bytes of a value file.
+    pub(crate) fn values_header(&self, layout: &Layout) -> Vec<u8> {
+        header(layout.slot_bytes, file_uid(self.state.uid, layout.number))
+    }
+}
+
+/// Where a segment of values lies in its file.
+pub(crate) fn piece_of(layout: &Layout, segment: &Segment) -> Piece {
+    let offset = FIRST_SLOT + u64::from(segment.slot) * u64::from(layout.slot_bytes);
+    Piece { file: layout.number, offset, bytes: segment.stored_bytes() }
+}
+
+impl Following {
+    fn into_cut(self, storage: Arc<dyn Storage>) -> Result<Cut> {
+        let lease = self.lease_part()?;
+        let mut state = self.manifest.state;
+        let last_seq = self.log.last_seq();
+        // The manifest was read later.
+        state.log_synced_seq = state.log_synced_seq.min(last_seq);
+        let slot_bytes = |number: u64| {
+            let layouts = state.keyspaces.values().flat_map(|keyspace| &keyspace.values);
+            layouts.into_iter().find(|layout| layout.number == number).map(|one| one.slot_bytes)
+        };
+        let early = self.recent.early_records().filter_map(|(file, slot, offset, bytes)| {
+            let position = FIRST_SLOT + u64::from(slot) * u64::from(slot_bytes(file)?) + offset;
+            Some(Piece { file, offset: position, bytes })
+        });
+        let early = early.collect();
+        let log = self.log.segments_from(state.log_floor).collect();
+        Ok(Cut { storage, state, last_seq, log, early, _lease: lease })
+    }
+}
+
+/// Copies are made in steps of this many bytes.
+const STEP_BYTES: u64 = 1 << 20;
+
+/// Copies bytes from one file to a place of another.
+pub(crate) fn copy_range(
+    from: &dyn StorageFile,
+    (mut offset, mut bytes): (u64, u64),
+    to: &dyn StorageFile,
+    mut target_offset: u64,
+    mut see: impl FnMut(&[u8]),
+) -> Result<()> {
+    while bytes > 0 {
+        let step = bytes.min(STEP_BYTES);
+        let piece = from.read_vec(offset, step as usize)?;
+        see(&piece);
+        to.write_at(target_offset, &piece)?;
+        (offset, target_offset, bytes) = (offset + step, target_offset + step, bytes - step);
+    }
+    Ok(())
+}
+
+impl Cut {
+    /// Writes a store of this moment into an empty storage. Tables are linked where that can be
+    /// done; log segments and value files, which the writer goes on to change, are copied.
+    pub(crate) fn write_store(&self, target: &Arc<dyn Storage>) -> Result<()> {
+        for (id, _) in self.tables() {
+            self.storage.link_into(&table_name(id), Category::Table, &**target)?;
+        }
+        for layout in self.layouts() {
+            let file = target.create(&values_name(layout.number), Category::Value)?;
+            file.write_at(0, &self.values_header(layout))?;
+            let from = self.storage.open(&values_name(layout.number), Category::Value)?;
+            for Piece { offset, bytes, .. } in self.pieces(layout) {
+                copy_range(&*from, (offset, bytes), &*file, offset, |_| {})?;
+            }
+            file.sync()?;
+        }
+        for (number, bytes) in &self.log {
+            let name = segment_name(*number);
+            let from = self.storage.open(&name, Category::Wal)?;
+            let file = target.create(&name, Category::Wal)?;
+            copy_range(&*from, (0, *bytes), &*file, 0, |_| {})?;
+            file.sync()?;
+        }
+        write_manifest(target, self.state.clone())
+    }
+
+    /// What a copy needs of a value file.
+    pub(crate) fn pieces(&self, layout: &Layout) -> impl Iterator<Item = Piece> {
+        let segments = layout.groups.iter().flat_map(|group| group.segments.iter());
+        let named = segments.map(|segment| piece_of(layout, segment));
+        let early = self.early.iter().filter(|piece| piece.file == layout.number);
+        named.chain(early.copied())
+    }
+}
+
+/// Writes the manifest of a copy, and makes it current: from then on the copy is a store.
+pub(crate) fn write_manifest(target: &Arc<dyn Storage>, mut state: StoreState) -> Result<()> {
+    // The log may say how much of which manifest was durable. This one comes after all of those.
+    let number = state.next_file;
+    state.next_file += 1;
+    let id = mix64(state.uid ^ number.rotate_left(32));
+    Manifest::create(Arc::clone(target), number, id, &state)?.switch_current()
+}
