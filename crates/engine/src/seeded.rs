@@ -132,6 +132,14 @@ pub enum Bug {
     TagsLoggedBeforeColdRecords,
     /// Readers see a tag before they see the record in the cold stream that it leads to.
     TagsPublishedFirst,
+    /// If a version has a record and a tag, the tag counts. No pointer is written, although the
+    /// tree may lead to the record.
+    TagsTrustedOverRecords,
+    /// Two places in different streams of a value file are compared.
+    PlacesComparedAcrossStreams,
+    /// A record of the cold stream is dead as soon as a collection drops its tag, although the
+    /// range delete that hides it may still be lost.
+    ColdRecordsDeadAtOnce,
     /// Deletions and inline values leave no marker in their group, although collections that write
     /// pointers judge by the group.
     VersionsNotMarked,

@@ -63,6 +63,8 @@ pub fn make() -> Vec<Sample> {
     early.values.early = true;
     let mut writeback = apart(ValuePlacement::HashGrouped);
     writeback.values.gc_pointers = GcPointers::Writeback;
+    let mut cold_back = writeback.clone();
+    cold_back.values.cold_stream = true;
     let mut ranges = keyspace("fragmented-leveling");
     ranges.merge_operator = OPERATOR.to_string();
     let mut expiring = apart(ValuePlacement::HashGrouped);
@@ -80,6 +82,7 @@ pub fn make() -> Vec<Sample> {
         of_files("hash-grouped", apart(ValuePlacement::HashGrouped), false, None),
         of_files("cold-stream", cold, false, None),
         of_files("writeback", writeback, true, None),
+        of_files("cold-stream-writeback", cold_back, false, None),
         kvssd("kvssd", Durability::Capacitor, Partitioner::Size, DeviceValues::Inline),
         kvssd(
             "kvssd-global-range",

@@ -306,7 +306,7 @@ fn value_options(seed: u64) -> ValueOptions {
         .reserve([0.05, 0.3][random.below(2) as usize])
         .vlog_chunk_bytes(8192)
         .early(Random::new(seed ^ 0xea21).below(3) > 0)
-        .cold_stream(!writes_back && Random::new(seed ^ 0xc01d).one_in(2))
+        .cold_stream(Random::new(seed ^ 0xc01d).one_in(2))
         .gc_pointers(gc_pointers)
 }
 
@@ -351,6 +351,15 @@ pub fn written_back(options: Options) -> Options {
         keyspace.values.cold_stream = false;
         keyspace.values.gc_pointers = GcPointers::Writeback;
         set_programs(keyspace, false, false);
+    }
+    options
+}
+
+/// The same with a cold stream.
+pub fn cooled_back(options: Options) -> Options {
+    let mut options = written_back(options);
+    if let Some(keyspace) = &mut options.keyspace {
+        keyspace.values.cold_stream = true;
     }
     options
 }

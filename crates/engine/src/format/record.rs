@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! record  := checksum u32 | kind u8 | seq 7 B | key bytes u16 | value bytes u32 | key | value
+//! tag     := the same of kind 2 without the value, or of kind 4 with the cold stream offset u64
 //! footer  := (stream offset u32 | offset u32)* | (stream offset u32 | cold stream offset u64)*
 //!            | checksum u32
 //! pointer := store varint | group varint | stream_offset varint | value bytes varint
@@ -14,7 +15,9 @@
 //! segment.
 //!
 //! A record of kind 3 is a marker, in files whose pointers are written back. It has no value
-//! either. It says that the version with its number is a deletion, or lies inline in the tree.
+//! either. It says that the version with its number is a deletion, or lies inline in the tree. Such
+//! files have no footers in their hash groups, so a tag there is of kind 4 and names the place of
+//! its value itself.
 //!
 //! Checksums are the low half of xxh3, seeded with the file's uid, the generation of the slot and
 //! the offset in the segment. So the bytes of an earlier use of a slot are never mistaken for a
@@ -39,8 +42,12 @@ const NEAR: usize = 8;
 const KIND_VALUE: u8 = 1;
 /// A tag.
 const KIND_TAG: u8 = 2;
-/// A marker. Other kinds are of newer releases.
+/// A marker.
 const KIND_MARKER: u8 = 3;
+/// A tag that names the place of its value. Other kinds are of newer releases.
+const KIND_PLACED_TAG: u8 = 4;
+/// What such a tag has in place of a value.
+const COLD_OFFSET_BYTES: usize = 8;
 
 /// Bytes of a record.
 pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
@@ -50,6 +57,11 @@ pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
 /// Bytes of a tag.
 pub(crate) fn tag_bytes(key_bytes: usize) -> u64 {
     record_bytes(key_bytes, 0)
+}
+
+/// Bytes of a tag that names the place of its value.
+pub(crate) fn placed_tag_bytes(key_bytes: usize) -> u64 {
+    record_bytes(key_bytes, COLD_OFFSET_BYTES)
 }
 
 /// Bytes of a footer with this many records, tags included.
@@ -85,10 +97,10 @@ impl Pointer {
             .map_err(|_| Error::corruption("a table", 0, "a value pointer does not decode"))
     }
 
-    /// The file that an entry points to, and the place in the stream of the key's group. `None` if
-    /// the entry does not decode.
-    pub(crate) fn place_of_entry(bytes: &[u8]) -> Option<(u64, u64)> {
-        Pointer::decode(bytes).ok().map(|pointer| (pointer.store, pointer.stream_offset))
+    /// The place that an entry points to. `None` if the entry does not decode.
+    pub(crate) fn place_of_entry(bytes: &[u8]) -> Option<Place> {
+        let Pointer { store, group, stream_offset, .. } = Pointer::decode(bytes).ok()?;
+        Some(Place { store, group, stream_offset })
     }
 
     fn decode(bytes: &[u8]) -> Decoded<Pointer> {
@@ -102,6 +114,14 @@ impl Pointer {
         }
         Ok(Pointer { store, group, stream_offset, value_bytes })
     }
+}
+
+/// Where the record of a version lies. Only offsets in one stream can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) store: u64,
+    pub(crate) group: u32,
+    pub(crate) stream_offset: u64,
 }
 
 /// The seed of the checksums of one segment.
@@ -137,6 +157,20 @@ impl ChecksumSeed {
         self.put_kind(out, offset, KIND_TAG, seq, (key, &[], value_bytes));
     }
 
+    /// Appends the tag of a record that lies in the cold stream at `cold_offset`, and whose value
+    /// has `value_bytes` bytes.
+    pub(crate) fn put_placed_tag(
+        self,
+        out: &mut Vec<u8>,
+        offset: u64,
+        seq: SeqNo,
+        key: &[u8],
+        (cold_offset, value_bytes): (u64, u32),
+    ) {
+        let place = cold_offset.to_le_bytes();
+        self.put_kind(out, offset, KIND_PLACED_TAG, seq, (key, &place, value_bytes));
+    }
+
     /// Appends the marker of a version that has no value here.
     pub(crate) fn put_marker(self, out: &mut Vec<u8>, offset: u64, seq: SeqNo, key: &[u8]) {
         self.put_kind(out, offset, KIND_MARKER, seq, (key, &[], 0));
@@ -170,7 +204,7 @@ impl ChecksumSeed {
             return Err("the checksum of a record does not match");
         }
         let kind = u64_at(bytes, CHECKSUM_BYTES).map(|word| word as u8);
-        let is_known = matches!(kind, Some(KIND_VALUE | KIND_TAG | KIND_MARKER));
+        let is_known = matches!(kind, Some(KIND_VALUE | KIND_TAG | KIND_MARKER | KIND_PLACED_TAG));
         let is_whole = !record.is_marker || record.value_bytes == 0;
         if !is_known || !is_whole || record.seq > MAX_SEQ {
             return Err("a record is of unknown kind");
@@ -231,6 +265,8 @@ pub(crate) struct Record<'a> {
     pub(crate) value: &'a [u8],
     /// Whether this is a tag.
     pub(crate) is_tag: bool,
+    /// The place in the cold stream that it names, if it is a tag that does.
+    pub(crate) cold_offset: Option<u64>,
     /// Whether this is a marker.
     pub(crate) is_marker: bool,
     /// Bytes of the value, wherever it lies.
@@ -246,12 +282,19 @@ impl<'a> Record<'a> {
         let word = u64_at(bytes, CHECKSUM_BYTES).ok_or(SHORT)?;
         let key_bytes = bytes.get(12..14).map(|b| u16::from_le_bytes([b[0], b[1]])).ok_or(SHORT)?;
         let value_bytes = u32_at(bytes, 14).ok_or(SHORT)?;
-        let (is_tag, is_marker) = (word as u8 == KIND_TAG, word as u8 == KIND_MARKER);
-        let stored_bytes = if is_tag { 0 } else { value_bytes as usize };
+        let kind = word as u8;
+        let (is_tag, is_marker) = (matches!(kind, KIND_TAG | KIND_PLACED_TAG), kind == KIND_MARKER);
+        let stored_bytes = match kind {
+            KIND_TAG => 0,
+            KIND_PLACED_TAG => COLD_OFFSET_BYTES,
+            _ => value_bytes as usize,
+        };
         let len = HEADER_BYTES + usize::from(key_bytes) + stored_bytes;
         let whole = bytes.get(..len).ok_or(SHORT)?;
         let (key, value) = whole[HEADER_BYTES..].split_at(usize::from(key_bytes));
-        Ok(Record { seq: word >> 8, key, value, is_tag, is_marker, value_bytes, len })
+        let cold_offset = if kind == KIND_PLACED_TAG { u64_at(value, 0) } else { None };
+        let value = if is_tag { &[] } else { value };
+        Ok(Record { seq: word >> 8, key, value, is_tag, cold_offset, is_marker, value_bytes, len })
     }
 }
 
@@ -403,6 +446,24 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
             assert!(seal.take(&damaged, 0).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn placed_tags_name_the_place_of_their_value() {
+        let seal = ChecksumSeed::new(7, 3);
+        let mut bytes = Vec::new();
+        seal.put_placed_tag(&mut bytes, 5, 9, b"key", (1 << 40, 1 << 30));
+        assert_eq!(bytes.len() as u64, placed_tag_bytes(3));
+        let tag = seal.take(&bytes, 5).expect("whole");
+        assert!(tag.is_tag && !tag.is_marker && tag.value.is_empty());
+        assert_eq!((tag.seq, tag.key, tag.value_bytes), (9, &b"key"[..], 1 << 30));
+        assert_eq!((tag.cold_offset, tag.len), (Some(1 << 40), bytes.len()));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            assert!(seal.take(&damaged, 5).is_err(), "byte {at}");
+            assert!(seal.take(&bytes[..at], 5).is_err(), "cut at {at}");
         }
     }
 

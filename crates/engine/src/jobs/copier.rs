@@ -19,6 +19,7 @@
 //! of a cell. So the files are the same for every number of slices.
 
 use crate::error::Result;
+use crate::format::record::Place;
 use crate::jobs::cutter::Cutter;
 use crate::keys::SeqNo;
 use crate::read::merge::MergeIter;
@@ -78,7 +79,7 @@ impl Copier {
     }
 
     /// The place of the last entry's value, if that is separated.
-    pub(crate) fn last_place(&self) -> Option<(u64, u64)> {
+    pub(crate) fn last_place(&self) -> Option<Place> {
         self.summary.last_place
     }
 

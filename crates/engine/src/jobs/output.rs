@@ -11,7 +11,7 @@ use crate::callbacks::event::Event;
 use crate::catalog::Catalog;
 use crate::error::{Error, Result};
 use crate::format::block::BEFORE_ALL_VERSIONS;
-use crate::format::record::{Pointer, record_bytes};
+use crate::format::record::{Place, Pointer, record_bytes};
 use crate::jobs::copier::Copier;
 use crate::jobs::cutter::Cutter;
 use crate::jobs::filtering::Filter;
@@ -205,7 +205,7 @@ struct Writing<'a> {
     /// The operands that were too many to hold.
     passed: Passed,
     /// The place of the value of the key's previous version, if that version is a pointer.
-    last_place: Option<(u64, u64)>,
+    last_place: Option<Place>,
     /// The operands of the key whose base was not found yet.
     chain: Option<Chain>,
 }
@@ -368,7 +368,7 @@ impl Writing<'_> {
 
     /// Adds a version to the open table, and puts its value where the options want it. Returns the
     /// place of the value if it is separated.
-    fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<Option<(u64, u64)>> {
+    fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<Option<Place>> {
         let builder = opened(&self.output, &mut self.open)?;
         let (trailer, value) = match &mut self.output.separation {
             None => (trailer, value),
@@ -558,6 +558,14 @@ fn record_of(key: &[u8], entry: &[u8]) -> Result<(Pointer, u32)> {
 /// newer version has no record, or one in another file, or one before it, whose segment may be
 /// rewritten without the segment of the dropped record. The dropped version is never the newest of
 /// its key.
-fn is_behind(newer: Option<(u64, u64)>, dropped: Option<(u64, u64)>) -> bool {
-    newer.zip(dropped).is_some_and(|(newer, own)| newer.0 == own.0 && newer.1 > own.1)
+///
+/// One of the two may lie in the cold stream, if pointers are written back. Then the group shows
+/// it too: it has a tag of the one and the record of the other, and whole groups are rewritten. To
+/// note a record as dead would be wrong even if both hold the same version: it would say that the
+/// version is dead in all places.
+fn is_behind(newer: Option<Place>, dropped: Option<Place>) -> bool {
+    newer.zip(dropped).is_some_and(|(newer, own)| {
+        let is_elsewhere = newer.group != own.group && !seeded!(PlacesComparedAcrossStreams);
+        newer.store == own.store && (is_elsewhere || newer.stream_offset > own.stream_offset)
+    })
 }

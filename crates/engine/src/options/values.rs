@@ -105,7 +105,8 @@ with_setters! {
         /// Whether collections of `hash-grouped` move what is not updated to a stream that all
         /// groups share. These are records that were not updated since they were written or last
         /// moved. The group keeps a tag of each. It pays if few keys get most updates and the
-        /// reserve is ample.
+        /// reserve is ample. With `gc_pointers = "writeback"`, to ask for it is to change the
+        /// placement: the file needs the stream from the beginning.
         pub cold_stream: bool = false,
         /// How the tree follows records that collections of `hash-grouped` move: `stable` or
         /// `writeback`. To change it is to change the placement: a new value file is made, and
@@ -160,13 +161,6 @@ impl ValueOptions {
         ];
         for (name, value, min, max) in ranges {
             check_range(name, value, min.into()..=max.into(), 1)?;
-        }
-        if self.cold_stream && self.writes_back() {
-            return Err(Error::invalid(
-                "option values.cold_stream needs values.gc_pointers = \"stable\": a tag keeps its \
-                 place in the stream of its group",
-                "set values.gc_pointers to \"stable\" or values.cold_stream to false",
-            ));
         }
         let least = self.least_capacity_bytes();
         if self.capacity_bytes != 0 && self.capacity_bytes < least {

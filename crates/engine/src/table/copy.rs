@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::format::block::{BadBlock, Block, BlockCursor};
 use crate::format::filter;
 use crate::format::frame;
-use crate::format::record::Pointer;
+use crate::format::record::{Place, Pointer};
 use crate::keys::{Kind, is_pointer, kind_of, seq_of};
 use crate::options::store::Compression;
 use crate::table::builder::TableLayout;
@@ -33,8 +33,8 @@ pub struct Summary {
     pub last_key: Vec<u8>,
     /// Its trailer.
     pub last_trailer: u64,
-    /// The file that its entry points to and the place there, if it is a pointer.
-    pub last_place: Option<(u64, u64)>,
+    /// The place that its entry points to, if it is a pointer.
+    pub(crate) last_place: Option<Place>,
     /// The first key.
     pub first_key: Vec<u8>,
     /// Smallest sequence number.

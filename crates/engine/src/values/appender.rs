@@ -16,11 +16,12 @@ use std::sync::Arc;
 use runstone_policy::sketch::Sketch;
 
 use crate::error::{Error, Result};
-use crate::format::record::{Pointer, record_bytes};
+use crate::format::record::{Pointer, placed_tag_bytes, record_bytes, tag_bytes};
 use crate::keys::SeqNo;
 use crate::pace::write_back::WriteBack;
 use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
+use crate::values::liveness::Tag;
 
 /// A group's buffer is written when it holds this many bytes.
 const WRITE_BYTES: usize = 64 << 10;
@@ -40,6 +41,24 @@ pub(crate) struct Appender {
     committed: bool,
     /// Bytes of records appended.
     pub(crate) bytes: u64,
+}
+
+/// What a version leaves in a group.
+#[derive(Clone, Copy, Debug)]
+enum What<'a> {
+    Value(&'a [u8]),
+    Marker,
+    Tag(Tag),
+}
+
+impl What<'_> {
+    fn record_bytes(&self, key_bytes: usize) -> u64 {
+        match self {
+            What::Value(value) => record_bytes(key_bytes, value.len()),
+            What::Marker => record_bytes(key_bytes, 0),
+            What::Tag(_) => placed_tag_bytes(key_bytes),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -97,7 +116,7 @@ impl Appender {
         seq: SeqNo,
         value: &[u8],
     ) -> Result<Pointer> {
-        let stream_offset = self.append_record(group, key, seq, Some(value))?;
+        let stream_offset = self.append_record(group, key, seq, What::Value(value))?;
         let value_bytes = value.len() as u32;
         Ok(Pointer { store: self.store.number, group, stream_offset, value_bytes })
     }
@@ -107,19 +126,18 @@ impl Appender {
     /// would look live to them.
     pub(crate) fn mark(&mut self, key: &[u8], seq: SeqNo) -> Result<()> {
         if self.store.writes_back && !seeded!(VersionsNotMarked) {
-            self.append_record(self.store.group_of(key), key, seq, None)?;
+            self.append_record(self.store.group_of(key), key, seq, What::Marker)?;
         }
         Ok(())
     }
 
-    /// Appends a record or a marker, and returns its stream offset.
-    fn append_record(
-        &mut self,
-        group: u32,
-        key: &[u8],
-        seq: SeqNo,
-        value: Option<&[u8]>,
-    ) -> Result<u64> {
+    /// Appends to the key's group a tag that names the record of this version in the cold stream.
+    pub(crate) fn tag(&mut self, key: &[u8], seq: SeqNo, tag: Tag) -> Result<()> {
+        self.append_record(self.store.group_of(key), key, seq, What::Tag(tag)).map(drop)
+    }
+
+    /// Appends a record, a marker or a tag, and returns its stream offset.
+    fn append_record(&mut self, group: u32, key: &[u8], seq: SeqNo, what: What<'_>) -> Result<u64> {
         if self.watched == Some(group) {
             self.written_keys.push((key.to_vec(), seq));
         }
@@ -134,9 +152,9 @@ impl Appender {
                 keys: Sketch::of_nothing(),
             }
         });
-        let bytes = record_bytes(key.len(), value.map_or(0, <[u8]>::len));
+        let bytes = what.record_bytes(key.len());
         self.bytes += bytes;
-        if value.is_some() {
+        if !matches!(what, What::Marker) {
             // A marker keeps nothing alive, so its key does not make the group grow.
             writer.keys.add(ValueFile::sketch_hash(key));
         }
@@ -146,9 +164,18 @@ impl Appender {
             (self.store.checksum_seed(segment), segment.stream_offset + offset);
         segment.bytes += bytes;
         segment.records += 1;
-        match value {
-            Some(value) => seal.put(&mut writer.buffer, offset, seq, key, value),
-            None => seal.put_marker(&mut writer.buffer, offset, seq, key),
+        if let What::Tag(tag) = what {
+            segment.tags += 1;
+            segment.cold_bytes += u64::from(tag.bytes);
+        }
+        let out = &mut writer.buffer;
+        match what {
+            What::Value(value) => seal.put(out, offset, seq, key, value),
+            What::Marker => seal.put_marker(out, offset, seq, key),
+            What::Tag(tag) => {
+                let value_bytes = tag.bytes.saturating_sub(tag_bytes(key.len()) as u32);
+                seal.put_placed_tag(out, offset, seq, key, (tag.stream_offset, value_bytes));
+            }
         }
         if large || writer.buffer.len() >= WRITE_BYTES {
             writer.write_out(&self.store)?;

@@ -129,6 +129,9 @@ pub(crate) struct FileState {
     /// Segments whose live values have moved, if pointers are written back. They are freed when no
     /// snapshot is older than the new pointers.
     pub(crate) condemned: VecDeque<Condemned>,
+    /// Records of the cold stream that only tags in condemned segments name, by stream offset and
+    /// with their bytes.
+    pub(crate) condemned_cold: Vec<(u64, u32)>,
     /// If pointers are written back without a look-up: the group that is being collected, and the
     /// keys that flushes and compactions wrote to it since it was closed, each with its largest
     /// sequence number.
@@ -265,6 +268,7 @@ impl ValueFile {
                 pinned: BTreeMap::new(),
                 held: Vec::new(),
                 condemned: VecDeque::new(),
+                condemned_cold: Vec::new(),
                 dirty: None,
                 pass: None,
                 quiet_at: 0,
@@ -396,6 +400,16 @@ impl ValueFile {
     pub(crate) fn holds(&self, pointer: &Pointer) -> Result<bool> {
         let Some(group) = self.segments.get(pointer.group as usize) else { return Ok(false) };
         Ok(self.find(&group.load(), &mut Beside::default(), pointer.stream_offset)?.is_some())
+    }
+
+    /// Whether a compaction or collection that finds a record dead should note it. Records of hash
+    /// groups and logs are noted anyway. In a cold stream whose pointers are written back, two find
+    /// the same record dead, the compaction that drops its pointer and the collection that drops
+    /// its tag. Whoever comes after the record is gone has nothing to note. If the record comes to
+    /// be collected between this look and the edit, the note is left over (see `emptiest`).
+    pub(crate) fn may_note_dead(&self, pointer: &Pointer) -> bool {
+        let is_placed = self.writes_back && self.cold == Some(pointer.group);
+        self.has_group(pointer.group) && (!is_placed || self.holds(pointer).unwrap_or(true))
     }
 
     /// The segment and offset of a record, in the group or where its tag leads. If needed, it loads

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `placement` is 1 for a log, 2 for hash groups, 3 for hash groups whose pointers are written
-//! back. The last kind has markers, and no cold stream after the groups.
+//! back, and 4 for the same with a cold stream after the groups. Those of kind 2 always have one.
 //!
 //! Numbers are varints. Counts are checked against the bytes that are left.
 
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
-use crate::format::record::footer_bytes;
+use crate::format::record::{Pointer, footer_bytes};
 use crate::keys::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
@@ -34,6 +34,8 @@ use crate::options::values::{ValueOptions, ValuePlacement};
 
 /// The code of hash groups whose pointers are written back.
 const WRITTEN_BACK: u64 = 3;
+/// The same with a cold stream.
+const WRITTEN_BACK_AND_COLD: u64 = 4;
 
 /// Records in one extent of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +56,8 @@ pub struct Segment {
     pub bytes: u64,
     /// Number of records, tags included.
     pub records: u32,
-    /// Number of tags; zero except in a collected segment of a hash group.
+    /// Number of tags; zero except in segments of hash groups that a collection wrote or, if
+    /// pointers are written back, appended to.
     pub tags: u32,
     /// Bytes of the records in the cold stream that the tags stand for.
     pub cold_bytes: u64,
@@ -229,7 +232,7 @@ fn check_segments(segments: &[Segment], stream_end: u64, slot_bytes: u64) -> Res
         let room = u64::from(segment.slots).checked_mul(slot_bytes);
         let footer = footer_bytes(segment.records, segment.tags);
         let fits = segment.slots > 0
-            && segment.tags <= if segment.collected { segment.records } else { 0 }
+            && segment.tags <= segment.records
             && segment.slot.checked_add(segment.slots).is_some()
             && segment.bytes.checked_add(footer).is_some()
             && room.is_some_and(|room| segment.stored_bytes() <= room);
@@ -289,6 +292,18 @@ pub struct ValueEdit {
     pub groups: Vec<GroupEdit>,
 }
 
+impl ValueEdit {
+    /// Notes records of a file as dead; each comes with its bytes.
+    pub(crate) fn of_dead(store: u64, dead: &[(Pointer, u32)]) -> ValueEdit {
+        let mut groups: BTreeMap<u32, Vec<(u64, u32)>> = BTreeMap::new();
+        for (pointer, bytes) in dead {
+            groups.entry(pointer.group).or_default().push((pointer.stream_offset, *bytes));
+        }
+        let group_edit = |(group, dead)| GroupEdit { group, dead, ..GroupEdit::default() };
+        ValueEdit { store, groups: groups.into_iter().map(group_edit).collect() }
+    }
+}
+
 /// A value file: its identity and its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -303,7 +318,9 @@ pub struct Layout {
     /// Zero while values go here. Otherwise tables whose file number is below this may still point
     /// here.
     pub retired_at: u64,
-    /// The groups. After hash groups with stable pointers comes the cold stream.
+    /// Whether the last of the groups is the cold stream.
+    pub has_cold: bool,
+    /// The groups.
     pub groups: Vec<Group>,
 }
 
@@ -312,20 +329,26 @@ impl Layout {
     pub fn new(number: u64, options: &ValueOptions) -> Layout {
         let (placement, slot_bytes) = (options.placement, options.slot_bytes);
         let writes_back = options.writes_back();
-        let cold = u32::from(placement == ValuePlacement::HashGrouped && !writes_back);
-        let groups = (0..options.group_count() + cold).map(|_| Group::default()).collect();
-        Layout { number, placement, writes_back, slot_bytes, retired_at: 0, groups }
+        // Groups whose pointers are written back had no cold stream at first. A file without one
+        // is as it was then.
+        let has_cold =
+            placement == ValuePlacement::HashGrouped && (!writes_back || options.cold_stream);
+        let count = options.group_count() + u32::from(has_cold);
+        let groups = (0..count).map(|_| Group::default()).collect();
+        Layout { number, placement, writes_back, slot_bytes, retired_at: 0, has_cold, groups }
     }
 
     /// Whether the file suits values that are placed by these options.
     pub fn is_of(&self, options: &ValueOptions) -> bool {
-        self.placement == options.placement && self.writes_back == options.writes_back()
+        let wants_cold = options.writes_back() && options.cold_stream;
+        self.placement == options.placement
+            && self.writes_back == options.writes_back()
+            && (self.has_cold || !wants_cold)
     }
 
     /// The cold stream's index among the groups.
     pub fn cold(&self) -> Option<u32> {
-        let has_tags = self.placement == ValuePlacement::HashGrouped && !self.writes_back;
-        has_tags.then(|| (self.groups.len() as u32).saturating_sub(1))
+        self.has_cold.then(|| (self.groups.len() as u32).saturating_sub(1))
     }
 
     /// The number of groups that keys go to.
@@ -359,7 +382,7 @@ impl Layout {
         }
         match self.placement {
             ValuePlacement::Inline => Err("a value file of inline values".to_string()),
-            ValuePlacement::HashGrouped if !self.writes_back && self.groups.len() < 2 => {
+            ValuePlacement::HashGrouped if self.has_cold && self.groups.len() < 2 => {
                 Err("hash groups without a group or a cold stream".to_string())
             }
             _ if self.groups.is_empty() || self.slot_bytes == 0 => {
@@ -373,6 +396,7 @@ impl Layout {
 pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
     let placement = match layout.placement {
         ValuePlacement::Vlog => 1,
+        _ if layout.writes_back && layout.has_cold => WRITTEN_BACK_AND_COLD,
         _ if layout.writes_back => WRITTEN_BACK,
         _ => 2,
     };
@@ -395,10 +419,11 @@ pub(crate) fn put_layout(out: &mut Vec<u8>, layout: &Layout) {
 
 pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
     let number = take_number(reader)?;
-    let (placement, writes_back) = match reader.take_varint()? {
-        1 => (ValuePlacement::Vlog, false),
-        2 => (ValuePlacement::HashGrouped, false),
-        WRITTEN_BACK => (ValuePlacement::HashGrouped, true),
+    let (placement, writes_back, has_cold) = match reader.take_varint()? {
+        1 => (ValuePlacement::Vlog, false, false),
+        2 => (ValuePlacement::HashGrouped, false, true),
+        WRITTEN_BACK => (ValuePlacement::HashGrouped, true, false),
+        WRITTEN_BACK_AND_COLD => (ValuePlacement::HashGrouped, true, true),
         _ => return Err(Truncated),
     };
     let slot_bytes = take_u32(reader)?;
@@ -415,7 +440,7 @@ pub(crate) fn take_layout(reader: &mut Reader<'_>) -> Decoded<Layout> {
         group.sum();
         Ok(group)
     })?;
-    Ok(Layout { number, placement, writes_back, slot_bytes, retired_at, groups })
+    Ok(Layout { number, placement, writes_back, slot_bytes, retired_at, has_cold, groups })
 }
 
 pub(crate) fn put_edit(out: &mut Vec<u8>, edit: &ValueEdit) {
@@ -638,7 +663,7 @@ mod tests {
         refused(place(Segment { collected: true, ..segment(3, 3, 9000, 4090) }));
         refused(place(segment(3, 3, u64::MAX, 10)));
         refused(place(Segment { slots: 0, ..segment(3, 3, 9000, 0) }));
-        refused(place(Segment { tags: 1, ..segment(3, 3, 9000, 10) }));
+        refused(place(Segment { tags: 4, ..segment(3, 3, 9000, 10) }));
         refused(place(Segment { records: 1, ..tagged(segment(3, 3, 9000, 10)) }));
     }
 
@@ -690,14 +715,21 @@ mod tests {
     }
 
     #[test]
-    fn groups_with_markers_have_no_cold_stream() {
-        let layout = Layout::new(9, &options(GcPointers::Writeback));
-        assert_eq!((layout.group_count(), layout.cold(), layout.groups.len()), (2, None, 2));
-        layout.check().expect("holds");
-        assert!(layout.is_of(&options(GcPointers::Writeback)));
-        assert!(!layout.is_of(&options(GcPointers::Stable)));
-        let mut out = Vec::new();
-        put_layout(&mut out, &layout);
-        assert_eq!(take_layout(&mut Reader::new(&out)), Ok(layout));
+    fn groups_with_markers_have_a_cold_stream_if_asked() {
+        let warm = options(GcPointers::Writeback);
+        let cooling = ValueOptions { cold_stream: true, ..warm.clone() };
+        for (of, cold, fits_cooling) in [(&warm, None, false), (&cooling, Some(2), true)] {
+            let layout = Layout::new(9, of);
+            let count = 2 + usize::from(cold.is_some());
+            assert_eq!((layout.group_count(), layout.cold()), (2, cold));
+            assert_eq!(layout.groups.len(), count);
+            layout.check().expect("holds");
+            assert!(layout.is_of(&warm), "the option can be taken back");
+            assert_eq!(layout.is_of(&cooling), fits_cooling, "a stream cannot be added");
+            assert!(!layout.is_of(&options(GcPointers::Stable)));
+            let mut out = Vec::new();
+            put_layout(&mut out, &layout);
+            assert_eq!(take_layout(&mut Reader::new(&out)), Ok(layout));
+        }
     }
 }

@@ -342,18 +342,32 @@ impl Judge<'_> {
 /// may have several records: a collection that ended between its copies and its pointers left both,
 /// and if one is known to be dead, all are. Older versions stay where they are as long as a
 /// snapshot needs them.
-pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Survivors {
+///
+/// A version may also have a record and a tag, left by such a collection. The tree may lead to
+/// either. The record counts: it moves, so that its pointer is written in any case, and the tag is
+/// dropped. If the tag counted, no pointer would be written, and the tree might still lead to the
+/// record. With `cools`, a record goes to the cold stream if its group has no other version of its
+/// key (HashKV §3.4).
+pub(crate) fn newest(scanned: &Scanned, dead: &BTreeMap<u64, u32>, cools: bool) -> Survivors {
     let mut out = Survivors::none();
     let entry = |at: &u32| &scanned.entries[*at as usize];
     for versions in scanned.by_key().chunk_by(|a, b| scanned.is_same_key(*a, *b)) {
         let newest = entry(&versions[0]);
-        let mut same = versions.iter().map(entry).take_while(|one| one.seq == newest.seq);
-        if newest.is_marker || same.any(|one| dead.contains_key(&one.stream_offset)) {
-            continue;
-        }
-        out.live_bytes += u64::from(newest.bytes);
-        out.keys.add(ValueFile::sketch_hash(scanned.key(newest)));
-        out.entries.push(*newest);
+        let same = || versions.iter().map(entry).take_while(|one| one.seq == newest.seq);
+        let is_dead = same().any(|one| dead.contains_key(&one.stream_offset));
+        let is_record = |one: &&RecordEntry| one.tag.is_none() && !one.is_marker;
+        let record = same().find(is_record).filter(|_| !seeded!(TagsTrustedOverRecords));
+        let kept = record.unwrap_or(newest);
+        let kept = Some(kept).filter(|one| !one.is_marker && !is_dead);
+        let tags = versions.iter().map(entry).filter(|one| one.tag.is_some());
+        // Two tags of one version may name one record.
+        let is_kept = |one: &&RecordEntry| kept.is_some_and(|kept| kept.tag == one.tag);
+        out.dropped_tags.extend(tags.filter(|one| !is_kept(one)));
+        let Some(kept) = kept else { continue };
+        let is_hot = kept.tag.is_some() || versions.iter().any(|at| entry(at).seq != kept.seq);
+        out.live_bytes += u64::from(kept.bytes);
+        out.keys.add(ValueFile::sketch_hash(scanned.key(kept)));
+        out.entries.push(RecordEntry { cools: cools && !is_hot, ..*kept });
     }
     out
 }
@@ -382,6 +396,10 @@ pub(crate) fn cold_survivors(scanned: &Scanned, dead: &BTreeMap<u64, u32>) -> Su
 /// dead and unused bytes. They take about `most_slots` slots, and lie among the first `count`
 /// segments. Unused room in an extent of several slots does not count, because no other record can
 /// use it.
+///
+/// Dead records before the first segment count as the first one's. A record can be found dead by
+/// a compaction after it is gone, if pointers are written back; such a note is forgotten when a
+/// window around its place is rewritten.
 pub(crate) fn emptiest(
     segments: &[Segment],
     count: usize,
@@ -390,7 +408,8 @@ pub(crate) fn emptiest(
 ) -> (Range<usize>, u64) {
     let dead_in = |i: usize| -> u64 {
         let end = segments.get(i + 1).map_or(u64::MAX, |next| next.stream_offset);
-        let dead = dead.range(segments[i].stream_offset..end).map(|(_, bytes)| u64::from(*bytes));
+        let from = if i == 0 { 0 } else { segments[i].stream_offset };
+        let dead = dead.range(from..end).map(|(_, bytes)| u64::from(*bytes));
         let is_single = segments[i].slots == 1;
         let room = if is_single { slot_bytes } else { 0 };
         dead.sum::<u64>() + room.saturating_sub(segments[i].stored_bytes())
@@ -518,7 +537,7 @@ mod tests {
             entry.is_marker = entry.tag.take().is_some();
         }
         let dead = dead.iter().map(|at| (*at, 100)).collect();
-        newest(&scanned, &dead).entries.iter().map(|entry| entry.stream_offset).collect()
+        newest(&scanned, &dead, true).entries.iter().map(|entry| entry.stream_offset).collect()
     }
 
     #[test]
@@ -537,6 +556,47 @@ mod tests {
         assert_eq!(relocated(&older, &[2]), [] as [u64; 0], "nor does the older one come back");
         let separated = [("a", 5, 1, true), ("a", 5, 2, false)];
         assert_eq!(relocated(&separated, &[]), [2], "inline, then separated by a compaction");
+    }
+
+    /// What becomes of the records (key, sequence number, stream offset, whether it is a tag) of a
+    /// group that writes back: those kept, each with whether it cools, and the tags dropped.
+    fn moved(
+        records: &[(&str, SeqNo, u64, bool)],
+        markers: &[u64],
+    ) -> (Vec<(u64, bool)>, Vec<u64>) {
+        let mut scanned = scanned(records);
+        for entry in &mut scanned.entries {
+            entry.is_marker = markers.contains(&entry.stream_offset);
+        }
+        let out = newest(&scanned, &BTreeMap::new(), true);
+        let kept = out.entries.iter().map(|entry| (entry.stream_offset, entry.cools));
+        let dropped = out.dropped_tags.iter().map(|entry| entry.stream_offset);
+        (kept.collect(), dropped.collect())
+    }
+
+    #[test]
+    fn tags_stay_until_their_key_has_a_newer_version() {
+        let once = [("a", 5, 1, false), ("b", 6, 2, false), ("b", 7, 3, false)];
+        assert_eq!(moved(&once, &[]), (vec![(1, true), (3, false)], vec![]));
+        let tag = [("a", 5, 1, true)];
+        assert_eq!(moved(&tag, &[]), (vec![(1, false)], vec![]), "it stays as it is");
+        let updated = [("a", 5, 1, true), ("a", 9, 2, false)];
+        assert_eq!(moved(&updated, &[]), (vec![(2, false)], vec![1]), "hot by its tag");
+        let deleted = [("a", 5, 1, true), ("a", 9, 2, false)];
+        assert_eq!(moved(&deleted, &[2]), (vec![], vec![1]));
+        let both = [("a", 5, 1, false), ("a", 5, 2, true)];
+        assert_eq!(moved(&both, &[]), (vec![(1, true)], vec![2]), "the tree may lead to either");
+    }
+
+    #[test]
+    fn two_tags_of_one_record_keep_it() {
+        let mut scanned = scanned(&[("a", 5, 1, true), ("a", 5, 2, true), ("a", 5, 3, true)]);
+        scanned.entries[0].tag = scanned.entries[2].tag;
+        let out = newest(&scanned, &BTreeMap::new(), true);
+        let at = |all: &[RecordEntry]| -> Vec<u64> {
+            all.iter().map(|entry| entry.stream_offset).collect()
+        };
+        assert_eq!((at(&out.entries), at(&out.dropped_tags)), (vec![3], vec![2]));
     }
 
     #[test]

@@ -72,6 +72,9 @@ impl ValueFile {
             if record.is_marker && !self.writes_back {
                 return Err(self.corrupt(place + offset, "a marker among stable pointers"));
             }
+            if record.cold_offset.is_some() && !(self.writes_back && self.cold.is_some()) {
+                return Err(self.corrupt(place + offset, "a tag that names a place it cannot"));
+            }
             let missed = || self.corrupt(place + offset, "the footer misses a record");
             let (stream_offset, tag) = stream_offsets.next(&record, offset).ok_or_else(missed)?;
             scanned.entries.push(RecordEntry {
@@ -122,8 +125,13 @@ impl StreamOffsets<'_> {
     fn next(&mut self, record: &Record<'_>, offset: u64) -> Option<(u64, Option<Tag>)> {
         let (values, tags) = (self.values, self.tags);
         if record.is_tag {
-            let (stream_offset, cold_offset) = self.footer.as_ref()?.tag(tags)?;
-            let bytes = record_bytes(record.key.len(), record.value_bytes as usize) as u32;
+            let (stream_offset, cold_offset) = match (record.cold_offset, &self.footer) {
+                (Some(place), None) => (self.segment.stream_offset + offset, place),
+                (None, Some(footer)) => footer.tag(tags)?,
+                _ => return None,
+            };
+            let bytes = record_bytes(record.key.len(), record.value_bytes as usize);
+            let bytes = u32::try_from(bytes).ok()?;
             self.tags += 1;
             return Some((stream_offset, Some(Tag { stream_offset: cold_offset, bytes })));
         }

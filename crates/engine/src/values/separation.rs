@@ -18,7 +18,7 @@ use crate::table::iterator::Access;
 use crate::values::Value;
 use crate::values::appender::Appender;
 use crate::values::file::{Held, ValueFile};
-use crate::values::layout::{GroupEdit, ValueEdit};
+use crate::values::layout::ValueEdit;
 use crate::values::lookup::{FoundValue, Give, ValueLookup};
 
 /// About how many bytes a table stores in place of a separated value.
@@ -339,22 +339,17 @@ impl ValueChanges {
         filtered: Vec<(Pointer, u32)>,
         values: &ValueFiles,
     ) -> ValueChanges {
-        let mut files: BTreeMap<u64, BTreeMap<u32, Vec<(u64, u32)>>> = BTreeMap::new();
+        let mut files: BTreeMap<u64, Vec<(Pointer, u32)>> = BTreeMap::new();
         for (pointer, bytes) in found_dead {
             let is_kept = |store: &Arc<ValueFile>| {
-                store.has_group(pointer.group) && !store.is_found(pointer.stream_offset)
+                store.may_note_dead(pointer) && !store.is_found(pointer.stream_offset)
             };
             if values.file(pointer.store).is_some_and(is_kept) {
-                let groups = files.entry(pointer.store).or_default();
-                groups.entry(pointer.group).or_default().push((pointer.stream_offset, *bytes));
+                files.entry(pointer.store).or_default().push((*pointer, *bytes));
             }
         }
-        let group_edit = |(group, dead)| GroupEdit { group, dead, ..GroupEdit::default() };
-        let edit = |(store, groups): (u64, BTreeMap<u32, Vec<(u64, u32)>>)| ValueEdit {
-            store,
-            groups: groups.into_iter().map(group_edit).collect(),
-        };
-        ValueChanges { separated, dead: files.into_iter().map(edit).collect(), filtered }
+        let dead = files.into_iter().map(|(store, dead)| ValueEdit::of_dead(store, &dead));
+        ValueChanges { separated, dead: dead.collect(), filtered }
     }
 
     /// Drops records that were found dead in files that no longer exist, because the manifest no

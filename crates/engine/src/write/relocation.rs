@@ -109,14 +109,13 @@ impl Committer {
     /// Writes value pointers that a collection moved. One of two things must hold: no memtable of
     /// the keyspace is flushed between the look-up of those versions and this call, or flushes note
     /// what they write (`ValueFile::is_dirty`). Returns the last sequence number given out. Copies
-    /// whose keys were deleted by a range delete are added to `deleted`, by stream offset and with
-    /// their bytes.
+    /// whose keys were deleted by a range delete are added to `deleted`, with their bytes.
     pub(crate) fn commit_relocations(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
         moves: &[Relocation],
-        deleted: &mut Vec<(u64, u32)>,
+        deleted: &mut Vec<(Pointer, u32)>,
     ) -> Result<SeqNo> {
         let mut rest = moves;
         loop {
@@ -141,7 +140,7 @@ impl Committer {
         keyspace: &Arc<KeyspaceCore>,
         store: &ValueFile,
         moves: &[Relocation],
-        deleted: &mut Vec<(u64, u32)>,
+        deleted: &mut Vec<(Pointer, u32)>,
     ) -> Result<SeqNo> {
         let mut moves: Vec<_> = moves.iter().map(|one| (one, false)).collect();
         moves.sort_by(|(one, _), (other, _)| one.key.cmp(&other.key));
@@ -158,9 +157,9 @@ impl Committer {
         };
         state.note_more_looks(looked);
         for Relocation { key, pointer, .. } in &check.deleted {
-            let Pointer { stream_offset, value_bytes, .. } = Pointer::of_entry(pointer)?;
-            let bytes = record_bytes(key.len(), value_bytes as usize);
-            deleted.push((stream_offset, u32::try_from(bytes).unwrap_or(u32::MAX)));
+            let pointer = Pointer::of_entry(pointer)?;
+            let bytes = record_bytes(key.len(), pointer.value_bytes as usize);
+            deleted.push((pointer, u32::try_from(bytes).unwrap_or(u32::MAX)));
         }
         let mut batch = Batch::new();
         for (Relocation { key, pointer, .. }, _) in check.moves.iter().filter(|(_, gone)| !gone) {

@@ -122,8 +122,12 @@ fn turn_about(cursor: &mut runstone::Cursor, model: &Model) {
 
 fn placed(number: u8) -> KeyspaceOptions {
     use ValuePlacement::{HashGrouped, Inline, Vlog};
-    match number % 4 {
+    match number % 5 {
         3 => writing_back(),
+        4 => with_values(|values| {
+            values.gc_pointers = GcPointers::Writeback;
+            values.cold_stream = true;
+        }),
         other => options([Inline, Vlog, HashGrouped][usize::from(other)]),
     }
 }
@@ -207,6 +211,13 @@ fn cooling() -> KeyspaceOptions {
     })
 }
 
+/// The same where collections write pointers.
+fn cooling_back() -> KeyspaceOptions {
+    let mut options = cooling();
+    options.values.gc_pointers = GcPointers::Writeback;
+    options
+}
+
 fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Result<Store, Error> {
     let options = Options::default()
         .background(Background::Manual)
@@ -227,11 +238,6 @@ fn senseless_value_options_are_refused() {
     assert!(refused(|values| values.reserve = 0.0.into()).contains("values.reserve is 0"));
     assert!(refused(|values| values.slot_bytes = 100).contains("allowed are 4096"));
     assert!(refused(|values| values.capacity_bytes = 10_000).contains("need 24576 or more"));
-    let both = refused(|values| {
-        values.cold_stream = true;
-        values.gc_pointers = GcPointers::Writeback;
-    });
-    assert!(both.contains("cold_stream needs values.gc_pointers"), "{both}");
     let storage = Arc::new(MemoryStorage::new());
     let store = open_with(&storage, options(ValuePlacement::HashGrouped)).expect("opens");
     let other = with_values(|values| values.groups = 4);
@@ -384,8 +390,10 @@ fn freed(keyspace: KeyspaceOptions) {
 
 /// Writes keys 0 to 39 once, then the even ones until collections have moved the odd ones to the
 /// cold stream.
-fn store_with_cold_values(storage: &Arc<MemoryStorage>) -> (Store, Model) {
-    let mut keyspace = cooling();
+fn store_with_cold_values(
+    storage: &Arc<MemoryStorage>,
+    mut keyspace: KeyspaceOptions,
+) -> (Store, Model) {
     keyspace.values.groups = 1;
     let store = open_with(storage, keyspace).expect("opens");
     let mut model = Model::new();
@@ -404,8 +412,13 @@ fn store_with_cold_values(storage: &Arc<MemoryStorage>) -> (Store, Model) {
 /// survives reopening without the option, and it is removed when its key is deleted.
 #[test]
 fn what_is_not_updated_cools() {
+    is_not_updated_and_cools(cooling());
+    is_not_updated_and_cools(cooling_back());
+}
+
+fn is_not_updated_and_cools(cooling: KeyspaceOptions) {
     let storage = Arc::new(MemoryStorage::new());
-    let (store, model) = store_with_cold_values(&storage);
+    let (store, model) = store_with_cold_values(&storage, cooling.clone());
     let usage = |store: &Store| store.default_keyspace().value_usage().swap_remove(0);
     let seen = usage(&store);
     let cold = seen.cold.expect("hash groups have one");
@@ -423,7 +436,7 @@ fn what_is_not_updated_cools() {
     drop(snapshot);
     store.close().expect("closes");
 
-    let mut warm = cooling();
+    let mut warm = cooling;
     (warm.values.cold_stream, warm.values.groups) = (false, 1);
     let store = open_with(&storage, warm).expect("opens");
     (30..40).for_each(|k| store.delete(key(k)).expect("deletes"));
@@ -439,8 +452,13 @@ fn what_is_not_updated_cools() {
 /// original collects afterwards.
 #[test]
 fn a_checkpoint_has_its_cold_stream() {
+    checkpoint_with_a_cold_stream(cooling());
+    checkpoint_with_a_cold_stream(cooling_back());
+}
+
+fn checkpoint_with_a_cold_stream(cooling: KeyspaceOptions) {
     let storage = Arc::new(MemoryStorage::new());
-    let (store, mut model) = store_with_cold_values(&storage);
+    let (store, mut model) = store_with_cold_values(&storage, cooling.clone());
     let cold_bytes = |store: &Store| {
         let usage = store.default_keyspace().value_usage().swap_remove(0);
         usage.cold.expect("hash groups have one").bytes
@@ -459,7 +477,7 @@ fn a_checkpoint_has_its_cold_stream() {
     }
     check(&store, &model, None);
     let copy = storage.open_sibling("/copy".as_ref()).expect("made");
-    let mut keyspace = cooling();
+    let mut keyspace = cooling;
     keyspace.values.groups = 1;
     let copy = open_with(&Arc::new(copy), keyspace).expect("opens");
     assert!(cold_bytes(&copy) > 19_000);
@@ -478,8 +496,13 @@ fn a_checkpoint_has_its_cold_stream() {
 /// still collected, and nothing is dropped.
 #[test]
 fn a_damaged_cold_stream_is_set_aside() {
+    damages_the_cold_stream(cooling());
+    damages_the_cold_stream(cooling_back());
+}
+
+fn damages_the_cold_stream(cooling: KeyspaceOptions) {
     let storage = Arc::new(MemoryStorage::new());
-    let (store, model) = store_with_cold_values(&storage);
+    let (store, model) = store_with_cold_values(&storage, cooling);
     let name = store.default_keyspace().value_usage()[0].file.clone();
     let file = storage.open(&name, Category::Value).expect("is there");
     let needle = &model[&key(3)];
@@ -526,6 +549,13 @@ proptest! {
         steps in prop::collection::vec(step(), 1..300),
     ) {
         run_with(writing_back(), &steps, false);
+    }
+
+    #[test]
+    fn cold_values_with_pointers_written_back_match_the_model(
+        steps in prop::collection::vec(step(), 1..300),
+    ) {
+        run_with(cooling_back(), &steps, false);
     }
 
     #[test]

@@ -97,11 +97,14 @@ fn gets_are_one_read(store: &Store, place: &str) {
 #[test]
 fn a_get_is_one_device_read() {
     type Change = fn(&mut ValueOptions);
-    let placements: [(&str, Change); 4] = [
+    let placements: [(&str, Change); 5] = [
         ("a log", |values| values.placement = ValuePlacement::Vlog),
         ("groups", |_| {}),
         ("groups with a cold stream", |values| values.cold_stream = true),
         ("groups written back", |values| values.gc_pointers = GcPointers::Writeback),
+        ("groups with a cold stream, written back", |values| {
+            (values.cold_stream, values.gc_pointers) = (true, GcPointers::Writeback);
+        }),
     ];
     for (place, change) in placements {
         let store = open(change);
@@ -218,11 +221,12 @@ impl Walk {
 }
 
 /// All ways in which values are collected.
-const PLACEMENTS: [fn(&mut ValueOptions); 4] = [
+const PLACEMENTS: [fn(&mut ValueOptions); 5] = [
     |values| values.placement = ValuePlacement::Vlog,
     |_| {},
     |values| values.cold_stream = true,
     |values| values.gc_pointers = GcPointers::Writeback,
+    |values| (values.cold_stream, values.gc_pointers) = (true, GcPointers::Writeback),
 ];
 
 /// The walk found `found` values at once and read the first. Each of the others is read once where

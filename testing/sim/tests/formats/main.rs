@@ -176,8 +176,8 @@ fn every_placement_and_device_is_as_the_document_says() {
         assert!(state == sample.state, "{}: {} keys", sample.name, state.len());
     }
     assert!(met.tables.has_hash_index && met.tables.has_loaded && met.has_log);
-    assert_eq!(met.record_kinds, [1, 2, 3].into(), "values, tags and markers");
-    assert_eq!(met.entry_kinds, [0, 1, 2, 3, 4, 6, 7].into());
+    assert_eq!(met.record_kinds, [1, 2, 3, 4].into(), "values, tags of two kinds and markers");
+    assert_eq!(met.entry_kinds, [0, 1, 2, 3, 4, 5, 6, 7].into());
     let expected: BTreeSet<u64> = [1, 2, 3, 5, 6, 7, 8, 10].into();
     assert!(met.tags.is_superset(&expected), "{:?}", met.tags);
 }
@@ -208,6 +208,7 @@ fn collected_values_are_as_the_document_says() {
     for (placement, gc_pointers, cold_stream, records, entries) in [
         (groups, GcPointers::Stable, true, vec![1, 2], vec![1, 4]),
         (groups, GcPointers::Writeback, false, vec![1, 3], vec![1, 4, 5]),
+        (groups, GcPointers::Writeback, true, vec![1, 3, 4], vec![1, 4, 5]),
         (log, GcPointers::default(), false, vec![1], vec![1, 4, 5]),
     ] {
         let mut of = KeyspaceOptions::default().policy(Policy::named("leveling"));

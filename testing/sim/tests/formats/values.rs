@@ -24,6 +24,8 @@ struct Record<'a> {
     /// The offset of the value, wherever it lies.
     value_len: u32,
     value: &'a [u8],
+    /// Where a tag says that its value lies, in a file whose pointers are written back.
+    cold_offset: Option<u64>,
     len: u64,
 }
 
@@ -83,13 +85,21 @@ impl<'a> Values<'a> {
         for _ in 0..segment.records {
             let record = self.record(segment, offset);
             kinds.insert(record.kind);
-            if record.kind == 2 {
+            if let Some(place) = record.cold_offset {
+                // What a compaction found dead may be gone before its tag.
+                if let Some(cold) = self.find(self.file.groups.len() - 1, place) {
+                    assert_eq!((cold.kind, cold.seq, cold.key), (1, record.seq, record.key));
+                    assert_eq!(cold.value_len, record.value_len);
+                }
+            }
+            if [2, 4].contains(&record.kind) {
                 tags += 1;
                 cold_bytes += 18 + record.key.len() as u64 + u64::from(record.value_len);
             }
             offset += record.len;
         }
         assert_eq!((offset, tags, cold_bytes), (segment.bytes, segment.tags, segment.cold_bytes));
+        assert!(tags == 0 || segment.is_collected == (self.file.placement == 2));
         let is_within =
             segment.is_collected || segment.stream_offset + segment.bytes <= group.stream_end;
         assert!(is_within && offset <= segment.slots * self.file.slot_bytes);
@@ -119,15 +129,20 @@ impl<'a> Values<'a> {
         let (key_len, value_len) = (usize::from(reader.u16()), reader.u32());
         let (kind, seq) = (word as u8, word >> 8);
         let key = reader.take(key_len);
+        let mut cold_offset = None;
         let value = match kind {
             1 => reader.take(value_len as usize),
             2 => &[],
             3 if value_len == 0 => &[],
+            4 if self.file.placement == 4 => {
+                cold_offset = Some(reader.u64());
+                &[]
+            }
             _ => panic!("record of kind {kind}"),
         };
         let len = bytes.len() - reader.0.len();
         assert_eq!(checksum, low32(xxh3_seeded(&bytes[4..len], self.seed(segment, offset))));
-        Record { kind, seq, key, value_len, value, len: len as u64 }
+        Record { kind, seq, key, value_len, value, cold_offset, len: len as u64 }
     }
 
     /// (stream_offset, offset) of records, and (stream_offset, cold stream_offset) of tags.
@@ -145,21 +160,18 @@ impl<'a> Values<'a> {
         (values, tags)
     }
 
-    /// The record of a place in the stream of a group.
-    fn find(&self, group: usize, stream_offset: u64) -> Record<'a> {
+    /// The record of a place in the stream of a group, if it is there.
+    fn find(&self, group: usize, stream_offset: u64) -> Option<Record<'a>> {
         let segments = &self.file.groups[group].segments;
-        let segment = segments
-            .iter()
-            .rfind(|segment| segment.stream_offset <= stream_offset)
-            .expect("a segment");
+        let segment = segments.iter().rfind(|segment| segment.stream_offset <= stream_offset)?;
         if !segment.is_collected {
-            return self.record(segment, stream_offset - segment.stream_offset);
+            return Some(self.record(segment, stream_offset - segment.stream_offset));
         }
         let (values, tags) = self.footer(segment);
         match values.iter().find(|(at, _)| *at == stream_offset) {
-            Some((_, offset)) => self.record(segment, *offset),
+            Some((_, offset)) => Some(self.record(segment, *offset)),
             None => {
-                let tag = tags.iter().find(|(at, _)| *at == stream_offset).expect("a tag");
+                let tag = tags.iter().find(|(at, _)| *at == stream_offset)?;
                 self.find(self.file.groups.len() - 1, tag.1)
             }
         }
@@ -171,13 +183,14 @@ impl<'a> Values<'a> {
         let (group, stream_offset, len) = (pointer.varint(), pointer.varint(), pointer.varint());
         let expiry_bytes = if entry.kind == 7 { 8 } else { 0 };
         assert_eq!(pointer.0.len(), expiry_bytes);
-        let groups = match self.file.placement {
-            2 => self.file.groups.len() - 1,
-            _ => self.file.groups.len(),
+        let (groups, cold) = match self.file.placement {
+            2 | 4 => (self.file.groups.len() - 1, self.file.groups.len() as u64 - 1),
+            _ => (self.file.groups.len(), u64::MAX),
         };
         let of_key = (u128::from(xxh3_seeded(&entry.key, self.uid)) * groups as u128) >> 64;
-        assert_eq!(u128::from(group), of_key, "the key's group");
-        let record = self.find(group as usize, stream_offset);
+        let is_cold = self.file.placement == 4 && group == cold && entry.kind == 5;
+        assert!(is_cold || u128::from(group) == of_key, "the key's group, or the cold stream");
+        let record = self.find(group as usize, stream_offset).expect("a record");
         assert_eq!((record.kind, record.key), (1, &entry.key[..]));
         match entry.kind {
             4 | 7 => assert!(record.seq == entry.seq || record.seq == 0),

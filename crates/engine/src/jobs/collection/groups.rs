@@ -176,7 +176,8 @@ impl ValueFile {
         let cold = &state.layout.groups[group as usize];
         let offset_at =
             |i: usize| cold.segments.get(i).map_or(u64::MAX, |segment| segment.stream_offset);
-        let stream_offsets = offset_at(window.start)..offset_at(window.end);
+        let start = if window.start == 0 { 0 } else { offset_at(window.start) };
+        let stream_offsets = start..offset_at(window.end);
         let dead =
             cold.dead.range(stream_offsets).map(|(stream_offset, bytes)| (*stream_offset, *bytes));
         let dead = dead.collect();
@@ -227,21 +228,27 @@ impl ValueFile {
         let dropped = kept.dropped_tags.iter();
         let dropped = dropped.filter(|entry| leaving.contains(&(entry.segment as usize)));
         let dead = dropped.filter_map(|entry| entry.tag).map(|tag| (tag.stream_offset, tag.bytes));
-        let groups = std::iter::once(edit).chain(self.cold_edit(copied, dead.collect()));
-        ValueEdit { store: self.number, groups: groups.collect() }
+        let appended = copied.cold.as_ref().and_then(|(_, edit)| edit.groups.first());
+        let cold = self.cold_edit(appended.cloned(), copied.cooled_bytes, dead.collect());
+        let groups = std::iter::once(edit).chain(cold).collect();
+        ValueEdit { store: self.number, groups }
     }
 
     /// How records that cooled and tags that were dropped change the cold stream. The file always
     /// knows which records of the stream are dead, so all others count as live.
-    fn cold_edit(&self, copied: &Copied, dead: Vec<(u64, u32)>) -> Option<GroupEdit> {
+    pub(super) fn cold_edit(
+        &self,
+        appended: Option<GroupEdit>,
+        cooled_bytes: u64,
+        dead: Vec<(u64, u32)>,
+    ) -> Option<GroupEdit> {
         let group = self.cold?;
         let dead = if seeded!(DroppedTagsForgotten) { Vec::new() } else { dead };
-        let appended = copied.cold.as_ref().and_then(|(_, edit)| edit.groups.first());
         if appended.is_none() && dead.is_empty() {
             return None;
         }
-        let edit = GroupEdit { group, ..appended.cloned().unwrap_or_default() };
-        let left_bytes = self.cold_bytes_after(&[], &[]) + copied.cooled_bytes;
+        let edit = GroupEdit { group, ..appended.unwrap_or_default() };
+        let left_bytes = self.cold_bytes_after(&[], &[]) + cooled_bytes;
         Some(GroupEdit {
             dead,
             keys: Sketch::of_nothing(),

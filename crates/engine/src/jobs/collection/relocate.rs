@@ -8,7 +8,11 @@
 //!    (`commit_relocations`). A pointer gets its own sequence number, so an earlier snapshot still
 //!    sees the old version.
 //! 3. Sync the log of writes, and condemn the old segments. One edit removes them when no snapshot
-//!    is older than the new pointers; slots become free when no reader holds them.
+//!    is older than the new pointers; slots become free when no reader holds them. The same edit
+//!    notes as dead the records of the cold stream that only tags in those segments named.
+//!
+//! A record that cools goes to the cold stream, its pointer leads there, and the group gets a tag.
+//! A tag that stays is appended again. It needs no pointer, because the record has not moved.
 //!
 //! A crash before step 3 leaves both copies of a version, and the tree may point to either. The
 //! list of condemned segments is not stored: after a crash the next collection finds their records
@@ -21,13 +25,14 @@ use runstone_policy::sketch::Sketch;
 use crate::callbacks::event::Event;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::Result;
+use crate::format::record::Pointer;
 use crate::jobs::collection::Collector;
 use crate::keys::SeqNo;
 use crate::metrics::Counter;
 use crate::values::appender::Appender;
 use crate::values::file::{Condemned, FileState, ValueFile};
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
-use crate::values::liveness::{RecordEntry, Scanned};
+use crate::values::liveness::{RecordEntry, Scanned, Tag};
 use crate::write::relocation::Relocation;
 
 /// A live record with the sequence number of the version that points to it, or of the record
@@ -46,6 +51,17 @@ pub(crate) struct Emptied<'a> {
     pub(crate) markers: Vec<RecordEntry>,
     /// The keys that stay, if every record of the group was judged.
     pub(crate) left: Option<Sketch>,
+    /// Tags that do not stay.
+    pub(crate) dropped_tags: Vec<Tag>,
+}
+
+/// Values that were moved, as far as their pointers are not written.
+struct Moved {
+    moves: Vec<Relocation>,
+    /// Bytes appended.
+    written: u64,
+    /// The part of them that went to the cold stream.
+    cooled: u64,
 }
 
 impl FileState {
@@ -91,6 +107,43 @@ impl FileState {
     }
 }
 
+impl ValueFile {
+    /// The edits of a group and of the cold stream that the copies of all live records make, with
+    /// the bytes that went to each. From then on the old segments count as garbage, also for the
+    /// next open.
+    fn groups_collected(
+        &self,
+        emptied: &Emptied<'_>,
+        keys: &Sketch,
+        (kept_bytes, cooled_bytes): (u64, u64),
+        copies: Vec<GroupEdit>,
+    ) -> Vec<GroupEdit> {
+        let (cold, own): (Vec<_>, Vec<_>) =
+            copies.into_iter().partition(|copies| Some(copies.group) == self.cold);
+        let dropped = emptied.dropped_tags.iter().filter(|_| seeded!(ColdRecordsDeadAtOnce));
+        let dead = dropped.map(|tag| (tag.stream_offset, tag.bytes)).collect();
+        let cold = self.cold_edit(cold.into_iter().next(), cooled_bytes, dead);
+        let collected = Some((kept_bytes, keys.estimate().unwrap_or(0)));
+        let (group, keys) = (emptied.group, keys.clone());
+        let own = own.into_iter().next().unwrap_or_default();
+        let own = GroupEdit { group, keys, collected, ..own };
+        std::iter::once(own).chain(cold).collect()
+    }
+
+    /// Notes the records of the cold stream that no tag will name once the condemned segments are
+    /// gone, except those that compactions found dead and collections removed before. All segments
+    /// of a group are condemned and removed together.
+    fn edit_of_condemned_tags(&self) -> Option<GroupEdit> {
+        let (store, group) = (self.number, self.cold?);
+        let mut dead = self.state.lock().condemned_cold.clone();
+        dead.retain(|(stream_offset, _)| {
+            let stream_offset = *stream_offset;
+            self.may_note_dead(&Pointer { store, group, stream_offset, value_bytes: 0 })
+        });
+        self.cold_edit(None, 0, dead)
+    }
+}
+
 impl Collector {
     /// Runs steps 1 to 3.
     pub(crate) fn relocate(
@@ -100,7 +153,7 @@ impl Collector {
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
     ) -> Result<()> {
-        let (moves, written) = self.move_to_end(keyspace, store, emptied, live)?;
+        let Moved { moves, written, cooled } = self.move_to_end(keyspace, store, emptied, live)?;
         reached!(GroupCopied);
         let mut deleted = Vec::new();
         let last_seq = self.committer.commit_relocations(keyspace, store, &moves, &mut deleted)?;
@@ -110,8 +163,7 @@ impl Collector {
         let (group, segments) = (emptied.group, emptied.segments);
         if !deleted.is_empty() {
             // No entry of the tree leads to these copies, so no compaction will note them.
-            let edit = GroupEdit { group, dead: deleted, ..GroupEdit::default() };
-            let edit = ValueEdit { store: store.number, groups: vec![edit] };
+            let edit = ValueEdit::of_dead(store.number, &deleted);
             self.installer.install_values(keyspace, store, edit)?;
         }
         let read: u64 = segments.iter().map(|segment| segment.bytes).sum();
@@ -121,6 +173,8 @@ impl Collector {
             |one: &Segment| Condemned { group, generation: one.generation, seq, is_flushed };
         let mut state = store.state.lock();
         state.condemned.extend(segments.iter().map(condemn));
+        let tags = emptied.dropped_tags.iter();
+        state.condemned_cold.extend(tags.map(|tag| (tag.stream_offset, tag.bytes)));
         if let Some(pass) = &mut state.pass {
             pass.dead_bytes += read - written.min(read);
         }
@@ -133,6 +187,7 @@ impl Collector {
             (Counter::value_collections, 1),
             (Counter::value_gc_bytes_read, read),
             (Counter::value_gc_bytes_written, written),
+            (Counter::value_cold_bytes_written, cooled),
         ]);
         self.env.emit(|| Event::ValuesCollected {
             keyspace: keyspace.name.clone(),
@@ -144,17 +199,22 @@ impl Collector {
         Ok(())
     }
 
-    /// Runs step 1. Returns the input of `commit_relocations`, and the bytes appended.
+    /// Runs step 1.
     fn move_to_end(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         store: &Arc<ValueFile>,
         emptied: &Emptied<'_>,
         live: &[Live<'_>],
-    ) -> Result<(Vec<Relocation>, u64)> {
+    ) -> Result<Moved> {
         let mut appender = Appender::of_copies(store);
         let mut moves = Vec::new();
+        let mut cooled = 0;
         for Live { entry, seq } in live {
+            if let Some(tag) = entry.tag {
+                appender.tag(emptied.scanned.key(entry), entry.seq, tag)?;
+                continue;
+            }
             let segment = &emptied.segments[entry.segment as usize];
             let (at, len) = (entry.offset as usize, entry.bytes as usize);
             let read;
@@ -168,8 +228,18 @@ impl Collector {
             let record = store.checksum_seed(segment).take(bytes, entry.offset.into());
             let place = store.position(segment) + u64::from(entry.offset);
             let record = record.map_err(|what| store.corrupt(place, what))?;
+            let place = match store.cold.filter(|_| entry.cools) {
+                None => appender.append(record.key, record.seq, record.value)?,
+                Some(cold) => {
+                    let place = appender.append_to(cold, record.key, record.seq, record.value)?;
+                    let tag = Tag { stream_offset: place.stream_offset, bytes: entry.bytes };
+                    appender.tag(record.key, record.seq, tag)?;
+                    cooled += u64::from(entry.bytes);
+                    place
+                }
+            };
             let mut pointer = Vec::new();
-            appender.append(record.key, record.seq, record.value)?.encode(&mut pointer);
+            place.encode(&mut pointer);
             moves.push(Relocation { key: record.key.to_vec(), seq: *seq, pointer });
         }
         for marker in &emptied.markers {
@@ -178,17 +248,14 @@ impl Collector {
         let mut edit = appender.finish()?;
         let written = appender.bytes;
         if let Some(keys) = &emptied.left {
-            // From now on the old segments count as garbage, also for the next open.
-            let copies = edit.groups.pop().unwrap_or_default();
-            let collected = Some((written, keys.estimate().unwrap_or(0)));
-            let (group, keys) = (emptied.group, keys.clone());
-            edit.groups.push(GroupEdit { group, keys, collected, ..copies });
+            let bytes = (written - cooled, cooled);
+            edit.groups = store.groups_collected(emptied, keys, bytes, edit.groups);
         }
         if !edit.groups.is_empty() {
             self.installer.install_values(keyspace, store, edit)?;
         }
         appender.commit();
-        Ok((moves, written))
+        Ok(Moved { moves, written, cooled })
     }
 
     /// Runs the second half of step 3: removes the condemned segments that no snapshot needs.
@@ -222,10 +289,15 @@ impl Collector {
         let collected = ended.then_some((0, 0));
         let group =
             GroupEdit { group: group_number, remove, forgotten, collected, ..GroupEdit::default() };
-        let edit = ValueEdit { store: store.number, groups: vec![group] };
-        self.installer.install_values(keyspace, store, edit)?;
+        let groups = std::iter::once(group).chain(store.edit_of_condemned_tags()).collect();
+        self.installer.install_values(
+            keyspace,
+            store,
+            ValueEdit { store: store.number, groups },
+        )?;
         let mut state = store.state.lock();
         state.condemned.drain(..count);
+        state.condemned_cold.clear();
         if ended {
             state.end_pass(store.slot_bytes);
         }

@@ -118,7 +118,8 @@ impl Collector {
         let live = self.live_records(keyspace, store, &scanned)?;
         reached!(LiveValuesFound);
         let (scanned, markers) = (&scanned, Vec::new());
-        let emptied = Emptied { group: 0, segments: chunk, scanned, markers, left: None };
+        let (left, dropped_tags) = (None, Vec::new());
+        let emptied = Emptied { group: 0, segments: chunk, scanned, markers, left, dropped_tags };
         self.relocate(keyspace, store, &emptied, &live)
     }
 

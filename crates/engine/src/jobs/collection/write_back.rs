@@ -20,7 +20,29 @@
 //! a collection drops only whole groups. Sequence numbers decide, not positions: a copy of an older
 //! version may lie after a newer one.
 //!
-//! This fails while the tree has tables that are older than the value file. A compaction brings
+//! With a cold stream (§3.4), a record without another version of its key moves there. Its pointer
+//! leads to the stream, and the group gets a tag: the version's key, number and place. So the
+//! reasons above hold as before, with tags as records: a version that a record or tag stands for is
+//! live until a newer version of its key is in the group. A tag that is live is appended again, and
+//! the tree is not written. The stream itself is collected as under stable pointers: records keep
+//! their places, and those that are known to be dead go. A record of the stream is noted as dead in
+//! two cases:
+//!
+//! - A compaction or flush dropped the pointer to it, without a newer pointer of its key that stays
+//!   (`is_behind`). Then no reader needs it, whatever the group says. Its tag may stay behind, but
+//!   nobody follows tags. No other pointer leads there: each move makes a new record.
+//! - No tag in the segments that stay names it, in the edit that removes condemned segments. What
+//!   hides its version is in the tree by then: a newer version that was flushed, or a range delete
+//!   up to which the log was synced. No snapshot is older than that.
+//!
+//! So a record is never removed while a reader needs it. And it goes some time, because every
+//! record of the stream gets its tag in the edit that brings the record, and a tag goes when a
+//! newer version comes, or a range delete.
+//!
+//! A tag is trusted without the tree, so none may exist before the groups know everything. There is
+//! none: until then nothing cools, and afterwards older tables never come back.
+//!
+//! All this fails while the tree has tables that are older than the value file. A compaction brings
 //! their values into the groups one level at a time, so an old version may arrive before the
 //! deletion above it. Until those tables are gone, each record is looked up in the tree, and the
 //! newest marker of each key stays, because a record that it hides may still arrive. Compactions
@@ -90,6 +112,9 @@ impl Collector {
         };
         let (group, outcome) = match begun {
             Begun::Freeing(group) => (group, Ok(())),
+            Begun::ClosedGroup(closed) if store.cold == Some(closed.group) => {
+                (closed.group, self.collect_closed(keyspace, store, closed))
+            }
             Begun::ClosedGroup(closed) => {
                 (closed.group, self.empty_group(keyspace, store, closed, is_settled))
             }
@@ -107,7 +132,9 @@ impl Collector {
         is_settled: bool,
     ) -> Result<()> {
         let scanned = store.scan(&closed.segments, &|| self.installer.check_wanted(keyspace))?;
-        let mut kept = newest(&scanned, &closed.dead);
+        // In a tree that is not settled, the result is only asked for its tags, and has none.
+        let cools = store.cold.is_some() && keyspace.options.load().values.cold_stream;
+        let mut kept = newest(&scanned, &closed.dead, cools);
         let (live, markers): (Vec<Live<'_>>, _) = match is_settled {
             true => {
                 // The group does not know of range deletes.
@@ -116,7 +143,8 @@ impl Collector {
                     view.hides(scanned.key(entry), entry.seq, MAX_SEQ)
                         && !seeded!(RelocationsIgnoreRangeDeletes)
                 };
-                kept.entries.retain(|entry| !is_deleted(entry));
+                let deleted = kept.entries.extract_if(.., |entry| is_deleted(entry));
+                kept.dropped_tags.extend(deleted.filter(|entry| entry.tag.is_some()));
                 let live = kept.entries.iter().map(|entry| Live { entry, seq: entry.seq });
                 (live.collect(), Vec::new())
             }
@@ -132,7 +160,9 @@ impl Collector {
         reached!(LiveValuesFound);
         let (group, segments) = (closed.group, &closed.segments[..]);
         let left = Some(kept.keys);
-        let emptied = Emptied { group, segments, scanned: &scanned, markers, left };
+        let dropped_tags = kept.dropped_tags.iter().filter_map(|entry| entry.tag).collect();
+        let scanned = &scanned;
+        let emptied = Emptied { group, segments, scanned, markers, left, dropped_tags };
         self.relocate(keyspace, store, &emptied, &live)
     }
 }

@@ -26,9 +26,13 @@ fn moving_pointers(seed: u64) -> Options {
     written_back(options(seed, Background::Manual))
 }
 
+fn moving_pointers_to_the_cold(seed: u64) -> Options {
+    cooled_back(options(seed, Background::Manual))
+}
+
 /// Every placement that separates values.
-const APART: [fn(u64) -> Options; 5] =
-    [in_groups, in_a_log, in_a_log_first, cooling, moving_pointers];
+const APART: [fn(u64) -> Options; 6] =
+    [in_groups, in_a_log, in_a_log_first, cooling, moving_pointers, moving_pointers_to_the_cold];
 
 /// Whether a crash at some operation breaks a promise.
 fn crash_finds(bug: Bug) -> bool {
@@ -89,6 +93,7 @@ fn tags_without_their_records_are_found() {
 #[test]
 fn pointers_that_are_not_durable_before_old_slots_go_are_found() {
     assert!(crash_finds_in(moving_pointers, Bug::RelocationsNotSynced));
+    assert!(crash_finds_in(moving_pointers_to_the_cold, Bug::RelocationsNotSynced));
     assert!(crash_finds_in(in_a_log, Bug::RelocationsNotSynced));
 }
 
@@ -212,4 +217,106 @@ fn slots_that_an_edit_may_name_are_not_used_again() {
         (0..10).for_each(|k| check(&store, k, 0));
         (10..20).for_each(|k| check(&store, k, 1));
     });
+}
+
+/// Lets the process end, with power loss or without, between the copies of a collection and their
+/// pointers, and opens what is left.
+fn crash_before_pointers(storage: &SimStorage, store: &Store, power: Option<u64>) -> Arc<Store> {
+    let (told, left) = std::sync::mpsc::channel();
+    let disk = storage.clone();
+    seeded::step_in(Waypoint::GroupCopied, move || {
+        let copy = match power {
+            Some(seed) => disk.power_cut(seed).0,
+            None => disk.process_crash(),
+        };
+        told.send(copy).expect("somebody waits");
+    });
+    store.collect_values().expect_err("the crash");
+    assert!(seeded::has_stepped_in());
+    open_any(Arc::new(left.recv().expect("the crash came")), cooling_back())
+}
+
+/// Updates the even keys, and collects what that makes garbage, a few times.
+fn update_evens_and_collect(store: &Store, count: u64) {
+    for turn in 0..4 {
+        (0..count).step_by(2).for_each(|k| store.put(key(k), value(turn)).expect("puts"));
+        store.flush().expect("flushes");
+        store.collect_values().expect("collects");
+    }
+}
+
+/// A crash comes between the tags of a collection and its pointers. The tree leads to the records,
+/// whose group also has a tag of each.
+#[test]
+fn a_record_counts_although_its_version_has_a_tag() {
+    holds_and_finds(Bug::TagsTrustedOverRecords, || {
+        let storage = SimStorage::new(1);
+        let store = open_any(Arc::new(storage.clone()), cooling_back());
+        write(&store, 7);
+        (0..4).for_each(|turn| {
+            (0..5).for_each(|k| store.put(key(2 * k), value(turn)).expect("puts"));
+            store.flush().expect("flushes");
+        });
+        let store = crash_before_pointers(&storage, &store, None);
+        update_evens_and_collect(&store, 10);
+        (0..5).for_each(|k| check(&store, 2 * k + 1, 7));
+        assert!(store.verify().expect("verifies").is_clean());
+    });
+}
+
+/// A snapshot keeps the segments of values that cooled, and the process ends. The next one compacts
+/// both pointers of such a value. Its group has a record and a tag of the version; the record is
+/// not dead merely because the tree leads elsewhere, for then the version would be.
+#[test]
+fn a_value_that_cooled_is_not_dead_because_of_where_it_was() {
+    holds_and_finds(Bug::PlacesComparedAcrossStreams, || {
+        let storage = SimStorage::new(1);
+        let store = open_any(Arc::new(storage.clone()), cooling_back());
+        // So that the places in the group are later ones than the first of the cold stream.
+        (0..8).for_each(|turn| write(&store, turn));
+        store.collect_values().expect("collects");
+        (0..4).for_each(|turn| {
+            (0..5).for_each(|k| store.put(key(2 * k), value(turn)).expect("puts"));
+            store.flush().expect("flushes");
+        });
+        let snapshot = store.snapshot();
+        store.collect_values().expect("collects");
+        store.flush().expect("flushes");
+        let left = storage.process_crash();
+        drop(snapshot);
+        let store = open_any(Arc::new(left), cooling_back());
+        store.compact().expect("compacts and collects");
+        update_evens_and_collect(&store, 10);
+        (0..5).for_each(|k| check(&store, 2 * k + 1, 7));
+        assert!(store.verify().expect("verifies").is_clean());
+    });
+}
+
+/// A range delete that is not durable yet hides cold values from a collection. Power fails in the
+/// collection, and the range delete is lost.
+#[test]
+fn a_cold_value_is_dead_only_once_its_deletion_is_durable() {
+    const KEYS: u64 = 40;
+    let is_lost = std::cell::Cell::new(false);
+    let run = |seed: u64| {
+        let storage = SimStorage::new(seed);
+        let store = open_any(Arc::new(storage.clone()), cooling_back());
+        (0..KEYS).for_each(|k| store.put(key(k), value(7)).expect("puts"));
+        store.flush().expect("flushes");
+        update_evens_and_collect(&store, KEYS);
+        (0..KEYS).step_by(2).for_each(|k| store.put(key(k), value(5)).expect("puts"));
+        store.flush().expect("flushes");
+        store.default_keyspace().delete_range(key(0)..key(20)).expect("deletes");
+        let store = crash_before_pointers(&storage, &store, Some(seed));
+        is_lost.set(is_lost.get() || store.get(key(1)).expect("reads").is_some());
+        let deleted = (0..20).filter(|k| store.get(key(*k)).expect("reads").is_none()).count();
+        assert!([0, 20].contains(&deleted), "a range delete is whole or lost: {deleted}");
+        update_evens_and_collect(&store, KEYS);
+        for k in (1..KEYS).step_by(2).filter(|k| *k > 20 || deleted == 0) {
+            check(&store, k, 7);
+        }
+        assert!(store.verify().expect("verifies").is_clean());
+    };
+    holds_and_finds(Bug::ColdRecordsDeadAtOnce, || (0..8).for_each(run));
+    assert!(is_lost.get(), "no power cut took the range delete");
 }

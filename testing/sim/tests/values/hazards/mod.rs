@@ -37,6 +37,9 @@
 //! | a tag without its cold record | `TagsLoggedBeforeColdRecords` | crashes |
 //! | | `TagsPublishedFirst` | a get between the two |
 //! | a cold record without its tag | `DroppedTagsForgotten` | space |
+//! | a version with a record and a tag | `TagsTrustedOverRecords` | a crash before the pointers |
+//! | | `PlacesComparedAcrossStreams` | a compaction of both places |
+//! | a cold record that is not dead for good | `ColdRecordsDeadAtOnce` | a power cut |
 
 mod collections;
 mod crashes;
@@ -61,7 +64,7 @@ use runstone_sim::crash::{Crash, count_operations, crash_at, judge, run_until_er
 use runstone_sim::found::panics;
 use runstone_sim::oracle::Oracle;
 use runstone_sim::workload::{
-    Run, cooled, early, generate, keyspaces, logless, options, placed, written_back,
+    Run, cooled, cooled_back, early, generate, keyspaces, logless, options, placed, written_back,
 };
 
 /// Seeds that pass without a bug, as `crash/every_operation.rs` shows.
@@ -109,13 +112,23 @@ fn open_writing_back() -> Arc<Store> {
     open_with(&Arc::default(), writing_back())
 }
 
+/// The same with a cold stream.
+fn cooling_back() -> KeyspaceOptions {
+    let mut keyspace = writing_back();
+    keyspace.values.cold_stream = true;
+    keyspace
+}
+
 fn open_with(storage: &Arc<MemoryStorage>, keyspace: KeyspaceOptions) -> Arc<Store> {
+    open_any(Arc::<MemoryStorage>::clone(storage), keyspace)
+}
+
+fn open_any(storage: Arc<dyn Storage>, keyspace: KeyspaceOptions) -> Arc<Store> {
     let options = Options::default()
         .background(Background::Manual)
         .memory_budget_bytes(8 << 20)
         .keyspace(keyspace);
-    let storage: Arc<dyn Storage> = Arc::<MemoryStorage>::clone(storage);
-    Arc::new(Store::open_on(storage, options).expect("fresh"))
+    Arc::new(Store::open_on(storage, options).expect("opens"))
 }
 
 fn key(number: u64) -> String {
