@@ -96,7 +96,11 @@ fn keyspace_options(seed: u64, draw: u64) -> KeyspaceOptions {
     let values = &mut keyspace.values;
     (values.groups, values.slot_bytes) = (fixed.groups, fixed.slot_bytes);
     values.early = random.one_in(2);
-    values.cold_stream = gc_pointers == GcPointers::Stable && random.one_in(2);
+    values.cold_stream = match gc_pointers {
+        GcPointers::Stable => random.one_in(2),
+        // From a stream of its own, so that the other options of a life stay the same.
+        GcPointers::Writeback => Random::new(draw ^ 0xc01d).one_in(2),
+    };
     if random.one_in(4) {
         // A larger reserve than the data needs, so collections are rare.
         values.capacity_bytes = 4 << 20;

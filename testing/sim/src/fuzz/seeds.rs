@@ -165,6 +165,7 @@ pub fn values() -> Vec<Vec<u8>> {
         (groups, false, false),
         (groups, true, false),
         (groups, false, true),
+        (groups, true, true),
     ]) {
         let mut options = options(1, Background::Manual);
         let keyspace = options.keyspace.as_mut().expect("given");

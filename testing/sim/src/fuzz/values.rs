@@ -75,6 +75,7 @@ fn state(uid: u64, layout: &Layout) -> StoreState {
     options.values.slot_bytes = layout.slot_bytes;
     if layout.writes_back {
         options.values.gc_pointers = GcPointers::Writeback;
+        options.values.cold_stream = layout.has_cold;
     }
     if options.check().is_err() {
         options = KeyspaceOptions::default();

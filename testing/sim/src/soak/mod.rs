@@ -143,7 +143,7 @@ impl Soak {
             .reserve(Thousandths::of_parts(RESERVE_PERMILLE as u32))
             .vlog_chunk_bytes(VLOG_CHUNK_BYTES)
             .early(Random::new(self.seed ^ opening ^ 0xea21).one_in(2))
-            .cold_stream(random.one_in(2) && gc_pointers == GcPointers::Stable)
+            .cold_stream(random.one_in(2))
             .gc_pointers(gc_pointers);
         let mut options = match self.policy {
             Some(policy) => tree_of(policy),

@@ -7,7 +7,7 @@ use runstone::{Background, Error, KeyspaceOptions, Options, ReadOptions, Store, 
 use runstone_policy::registry::POLICIES;
 use runstone_sim::oracle::{Oracle, assert_same};
 use runstone_sim::workload::{
-    Run, options, options_for, placed, read_all, without_operands, written_back,
+    Run, cooled_back, options, options_for, placed, read_all, without_operands, written_back,
 };
 
 use crate::{Step, apply, open, steps};
@@ -73,7 +73,8 @@ fn every_placement_of_values() {
         let options = options(seed, Background::Manual);
         check(&placed(options.clone(), ValuePlacement::HashGrouped), seed, 300);
         check(&placed(options.clone(), ValuePlacement::Vlog), seed, 300);
-        check(&written_back(options), seed, 300);
+        check(&written_back(options.clone()), seed, 300);
+        check(&cooled_back(options), seed, 300);
     }
 }
 

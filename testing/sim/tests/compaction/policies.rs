@@ -12,8 +12,8 @@ use runstone_sim::found::panics;
 use runstone_sim::oracle::{Oracle, State};
 use runstone_sim::random::Random;
 use runstone_sim::workload::{
-    Operation, Run, cooled, generate, keyspaces, options, options_for, placed, read_all,
-    without_operands, written_back,
+    Operation, Run, cooled, cooled_back, generate, keyspaces, options, options_for, placed,
+    read_all, without_operands, written_back,
 };
 
 const PLACEMENTS: [ValuePlacement; 3] =
@@ -61,7 +61,7 @@ fn every_placement_answers_alike() {
         let options = || options(seed, Background::Manual);
         let placements = PLACEMENTS.iter().map(|placement| placed(options(), *placement));
         let answers: Vec<State> = placements
-            .chain([cooled(options()), written_back(options())])
+            .chain([cooled(options()), written_back(options()), cooled_back(options())])
             .map(|options| {
                 let run = run(&options, &operations);
                 read_all(run.store.as_ref().expect("open"), None).expect("reads")

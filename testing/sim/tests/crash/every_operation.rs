@@ -5,8 +5,8 @@ use runstone::{Background, Options, ValuePlacement};
 use runstone_policy::registry::POLICIES;
 use runstone_sim::crash::{Crash, count_operations, crash_at};
 use runstone_sim::workload::{
-    Operation, cooled, generate, generate_large, logless, options, options_for, placed,
-    written_back,
+    Operation, cooled, cooled_back, generate, generate_large, logless, options, options_for,
+    placed, written_back,
 };
 
 const OPERATIONS: usize = 200;
@@ -77,6 +77,13 @@ fn values_in_a_cold_stream() {
 fn values_whose_pointers_are_written_back() {
     for seed in [11, 12, 13] {
         crash_everywhere(&written_back(options(seed, Background::Manual)));
+    }
+}
+
+#[test]
+fn values_in_a_cold_stream_whose_pointers_are_written_back() {
+    for seed in [11, 12, 13] {
+        crash_everywhere(&cooled_back(options(seed, Background::Manual)));
     }
 }
 

@@ -184,6 +184,7 @@ fn a_full_disk_is_waited_out() {
         wait_out_a_full_disk(workload::placed(options(), placement));
     }
     wait_out_a_full_disk(workload::written_back(options()));
+    wait_out_a_full_disk(workload::cooled_back(options()));
 }
 
 fn wait_out_a_full_disk(mut options: Options) {

@@ -28,7 +28,10 @@ fn placements() -> Vec<KeyspaceOptions> {
     };
     let mut written_back = of(ValuePlacement::HashGrouped);
     written_back.values.gc_pointers = GcPointers::Writeback;
-    let apart = [of(ValuePlacement::HashGrouped), of(ValuePlacement::Vlog), written_back];
+    let mut cooled_back = written_back.clone();
+    cooled_back.values.cold_stream = true;
+    let (groups, log) = (of(ValuePlacement::HashGrouped), of(ValuePlacement::Vlog));
+    let apart = [groups, log, written_back, cooled_back];
     [of(ValuePlacement::Inline)].into_iter().chain(apart).collect()
 }
 

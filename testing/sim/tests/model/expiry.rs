@@ -109,8 +109,8 @@ impl World {
 }
 
 /// Options that keep values inline, in hash groups, in hash groups whose pointers are written back,
-/// and in a log.
-fn placements() -> [fn(&mut KeyspaceOptions); 4] {
+/// without and with a cold stream, and in a log.
+fn placements() -> [fn(&mut KeyspaceOptions); 5] {
     fn apart(keyspace: &mut KeyspaceOptions, placement: ValuePlacement, pointers: GcPointers) {
         (keyspace.values.placement, keyspace.values.gc_pointers) = (placement, pointers);
         (keyspace.values.separate_at, keyspace.values.cold_stream) = (4, false);
@@ -121,6 +121,10 @@ fn placements() -> [fn(&mut KeyspaceOptions); 4] {
         |_| (),
         |keyspace| apart(keyspace, ValuePlacement::HashGrouped, GcPointers::Stable),
         |keyspace| apart(keyspace, ValuePlacement::HashGrouped, GcPointers::Writeback),
+        |keyspace| {
+            apart(keyspace, ValuePlacement::HashGrouped, GcPointers::Writeback);
+            keyspace.values.cold_stream = true;
+        },
         |keyspace| apart(keyspace, ValuePlacement::Vlog, GcPointers::Stable),
     ]
 }

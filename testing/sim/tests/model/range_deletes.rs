@@ -270,11 +270,12 @@ fn walks_jump_over_a_deleted_range() {
 /// A collection that writes pointers trusts the group, which does not know of range deletes.
 #[test]
 fn a_collection_does_not_bring_a_deleted_key_back() {
-    holds_and_finds(Bug::RelocationsIgnoreRangeDeletes, || {
+    let check = |cold_stream: bool| {
         let store = open(|keyspace| {
             keyspace.values = ValueOptions::default()
                 .placement(ValuePlacement::HashGrouped)
                 .gc_pointers(GcPointers::Writeback)
+                .cold_stream(cold_stream)
                 .separate_at(16)
                 .groups(1)
                 .slot_bytes(4096);
@@ -289,7 +290,9 @@ fn a_collection_does_not_bring_a_deleted_key_back() {
         store.compact().expect("compacts");
         store.collect_values().expect("collects");
         assert_eq!(count(store.default_keyspace()), 400);
-    });
+    };
+    holds_and_finds(Bug::RelocationsIgnoreRangeDeletes, || check(false));
+    holds_and_finds(Bug::RelocationsIgnoreRangeDeletes, || check(true));
 }
 
 /// A collection of a log moves values that were written after a range delete, and none that it

@@ -14,7 +14,7 @@ use runstone::{
 const KEYS: u64 = 40;
 const VALUE_BYTES: usize = 600;
 
-fn open(placement: ValuePlacement, gc_pointers: GcPointers) -> Store {
+fn open(placement: ValuePlacement, gc_pointers: GcPointers, cold_stream: bool) -> Store {
     let values = ValueOptions::default()
         .placement(placement)
         .separate_at(100)
@@ -22,7 +22,8 @@ fn open(placement: ValuePlacement, gc_pointers: GcPointers) -> Store {
         .slot_bytes(16 << 10)
         .reserve(0.05)
         .vlog_chunk_bytes(32 << 10)
-        .gc_pointers(gc_pointers);
+        .gc_pointers(gc_pointers)
+        .cold_stream(cold_stream);
     let keyspace = KeyspaceOptions::default().write_buffer_bytes(64 << 10).values(values);
     let options = Options::default()
         .background(Background::Threads(2))
@@ -47,8 +48,12 @@ fn count_of(value: &[u8]) -> u64 {
 
 /// One writer counts each key up, a reader sees no key go back, a third thread collects; a fourth
 /// holds snapshots and reads them twice. `Err` says what was wrong.
-fn run(placement: ValuePlacement, gc_pointers: GcPointers) -> Result<u64, String> {
-    let (store, time) = (open(placement, gc_pointers), Duration::from_secs(4));
+fn run(
+    placement: ValuePlacement,
+    gc_pointers: GcPointers,
+    cold_stream: bool,
+) -> Result<u64, String> {
+    let (store, time) = (open(placement, gc_pointers, cold_stream), Duration::from_secs(4));
     let written: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
     let collect = || {
@@ -85,7 +90,8 @@ fn write(
         if started.elapsed() > time || outcome.is_err() || done.load(Relaxed) {
             break;
         }
-        let number = turn * 7 % KEYS;
+        // Most writes go to a quarter of the keys, so that the others cool.
+        let number = if turn % 8 == 0 { turn / 8 % KEYS } else { turn * 7 % (KEYS / 4) };
         let put = store.put(key(number), value(turn));
         outcome = put.map_err(|error| error.to_string());
         written[number as usize].store(turn, Release);
@@ -144,18 +150,24 @@ fn hold(store: &Store, done: &AtomicBool) -> Result<(), String> {
 
 #[test]
 fn groups_are_collected_beside_readers_and_writers() {
-    let collections = run(ValuePlacement::HashGrouped, GcPointers::Stable);
+    let collections = run(ValuePlacement::HashGrouped, GcPointers::Stable, false);
     assert!(collections.expect("nothing goes wrong") > 0);
 }
 
 #[test]
 fn groups_write_pointers_back_beside_readers_and_writers() {
-    let collections = run(ValuePlacement::HashGrouped, GcPointers::Writeback);
+    let collections = run(ValuePlacement::HashGrouped, GcPointers::Writeback, false);
+    assert!(collections.expect("nothing goes wrong") > 0);
+}
+
+#[test]
+fn what_cools_is_written_back_beside_readers_and_writers() {
+    let collections = run(ValuePlacement::HashGrouped, GcPointers::Writeback, true);
     assert!(collections.expect("nothing goes wrong") > 0);
 }
 
 #[test]
 fn a_log_is_collected_beside_readers_and_writers() {
-    let collections = run(ValuePlacement::Vlog, GcPointers::Stable);
+    let collections = run(ValuePlacement::Vlog, GcPointers::Stable, false);
     assert!(collections.expect("nothing goes wrong") > 0);
 }
