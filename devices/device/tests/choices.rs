@@ -155,6 +155,14 @@ fn values() -> Axis {
                 keyspace.values.gc_pointers = GcPointers::Writeback;
             }),
         ),
+        (
+            "hash-grouped, cold stream, pointers written back",
+            asked("values", "writeback", move |keyspace| {
+                hashed(keyspace);
+                keyspace.values.cold_stream = true;
+                keyspace.values.gc_pointers = GcPointers::Writeback;
+            }),
+        ),
     ];
     axis("values", choices)
 }
@@ -319,7 +327,15 @@ const COMBINATIONS: [[&str; 7]; 12] = [
         "none",
         "memory",
     ],
-    ["binomial", "prefix", "inline", "optimal", "parts by whole tables", "mapped", "blockssd:"],
+    [
+        "binomial",
+        "prefix",
+        "hash-grouped, cold stream, pointers written back",
+        "optimal",
+        "parts by whole tables",
+        "mapped",
+        "blockssd:",
+    ],
     [
         "garnering",
         "global-range",
