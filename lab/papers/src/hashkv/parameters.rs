@@ -35,6 +35,8 @@ rows! {
         "" => Beside("what the space of the judged row is used for");
     SPACE_ALONE = "6: bytes of updates, 100% reserved over 20%, no cold stream",
         "" => Beside("what the same space brings without a cold stream");
+    COLD_WRITTEN_BACK = "6: bytes, cold stream written back; space alone",
+        "0.575, -42.5%" => Ratios(&[0.575]);
     COLD_LESS_SKEW = "6: bytes of the cold stream at theta 0.9 (figure 10)",
         "0.572, -42.8%" => Ratios(&[0.572]);
     COLD_BYTES_LESS_SKEW = "6: bytes at equal space at theta 0.9, 20, 50, 100% reserved in all",
@@ -190,7 +192,28 @@ pub(super) fn hotness(context: &Context<'_>, report: &mut PaperReport) -> Result
     let with_logs = cooling.iter().map(|one| logged(one) / logged(first)).collect();
     let lines = [(COLD_LINE, cooling.iter().map(apart).collect()), (COLD_LOGGED_LINE, with_logs)];
     draw_hotness(report, ("figure-10", "Bytes of updates"), lines, 0.575);
+    let bytes = written_back(context, report, &workload, |design| {
+        Ok(Bench::in_memory(design, &workload)?.through(3)?.amplification())
+    })?;
+    let ratios = [bytes[2] / bytes[0], bytes[1] / bytes[0]];
+    report.judge(COLD_WRITTEN_BACK.uncounted(), list(ratios, 2), &ratios[..1]);
     show_less_skew(context, report, &workload)
+}
+
+/// What `measure` says of the paper's configuration with its pointers written back: with the least
+/// space, with the most, and with the most and a cold stream.
+pub(super) fn written_back(
+    context: &Context<'_>,
+    report: &mut PaperReport,
+    workload: &Workload,
+    measure: impl Fn(&Design) -> Result<f64>,
+) -> Result<[f64; 3]> {
+    context.say("experiment 6: pointers written back");
+    let [least, .., most] = HOTNESS_RESERVES;
+    let plain = |permille| Design::paper(workload).with_reserve(permille);
+    let cold = plain(most).with(|keyspace| keyspace.values.cold_stream = true);
+    report.compare(&[plain(most).side("without"), cold.side("with")], &[COLD])?;
+    Ok([measure(&plain(least))?, measure(&plain(most))?, measure(&cold)?])
 }
 
 /// The bytes with a cold stream over those without, and beside it with the log.
