@@ -251,8 +251,14 @@ impl Collector {
             let bytes = (written - cooled, cooled);
             edit.groups = store.groups_collected(emptied, keys, bytes, edit.groups);
         }
-        if !edit.groups.is_empty() {
-            self.installer.install_values(keyspace, store, edit)?;
+        if !edit.groups.is_empty()
+            && let Err(error) = self.installer.install_values(keyspace, store, edit)
+        {
+            // The manifest may name the slots although the append failed.
+            if self.catalog.is_manifest_broken() {
+                appender.abandon();
+            }
+            return Err(error);
         }
         appender.commit();
         Ok(Moved { moves, written, cooled })

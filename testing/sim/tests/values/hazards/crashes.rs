@@ -320,3 +320,26 @@ fn a_cold_value_is_dead_only_once_its_deletion_is_durable() {
     holds_and_finds(Bug::ColdRecordsDeadAtOnce, || (0..8).for_each(run));
     assert!(is_lost.get(), "no power cut took the range delete");
 }
+
+/// The sync of the edit that names the copies of a collection fails. Collections that write
+/// pointers gave the slots of the copies back, although the edit may be on disk.
+#[test]
+fn slots_that_the_edit_of_a_collection_may_name_are_not_used_again() {
+    let log = keyspace_options(ValuePlacement::Vlog);
+    for keyspace in [log, writing_back(), cooling_back()] {
+        let storage = SimStorage::new(1);
+        let store = open_any(Arc::new(storage.clone()), keyspace.clone());
+        write_upper_half_again(&store);
+        let used = || store.default_keyspace().value_usage()[0].used_slots;
+        let before = used();
+        let (at_op, category) = (storage.ops(), Some(Category::Manifest));
+        storage.inject(Fault { at_op, kind: FaultKind::FailedSync, sticky: false, category });
+        store.collect_values().expect_err("the sync fails");
+        assert_eq!(storage.fired().len(), 1);
+        assert!(used() > before, "{} slots as before", used());
+        drop(store);
+        storage.clear_faults();
+        let store = open_any(Arc::new(storage.process_crash()), keyspace);
+        (0..10).for_each(|k| check(&store, k, u64::from(k > 4)));
+    }
+}
