@@ -11,9 +11,8 @@ use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::{Catalog, ManifestState};
 use crate::error::Result;
 use crate::keys::SeqNo;
-use crate::lease::EditPlace;
 use crate::table::handle::TableHandle;
-use crate::tree::manifest::{Current, Manifest, manifest_name};
+use crate::tree::manifest::{Manifest, manifest_name};
 use crate::tree::record::Change;
 use crate::tree::version::{RangeChange, Version};
 use crate::values::separation::ValueChanges;
@@ -59,12 +58,7 @@ impl Catalog {
         let synced_seq = self.durable_seq.load(Acquire);
         let log = Change::Log { synced_seq, next_keyspace: manifest.next_keyspace };
         let all: Vec<Change> = [counters, log].into_iter().chain(changes).collect();
-        manifest.append(&all)?;
-        // Only now: a lease that is not seen was taken after the edit.
-        if let Some(Current { number, least_bytes }) = manifest.current() {
-            self.tables.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
-        }
-        Ok(())
+        manifest.append(&all)
     }
 
     /// Like [`Catalog::append_edit`], for changes that name these values. Returns the values if the

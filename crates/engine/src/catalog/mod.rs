@@ -24,6 +24,7 @@ use crossbeam_utils::CachePadded;
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::keys::{KeyspaceId, SeqNo};
+use crate::lease::{EditPlace, Leases};
 use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::options::store::KeyspaceOptions;
@@ -38,6 +39,8 @@ use keyspaces::{Keyspaces, Unflushed};
 pub(crate) struct ManifestState {
     /// `None` in a store that is opened read-only.
     pub(crate) log: Option<Manifest>,
+    /// What readers in other processes need, who must learn of every edit.
+    pub(crate) leases: Arc<Leases>,
     /// The flushed sequence number of each keyspace.
     pub(crate) flushed: BTreeMap<KeyspaceId, SeqNo>,
     pub(crate) next_keyspace: KeyspaceId,
@@ -169,6 +172,11 @@ impl ManifestState {
 
     /// Appends changes to the manifest. A read-only store has no manifest to append to.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
-        self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))
+        self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))?;
+        // Only now: a lease that is not seen was taken after the edit.
+        if let Some(Current { number, least_bytes }) = self.current() {
+            self.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
+        }
+        Ok(())
     }
 }

@@ -266,6 +266,7 @@ fn assemble(
     }
     let manifest = ManifestState {
         log: None,
+        leases: Arc::clone(&tables.leases),
         flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
         next_keyspace: next_keyspace(state)?,
         uid: state.uid,

@@ -2,6 +2,7 @@
 //! stays so. Not here: processes that are killed (`crash`).
 
 mod backups;
+mod kill;
 
 use std::sync::Arc;
 

@@ -271,6 +271,8 @@ impl Following {
         let round = self.read_log()?;
         let is_same_log = !self.read_manifest()?;
         self.log.forget_below(self.manifest.state.log_floor);
+        // A collection syncs the pointers that it moved before an edit frees the old places.
+        self.needed_seq = self.needed_seq.max(self.manifest.state.log_synced_seq);
         Ok(round == Round::Done && is_same_log && self.log.last_seq() >= self.needed_seq)
     }
 
@@ -448,6 +450,7 @@ impl Following {
         let state = &self.manifest.state;
         let described = ManifestState {
             log: None,
+            leases: Arc::clone(&self.tables.leases),
             flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
             next_keyspace: state.next_keyspace,
             uid: state.uid,

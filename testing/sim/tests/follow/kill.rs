@@ -1,0 +1,192 @@
+//! `kill -9` of a writer that is followed, and of a follower. The test runs its own executable as
+//! the child.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use runstone::policy::custom;
+use runstone::{
+    Batch, Follower, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement, WriteOptions,
+};
+use runstone_sim::random::Random;
+
+const CHILD: &str = "RUNSTONE_FOLLOW_TEST_STORE";
+const PLACEMENT: &str = "RUNSTONE_FOLLOW_TEST_PLACEMENT";
+/// Keys of a keyspace. Write `i` goes to key `i % KEYS` of both keyspaces.
+const KEYS: u64 = 1_500;
+
+fn placement(name: &str) -> ValuePlacement {
+    match name {
+        "vlog" => ValuePlacement::Vlog,
+        "hash-grouped" => ValuePlacement::HashGrouped,
+        _ => ValuePlacement::Inline,
+    }
+}
+
+fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
+    let values = ValueOptions::default().placement(placement).separate_at(400).groups(4);
+    let mut keyspace = KeyspaceOptions::default().write_buffer_bytes(256 << 10).values(values);
+    let shape = custom::options_mut(&mut keyspace);
+    shape.table_bytes = 64 << 10;
+    shape.base_bytes = 256 << 10;
+    keyspace
+}
+
+fn options(placement: ValuePlacement) -> Options {
+    let options = Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(128 << 10);
+    options.keyspace(keyspace_options(placement))
+}
+
+fn value(i: u64) -> Vec<u8> {
+    let mut bytes = i.to_le_bytes().to_vec();
+    bytes.resize(20 + (i * 7 % 1_000) as usize, i as u8);
+    bytes
+}
+
+/// Not a test of its own: the child's work when the environment names a store.
+#[test]
+fn child_writes_until_killed() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let placement = placement(&std::env::var(PLACEMENT).expect("set"));
+    let store = Store::open(&path, options(placement)).expect("open");
+    let other = store.open_keyspace("other", Some(keyspace_options(placement))).expect("made");
+    let last = store.get("last").expect("get").map_or(0, |found| number_in(&found));
+    for i in last + 1.. {
+        let mut batch = Batch::new();
+        let (key, value) = ((i % KEYS).to_be_bytes(), value(i));
+        batch.put(store.default_keyspace(), key, &value).expect("put");
+        batch.put(&other, key, &value).expect("put");
+        batch.put(store.default_keyspace(), "last", i.to_le_bytes()).expect("put");
+        store.write(&batch, WriteOptions::default()).expect("write");
+    }
+}
+
+fn number_in(value: &[u8]) -> u64 {
+    u64::from_le_bytes(value[..8].try_into().expect("eight bytes"))
+}
+
+fn spawn(test: &str, path: &Path, placement: &str) -> Child {
+    Command::new(std::env::current_exe().expect("own path"))
+        .args([test, "--exact", "--nocapture"])
+        .env(CHILD, path)
+        .env(PLACEMENT, placement)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("spawn")
+}
+
+/// Checks that a view is the store after some write, and returns the number of that.
+fn check(view: &Store, place: &str) -> u64 {
+    let Some(last) = view.get("last").unwrap_or_else(|e| panic!("{place}: {e}")) else { return 0 };
+    let last = number_in(&last);
+    for keyspace in [Ok(view.default_keyspace().clone()), view.keyspace("other")] {
+        let keyspace = keyspace.unwrap_or_else(|error| panic!("{place}: {error}"));
+        for key in 0..KEYS {
+            // The last write of the key.
+            let back = (last % KEYS + KEYS - key) % KEYS;
+            let wanted = (back < last).then(|| value(last - back));
+            let found = keyspace.get(key.to_be_bytes());
+            let found = found.unwrap_or_else(|error| panic!("{place}: key {key}: {error}"));
+            assert_eq!(found.as_deref(), wanted.as_deref(), "{place}: key {key} of {last}");
+        }
+    }
+    last
+}
+
+fn wait_for(path: &Path) -> Follower {
+    let began = Instant::now();
+    loop {
+        match Store::follow(path, Options::default().memory_budget_bytes(8 << 20)) {
+            Ok(follower) if follower.store().keyspace("other").is_ok() => return follower,
+            _ => sleep(Duration::from_millis(5)),
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "the child makes a store");
+    }
+}
+
+fn follow_through_kills(name: &str, kills: u64) {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path: PathBuf = directory.path().join("store");
+    let mut random = Random::new(kills);
+    let mut child = spawn("kill::child_writes_until_killed", &path, name);
+    let follower = wait_for(&path);
+    let (mut last, mut old) = (0, follower.store());
+    for kill in 0..kills {
+        let until = Instant::now() + Duration::from_millis(100 + random.below(400));
+        let place = format!("{name}, kill {kill}");
+        while Instant::now() < until {
+            follower.refresh().unwrap_or_else(|error| panic!("{place}: {error}"));
+            let now = check(&follower.store(), &place);
+            assert!(now >= last, "{place}: {now} after {last}");
+            last = now;
+            let was = check(&old, &format!("{place}, an old view"));
+            assert!(was <= now);
+            if random.one_in(3) {
+                old = follower.store();
+            }
+        }
+        child.kill().expect("SIGKILL");
+        child.wait().expect("reaped");
+        child = spawn("kill::child_writes_until_killed", &path, name);
+    }
+    child.kill().expect("SIGKILL");
+    child.wait().expect("reaped");
+    assert!(last > 1_000, "{last} writes were seen");
+}
+
+#[test]
+fn a_follower_sees_only_moments_while_its_writer_is_killed() {
+    if std::env::var(CHILD).is_ok() {
+        return;
+    }
+    for name in ["inline", "vlog", "hash-grouped"] {
+        follow_through_kills(name, 6);
+    }
+}
+
+/// Not a test of its own: a child that follows and does nothing else.
+#[test]
+fn child_follows_until_killed() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let _follower = Store::follow(&path, Options::default()).expect("followed");
+    std::fs::write(Path::new(&path).with_extension("followed"), "").expect("a file");
+    sleep(Duration::from_secs(600));
+}
+
+/// The lease of a follower that was killed lapses: what it held is removed.
+#[test]
+fn a_follower_that_is_killed_holds_nothing() {
+    if std::env::var(CHILD).is_ok() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("store");
+    let store = Store::open(&path, options(ValuePlacement::Inline)).expect("open");
+    let write = || {
+        (0..4_000u64).for_each(|i| store.put((i % KEYS).to_be_bytes(), value(i)).expect("put"));
+        store.compact().expect("compact");
+    };
+    write();
+    let mut child = spawn("kill::child_follows_until_killed", &path, "inline");
+    let began = Instant::now();
+    while !path.with_extension("followed").exists() {
+        assert!(began.elapsed() < Duration::from_secs(60), "the child follows");
+        sleep(Duration::from_millis(5));
+    }
+    write();
+    let held = store.metrics();
+    assert_eq!(held.followers, 1);
+    assert!(held.follower_held_bytes > 500_000, "{}", held.follower_held_bytes);
+    child.kill().expect("SIGKILL");
+    child.wait().expect("reaped");
+    write();
+    store.wait_idle().expect("idle");
+    let left = store.metrics();
+    assert_eq!((left.followers, left.follower_held_bytes), (0, 0));
+    let tables = std::fs::read_dir(&path).expect("a directory").flatten();
+    let tables = tables.filter(|file| file.path().extension().is_some_and(|e| e == "table"));
+    assert_eq!(tables.count() as u64, left.keyspaces[0].tables, "only those of the tree are there");
+}
