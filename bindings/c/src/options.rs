@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use runstone::{CompactionFilter, EventListener, MergeOperator, Options, Resources, Store};
 use runstone_boundary::Failure;
-use runstone_boundary::options::{check_sharing, of_resources, of_store};
+use runstone_boundary::options::{check_sharing, of_resources, of_store, open};
 
 use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
@@ -35,7 +35,7 @@ impl OpenOptions {
     pub(crate) fn open(&self, path: &str) -> runstone::Result<Store> {
         match &self.resources {
             Some(resources) => resources.open(path, self.options.clone()),
-            None => Store::open(path, self.options.clone()),
+            None => open(path, self.options.clone()),
         }
     }
 }

@@ -68,7 +68,7 @@ pub fn open<'py>(
     let store = wait(py, || {
         Ok(match resources {
             Some(shared) => shared.open(&path, options)?,
-            None => runstone::Store::open(&path, options)?,
+            None => runstone_boundary::options::open(&path, options)?,
         })
     })?;
     if let Some(message) = lost.take() {

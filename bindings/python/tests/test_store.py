@@ -282,6 +282,10 @@ def test_processes_and_directories(tmp_path: Path) -> None:
     db = runstone.open(tmp_path / "db")
     with pytest.raises(runstone.InUse):
         runstone.open(tmp_path / "db")
+    db[b"before"] = b"v"
+    with runstone.open(tmp_path / "db", read_only=True) as view:
+        db[b"after"] = b"v"
+        assert view[b"before"] == b"v" and b"after" not in view
     fork = multiprocessing.get_context("fork").Process(target=_in_a_fork, args=(db,))
     fork.start()
     fork.join()

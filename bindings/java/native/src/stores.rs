@@ -69,7 +69,7 @@ extern "system" fn Java_org_runstone_Native_open<'l>(
         let mut options = options::of_store(&toml)?;
         options.listener = Some(Arc::new(Listener::new(env, &events)?));
         let store = match resources {
-            0 => Store::open(path, options)?,
+            0 => options::open(path, options)?,
             _ => {
                 options::check_sharing(&toml)?;
                 // This is a copy: opening takes long, and the handle may be closed meanwhile.

@@ -165,8 +165,9 @@ def open(
 
     Options have the names of the store's: ``memory_budget_bytes="1G"``, ``durability="sync"``,
     ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds
-    those of the default keyspace, as ``runstone help options`` lists them. A value of the wrong kind
-    is a TypeError or an `InvalidArgument`, which is a ValueError, and so is an impossible value.
+    those of the default keyspace, as ``runstone help options`` lists them. With ``read_only`` a
+    store that another process has open is read as of now. A value of the wrong kind is a TypeError
+    or an `InvalidArgument`, which is a ValueError, and so is an impossible value.
 
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
     first; it gives the new value. A compaction filter is a function of a level, a key and a value;

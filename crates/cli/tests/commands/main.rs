@@ -9,6 +9,7 @@ mod devices;
 mod errors;
 mod first_steps;
 mod full;
+mod handbook;
 mod hints;
 mod lost_log;
 mod models;

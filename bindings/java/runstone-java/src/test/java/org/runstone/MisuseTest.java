@@ -284,6 +284,9 @@ class MisuseTest {
     @Test
     void oneStoreIsOpenOnce() throws Exception {
         assertThrows(RunstoneException.InUse.class, () -> Store.open(directory.resolve("store")));
+        try (Store view = Store.open(directory.resolve("store"), "read_only = true")) {
+            assertThrows(RunstoneException.class, () -> view.put("k".getBytes(), "v".getBytes()));
+        }
         elsewhere("IN_USE");
     }
 
