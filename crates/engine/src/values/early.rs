@@ -415,7 +415,8 @@ impl ValueFile {
             early.segments.remove(&segment.generation);
             self.shown.write().remove(segment.stream_offset);
             if named_bytes == 0 {
-                self.state.lock().pool.give(segment.slot, segment.slots);
+                // A reader in another process may have read the log that leads there.
+                self.state.lock().leave(segment);
             }
         }
     }

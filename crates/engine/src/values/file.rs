@@ -107,7 +107,7 @@ pub(crate) struct ValueFile {
 pub(crate) struct FileState {
     pub(crate) layout: Layout,
     pub(crate) pool: Pool,
-    next_generation: u64,
+    pub(super) next_generation: u64,
     /// Segments with room that no appender uses, by group.
     pub(crate) open: BTreeMap<u32, Segment>,
     /// The number of appenders that run.
@@ -119,9 +119,12 @@ pub(crate) struct FileState {
     pub(crate) fresh: Option<(u32, Sketch)>,
     /// Earlier segments of groups, oldest first. A reader may hold any of them, and with it
     /// everything that they name.
-    leaving: VecDeque<Leaving>,
+    pub(super) leaving: VecDeque<Leaving>,
+    /// The slots that were free when the file was opened, while readers in other processes may need
+    /// them, and the edit with which they left.
+    pub(super) found_free: Option<(EditPlace, BTreeSet<u32>)>,
     /// What readers in other processes need.
-    leases: Arc<Leases>,
+    pub(super) leases: Arc<Leases>,
     /// For each group, the bytes that the last collection kept only for these snapshots.
     pub(crate) pinned: BTreeMap<u32, (u64, Vec<SeqNo>)>,
     /// Records that a compaction filter dropped and that readers from before may still reach.
@@ -149,12 +152,12 @@ pub(crate) struct FileState {
 
 /// The segments of a group before an edit.
 #[derive(Debug)]
-struct Leaving {
-    segments: Arc<Vec<Segment>>,
+pub(super) struct Leaving {
+    pub(super) segments: Arc<Vec<Segment>>,
     /// Those that no later segments name.
-    gone: Vec<Segment>,
+    pub(super) gone: Vec<Segment>,
     /// The edit.
-    left_at: EditPlace,
+    pub(super) left_at: EditPlace,
 }
 
 /// A record that no version points to any more, except for readers of this epoch and earlier ones.
@@ -264,6 +267,7 @@ impl ValueFile {
                 collecting: false,
                 fresh: None,
                 leaving: VecDeque::new(),
+                found_free: None,
                 leases: Arc::clone(&context.leases),
                 pinned: BTreeMap::new(),
                 held: Vec::new(),
@@ -622,7 +626,7 @@ impl FileState {
         Ok(Segment { collected: true, ..self.output(slot, slots) })
     }
 
-    fn output(&mut self, slot: u32, slots: u32) -> Segment {
+    pub(super) fn output(&mut self, slot: u32, slots: u32) -> Segment {
         let generation = self.next_generation;
         self.next_generation += 1;
         Segment {
@@ -638,36 +642,13 @@ impl FileState {
         }
     }
 
-    /// Takes the slots of a segment that a replay found, and the room in its stream. Returns
-    /// `false` if they belong to another segment.
-    pub(super) fn take_again(&mut self, segment: &Segment, slot_bytes: u64) -> bool {
-        let bytes = u64::from(segment.slots) * slot_bytes;
-        let Some(end) = segment.stream_offset.checked_add(bytes) else { return false };
-        if !self.pool.take_at(segment.slot, segment.slots) {
-            return false;
-        }
-        let stream_end = &mut self.layout.groups[GROUP as usize].stream_end;
-        *stream_end = end.max(*stream_end);
-        self.next_generation = self.next_generation.max(segment.generation + 1);
-        true
-    }
-
-    /// Holds all free slots of a file of this many. Readers in other processes may need them.
-    fn hold_free(&mut self, slots: u32, left_at: EditPlace) {
-        let end = self.pool.end();
-        let mut gone: Vec<Segment> = Vec::new();
-        for slot in self.pool.free().chain(end..slots.max(end)).collect::<Vec<u32>>() {
-            if self.pool.take_at(slot, 1) {
-                gone.push(Segment { generation: 0, ..self.output(slot, 1) });
-            }
-        }
-        let bytes = gone.len() as u64 * u64::from(self.layout.slot_bytes);
-        self.leases.count_slots(bytes, 0);
-        self.leaving.push_back(Leaving { segments: Arc::default(), gone, left_at });
-    }
-
     /// Frees the slots whose last reader has gone.
     pub(crate) fn reclaim(&mut self) {
+        let left_at = self.found_free.as_ref().map(|(left_at, _)| *left_at);
+        if left_at.is_some_and(|left_at| self.leases.may_free(left_at)) {
+            self.give_found(0..u32::MAX);
+            self.found_free = None;
+        }
         // In order, because slots that one of them names may be named by earlier ones too.
         let leases = &self.leases;
         let may_go = |one: &Leaving| {

@@ -1,13 +1,17 @@
 //! Finds early values (`values/early.rs`) again by the log, when a store opens.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::record::{Pointer, record_bytes};
 use crate::keys::SeqNo;
 use crate::keys::codec::u32_at;
+use crate::lease::EditPlace;
 use crate::values::early::{EarlyPlace, EarlySegment, GROUP, UNNUMBERED_SEQ};
-use crate::values::file::{ValueFile, segment_of};
+use crate::values::file::{FileState, Leaving, ValueFile, segment_of};
 use crate::values::layout::Segment;
 
 impl ValueFile {
@@ -96,5 +100,60 @@ impl ValueFile {
         one.segment.bytes = one.segment.bytes.max(end);
         early.found_seq = early.found_seq.max(seq);
         true
+    }
+}
+
+impl FileState {
+    /// Takes the slots of a segment that a replay found, and the room in its stream. Returns
+    /// `false` if they belong to another segment.
+    pub(super) fn take_again(&mut self, segment: &Segment, slot_bytes: u64) -> bool {
+        let bytes = u64::from(segment.slots) * slot_bytes;
+        let Some(end) = segment.stream_offset.checked_add(bytes) else { return false };
+        let end_slot = segment.slot.saturating_add(segment.slots);
+        let held = self.give_found(segment.slot..end_slot);
+        if !self.pool.take_at(segment.slot, segment.slots) {
+            self.hold_found(&held);
+            return false;
+        }
+        let stream_end = &mut self.layout.groups[GROUP as usize].stream_end;
+        *stream_end = end.max(*stream_end);
+        self.next_generation = self.next_generation.max(segment.generation + 1);
+        true
+    }
+
+    /// Holds all free slots of a file of this many. Readers in other processes may need them.
+    pub(super) fn hold_free(&mut self, slots: u32, left_at: EditPlace) {
+        let end = self.pool.end();
+        let free: Vec<u32> = self.pool.free().chain(end..slots.max(end)).collect();
+        self.found_free = Some((left_at, BTreeSet::new()));
+        self.hold_found(&free);
+    }
+
+    fn hold_found(&mut self, slots: &[u32]) {
+        let Some((_, held)) = &mut self.found_free else { return };
+        let taken = slots.iter().filter(|slot| self.pool.take_at(**slot, 1) && held.insert(**slot));
+        let bytes = taken.count() as u64 * u64::from(self.layout.slot_bytes);
+        self.leases.count_slots(bytes, 0);
+    }
+
+    /// Gives back those of these slots that were free when the file was opened. A replay finds
+    /// values in such slots, and nobody else may have them.
+    pub(super) fn give_found(&mut self, slots: Range<u32>) -> Vec<u32> {
+        let Some((_, held)) = &mut self.found_free else { return Vec::new() };
+        let given: Vec<u32> = held.range(slots).copied().collect();
+        for slot in &given {
+            held.remove(slot);
+            self.pool.give(*slot, 1);
+        }
+        self.leases.count_slots(0, given.len() as u64 * u64::from(self.layout.slot_bytes));
+        given
+    }
+
+    /// Frees a segment that no edit named, when no reader in another process needs it.
+    pub(super) fn leave(&mut self, segment: Segment) {
+        let bytes = u64::from(segment.slots) * u64::from(self.layout.slot_bytes);
+        self.leases.count_slots(bytes, 0);
+        let (segments, left_at) = (Arc::default(), self.leases.last());
+        self.leaving.push_back(Leaving { segments, gone: vec![segment], left_at });
     }
 }
