@@ -91,6 +91,17 @@ impl Lease {
     }
 }
 
+impl LeasePart {
+    /// What was read from files that this part kept. It counts only if the part kept them to the
+    /// end: afterwards the writer may have overwritten them meanwhile.
+    pub(crate) fn judge<T>(&self, outcome: Result<T>) -> Result<T> {
+        match self.lease.is_revoked() {
+            true => Err(Error::LeaseRevoked { path: self.lease.storage.location() }),
+            false => outcome,
+        }
+    }
+}
+
 impl Drop for LeasePart {
     fn drop(&mut self) {
         let mut views = self.lease.views.lock();

@@ -92,7 +92,8 @@ impl TableContext {
 
     fn open(&self, meta: &Table) -> Result<TableReader> {
         let uid = self.table_uid(meta.id);
-        TableReader::open(&*self.storage, meta, uid, Arc::clone(&self.cache))
+        let opened = TableReader::open(&*self.storage, meta, uid, Arc::clone(&self.cache));
+        opened.map_err(|error| self.lease.iter().fold(error, |error, lease| lease.explain(error)))
     }
 }
 

@@ -149,17 +149,20 @@ impl LogTail {
         }
     }
 
-    /// Another tail at the same place.
-    pub fn look_ahead(&self) -> Result<LogTail> {
+    /// Another tail at the same place. `None` if the segment is gone: then the manifest tells more.
+    pub fn look_ahead(&self) -> Result<Option<LogTail>> {
         let mut other = LogTail::new(&self.storage, self.start);
         other.last_seq = self.last_seq;
-        if let Some((number, reader)) = &self.segment
-            && let Some(mut again) = open_segment(&*self.storage, *number)?
-        {
+        if let Some((number, reader)) = &self.segment {
+            let again = match open_segment(&*self.storage, *number) {
+                Err(error) if is_gone(&error) => return Ok(None),
+                opened => opened?,
+            };
+            let Some(mut again) = again else { return Ok(None) };
             again.rewind(reader.position())?;
             other.segment = Some((*number, again));
         }
-        Ok(other)
+        Ok(Some(other))
     }
 
     /// The next segment whose first record continues.

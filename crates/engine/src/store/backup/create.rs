@@ -50,6 +50,20 @@ impl Backups {
         self.remove_unneeded_parts()?;
         let earlier = self.descriptions()?;
         let number = earlier.keys().next_back().map_or(1, |last| last + 1);
+        let made = cut.judge(self.copy(&cut, number, &earlier))?;
+        self.write_whole(&backup_name(number), &made.encode())?;
+        // What backups left that were cut short, and that this one does not need either.
+        self.remove_unneeded()?;
+        Ok(made.info())
+    }
+
+    /// Copies what a cut needs and the directory lacks.
+    fn copy(
+        &self,
+        cut: &Cut,
+        number: u64,
+        earlier: &BTreeMap<u64, Description>,
+    ) -> Result<Description> {
         let known: BTreeMap<u64, TableFile> =
             earlier.values().flat_map(|one| &one.tables).map(|table| (table.id, *table)).collect();
         let mut added_bytes = 0;
@@ -57,14 +71,14 @@ impl Backups {
         for (id, bytes) in cut.tables() {
             tables.push(match known.get(&id) {
                 Some(table) => {
-                    self.check_same(&cut, table)?;
+                    self.check_same(cut, table)?;
                     *table
                 }
-                None => self.add_table(&cut, id, bytes, &mut added_bytes)?,
+                None => self.add_table(cut, id, bytes, &mut added_bytes)?,
             });
         }
         let mut pack = Pack::create(self, number)?;
-        let segments = add_segments(&cut, self, &earlier, &mut pack)?;
+        let segments = add_segments(cut, self, earlier, &mut pack)?;
         let mut log = Vec::new();
         for (segment, bytes) in &cut.log {
             let from = cut.storage.open(&segment_name(*segment), Category::Wal)?;
@@ -74,10 +88,7 @@ impl Backups {
         pack.file.sync()?;
         let (state, last_seq) = (cut.state.clone(), cut.last_seq);
         let time_ms = now_ms();
-        let made =
-            Description { number, time_ms, last_seq, added_bytes, tables, segments, log, state };
-        self.write_whole(&backup_name(number), &made.encode())?;
-        Ok(made.info())
+        Ok(Description { number, time_ms, last_seq, added_bytes, tables, segments, log, state })
     }
 
     /// Refuses a table that differs from the one that an earlier backup has: after a power loss a
@@ -136,15 +147,19 @@ impl Backups {
         Ok(())
     }
 
-    /// Copies a table. One that a backup left that was cut short is whole, and is only read.
+    /// Copies a table. One that a backup left that was cut short is whole, and is only read. It may
+    /// be another table: a store that was restored uses numbers again that no backup has.
     fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut u64) -> Result<TableFile> {
         let name = table_name(id);
+        let from = cut.storage.open(&name, Category::Table)?;
         if let Ok(there) = self.storage.open(&name, Category::Table)
             && there.len()? == bytes
         {
-            return Ok(TableFile { id, bytes, hash: hash_of(&*there, 0, bytes)? });
+            let hash = hash_of(&*there, 0, bytes)?;
+            if hash == hash_of(&*from, 0, bytes)? {
+                return Ok(TableFile { id, bytes, hash });
+            }
         }
-        let from = cut.storage.open(&name, Category::Table)?;
         let part = format!("{name}.part");
         let to = self.storage.create(&part, Category::Table)?;
         let mut hash = Xxh3::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use runstone_random::mix64;
 use runstone_storage::{Access, Category, PosixStorage, Storage, StorageFile};
 
-use super::{Following, MOST_ROUNDS};
+use super::Following;
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::lease::holder::LeasePart;
@@ -38,7 +38,7 @@ pub(crate) struct Cut {
     pub(crate) log: Vec<(u64, u64)>,
     /// Records that only the log leads to.
     pub(crate) early: Vec<Piece>,
-    _lease: Option<LeasePart>,
+    lease: Option<LeasePart>,
 }
 
 /// A piece of a value file.
@@ -66,12 +66,16 @@ impl Cut {
     pub(crate) fn take(storage: Arc<dyn Storage>, leases: &Arc<dyn Storage>) -> Result<Cut> {
         let options = Options::default().read_only(true).memory_budget_bytes(BUDGET_BYTES);
         let mut following = Following::begin(Arc::clone(&storage), leases, options, false)?;
-        for _ in 0..MOST_ROUNDS {
-            if following.read_round()? {
-                return following.into_cut(storage);
-            }
+        following.read_until_whole().map_err(|error| following.explain(error))?;
+        following.into_cut(storage)
+    }
+
+    /// What was copied of the files. It counts only if they stayed until then.
+    pub(crate) fn judge<T>(&self, copied: Result<T>) -> Result<T> {
+        match &self.lease {
+            Some(lease) => lease.judge(copied),
+            None => copied,
         }
-        Err(following.behind())
     }
 
     /// The name of every table, and its bytes.
@@ -114,7 +118,7 @@ impl Following {
         });
         let early = early.collect();
         let log = self.log.segments_from(state.log_floor).collect();
-        Ok(Cut { storage, state, last_seq, log, early, _lease: lease })
+        Ok(Cut { storage, state, last_seq, log, early, lease })
     }
 }
 
@@ -143,6 +147,11 @@ impl Cut {
     /// Writes a store of this moment into an empty storage. Tables are linked where that can be
     /// done; log segments and value files, which the writer goes on to change, are copied.
     pub(crate) fn write_store(&self, target: &Arc<dyn Storage>) -> Result<()> {
+        self.judge(self.copy_files(target))?;
+        write_manifest(target, self.state.clone())
+    }
+
+    fn copy_files(&self, target: &Arc<dyn Storage>) -> Result<()> {
         for (id, _) in self.tables() {
             self.storage.link_into(&table_name(id), Category::Table, &**target)?;
         }
@@ -162,7 +171,7 @@ impl Cut {
             copy_range(&*from, (0, *bytes), &*file, 0, |_| {})?;
             file.sync()?;
         }
-        write_manifest(target, self.state.clone())
+        Ok(())
     }
 
     /// What a copy needs of a value file.

@@ -255,15 +255,30 @@ impl Following {
         if self.lease.as_ref().is_some_and(|lease| lease.is_revoked()) {
             return Err(Error::LeaseRevoked { path: self.env.storage.location() });
         }
+        let view = self.read_on().map_err(|error| self.explain(error))?;
+        self.as_of = began;
+        Ok(view)
+    }
+
+    fn read_on(&mut self) -> Result<Option<Store>> {
+        self.read_until_whole()?;
+        let is_new = !self.changed.is_empty() || !self.written.is_empty();
+        is_new.then(|| self.publish()).transpose()
+    }
+
+    /// Reads until log and manifest fit each other.
+    fn read_until_whole(&mut self) -> Result<()> {
         for _ in 0..MOST_ROUNDS {
             if self.read_round()? {
-                let is_new = !self.changed.is_empty() || !self.written.is_empty();
-                let view = is_new.then(|| self.publish()).transpose()?;
-                self.as_of = began;
-                return Ok(view);
+                return Ok(());
             }
         }
         Err(self.behind())
+    }
+
+    /// The error for a read that failed: a file may be gone because the lease is.
+    fn explain(&self, error: Error) -> Error {
+        self.lease.iter().fold(error, |error, lease| lease.explain(error))
     }
 
     /// Reads log and manifest once. Returns whether they fit each other.
@@ -394,7 +409,8 @@ impl Following {
     /// Whether a load has ended that the manifest does not show.
     fn look_for_end(&mut self, load: SeqNo) -> Result<Round> {
         let mut end = None;
-        self.log.look_ahead()?.read(|record| match record.says()? {
+        let Some(mut ahead) = self.log.look_ahead()? else { return Ok(Round::Done) };
+        ahead.read(|record| match record.says()? {
             Says::Edits(durable, ended) if ended == load => {
                 end = Some(durable);
                 Ok(Flow::Hold)
