@@ -9,7 +9,7 @@ use crate::catalog::Catalog;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::lease::HeldFile;
 use crate::table::table_name;
-use crate::values::file::values_name;
+use crate::values::file::{ValueFile, values_name};
 use crate::values::separation::ValueFiles;
 
 impl Catalog {
@@ -83,15 +83,17 @@ impl Catalog {
         let old = keyspace.values.load_full();
         let kept = old.retired.iter().filter(|store| !gone.contains(&store.number));
         let retired = kept.cloned().collect();
+        let left = old.retired.iter().filter(|store| gone.contains(&store.number)).cloned();
+        let left: Vec<_> = left.collect();
         keyspace.values.store(Arc::new(ValueFiles { current: old.current.clone(), retired }));
-        self.remove_value_files(gone);
+        self.remove_value_files(left.iter());
     }
 
     /// Removes files that the manifest does not name. The caller's work is done already, so a file
     /// that cannot be removed does not make it fail.
-    pub(crate) fn remove_value_files(&self, numbers: &[u64]) {
-        for number in numbers {
-            self.leave_file(HeldFile::Values(*number), 0);
+    pub(crate) fn remove_value_files<'a>(&self, files: impl Iterator<Item = &'a Arc<ValueFile>>) {
+        for file in files {
+            self.leave_file(HeldFile::Values(file.number), file.file_bytes());
         }
     }
 }

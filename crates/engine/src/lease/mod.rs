@@ -203,6 +203,8 @@ impl Leases {
 
     /// Takes all leases away. Afterwards nothing is held.
     pub(crate) fn revoke(&self) {
+        // Read first: a lease that is taken from now on may be behind a later edit.
+        let last = self.state.lock().last;
         let mut revoked = 0;
         for (number, _) in self.needed() {
             if let Err(error) = self.replace(number) {
@@ -212,7 +214,7 @@ impl Leases {
             revoked += 1;
         }
         let mut state = self.state.lock();
-        state.free_to = state.last;
+        state.free_to = state.free_to.max(last);
         state.revoked += revoked;
         state.live = 0;
         if revoked > 0 {
@@ -262,6 +264,11 @@ impl Leases {
         let read = is_whole.then(|| file.read_at(0, &mut bytes)).transpose()?;
         let place = read.and_then(|()| EditPlace::decode(&bytes));
         Ok(Some(Some(place.map_or(EditPlace::START, |(_, place)| place))))
+    }
+
+    /// Whether anybody holds a lease now.
+    pub(crate) fn are_held(&self) -> bool {
+        !self.needed().is_empty()
     }
 
     /// The last edit.

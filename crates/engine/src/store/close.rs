@@ -77,6 +77,8 @@ impl Engine {
                 while self.flush_for_close(together)? {}
             }
             match self.pass_log() {
+                // A backup or a follower may be about to read it. The next open removes it.
+                Ok(()) if self.catalog.tables.leases.are_held() => self.committer.drop_spares(),
                 Ok(()) => self.committer.remove_log(),
                 Err(error) if error.is_no_space() && has_log => self.committer.leave_log()?,
                 Err(error) => return Err(error),

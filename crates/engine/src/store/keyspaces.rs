@@ -187,8 +187,7 @@ impl Engine {
         self.pressure.refresh([&keyspace]);
         let view = keyspace.view.load_full();
         view.version.handles().for_each(|handle| handle.mark_obsolete());
-        let files: Vec<u64> = keyspace.values.load().all().map(|store| store.number).collect();
-        self.catalog.remove_value_files(&files);
+        self.catalog.remove_value_files(keyspace.values.load().all());
         self.committer.retire_log_below(log_start.0);
         if !self.env.options.has_log() {
             // A generation may have waited for this.

@@ -217,6 +217,11 @@ impl Committer {
         self.state.lock().wal.remove_all();
     }
 
+    /// Leaves the log, which no open needs, and removes only files without records.
+    pub(crate) fn drop_spares(&self) {
+        self.wal_files.remove_spares();
+    }
+
     /// For recovery: logs the writes that it found again, as one durable record in a segment of its
     /// own, and returns the number of that segment. Nobody knows what part of the old log, from
     /// `start_seq` on, is durable, and the record says so: a power loss may still take a part from
@@ -298,7 +303,7 @@ impl Committer {
     /// removed.
     pub(crate) fn leave_log(&self) -> Result<()> {
         self.sync_all()?;
-        self.wal_files.remove_spares();
+        self.drop_spares();
         Ok(())
     }
 
