@@ -1,8 +1,12 @@
 //! A follower beside a writer, on one simulated disk: each view is the store as of one moment, and
 //! stays so. Not here: processes that are killed (`crash`).
 
+mod attacks;
 mod backups;
+mod crashed;
+mod hooked;
 mod kill;
+mod mixed;
 
 use std::sync::Arc;
 

@@ -111,6 +111,10 @@ pub fn operations(segments: &[(u64, &[u8])], start_seq: u64) -> Vec<Operation> {
             assert!(first == next && unsynced < first);
             if count == 0 {
                 let (_manifest, _durable_bytes) = (reader.varint(), reader.varint());
+                if !reader.is_empty() {
+                    let ended_load = reader.varint();
+                    assert!(ended_load < first);
+                }
             }
             for seq in first..first + count {
                 let (kind, keyspace) = (reader.u8(), reader.varint());

@@ -1,0 +1,62 @@
+//! A storage that does something when a file is opened.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use runstone::storage::{Category, Counters, FileInfo, LockMode, Result};
+use runstone::storage::{Storage, StorageFile, StorageLock};
+use runstone_fault_storage::SimStorage;
+
+/// What happens when a file is opened.
+pub type Hook = Box<dyn FnMut(&str) + Send>;
+
+pub struct Hooked {
+    inner: SimStorage,
+    hook: Mutex<Option<Hook>>,
+}
+
+impl std::fmt::Debug for Hooked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("hooked")
+    }
+}
+
+impl Hooked {
+    pub fn new(inner: &SimStorage, hook: Hook) -> Arc<Hooked> {
+        Arc::new(Hooked { inner: inner.clone(), hook: Mutex::new(Some(hook)) })
+    }
+}
+
+macro_rules! forward {
+    ($($name:ident($($arg:ident: $of:ty),*) -> $to:ty;)*) => {$(
+        fn $name(&self, $($arg: $of),*) -> $to {
+            self.inner.$name($($arg),*)
+        }
+    )*};
+}
+
+impl Storage for Hooked {
+    fn open(&self, name: &str, category: Category) -> Result<Arc<dyn StorageFile>> {
+        // What the hook does may open files too.
+        let hook = self.hook.lock().expect("no panic").take();
+        if let Some(mut hook) = hook {
+            hook(name);
+            *self.hook.lock().expect("no panic") = Some(hook);
+        }
+        self.inner.open(name, category)
+    }
+    forward! {
+        create(name: &str, category: Category) -> Result<Arc<dyn StorageFile>>;
+        create_mapped(name: &str, of: Category, bytes: u64) -> Result<Arc<dyn StorageFile>>;
+        open_mapped(name: &str, of: Category) -> Result<Arc<dyn StorageFile>>;
+        rename(from: &str, to: &str) -> Result<()>;
+        remove(name: &str) -> Result<()>;
+        list() -> Result<Vec<FileInfo>>;
+        sync_dir() -> Result<()>;
+        lock(name: &str, mode: LockMode) -> Result<Option<Box<dyn StorageLock>>>;
+        create_sibling(path: &Path) -> Result<Arc<dyn Storage>>;
+        link_into(name: &str, category: Category, target: &dyn Storage) -> Result<()>;
+        counters() -> &Counters;
+        location() -> String;
+    }
+}
