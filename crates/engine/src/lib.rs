@@ -247,8 +247,8 @@ pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;
 pub use store::{
-    DEFAULT_KEYSPACE, Damage, Follower, Keyspace, RangeEstimate, Snapshot, Store, Transaction,
-    VerifyReport,
+    DEFAULT_KEYSPACE, Damage, Doubt, DoubtReason, Follower, Keyspace, RangeEstimate, RepairBasis,
+    RepairOptions, RepairReport, Snapshot, Store, Transaction, VerifyReport,
 };
 pub use transaction::cursor::{TransactionCursor, TransactionScan};
 pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};

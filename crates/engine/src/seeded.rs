@@ -49,6 +49,12 @@ pub enum Bug {
     /// Collection of a group does not close the segment that is being filled. What a flush appends
     /// to it meanwhile is removed with the segments that are replaced.
     CollectionWithoutClosing,
+    /// A repair does not report the numbers that the log lacks.
+    RepairPassesGaps,
+    /// A repair without a whole manifest does not say that deleted keys may be back.
+    RepairTrustsTables,
+    /// A repair does not report what it cannot read of a table.
+    RepairPassesHoles,
     /// A writer removes and reuses what its followers read.
     LeasesIgnored,
     /// Slots are free as soon as an edit frees them, although readers hold segments that name them.

@@ -14,6 +14,10 @@
 //! range deletes (tag 9) := count | (start bytes | end bytes, empty if there is none | seq varint)*
 //! ```
 //!
+//! ```text
+//! home (tag 130) := keyspace id | uid of the store
+//! ```
+//!
 //! Of expiries, `first` is when the first entry expires, in milliseconds since 1970. Each step says
 //! how many expire by an instant, which it gives as its distance from the step before, and the
 //! first step as its distance from `first`.
@@ -23,9 +27,9 @@ use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::sketch::Sketch;
 
 use crate::keys::codec::{
-    Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size,
+    Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
-use crate::keys::range_delete;
+use crate::keys::{KeyspaceId, range_delete};
 
 const TAG_MIN_KEY: u64 = 1;
 const TAG_MAX_KEY: u64 = 2;
@@ -38,6 +42,17 @@ const TAG_NUMBERED_LATER: u64 = 12;
 const TAG_SKETCH: u64 = 128;
 /// A hint: readers without it drop no table unread.
 const TAG_EXPIRIES: u64 = 129;
+/// A hint: the manifest knows it too, and readers without it cannot do without the manifest.
+const TAG_HOME: u64 = 130;
+
+/// Where a table belongs. A repair without a manifest needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The keyspace.
+    pub keyspace: KeyspaceId,
+    /// The uid of the store.
+    pub store: u64,
+}
 
 /// Properties of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +88,8 @@ pub struct Properties {
     /// Whether all entries have the one number that the manifest gives the table: those of a bulk
     /// load, which are written before they have a number.
     pub is_numbered_later: bool,
+    /// Where the table belongs; `None` in a table of no store, or of an earlier release.
+    pub home: Option<Home>,
 }
 
 /// Why properties do not decode.
@@ -128,6 +145,12 @@ impl Properties {
             put_expiries(&mut numbers, &self.expiries);
             put(TAG_EXPIRIES, &numbers);
         }
+        if let Some(home) = self.home {
+            let mut numbers = Vec::new();
+            put_varint(&mut numbers, u64::from(home.keyspace));
+            put_varint(&mut numbers, home.store);
+            put(TAG_HOME, &numbers);
+        }
     }
 
     /// Reads the stored form.
@@ -173,6 +196,11 @@ impl Properties {
                     if !value_reader.is_empty() {
                         return Err(BadProperties::Malformed);
                     }
+                }
+                TAG_HOME => {
+                    let keyspace = take_u32(&mut value_reader).map_err(malformed)?;
+                    let store = value_reader.take_varint().map_err(malformed)?;
+                    properties.home = Some(Home { keyspace, store });
                 }
                 0..128 => return Err(BadProperties::Newer),
                 _ => {}
@@ -261,6 +289,7 @@ mod tests {
             range_deletes: vec![range_delete(b"a", 8, b"k"), range_delete(b"b", 9, b"")],
             expiries: Expiries::of(5, steps(&[(7, 2), (u64::MAX, 1)])).expect("sound"),
             is_numbered_later: true,
+            home: Some(Home { keyspace: 300, store: u64::MAX }),
         };
         let mut bytes = Vec::new();
         properties.encode(&mut bytes);

@@ -65,7 +65,7 @@ pub(crate) fn write_memtable(
     visibility.publisher.wait_visible(memtable.max_seq());
     let options = keyspace.options.load();
     let shape = &keyspace.view.load().version.shape;
-    let layout = TableLayout::of_level(&options, shape, 0);
+    let layout = TableLayout::of_level(&options, shape, 0).in_keyspace(keyspace.id);
     let separation = Separation::new(&keyspace.values.load_full(), &options.values);
     let separation = separation.map(Separation::naming_early);
     let cutter = match options.partition_flushes {

@@ -111,7 +111,7 @@ impl Runner {
         // The level of the load is known only at the end. Its tables are laid out for the deepest
         // level.
         let level = shape.deepest().unwrap_or(0).max(1);
-        let mut layout = TableLayout::of_level(&options, &shape, level);
+        let mut layout = TableLayout::of_level(&options, &shape, level).in_keyspace(keyspace.id);
         layout.is_numbered_later = true;
         layout.prefixer = keyspace.prefixer.lock().clone();
         let (_, cut) = policy.whole_output(&shape, level, &options.shape);

@@ -11,7 +11,8 @@
 //!   depend on its value.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
-//! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store.
+//! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store; [`repair`]: making a
+//!   new one out of a damaged one.
 //! - [`unstable`]: looks inside a store, without a promise.
 
 pub(crate) mod backup;
@@ -34,6 +35,7 @@ mod open_files;
 mod owner;
 mod queries;
 mod recovery;
+pub(crate) mod repair;
 pub(crate) mod resources;
 mod single_keys;
 pub mod sorted;
@@ -53,6 +55,8 @@ pub use crate::visibility::snapshot::Snapshot;
 pub use follow::Follower;
 pub use keyspace::Keyspace;
 pub use queries::RangeEstimate;
+pub use repair::RepairOptions;
+pub use repair::report::{Doubt, DoubtReason, RepairBasis, RepairReport};
 pub use transaction::Transaction;
 pub use verify::{Damage, VerifyReport};
 
@@ -129,6 +133,56 @@ impl Store {
     /// [`Error::NotAStore`], [`Error::OtherDatabase`], [`Error::InUse`], or a storage error.
     pub fn destroy(path: impl AsRef<Path>) -> Result<()> {
         destroy::destroy(path.as_ref())
+    }
+
+    /// Makes a new store in `to`, which is a new or empty directory, out of what the damaged store in
+    /// `from` holds. That one is only read. A key of the new store is right, or one of the report's
+    /// doubts covers it. A store that is healthy is left alone, as the report says; then `to` is not
+    /// made.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// use runstone::{Options, RepairOptions, Store};
+    ///
+    /// let (from, to) = (dir.path().join("damaged"), dir.path().join("repaired"));
+    /// let store = Store::open(&from, Options::default())?;
+    /// store.put("key", "value")?;
+    /// store.close()?;
+    /// assert!(Store::repair(&from, &to, RepairOptions::default())?.is_healthy);
+    ///
+    /// std::fs::remove_file(from.join("CURRENT")).expect("it is there");
+    /// let report = Store::repair(&from, &to, RepairOptions::default())?;
+    /// assert!(!report.is_healthy && report.doubts.is_empty());
+    /// let store = Store::open(&to, Options::default())?;
+    /// assert!(store.get("key")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::OtherDatabase`], [`Error::NewerFormat`]; [`Error::InUse`] if
+    /// somebody has the store open for writing; if `to` exists and is not empty; or a storage error
+    /// in `to`.
+    pub fn repair(
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        options: RepairOptions,
+    ) -> Result<RepairReport> {
+        repair::repair(from.as_ref(), to.as_ref(), options)
+    }
+
+    /// The same for the store on a storage. `to` is asked for the empty one of the new store, unless
+    /// the store is healthy.
+    ///
+    /// # Errors
+    /// Those of [`Store::repair`].
+    pub fn repair_on(
+        from: &Arc<dyn Storage>,
+        to: impl FnOnce() -> Result<Arc<dyn Storage>>,
+        options: RepairOptions,
+    ) -> Result<RepairReport> {
+        repair::repair_on(from, to, options)
     }
 
     /// The keyspace that every store has.

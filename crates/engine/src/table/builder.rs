@@ -22,10 +22,10 @@ use crate::format::block::BlockBuilder;
 use crate::format::filter::{self, Filter};
 use crate::format::frame;
 use crate::format::index::{KeyArray, PartitionBuilder};
-use crate::format::properties::Properties;
+use crate::format::properties::{Home, Properties};
 use crate::keys::codec::put_varint;
 use crate::keys::expiry::expiry_of;
-use crate::keys::{Kind, compare, is_delete, kind_of, range_delete, separator, seq_of};
+use crate::keys::{KeyspaceId, Kind, compare, is_delete, kind_of, range_delete, separator, seq_of};
 use crate::options::store::{Compression, KeyspaceOptions};
 use crate::pace::write_back::WriteBack;
 use crate::table::copy::{Summary, WholeBlock};
@@ -53,6 +53,8 @@ pub struct TableLayout {
     pub prefixer: Option<Prefixer>,
     /// Whether the entries get their one number from the manifest. They are added under number 0.
     pub is_numbered_later: bool,
+    /// The keyspace of the table, if it has one.
+    pub keyspace: Option<KeyspaceId>,
 }
 
 impl TableLayout {
@@ -67,7 +69,13 @@ impl TableLayout {
             filter_millibits_per_key: options.filter_millibits_per_key(shape, level),
             prefixer: None,
             is_numbered_later: false,
+            keyspace: None,
         }
+    }
+
+    /// The same for a table of this keyspace.
+    pub fn in_keyspace(self, keyspace: KeyspaceId) -> TableLayout {
+        TableLayout { keyspace: Some(keyspace), ..self }
     }
 }
 
@@ -110,7 +118,10 @@ impl TableBuilder {
     pub fn create(context: &TableContext, id: u64, layout: TableLayout) -> Result<Self> {
         let file = context.storage.create(&table_name(id), Category::Table)?;
         let shared = (Arc::clone(&context.cache), Arc::clone(&context.disk));
-        Ok(TableBuilder::new(file, (id, context.table_uid(id)), shared, layout))
+        let home = layout.keyspace.map(|keyspace| Home { keyspace, store: context.store_uid });
+        let mut made = TableBuilder::new(file, (id, context.table_uid(id)), shared, layout);
+        made.properties.home = home;
+        Ok(made)
     }
 
     /// A table of no store, in a file that is empty.

@@ -211,6 +211,22 @@ impl TableReader {
         TableReader::open_file(storage, name, &meta, uid, cache)
     }
 
+    /// The same table, whose entries all have this number if they are stored without one.
+    pub fn numbered(mut self, seq: SeqNo) -> TableReader {
+        self.number = self.number.map(|_| seq);
+        self
+    }
+
+    /// The uid that its file says.
+    pub fn uid(&self) -> u64 {
+        self.uid
+    }
+
+    /// The largest separator of a partition: no key inside is larger.
+    pub fn last_separator(&self, partition: usize) -> Vec<u8> {
+        self.root.key(partition)
+    }
+
     /// Whether its blocks hold the numbers of their entries, so that another table may take them.
     pub fn holds_numbers(&self) -> bool {
         self.number.is_none()

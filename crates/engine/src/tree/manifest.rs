@@ -478,7 +478,7 @@ pub fn read_manifest(storage: &dyn Storage, current: Current) -> Result<(StoreSt
 }
 
 /// A reader of a manifest.
-pub(super) fn open_manifest(storage: &dyn Storage, number: u64) -> Result<LogReader> {
+pub(crate) fn open_manifest(storage: &dyn Storage, number: u64) -> Result<LogReader> {
     let name = manifest_name(number);
     let file = storage.open(&name, Category::Manifest).map_err(|error| {
         if error.is_not_found() {

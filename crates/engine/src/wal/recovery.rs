@@ -50,11 +50,11 @@ pub struct Recovered {
 }
 
 /// A decoded record head.
-pub(super) struct Head {
-    pub(super) first_seq: SeqNo,
+pub(crate) struct Head {
+    pub(crate) first_seq: SeqNo,
     /// Everything up to this sequence number was synced when the record was written.
-    durable_seq: SeqNo,
-    pub(super) count: u64,
+    pub(crate) durable_seq: SeqNo,
+    pub(crate) count: u64,
 }
 
 /// Numbers of the segments that are present, from `floor` on, ascending.
@@ -216,7 +216,7 @@ pub(super) fn open_segment(storage: &dyn Storage, number: u64) -> Result<Option<
     }
 }
 
-pub(super) fn decode_head(bytes: &[u8], number: u64, offset: u64) -> Result<(Head, Reader<'_>)> {
+pub(crate) fn decode_head(bytes: &[u8], number: u64, offset: u64) -> Result<(Head, Reader<'_>)> {
     let mut reader = Reader::new(bytes);
     match take_head(&mut reader) {
         Some(head) => Ok((head, reader)),
@@ -235,14 +235,14 @@ fn take_head(reader: &mut Reader<'_>) -> Option<Head> {
 
 /// What a record without operations says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Edits {
+pub(crate) struct Edits {
     /// How much of which manifest is durable.
-    pub(super) manifest: Current,
+    pub(crate) manifest: Current,
     /// The sequence number of the load that ended with these edits; 0 if none did.
-    pub(super) ended_load: SeqNo,
+    pub(crate) ended_load: SeqNo,
 }
 
-pub(super) fn take_edits(mut reader: Reader<'_>) -> Option<Edits> {
+pub(crate) fn take_edits(mut reader: Reader<'_>) -> Option<Edits> {
     let (number, least_bytes) = (reader.take_varint().ok()?, reader.take_varint().ok()?);
     let ended_load = if reader.is_empty() { 0 } else { reader.take_varint().ok()? };
     let manifest = Current { number, least_bytes };

@@ -249,7 +249,8 @@ impl Compactor {
         compaction: &Compaction,
     ) -> Result<TableLayout> {
         let options = keyspace.options.load();
-        let mut layout = TableLayout::of_level(&options, &version.shape, compaction.output_level);
+        let mut layout = TableLayout::of_level(&options, &version.shape, compaction.output_level)
+            .in_keyspace(keyspace.id);
         layout.prefixer = self.prefixer_for(keyspace, version, compaction)?;
         Ok(layout)
     }

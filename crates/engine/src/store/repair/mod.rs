@@ -1,0 +1,427 @@
+//! Makes a new store out of what a damaged one holds. The damaged one is only read.
+//!
+//! 1. If the store opens, and all of it verifies, there is nothing to do.
+//! 2. `basis`: what manifests tell. They decide which tables are in force, as far as they can be
+//!    read.
+//! 3. `logs`: what the log holds, before and behind what is damaged, goes to tables of
+//!    its own (`scratch`).
+//! 4. `tables`: which tables are used, for which keyspace; `salvage` reads one past its damage.
+//! 5. `merge`: all versions of a key by their numbers; `values`, `slots`: what pointers lead to.
+//!    Values become part of the entries. The new store separates them again as it compacts.
+//! 6. `output`: the new tables, then a manifest, then `CURRENT`. A repair that was cut short leaves
+//!    a directory without `CURRENT`, which no open takes for a store.
+//!
+//! What may be wrong is listed in the [`report`]. `docs/design/repair.md` has the hazards.
+
+mod basis;
+mod logs;
+mod merge;
+mod output;
+pub mod report;
+mod salvage;
+mod scratch;
+mod slots;
+mod tables;
+mod values;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_random::{Random, mix64};
+use runstone_storage::{Access, LockMode, Operation, PosixStorage, Storage};
+
+use self::basis::Basis;
+use self::logs::{FoundLog, LogScan};
+use self::merge::{Input, Merge, NO_ASIDE};
+use self::output::Output;
+use self::report::{Doubt, DoubtReason, RepairBasis, RepairReport};
+use self::salvage::Salvage;
+use self::scratch::Scratch;
+use self::tables::FoundTables;
+use self::values::FoundValues;
+use super::open::{open_on, take_lock};
+use super::verify::Damage;
+use super::{DEFAULT_KEYSPACE, Store};
+use crate::cache::Cache;
+use crate::error::{Error, Result};
+use crate::keys::{KeyspaceId, SeqNo};
+use crate::log::number_in;
+use crate::options::store::{Background, KeyspaceOptions, Options};
+use crate::ranges::RangeDeletes;
+use crate::table::handle::TableContext;
+use crate::table::reader::TableReader;
+use crate::tree::manifest::{CURRENT, KeyspaceState, Manifest, StoreState};
+use crate::wal::segments::lost_number;
+
+/// What a repair does beside the usual.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub struct RepairOptions {
+    /// The options with which the damaged store is opened to see whether it is healthy: what
+    /// programs registered in it, such as merge operators and policies, and the memory budget.
+    pub store: Options,
+    /// Whether writes of `lost-NNNNNN.wal` come back, for keys that were not written since. Writes
+    /// before them are missing.
+    pub lost_log: bool,
+}
+
+impl RepairOptions {
+    /// Sets [`RepairOptions::store`].
+    pub fn store(self, store: Options) -> RepairOptions {
+        RepairOptions { store, ..self }
+    }
+
+    /// Sets [`RepairOptions::lost_log`].
+    pub fn lost_log(self, lost_log: bool) -> RepairOptions {
+        RepairOptions { lost_log, ..self }
+    }
+}
+
+/// A repair under way.
+struct Repairing {
+    values: FoundValues,
+    report: RepairReport,
+    last_seq: SeqNo,
+}
+
+impl Repairing {
+    fn lose(&mut self, file: &str, what: impl Into<String>) {
+        let damage = Damage::new(file, what);
+        if !self.report.lost.contains(&damage) {
+            self.report.lost.push(damage);
+        }
+    }
+
+    /// Doubts all keys of a keyspace, or of all.
+    fn doubt_all(&mut self, keyspace: Option<String>, reason: DoubtReason, what: String) {
+        let (from, to, numbers) = (Vec::new(), None, None);
+        self.report.doubts.push(Doubt { keyspace, from, to, numbers, reason, what });
+    }
+}
+
+/// Repairs the store in a directory.
+pub(super) fn repair(from: &Path, to: &Path, options: RepairOptions) -> Result<RepairReport> {
+    let source = PosixStorage::open(from, Access::ReadOnly).map_err(|error| {
+        if error.is_not_found() {
+            return Error::NotAStore { path: from.display().to_string() };
+        }
+        error.into()
+    })?;
+    let source: Arc<dyn Storage> = Arc::new(source);
+    let target = || Ok(source.create_sibling(to)?);
+    repair_on(&source, target, options)
+}
+
+/// Repairs the store on a storage, into what `target` makes.
+pub(super) fn repair_on(
+    source: &Arc<dyn Storage>,
+    target: impl FnOnce() -> Result<Arc<dyn Storage>>,
+    options: RepairOptions,
+) -> Result<RepairReport> {
+    let files = source.list()?;
+    let numbered = ["manifest", "table", "wal", "values"];
+    let is_of_store = |name: &str| {
+        name == CURRENT || numbered.iter().any(|extension| number_in(name, extension).is_some())
+    };
+    if !files.iter().any(|file| is_of_store(&file.name)) {
+        return Err(Error::NotAStore { path: source.location() });
+    }
+    let has_lost_log = files.iter().any(|file| lost_number(&file.name).is_some());
+    if is_healthy(source, options.store.clone())? && !(options.lost_log && has_lost_log) {
+        return Ok(RepairReport { is_healthy: true, ..RepairReport::default() });
+    }
+    let _lock = take_lock(&**source, LockMode::Shared)?;
+    let basis = Basis::read(&**source)?;
+    let target = target()?;
+    if let Some(found) = target.list()?.first() {
+        let (path, example) = (target.location(), found.name.clone());
+        return Err(Error::ForeignFiles { path, example });
+    }
+    let lost_log = options.lost_log && has_lost_log;
+    let mut report = rebuild(source, &target, basis, lost_log).inspect_err(|_| {
+        for file in target.list().unwrap_or_default() {
+            let _ = target.remove(&file.name);
+        }
+    })?;
+    if has_lost_log && !lost_log {
+        let what = "writes that an earlier recovery kept aside in lost-NNNNNN.wal were not used";
+        report.notes.push(what.to_string());
+    }
+    Ok(report)
+}
+
+/// Whether the store opens and all of it verifies.
+fn is_healthy(source: &Arc<dyn Storage>, options: Options) -> Result<bool> {
+    let options = Options {
+        read_only: true,
+        create_if_missing: false,
+        background: Background::Manual,
+        keyspace: None,
+        ..options
+    };
+    let verified = open_on(Arc::clone(source), options, None).and_then(|store: Store| {
+        let report = store.verify();
+        store.close()?;
+        report
+    });
+    match verified {
+        Ok(report) => Ok(report.is_clean()),
+        Err(Error::Corruption { .. } | Error::NotAStore { .. } | Error::ForeignFiles { .. }) => {
+            Ok(false)
+        }
+        // A file is missing, or a sector cannot be read.
+        Err(Error::Storage(error)) if error.operation != Operation::Lock => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+/// Steps 3 to 6.
+fn rebuild(
+    source: &Arc<dyn Storage>,
+    target: &Arc<dyn Storage>,
+    mut basis: Basis,
+    lost_log: bool,
+) -> Result<RepairReport> {
+    let mut random = Random::from_entropy();
+    let cache = Arc::new(Cache::new(0));
+    let context = Arc::new(TableContext::new(Arc::clone(target), cache, random.draw()));
+    let values = FoundValues::open(source, &basis);
+    let mut scratch = Scratch::new(Arc::clone(&context), 1);
+    let log = LogScan::new(&**source, &basis, &values, &mut scratch).read_log()?;
+    let mut aside = Scratch::new(Arc::clone(&context), scratch.next_file());
+    let lost = match lost_log {
+        true => LogScan::new(&**source, &basis, &values, &mut aside).read_lost()?,
+        false => FoundLog::default(),
+    };
+    settle_basis(&mut basis, &log);
+    let mut repairing =
+        Repairing { values, report: RepairReport::default(), last_seq: log.last_seq };
+    repairing.report.basis = basis.kind;
+    repairing.note_basis(&basis, &log, &lost);
+    let mut tables = tables::find(&mut repairing, source, &basis)?;
+    repairing.note_gaps(&basis, &log, &tables);
+    let ids: BTreeSet<KeyspaceId> = basis
+        .keyspaces
+        .keys()
+        .chain(&log.keyspaces)
+        .chain(&lost.keyspaces)
+        .chain(tables.keys())
+        .copied()
+        .collect();
+    let mut next_file = aside.next_file();
+    let mut keyspaces = BTreeMap::new();
+    for id in ids {
+        let mut found = tables.remove(&id).unwrap_or_default();
+        found.range_deletes.extend(log.range_deletes.get(&id).into_iter().flatten().cloned());
+        found.inputs.extend(scratch_inputs(&context, &scratch, id, false));
+        found.inputs.extend(scratch_inputs(&context, &aside, id, true));
+        let aside_from = if lost.records > 0 { lost.from_seq } else { NO_ASIDE };
+        let made =
+            repairing.write_keyspace(&basis, (id, found), aside_from, &context, &mut next_file)?;
+        keyspaces.insert(id, made);
+    }
+    scratch.remove();
+    aside.remove();
+    repairing.report.last_seq = repairing.last_seq.max(lost.last_seq);
+    let state = StoreState {
+        uid: context.store_uid,
+        next_file: next_file + 1,
+        last_seq: repairing.report.last_seq,
+        log_floor: next_file + 1,
+        log_start_seq: repairing.report.last_seq + 1,
+        log_synced_seq: 0,
+        next_keyspace: keyspaces.keys().max().map_or(1, |id| id + 1).max(basis.next_keyspace),
+        keyspaces,
+    };
+    target.sync_dir()?;
+    let id = mix64(random.draw() ^ next_file);
+    Manifest::create(Arc::clone(target), next_file, id, &state)?.switch_current()?;
+    Ok(repairing.report)
+}
+
+/// The log can show that the manifest lacks an edit.
+fn settle_basis(basis: &mut Basis, log: &FoundLog) {
+    if basis.kind != RepairBasis::Manifest {
+        return;
+    }
+    if log.manifest > basis.found || log.has_new_keyspace {
+        basis.kind = RepairBasis::PartOfManifest;
+        let name = crate::tree::manifest::manifest_name(basis.found.number);
+        basis.lost.push((name, "the log says that more of it was durable".to_string()));
+    }
+}
+
+/// The tables of a log's entries.
+fn scratch_inputs(
+    context: &Arc<TableContext>,
+    scratch: &Scratch,
+    keyspace: KeyspaceId,
+    is_aside: bool,
+) -> Vec<Input> {
+    let tables = scratch.tables.get(&keyspace).into_iter().flatten();
+    tables
+        .map(|table| {
+            let (own, context) = (Arc::clone(table), Arc::clone(context));
+            let open = move || {
+                let (uid, cache) = (context.table_uid(own.id), Arc::clone(&context.cache));
+                let reader = TableReader::open(&*context.storage, &own, uid, cache)?;
+                Ok(Salvage::new(Arc::new(reader), b""))
+            };
+            Input {
+                name: "the log".to_string(),
+                min_key: table.min_key.to_vec(),
+                numbers: (table.min_seq, table.max_seq),
+                open: Box::new(open),
+                is_aside,
+            }
+        })
+        .collect()
+}
+
+impl Repairing {
+    /// Notes what the basis and the log lack.
+    fn note_basis(&mut self, basis: &Basis, log: &FoundLog, lost: &FoundLog) {
+        let values = std::mem::take(&mut self.values.lost);
+        let all = basis.lost.iter().chain(&log.lost).chain(&lost.lost).chain(&values);
+        let all: Vec<(String, String)> = all.cloned().collect();
+        all.into_iter().for_each(|(file, what)| self.lose(&file, what));
+        self.report.log_records = log.records + lost.records;
+        self.values.is_exact = basis.kind == RepairBasis::Manifest;
+        for (keyspace, key) in &log.without_values {
+            self.report.doubts.push(Doubt {
+                keyspace: Some(basis.name_of(*keyspace)),
+                from: key.clone(),
+                to: Some(key.clone()),
+                numbers: None,
+                reason: DoubtReason::MayBeOld,
+                what: "a write of the log lacks its value".to_string(),
+            });
+        }
+        for (keyspace, ranges) in &lost.range_deletes {
+            for range in ranges {
+                self.report.doubts.push(Doubt {
+                    keyspace: Some(basis.name_of(*keyspace)),
+                    from: range.start.to_vec(),
+                    to: range.end.as_ref().map(|end| end.to_vec()),
+                    numbers: Some((range.seq, range.seq)),
+                    reason: DoubtReason::FromLostLog,
+                    what: "a range delete of a log that was kept aside was not done".to_string(),
+                });
+            }
+        }
+    }
+
+    /// Doubts what the missing numbers of the log may have written.
+    fn note_gaps(
+        &mut self,
+        basis: &Basis,
+        log: &FoundLog,
+        tables: &BTreeMap<KeyspaceId, FoundTables>,
+    ) {
+        for (first, last) in log.gaps.iter().copied() {
+            let is_whole = basis.kind == RepairBasis::Manifest;
+            if !is_whole && is_covered((first, last), tables) {
+                continue;
+            }
+            let what = format!("the log lacks the writes {first} to {last}");
+            self.lose("the log", what.clone());
+            let flushed = |id: &KeyspaceId| basis.keyspaces[id].flushed_seq;
+            let names = basis.keyspaces.keys().filter(|id| flushed(id) < last);
+            let names: Vec<Option<String>> = match is_whole {
+                true => names.map(|id| Some(basis.name_of(*id))).collect(),
+                false => vec![None],
+            };
+            for keyspace in names {
+                self.report.doubts.push(Doubt {
+                    keyspace,
+                    from: Vec::new(),
+                    to: None,
+                    numbers: Some((first, last)),
+                    reason: DoubtReason::MayBeOld,
+                    what: what.clone(),
+                });
+            }
+        }
+    }
+
+    /// Writes the tables of a keyspace.
+    fn write_keyspace(
+        &mut self,
+        basis: &Basis,
+        (id, found): (KeyspaceId, FoundTables),
+        aside_from: SeqNo,
+        context: &TableContext,
+        next_file: &mut u64,
+    ) -> Result<KeyspaceState> {
+        let name = basis.name_of(id);
+        let text = match basis.keyspaces.get(&id).and_then(|known| known.named.as_ref()) {
+            Some((_, options)) => options.clone(),
+            None => {
+                self.report.notes.push(format!(
+                    "name and options of keyspace {id} are lost: it is {name:?}, with the defaults"
+                ));
+                KeyspaceOptions::default().to_toml()
+            }
+        };
+        let options = KeyspaceOptions::from_toml(&text).unwrap_or_default();
+        let has_tables = !found.inputs.is_empty();
+        let ranges = RangeDeletes::of(found.range_deletes.into_iter().map(Arc::new).collect());
+        let mut merge = Merge::new(&name, &ranges, found.inputs);
+        merge.aside_from = aside_from;
+        let mut output = Output::new(context, next_file, id, &options);
+        merge.run(self, |key, trailer, value| output.add(key, trailer, value))?;
+        let (has_operands, duplicates) = (merge.has_operands, merge.duplicates);
+        let (shape, bytes, entries) = output.finish(&options)?;
+        self.report.bytes += bytes;
+        self.report.entries += entries;
+        if basis.kind != RepairBasis::Manifest && has_tables && !seeded!(RepairTrustsTables) {
+            let what =
+                "no manifest says which tables are in force: one that was compacted already \
+                        brings back what was deleted since"
+                    .to_string();
+            self.doubt_all(Some(name.clone()), DoubtReason::MayBeBack, what);
+            if duplicates > 0 {
+                self.report.notes.push(format!(
+                    "{duplicates} entries of keyspace {name:?} lie in two tables each: at least one \
+                     of them was compacted already"
+                ));
+            }
+            if has_operands {
+                let what = "an operand and a value that it is part of may both be there";
+                let reason = DoubtReason::OperandsMayRepeat;
+                self.doubt_all(Some(name.clone()), reason, what.to_string());
+            }
+        }
+        self.report.keyspaces.push(name.clone());
+        let flushed_seq = self.last_seq;
+        Ok(KeyspaceState { flushed_seq, shape, ..KeyspaceState::new(name, text) })
+    }
+}
+
+/// Whether tables have writes around all of these numbers: then flushes have moved the begin of the
+/// log since the manifest's last readable edit.
+fn is_covered((first, last): (SeqNo, SeqNo), tables: &BTreeMap<KeyspaceId, FoundTables>) -> bool {
+    let all = tables.values().flat_map(|found| &found.inputs);
+    let mut numbers: Vec<(SeqNo, SeqNo)> = all.map(|input| input.numbers).collect();
+    numbers.sort_unstable();
+    let mut next = first;
+    for (from, to) in numbers {
+        if from <= next {
+            next = next.max(to.saturating_add(1));
+        }
+    }
+    next > last
+}
+
+impl Basis {
+    /// The name of a keyspace. One whose name is lost gets it from its id.
+    fn name_of(&self, id: KeyspaceId) -> String {
+        let known = self.keyspaces.get(&id).and_then(|known| known.named.as_ref());
+        match known {
+            Some((name, _)) => name.clone(),
+            None if id == 0 => DEFAULT_KEYSPACE.to_string(),
+            None => format!("keyspace-{id}"),
+        }
+    }
+}
