@@ -41,7 +41,7 @@ pub const EXIT_CODES: &[(Exit, &str)] = &[
         Exit::Damaged,
         "a file of the store, or of a database that is imported, is damaged, or a value cannot be \
          made or read; an export wrote what can be read to TARGET.partial, or with --skip-failed \
-         to TARGET if only values are missing",
+         to TARGET if only values are missing; a repair lists what may be wrong",
     ),
     (Exit::Usage, "the command line or an option is wrong"),
     (

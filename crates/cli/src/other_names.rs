@@ -16,9 +16,9 @@ const NAMES: &[(&[&str], &str)] = &[
         "`runstone scan STORE --keys-only` lists the keys, `runstone stats STORE` the keyspaces",
     ),
     (
-        &["repair", "recover", "fix", "fsck", "check"],
-        "`runstone verify STORE` names what is damaged; `runstone export STORE FILE` saves what \
-         can be read, to be imported into a new store",
+        &["recover", "fix", "fsck", "check"],
+        "`runstone verify STORE` names what is damaged; `runstone repair STORE TARGET` makes a new \
+         store out of what is left",
     ),
     (
         &["copy", "cp", "clone", "snapshot"],

@@ -423,15 +423,16 @@ fn damage_hint(file: &str) -> &'static str {
         _ if file.ends_with("CURRENT") => WHOLE_COPY,
         _ => {
             "restore this file from a copy on another disk (a checkpoint on this one shares it); \
-             without a copy, `runstone export STORE FILE` saves what can be read, to be imported \
-             into a new store; `runstone verify` lists all damage"
+             without a copy, `runstone repair STORE TARGET` makes a new store of what is left, and \
+             lists what may be wrong, and `runstone export STORE FILE` saves what can be read; \
+             `runstone verify` lists all damage"
         }
     }
 }
 
 const WHOLE_COPY: &str = "use a checkpoint or another copy as a whole, in place of this directory: \
-    single files of it do not fit here; keep this one aside, `runstone dump` shows what its log \
-    and its tables hold";
+    single files of it do not fit here; without one, `runstone repair STORE TARGET` makes a new \
+    store of what is left, and lists what may be wrong";
 
 fn extension(file: &str) -> Option<&str> {
     std::path::Path::new(file).extension().and_then(|extension| extension.to_str())

@@ -26,6 +26,7 @@ mod paper;
 mod policies;
 mod presets;
 mod put;
+mod repair;
 mod reshape;
 mod scan;
 mod set;
@@ -81,6 +82,7 @@ commands! {
     Reshape => reshape,
     Checkpoint => checkpoint,
     Backup => backup,
+    Repair => repair,
     Dump => dump,
     #[cfg(feature = "lab")]
     Bench => bench,

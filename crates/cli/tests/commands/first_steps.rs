@@ -71,8 +71,8 @@ fn names_that_other_stores_have_lead_to_ours() {
     for (name, hint) in [
         ("keyspaces", "`runstone stats STORE` lists the keyspaces"),
         ("ls", "`runstone scan STORE --keys-only`"),
-        ("repair", "`runstone export STORE FILE` saves what can be read"),
         ("copy", "`runstone checkpoint STORE TARGET`"),
+        ("recover", "`runstone repair STORE TARGET` makes a new store"),
         ("restore", "a checkpoint is a store"),
         ("rm", "`runstone delete STORE KEY`"),
         ("load", "`runstone import STORE SOURCE`"),

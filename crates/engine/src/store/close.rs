@@ -21,9 +21,10 @@ impl Engine {
     /// If the options say so, it leaves them to the log.
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.schedule.wait_for_all();
-        let outcome = match self.env.options.read_only || self.env.is_stopped() {
+        let options = &self.env.options;
+        let outcome = match options.read_only || self.env.is_stopped() {
             // Without a log, what a stopped store has not flushed is lost.
-            true if !self.env.options.has_log() => self.env.check_not_stopped(),
+            true if !options.has_log() && !options.read_only => self.env.check_not_stopped(),
             true => Ok(()),
             false => self.settle_log(),
         };

@@ -57,6 +57,8 @@ pub(super) struct Basis {
     pub(super) synced_seq: SeqNo,
     /// The manifest, and how far it could be read.
     pub(super) found: Current,
+    /// Whether the manifest names, or named, every table of the directory.
+    pub(super) knows_all: bool,
     /// What is wrong with the manifests.
     pub(super) lost: Vec<(String, String)>,
 }
@@ -91,9 +93,12 @@ impl Basis {
                 lost.push((manifest_name(number), what));
             }
             let is_whole = is_whole && !is_short && tries == 0;
-            // Without `CURRENT` nothing tells whether the end of the manifest is missing, but for
-            // tables that it does not know.
-            let is_whole = is_whole && (current.is_some() || basis.knows_all(storage)?);
+            // The end of the manifest may be missing all the same: then it does not know the newest
+            // tables, and those that they replaced are gone. With `CURRENT` the first alone is no
+            // sign: a crash leaves such tables too.
+            let (knows_all, has_all) = basis.compare(storage)?;
+            basis.knows_all = knows_all;
+            let is_whole = is_whole && (knows_all || has_all && current.is_some());
             basis.kind = match is_whole {
                 true => RepairBasis::Manifest,
                 false => RepairBasis::PartOfManifest,
@@ -104,11 +109,14 @@ impl Basis {
         Ok(Basis { lost, ..Basis::default() })
     }
 
-    /// Whether the manifest knows every table of the directory.
-    fn knows_all(&self, storage: &dyn Storage) -> Result<bool> {
+    /// Whether the manifest knows every table of the directory, and whether that has every table in
+    /// force.
+    fn compare(&self, storage: &dyn Storage) -> Result<(bool, bool)> {
         let files = storage.list()?;
-        let mut tables = files.iter().filter_map(|file| number_in(&file.name, "table"));
-        Ok(tables.all(|id| self.tables.contains_key(&id) || self.gone.contains(&id)))
+        let tables: BTreeSet<u64> =
+            files.iter().filter_map(|file| number_in(&file.name, "table")).collect();
+        let is_known = |id: &u64| self.tables.contains_key(id) || self.gone.contains(id);
+        Ok((tables.iter().all(is_known), self.tables.keys().all(|id| tables.contains(id))))
     }
 
     /// Reads one manifest, and whether nothing in it is missing. A torn last edit was never

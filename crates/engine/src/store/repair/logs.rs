@@ -40,6 +40,8 @@ pub(super) struct FoundLog {
     pub(super) without_values: Vec<(KeyspaceId, Vec<u8>)>,
     /// Whether there are writes to a keyspace that the manifest does not know.
     pub(super) has_new_keyspace: bool,
+    /// Whether the first record comes later than the manifest says.
+    pub(super) begins_late: bool,
     /// Keyspaces that occur.
     pub(super) keyspaces: Vec<KeyspaceId>,
     /// Damage by file.
@@ -188,6 +190,7 @@ impl<'a> LogScan<'a> {
             && !seeded!(RepairPassesGaps)
         {
             self.found.gaps.push((expected, head.first_seq - 1));
+            self.found.begins_late |= self.found.records == 0;
         }
         let next = head.first_seq + head.count;
         self.expected = Some(self.expected.unwrap_or(0).max(next));

@@ -240,15 +240,18 @@ fn rebuild(
     Ok(repairing.report)
 }
 
-/// The log can show that the manifest lacks an edit.
+/// The log can show that the manifest lacks an edit: it says so, it has a keyspace that no edit has
+/// made, or it begins late, beside tables that the manifest does not name: then a flush has written
+/// them, and has moved the begin of the log.
 fn settle_basis(basis: &mut Basis, log: &FoundLog) {
     if basis.kind != RepairBasis::Manifest {
         return;
     }
-    if log.manifest > basis.found || log.has_new_keyspace {
+    let is_flushed = log.begins_late && !basis.knows_all;
+    if log.manifest > basis.found || log.has_new_keyspace || is_flushed {
         basis.kind = RepairBasis::PartOfManifest;
         let name = crate::tree::manifest::manifest_name(basis.found.number);
-        basis.lost.push((name, "the log says that more of it was durable".to_string()));
+        basis.lost.push((name, "the log shows that its end is missing".to_string()));
     }
 }
 
@@ -282,7 +285,10 @@ fn scratch_inputs(
 impl Repairing {
     /// Notes what the basis and the log lack.
     fn note_basis(&mut self, basis: &Basis, log: &FoundLog, lost: &FoundLog) {
-        let values = std::mem::take(&mut self.values.lost);
+        let mut values = std::mem::take(&mut self.values.lost);
+        if basis.kind == RepairBasis::Manifest {
+            values.append(&mut self.values.unlike_layout);
+        }
         let all = basis.lost.iter().chain(&log.lost).chain(&lost.lost).chain(&values);
         let all: Vec<(String, String)> = all.cloned().collect();
         all.into_iter().for_each(|(file, what)| self.lose(&file, what));
@@ -325,7 +331,9 @@ impl Repairing {
                 continue;
             }
             let what = format!("the log lacks the writes {first} to {last}");
-            self.lose("the log", what.clone());
+            if is_whole {
+                self.lose("the log", what.clone());
+            }
             let flushed = |id: &KeyspaceId| basis.keyspaces[id].flushed_seq;
             let names = basis.keyspaces.keys().filter(|id| flushed(id) < last);
             let names: Vec<Option<String>> = match is_whole {

@@ -55,17 +55,21 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Reads the header of a value file.
-    pub(super) fn open(storage: &dyn Storage, number: u64) -> Result<Slots> {
+    /// Opens a value file. Its header says uid and bytes of a slot, if no manifest does.
+    pub(super) fn open(
+        storage: &dyn Storage,
+        number: u64,
+        known: Option<(u64, u32)>,
+    ) -> Result<Slots> {
         let file = open_values(storage, number)?;
-        let bytes = file.read_vec(0, file.len()?.min(28) as usize)?;
-        let bad = || Error::corruption(values_name(number), 0, "the header does not check");
-        let sum = bytes.get(..24).map(|head| xxhash_rust::xxh3::xxh3_64(head) as u32);
-        let slot_bytes = u64::from(u32_at(&bytes, 12).ok_or_else(bad)?);
-        let uid = u64_at(&bytes, 16).ok_or_else(bad)?;
-        if sum.is_none() || sum != u32_at(&bytes, 24) || slot_bytes == 0 {
-            return Err(bad());
+        let (uid, slot_bytes) = match known {
+            Some(known) => known,
+            None => read_header(&*file, number)?,
+        };
+        if slot_bytes == 0 {
+            return Err(Error::corruption(values_name(number), 12, "slots have no bytes"));
         }
+        let slot_bytes = u64::from(slot_bytes);
         Ok(Slots { file, uid, slot_bytes, records: None, tried_to: 1 << 12 })
     }
 
@@ -163,6 +167,16 @@ impl Slots {
         let near = last.saturating_sub(NEAR)..last.saturating_add(NEAR);
         near.chain(0..self.tried_to).find(verifies)
     }
+}
+
+fn read_header(file: &dyn StorageFile, number: u64) -> Result<(u64, u32)> {
+    let bytes = file.read_vec(0, file.len()?.min(28) as usize)?;
+    let bad = || Error::corruption(values_name(number), 0, "the header does not check");
+    let sum = bytes.get(..24).map(|head| xxhash_rust::xxh3::xxh3_64(head) as u32);
+    if sum.is_none() || sum != u32_at(&bytes, 24) {
+        return Err(bad());
+    }
+    Ok((u64_at(&bytes, 16).ok_or_else(bad)?, u32_at(&bytes, 12).ok_or_else(bad)?))
 }
 
 /// The bytes of the record that may begin here, by its own head.

@@ -20,7 +20,7 @@ use super::merge::Input;
 use super::report::{Doubt, DoubtReason, RepairBasis};
 use super::salvage::Salvage;
 use crate::cache::Cache;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::keys::{KeyspaceId, SeqNo};
 use crate::log::number_in;
 use crate::table::handle::file_uid;
@@ -112,10 +112,18 @@ fn lose_known(
     basis: &Basis,
     meta: &Table,
     keyspace: KeyspaceId,
-    error: &crate::Error,
+    error: &Error,
 ) {
     let name = table_name(meta.id);
-    repairing.lose(&name, error.to_string());
+    let is_missing = matches!(error, Error::Storage(error) if error.is_not_found());
+    let what = match is_missing && basis.kind != RepairBasis::Manifest {
+        // An edit that cannot be read may have removed it.
+        true => format!("{name} is not there: it is lost, or was compacted"),
+        false => {
+            repairing.lose(&name, error.to_string());
+            format!("{name} is lost: {error}")
+        }
+    };
     repairing.report.doubts.push(Doubt {
         keyspace: Some(basis.name_of(keyspace)),
         from: meta.min_key.to_vec(),
@@ -123,7 +131,7 @@ fn lose_known(
         to: (meta.range_deletes == 0).then(|| meta.max_key.to_vec()),
         numbers: Some((meta.min_seq, meta.max_seq)),
         reason: DoubtReason::MayBeOld,
-        what: format!("{name} is lost: {error}"),
+        what,
     });
 }
 

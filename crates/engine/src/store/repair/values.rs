@@ -16,7 +16,7 @@ use crate::format::record::{ChecksumSeed, Pointer, record_bytes};
 use crate::keys::codec::u32_at;
 use crate::keys::{is_relocation, seq_of};
 use crate::log::number_in;
-use crate::table::handle::TableContext;
+use crate::table::handle::{TableContext, file_uid};
 use crate::table::iterator::Access;
 use crate::values::early::EarlyPlace;
 use crate::values::file::{ValueFile, values_name};
@@ -34,6 +34,8 @@ pub(super) struct FoundValues {
     slots: BTreeMap<u64, Slots>,
     /// Whether the layouts are those in force.
     pub(super) is_exact: bool,
+    /// Files that are not as the manifest describes them, and how.
+    pub(super) unlike_layout: Vec<(String, String)>,
     /// Files that cannot be used, and why.
     pub(super) lost: Vec<(String, String)>,
 }
@@ -47,23 +49,27 @@ impl FoundValues {
             files: BTreeMap::new(),
             slots: BTreeMap::new(),
             is_exact: false,
+            unlike_layout: Vec::new(),
             lost: Vec::new(),
         };
-        for layout in basis.keyspaces.values().flat_map(|keyspace| &keyspace.values) {
-            let name = values_name(layout.number);
+        let layouts = basis.keyspaces.values().flat_map(|keyspace| &keyspace.values);
+        let mut known = BTreeMap::new();
+        for layout in layouts {
+            let uid = file_uid(context.store_uid, layout.number);
+            known.insert(layout.number, (uid, layout.slot_bytes));
             match ValueFile::open(&context, layout.clone()) {
                 Ok(file) => _ = found.files.insert(layout.number, file),
-                Err(error) => found.lost.push((name, error.to_string())),
+                Err(error) => {
+                    let damage = (values_name(layout.number), error.to_string());
+                    found.unlike_layout.push(damage);
+                }
             }
         }
         let files = storage.list().unwrap_or_default();
         for number in files.iter().filter_map(|file| number_in(&file.name, "values")) {
-            match Slots::open(&**storage, number) {
+            match Slots::open(&**storage, number, known.get(&number).copied()) {
                 Ok(slots) => _ = found.slots.insert(number, slots),
-                Err(error) if !found.files.contains_key(&number) => {
-                    found.lost.push((values_name(number), error.to_string()));
-                }
-                Err(_) => {}
+                Err(error) => found.lost.push((values_name(number), error.to_string())),
             }
         }
         found

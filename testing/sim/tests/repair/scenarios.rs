@@ -1,0 +1,1 @@
+//! Single cases of repairs, each with the hazard that it shows.
