@@ -49,6 +49,20 @@ fn a_crash_takes_what_is_not_flushed_in_any_keyspace() {
     assert_eq!(value(open(&left).default_keyspace(), "a").as_deref(), Some("4"));
 }
 
+/// A store that is open for reading has nothing to flush. Its close failed, because it had no log
+/// that could keep what was not flushed.
+#[test]
+fn a_store_that_is_only_read_can_be_closed() {
+    let storage = SimStorage::new(3);
+    let store = open(&storage);
+    store.put("a", "1").expect("puts");
+    store.close().expect("flushes");
+    let reading = options(Background::Manual).read_only(true);
+    let store = Store::open_on(Arc::new(storage.clone()), reading).expect("opens");
+    assert_eq!(value(store.default_keyspace(), "a").as_deref(), Some("1"));
+    store.close().expect("nothing is to be flushed");
+}
+
 #[test]
 fn what_needs_a_log_is_refused() {
     let storage = SimStorage::new(2);

@@ -33,8 +33,7 @@ pub struct Args {
     /// before them are missing.
     #[arg(long)]
     lost_log: bool,
-    /// How keys are shown.
-    #[arg(long, value_enum, default_value_t = Encoding::default())]
+    #[command(flatten)]
     encoding: Encoding,
 }
 

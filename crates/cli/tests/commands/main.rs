@@ -15,6 +15,7 @@ mod lost_log;
 mod models;
 mod places;
 mod points;
+mod repair;
 mod reports;
 mod resumed;
 mod salvage;

@@ -11,8 +11,8 @@
 //!   depend on its value.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
-//! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store; [`repair`]: making a
-//!   new one out of a damaged one.
+//! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store; `repair`: making
+//!   a new one out of a damaged one.
 //! - [`unstable`]: looks inside a store, without a promise.
 
 pub(crate) mod backup;
@@ -135,10 +135,10 @@ impl Store {
         destroy::destroy(path.as_ref())
     }
 
-    /// Makes a new store in `to`, which is a new or empty directory, out of what the damaged store in
-    /// `from` holds. That one is only read. A key of the new store is right, or one of the report's
-    /// doubts covers it. A store that is healthy is left alone, as the report says; then `to` is not
-    /// made.
+    /// Makes a new store in `to`, which is a new or empty directory, out of what the damaged store
+    /// in `from` holds. That one is only read. A key of the new store is right, or one of the
+    /// report's doubts covers it. A store that is healthy is left alone, as the report says; then
+    /// `to` is not made.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -172,8 +172,8 @@ impl Store {
         repair::repair(from.as_ref(), to.as_ref(), options)
     }
 
-    /// The same for the store on a storage. `to` is asked for the empty one of the new store, unless
-    /// the store is healthy.
+    /// The same for the store on a storage. `to` is asked for the empty one of the new store,
+    /// unless the store is healthy.
     ///
     /// # Errors
     /// Those of [`Store::repair`].

@@ -136,7 +136,7 @@ fn later_properties_are_refused_or_passed_over() {
     let mut footer = at(&files[&name], files[&name].len() as u64 - 36);
     let (offset, len) = (footer.u64() as usize, footer.u32() as usize);
     let raw = &files[&name][offset..offset + len];
-    // Tag 5 with its 8 bytes; then tag 128, of two bytes as 130 is.
+    // Tag 5 with its 8 bytes; then tag 128, of two bytes as 131 is.
     let tag_at = raw.windows(2).rposition(|pair| pair == [5, 8]).expect("kinds of entries");
     assert_eq!(raw[tag_at + 10..tag_at + 12], [0x80, 1]);
     let mut newer = files.clone();
@@ -146,7 +146,7 @@ fn later_properties_are_refused_or_passed_over() {
     refused(&newer, &name, 1);
     let mut newer = files.clone();
     let table = newer.get_mut(&name).expect("listed");
-    table[offset + tag_at + 10] = 0x82;
+    table[offset + tag_at + 10] = 0x83;
     reseal(table, offset, len);
     assert_eq!(read(&newer).expect("a hint"), whole);
 }

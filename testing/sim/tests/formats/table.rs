@@ -76,7 +76,8 @@ pub fn read(bytes: &[u8], store_uid: u64, table: &Table, seen: &mut Seen) -> Vec
     check_order(&entries);
     assert_eq!(filter_bits, table.filter_bits);
     let properties = file.frame(properties, seen);
-    let is_loaded = check_properties(&properties, &entries, table, (blocks, filter_bits));
+    let is_loaded =
+        check_properties(&properties, &entries, table, (blocks, filter_bits, store_uid));
     if is_loaded {
         assert_eq!(table.min_seq, table.max_seq);
         entries.iter_mut().for_each(|entry| entry.seq = table.min_seq);
@@ -242,7 +243,7 @@ fn check_properties(
     raw: &[u8],
     entries: &[Entry],
     table: &Table,
-    (blocks, filter): (u64, u64),
+    (blocks, filter, store_uid): (u64, u64, u64),
 ) -> bool {
     let mut reader = at(raw, 0);
     let mut tags = BTreeSet::new();
@@ -288,6 +289,10 @@ fn check_properties(
                 assert!(ranges.eq(found));
             }
             129 => check_expiries(&take_expiries(&mut of), table, entries),
+            130 => {
+                let (keyspace, store) = (of.varint(), of.varint());
+                assert!(keyspace < u64::from(u32::MAX) && store == store_uid && of.is_empty());
+            }
             12 => assert!(value.is_empty() && entries.iter().all(|entry| entry.seq == 0)),
             128 => assert!(value == table.sketch && value == sketch(entries)),
             _ => panic!("property {tag}"),

@@ -1,8 +1,8 @@
-//! Repairs of damaged stores. Random workloads make stores of every policy and placement; each loses
-//! or damages a file; what the repair makes of it is compared with the oracle.
+//! Repairs of damaged stores. Random workloads make stores of every policy and placement; a file of
+//! each is lost or damaged; what the repair makes of it is compared with the oracle.
 //!
-//! 1. Every key of the repaired store is right, or a doubt covers it. What a doubt says binds too: a
-//!    key that may be back was deleted, and a value that may be old is one that the key once had.
+//! 1. Every key of the repaired store is right, or a doubt covers it. What a doubt says binds too:
+//!    a key that may be back was deleted, and a value that may be old was put under the key.
 //! 2. What the report calls lost is what was damaged.
 //! 3. The damaged store is not changed, and the repaired one verifies, compacts and stays the same.
 //!
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use damage::{Damage, Family};
 use runstone::seeded::{self, Bug};
-use runstone::storage::Storage;
+use runstone::storage::{Category, Storage};
 use runstone::{
     Background, DoubtReason, Options, RepairBasis, RepairOptions, RepairReport, Store,
     ValuePlacement,
@@ -25,7 +25,7 @@ use runstone::{
 use runstone_fault_storage::SimStorage;
 use runstone_sim::clock::WorkloadClock;
 use runstone_sim::found::panics;
-use runstone_sim::oracle::{Oracle, State};
+use runstone_sim::oracle::{Change, Oracle, State};
 use runstone_sim::random::{Random, seeds};
 use runstone_sim::workload::{
     KEYSPACES, Operation, Run, cooled, early, generate, generate_large, keyspaces, logless,
@@ -38,6 +38,8 @@ struct Left {
     options: Options,
     /// The content after each batch; the last is what the store holds.
     states: Vec<State>,
+    /// What was ever put under each key. A batch may put twice.
+    put: BTreeSet<((usize, Vec<u8>), Vec<u8>)>,
 }
 
 /// Runs a workload, and closes the store or kills its process.
@@ -51,8 +53,13 @@ fn left(seed: u64, options: Options, operations: &[Operation]) -> Left {
     };
     let mut run = Run::new(open().expect("no faults"), Oracle::default()).with(&options);
     let mut states = vec![State::new()];
-    for operation in operations {
+    // Removals are not synced, so files that were removed may come back after a power loss.
+    let mut removed = BTreeMap::new();
+    for (step, operation) in operations.iter().enumerate() {
         run.apply(operation, open).expect("no faults");
+        if step % 5 == 0 {
+            removed.extend(files(&storage));
+        }
         if states.last() != Some(run.oracle.state()) {
             states.push(run.oracle.state().clone());
         }
@@ -65,7 +72,26 @@ fn left(seed: u64, options: Options, operations: &[Operation]) -> Left {
             storage
         }
     };
-    Left { storage, options, states }
+    let mut random = Random::new(seed ^ 0xbac);
+    let is_there = files(&storage);
+    if random.one_in(2) {
+        removed.retain(|name, _| name.ends_with(".table") && !is_there.contains_key(name));
+        for (name, bytes) in removed.iter().filter(|_| random.one_in(3)) {
+            storage.create(name, Category::Table).expect("it comes back");
+            storage.overwrite(name, bytes).expect("with its content");
+        }
+    }
+    let writes = operations.iter().flat_map(|operation| match operation {
+        Operation::Write { writes, .. } => &writes[..],
+        _ => &[],
+    });
+    let put = writes.filter_map(|write| match write.change.clone().without_operand() {
+        Change::Put(value) | Change::PutLasting(value) => {
+            Some(((write.keyspace, write.key.clone()), value))
+        }
+        _ => None,
+    });
+    Left { storage, options, states, put: put.collect() }
 }
 
 /// The content of all files.
@@ -124,7 +150,10 @@ fn is_said(left: &Left, report: &RepairReport, key: &(usize, Vec<u8>), found: &S
     let doubts = names.iter().flat_map(|name| report.doubts_of(name, &key.1));
     let truth = left.states.last().expect("one").get(key);
     let found = found.get(key);
-    let was = |value: &Vec<u8>| left.states.iter().any(|state| state.get(key) == Some(value));
+    let was = |value: &Vec<u8>| {
+        left.put.contains(&(key.clone(), value.clone()))
+            || left.states.iter().any(|state| state.get(key) == Some(value))
+    };
     doubts.into_iter().any(|doubt| match doubt.reason {
         DoubtReason::MayBeBack => truth.is_none() && found.is_some_and(was),
         DoubtReason::MayBeOld => found.is_none_or(was) || has_operands(left),
@@ -170,8 +199,8 @@ fn check(left: &Left, damage: &Damage, place: &str) -> Option<RepairReport> {
     Some(report)
 }
 
-/// What the store may hold. What was cut off the end of the log looks like a power loss, and so does
-/// a value that a write of the log should have in its file.
+/// What the store may hold. What was cut off the end of the log looks like a power loss, and so
+/// does a value that a write of the log should have in its file.
 fn ends<'a>(left: &'a Left, damage: &Damage) -> &'a [State] {
     match damage.family {
         Family::Log | Family::Values => &left.states,
@@ -185,8 +214,10 @@ fn check_lost(damage: &Damage, file: &str, report: &RepairReport, place: &str) {
         let is_it = lost.file == file
             || match damage.family {
                 Family::Log => lost.file == "the log" || lost.file.ends_with(".manifest"),
+                // A lost edit may have moved the begin of the log without leaving a table.
                 Family::Current | Family::Manifest => {
-                    lost.file == "CURRENT" || lost.file.ends_with(".manifest")
+                    ["CURRENT", "the log"].contains(&&*lost.file)
+                        || lost.file.ends_with(".manifest")
                 }
                 Family::Table => lost.file.ends_with(".manifest"),
                 Family::Values => false,

@@ -49,7 +49,7 @@ struct At {
     input: usize,
 }
 
-/// The heap has the largest on top, so the order is reversed: the smallest internal key comes first.
+/// The heap has the largest on top, so the order is reversed: the smallest internal key is first.
 impl Ord for At {
     fn cmp(&self, other: &At) -> Ordering {
         compare(&other.key, other.trailer, &self.key, self.trailer)

@@ -384,26 +384,30 @@ impl Repairing {
         self.report.bytes += bytes;
         self.report.entries += entries;
         if basis.kind != RepairBasis::Manifest && has_tables && !seeded!(RepairTrustsTables) {
-            let what =
-                "no manifest says which tables are in force: one that was compacted already \
-                        brings back what was deleted since"
-                    .to_string();
-            self.doubt_all(Some(name.clone()), DoubtReason::MayBeBack, what);
-            if duplicates > 0 {
-                self.report.notes.push(format!(
-                    "{duplicates} entries of keyspace {name:?} lie in two tables each: at least one \
-                     of them was compacted already"
-                ));
-            }
-            if has_operands {
-                let what = "an operand and a value that it is part of may both be there";
-                let reason = DoubtReason::OperandsMayRepeat;
-                self.doubt_all(Some(name.clone()), reason, what.to_string());
-            }
+            self.doubt_tables(&name, has_operands, duplicates);
         }
         self.report.keyspaces.push(name.clone());
         let flushed_seq = self.last_seq;
         Ok(KeyspaceState { flushed_seq, shape, ..KeyspaceState::new(name, text) })
+    }
+}
+
+impl Repairing {
+    /// Doubts a keyspace of which no manifest says which tables are in force.
+    fn doubt_tables(&mut self, name: &str, has_operands: bool, duplicates: u64) {
+        let what = "no manifest says which tables are in force: one that was compacted already \
+                    brings back what was deleted since";
+        self.doubt_all(Some(name.to_string()), DoubtReason::MayBeBack, what.to_string());
+        if has_operands {
+            let what = "an operand and a value that it is part of may both be there".to_string();
+            self.doubt_all(Some(name.to_string()), DoubtReason::OperandsMayRepeat, what);
+        }
+        if duplicates > 0 {
+            self.report.notes.push(format!(
+                "{duplicates} entries of keyspace {name:?} lie in two tables each: at least one of \
+                 them was compacted already"
+            ));
+        }
     }
 }
 

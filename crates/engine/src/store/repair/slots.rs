@@ -6,9 +6,9 @@
 //!
 //! 1. Each slot is read once, when a value is first asked for. Its first record tries the
 //!    generations, from that of the slot before outwards.
-//! 2. Each record is noted by key and number. Both are in the record, so it is known to be the value
-//!    of that version, whatever the life of its slot: a slot that was freed holds its old records
-//!    until it is used again.
+//! 2. Each record is noted by key and number. Both are in the record, so it is known to be the
+//!    value of that version, whatever the life of its slot: a slot that was freed holds its old
+//!    records until it is used again.
 //! 3. A record that was appended before its version had a number, or that a collection moved, does
 //!    not have the number of its version. Such records lie where the stream offset of their pointer
 //!    says, because slots begin at multiples of their size in the stream. One counts only if it is

@@ -3,7 +3,7 @@
 //! | table | used |
 //! |---|---|
 //! | in force, by a manifest | always |
-//! | named by a manifest, and gone from the tree since | never: its deletes may have left with others |
+//! | named by a manifest, and gone from the tree | never: its deletes may be gone too |
 //! | not named by a manifest that is whole | never: an orphan |
 //! | not named by a manifest in part, or there is none | yes: its properties say where it belongs |
 

@@ -1,7 +1,7 @@
 //! Finds the values that tables and log point to.
 //!
-//! With a layout from a manifest, a pointer leads to its record as in an open store. Every record is
-//! checked: by its checksum, and because it holds key and number of its version.
+//! With a layout from a manifest, a pointer leads to its record as in an open store. Every record
+//! is checked: by its checksum, and because it holds key and number of its version.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
