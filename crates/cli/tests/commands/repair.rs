@@ -55,8 +55,10 @@ fn a_lost_table_and_a_lost_manifest_are_told() {
         let ran = place.run(&["--json", "repair", "s", ending]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         let report: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
-        assert_eq!(report["doubts"][0]["reason"], reason, "{report}");
-        assert_eq!(report["doubts"][0]["keyspace"], "default", "{report}");
+        let doubts = report["doubts"].as_array().expect("a list");
+        let is_told =
+            doubts.iter().any(|one| one["reason"] == reason && one["keyspace"] == "default");
+        assert!(is_told, "{report}");
         assert!(!report["lost"].as_array().expect("a list").is_empty());
         place.ok(&["verify", ending]);
         fs::write(&file, bytes).expect("it comes back");

@@ -214,10 +214,12 @@ fn check_lost(damage: &Damage, file: &str, report: &RepairReport, place: &str) {
         let is_it = lost.file == file
             || match damage.family {
                 Family::Log => lost.file == "the log" || lost.file.ends_with(".manifest"),
-                // A lost edit may have moved the begin of the log without leaving a table.
+                // The end of a manifest may be cut off unnoticed. Then the log and the value files
+                // are not as its last edit says.
                 Family::Current | Family::Manifest => {
                     ["CURRENT", "the log"].contains(&&*lost.file)
                         || lost.file.ends_with(".manifest")
+                        || damage.how == damage::How::Cut && lost.file.ends_with(".values")
                 }
                 Family::Table => lost.file.ends_with(".manifest"),
                 Family::Values => false,
