@@ -32,6 +32,9 @@ use runstone_sim::workload::{
     options, placed, read_keyspaces, without_operands, written_back,
 };
 
+/// A key of a keyspace.
+type Place = (usize, Vec<u8>);
+
 /// A store that a workload left, and what it must hold.
 struct Left {
     storage: SimStorage,
@@ -39,7 +42,7 @@ struct Left {
     /// The content after each batch; the last is what the store holds.
     states: Vec<State>,
     /// What was ever put under each key. A batch may put twice.
-    put: BTreeSet<((usize, Vec<u8>), Vec<u8>)>,
+    put: BTreeSet<(Place, Vec<u8>)>,
 }
 
 /// Runs a workload, and closes the store or kills its process.
