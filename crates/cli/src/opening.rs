@@ -147,10 +147,6 @@ impl Location {
     }
 
     /// Whether the files of the store are on a device.
-    pub fn is_directory(&self) -> bool {
-        matches!(self.place, Place::Directory)
-    }
-
     pub fn has_files_on_device(&self) -> bool {
         matches!(&self.place, Place::Device(url) if !url.is_store())
     }
