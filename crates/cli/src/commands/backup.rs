@@ -16,9 +16,8 @@ use crate::output::{Output, columns, duration, minute_of, note, rounded, size};
 /// A backup is a copy on any disk, as of one moment. Later backups copy only what changed. The
 /// application does not flush, and waits for nothing.
 ///
-///     runstone backup create STORE DIR      every night
-///     runstone backup prune DIR --keep 30
-///     runstone backup restore DIR TARGET    a new store of the newest backup
+/// `backup create STORE DIR` every night is what most need, with `backup prune DIR --keep 30`.
+/// `backup restore DIR TARGET` makes a new store of the newest backup.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -122,8 +122,11 @@ fn second_opinion(records: &[Part<'_>]) -> Said {
             return (!was_synced).then_some((operations, true));
         }
         if count == 0 {
-            // A manifest and its durable bytes.
+            // A manifest and its durable bytes, and the load that ended, if one did.
             let (_number, _bytes) = (varint(&mut rest)?, varint(&mut rest)?);
+            if !rest.is_empty() {
+                varint(&mut rest)?;
+            }
         }
         for seq in first_seq..first_seq + count {
             operations.push(operation(&mut rest, seq)?);

@@ -285,7 +285,8 @@ class MisuseTest {
     void oneStoreIsOpenOnce() throws Exception {
         assertThrows(RunstoneException.InUse.class, () -> Store.open(directory.resolve("store")));
         try (Store view = Store.open(directory.resolve("store"), "read_only = true")) {
-            assertThrows(RunstoneException.class, () -> view.put("k".getBytes(), "v".getBytes()));
+            Keyspace keyspace = view.defaultKeyspace();
+            assertThrows(RunstoneException.class, () -> keyspace.put(new byte[1], new byte[1]));
         }
         elsewhere("IN_USE");
     }
