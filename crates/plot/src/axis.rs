@@ -11,8 +11,8 @@ pub enum Scale {
     /// Evenly; from 0 if all values are positive.
     #[default]
     Linear,
-    /// Each doubling takes the same space, labels are sizes: `64 MiB`, `1 TiB`. Less than 1 counts
-    /// as 1.
+    /// Each doubling takes the same space. Labels are sizes: `64 MiB`, `1 TiB`. A value below 1
+    /// counts as 1.
     Bytes,
     /// Each doubling takes the same space. 1 is on the axis and bars stand on it: half as much is
     /// as far from it as twice as much. Values that are not above 0 have no place.

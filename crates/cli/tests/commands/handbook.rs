@@ -1,5 +1,5 @@
-//! Runs every line of `docs/how-to/operate.md`, in order, beside an application that has the store
-//! open until the handbook says that it is stopped.
+//! Runs every line of `docs/how-to/operate.md` in order. An application has the store open at first.
+//! The test closes it where the handbook says "with the application stopped".
 
 use std::path::Path;
 use std::process::Command;

@@ -87,7 +87,7 @@ struct Judged {
     has_aside: bool,
     /// The newest version from such a log, until the key's own versions are known.
     aside: Vec<(u64, Vec<u8>)>,
-    /// The newest number of the key's own versions, hidden ones and deletes included.
+    /// The largest sequence number of the key's versions. Hidden versions and deletes count too.
     newest: SeqNo,
 }
 

@@ -1,7 +1,7 @@
 //! Walks a table from its first entry to its last, past what is damaged.
 //!
-//! 1. A block that cannot be read, or whose entries do not ascend, is passed, and its keys are
-//!    noted: they lie between the separators on both sides.
+//! 1. A block that cannot be read, or whose entries do not ascend, is passed. Its keys lie between
+//!    the separators before and after it. The walk notes that range.
 //! 2. The same with a partition: its blocks cannot be found, so all of them are passed.
 //! 3. Blocks are read in large pieces. If a piece cannot be read, its blocks are tried one by one:
 //!    a bad sector should cost a block.
