@@ -438,7 +438,7 @@ impl Following {
     /// Makes a view of what was read.
     fn publish(&mut self) -> Result<Store> {
         let state = &self.manifest.state;
-        for id in std::mem::take(&mut self.changed) {
+        for id in self.changed.clone() {
             let Some(described) = state.keyspaces.get(&id) else {
                 self.keyspaces.remove(&id);
                 continue;
@@ -451,13 +451,17 @@ impl Following {
             self.written.insert(id);
             self.keyspaces.insert(id, Arc::new(made));
         }
-        for id in std::mem::take(&mut self.written) {
+        for id in self.written.clone() {
             let Some(core) = self.keyspaces.get_mut(&id) else { continue };
             self.recent.show_early(id, &core.values.load())?;
             let view = self.recent.view(id, &core.view.load());
             *core = Arc::new(core.with_view(view));
         }
-        self.assemble()
+        let view = self.assemble()?;
+        // Only now: after a failure the next refresh begins with the same keyspaces.
+        self.changed.clear();
+        self.written.clear();
+        Ok(view)
     }
 
     fn assemble(&mut self) -> Result<Store> {
