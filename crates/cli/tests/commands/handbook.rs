@@ -1,4 +1,4 @@
-//! Runs every line of `docs/how-to/operate.md` in order. An application has the store open at first.
+//! Runs every line of `docs/how-to/operate.md` in order. An application has the store open first.
 //! The test closes it where the handbook says "with the application stopped".
 
 use std::path::Path;
