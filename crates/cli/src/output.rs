@@ -193,6 +193,43 @@ pub fn minute_of(seconds: u64) -> String {
     format!("{:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC", era * 400 + year)
 }
 
+/// The seconds since 1970 of a time in UTC: `2026-11-27`, `2026-11-27 17:30`,
+/// `2026-11-27T17:30:05Z`. `None` if it is none, or before 1970.
+pub fn seconds_of(text: &str) -> Option<u64> {
+    let text = text.trim_end_matches("UTC").trim_end().trim_end_matches('Z');
+    let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00"));
+    let fields = |text: &str, by: char| -> Option<Vec<u64>> {
+        let number = |field: &str| {
+            let is_plain = field.bytes().all(|byte| byte.is_ascii_digit());
+            field.parse().ok().filter(|_| is_plain)
+        };
+        text.split(by).map(number).collect()
+    };
+    let (&[year, month, day], time) = (&fields(date, '-')?[..], fields(time, ':')?) else {
+        return None;
+    };
+    let (hour, minute, second) = match time[..] {
+        [hour, minute] => (hour, minute, 0),
+        [hour, minute, second] => (hour, minute, second),
+        _ => return None,
+    };
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        2 => 28 + u64::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    let is_time = hour < 24 && minute < 60 && second < 60;
+    if !(1970..10_000).contains(&year) || !(1..=days).contains(&day) || !is_time {
+        return None;
+    }
+    // Years begin in March, as in [`minute_of`].
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+    Some((days - 719_468) * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
 /// `812 ns`, `45.1 us`, `3.2 ms`, `1.5 s`.
 pub fn nanos(ns: u64) -> String {
     match ns {
@@ -221,6 +258,18 @@ pub fn rounded(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_come_back_from_text() {
+        for seconds in [0, 951_782_400, 1_795_800_600, 4_107_542_400, 253_402_300_740] {
+            assert_eq!(seconds_of(&minute_of(seconds)), Some(seconds));
+        }
+        assert_eq!(seconds_of("2026-11-27T17:30:05Z"), Some(1_795_800_605));
+        assert_eq!(seconds_of("1970-01-02"), Some(86_400));
+        for bad in ["", "now", "2026-02-29", "2026-13-01", "2026-1-1 24:00", "1969-12-31", "1-1"] {
+            assert_eq!(seconds_of(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn minutes_have_dates() {

@@ -149,6 +149,23 @@ pub enum Error {
         /// The store.
         path: String,
     },
+    /// The store has lost the end of its log to a power loss, and what the caller has read lies in
+    /// it. Numbers above the last common one mean other writes now.
+    #[error("the history of {path} has forked: the last common number is {last_common}")]
+    HistoryForked {
+        /// The store.
+        path: String,
+        /// The last sequence number that both histories have in common.
+        last_common: u64,
+    },
+    /// The log does not reach back to where the caller wants to begin.
+    #[error("the log of {path} is not there any more: what is left begins after number {first}")]
+    HistoryGone {
+        /// The store.
+        path: String,
+        /// The first position that is there.
+        first: u64,
+    },
     /// The store was closed while the operation waited.
     #[error("the store is closed")]
     Closed,
@@ -195,6 +212,10 @@ pub enum ErrorKind {
     InsideCallback,
     /// The writer keeps no files for this follower any more: follow the store again.
     LeaseRevoked,
+    /// The store has lost what the caller has read: begin anew from its state.
+    HistoryForked,
+    /// The log does not reach back so far: begin anew from the state of the store.
+    HistoryGone,
     /// The store was closed.
     Closed,
 }
@@ -230,6 +251,8 @@ impl Error {
             Error::Deadlock { .. } => ErrorKind::Deadlock,
             Error::InsideCallback => ErrorKind::InsideCallback,
             Error::LeaseRevoked { .. } => ErrorKind::LeaseRevoked,
+            Error::HistoryForked { .. } => ErrorKind::HistoryForked,
+            Error::HistoryGone { .. } => ErrorKind::HistoryGone,
             Error::Closed => ErrorKind::Closed,
         }
     }
@@ -255,6 +278,8 @@ impl Error {
             | Error::OtherDatabase { path }
             | Error::InUse { path, .. }
             | Error::LeaseRevoked { path }
+            | Error::HistoryForked { path, .. }
+            | Error::HistoryGone { path, .. }
             | Error::NoSpace { path, .. } => Some(path.clone()),
             Error::Stopped { cause } => cause.place(),
             _ => None,
@@ -311,6 +336,13 @@ impl Error {
                 "follow the store again; refresh more often, or raise follower_keep_bytes or \
                  follower_keep_seconds of the writer"
                     .into()
+            }
+            Error::HistoryForked { .. } => {
+                "begin anew from the state of the store, or go back to the last common number"
+                    .into()
+            }
+            Error::HistoryGone { .. } => {
+                "begin anew from the state of the store; a larger keep_log_bytes keeps more".into()
             }
             Error::Closed => "reopen the store".into(),
         }

@@ -113,6 +113,8 @@ mod how_to {
     struct ExpireEntries;
     #[doc = include_str!("../../../docs/how-to/filter-compactions.md")]
     struct FilterCompactions;
+    #[doc = include_str!("../../../docs/how-to/follow-changes.md")]
+    struct FollowChanges;
     #[doc = include_str!("../../../docs/how-to/merge-operators.md")]
     struct MergeOperators;
     #[doc = include_str!("../../../docs/how-to/use-from-tokio.md")]
@@ -241,8 +243,12 @@ pub use read::cursor::Cursor;
 pub use read::options::ReadOptions;
 pub use read::scan::Scan;
 pub use runstone_policy::units::{Tenths, Thousandths};
+pub use store::backup::archive::{Archiver, Archiving, Based};
+pub use store::backup::restore_to::{Moment, Restored};
 pub use store::backup::{BackupInfo, Backups};
 pub use store::builder::StoreBuilder;
+pub use store::changes::{Change, Changed, Changes, ChangesFrom, Load, NotedKeyspace, Position};
+pub use store::mirror::{MIRROR_KEYSPACE, Mirror};
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;

@@ -57,6 +57,8 @@ pub enum Bug {
     RepairPassesHoles,
     /// A writer removes and reuses what its followers read.
     LeasesIgnored,
+    /// Changes are handed out that a power loss may take back.
+    HistoryNotSynced,
     /// Slots are free as soon as an edit frees them, although readers hold segments that name them.
     SlotsFreedEarly,
     /// Checksums of records do not depend on the generation of the slot.

@@ -1,15 +1,18 @@
 //! `backup`: copies of a store in a directory of their own, as of several moments.
 
-use std::path::PathBuf;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use runstone::{BackupInfo, Backups};
+use runstone::{BackupInfo, Backups, Moment};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
+use crate::interrupt::{self, SIGINT, SIGTERM};
 use crate::nesting;
 use crate::opening::Location;
-use crate::output::{Output, columns, duration, minute_of, note, rounded, size};
+use crate::output::{
+    Output, amount, columns, duration, minute_of, note, rounded, seconds_of, size,
+};
 
 /// Back up a store, also while an application has it open; list, check and restore backups
 ///
@@ -33,6 +36,20 @@ enum What {
         /// The directory of backups; new, empty, or with backups of this store.
         dir: PathBuf,
     },
+    /// Add every change of a store to the archive in the directory, beginning with a backup
+    ///
+    /// Later runs go on where the last one ended, as long as the log of the store reaches back so
+    /// far: see `keep_log_bytes`. Otherwise they begin again with a backup, and say what is
+    /// lacking.
+    Archive {
+        /// The store.
+        store: PathBuf,
+        /// The directory of backups; new, empty, or with backups of this store.
+        dir: PathBuf,
+        /// Go on until Ctrl-C. What is committed is in the archive about a second later.
+        #[arg(long)]
+        follow: bool,
+    },
     /// List the backups
     List {
         /// The directory of backups.
@@ -55,6 +72,10 @@ enum What {
         /// This backup, not the newest.
         #[arg(long, value_name = "NUMBER")]
         backup: Option<u64>,
+        /// The store as of a moment of the archive: a time in UTC, such as "2026-11-27 17:30:05", a
+        /// number of a write, or `end`.
+        #[arg(long, value_name = "MOMENT", conflicts_with = "backup")]
+        to: Option<String>,
     },
     /// Remove old backups, and what only they need
     Prune {
@@ -70,9 +91,15 @@ impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         match self.what {
             What::Create { store, dir } => create(output, &store, &dir),
+            What::Archive { store, dir, follow } => archive(output, &store, &dir, follow),
             What::List { dir } => list(output, &dir),
             What::Verify { dir, backup } => verify(output, &dir, backup),
-            What::Restore { dir, target, backup } => restore(output, &dir, &target, backup),
+            What::Restore { dir, target, backup, to: None } => {
+                restore(output, &dir, &target, backup)
+            }
+            What::Restore { dir, target, to: Some(to), .. } => {
+                restore_to(output, &dir, &target, &to)
+            }
             What::Prune { dir, keep } => {
                 let backups = Backups::open_existing(&dir)?;
                 let removed = backups.prune(keep)?;
@@ -85,13 +112,48 @@ impl Args {
     }
 }
 
-fn create(output: &Output, store: &PathBuf, dir: &PathBuf) -> Result<Exit> {
+fn check_places(store: &Path, dir: &Path) -> Result<()> {
     if !Location::of(store)?.is_directory() {
         let what = "backups are of stores in directories";
         let hint = "copy the image of a device, or `runstone export` the entries";
         return Err(Failure::usage(what, hint).at(store.display()));
     }
-    nesting::refuse_inside(dir)?;
+    nesting::refuse_inside(dir)
+}
+
+fn archive(output: &Output, store: &Path, dir: &Path, follow: bool) -> Result<Exit> {
+    check_places(store, dir)?;
+    interrupt::watch(&[SIGINT, SIGTERM]);
+    let mut archiver = Backups::open(dir)?.archive(store)?;
+    let (mut changes, mut bytes, mut wait) = (0, 0, Duration::ZERO);
+    loop {
+        let done = archiver.advance(wait)?;
+        changes += done.changes;
+        bytes += done.bytes;
+        if let Some(based) = done.based {
+            let began = format!("the archive begins with backup {}", based.backup.number);
+            note(match based.lacks {
+                None => began,
+                Some((from, to)) => format!("{began}; it lacks numbers {} to {to}", from + 1),
+            });
+        }
+        if !follow || interrupt::check().is_err() {
+            break;
+        }
+        // One sync for what a second brings.
+        std::thread::sleep(wait);
+        wait = Duration::from_millis(500);
+    }
+    let position = archiver.position();
+    let text = format!("archived {changes} changes, {}, up to {position}\n", amount(bytes));
+    let position = position.to_string();
+    let json = json!({ "changes": changes, "bytes": bytes, "position": position });
+    output.figures(&text, &json)?;
+    Ok(Exit::Ok)
+}
+
+fn create(output: &Output, store: &Path, dir: &Path) -> Result<Exit> {
+    check_places(store, dir)?;
     let started = Instant::now();
     let made = Backups::open(dir)?.create(store)?;
     let took = started.elapsed();
@@ -166,6 +228,49 @@ fn restore(output: &Output, dir: &PathBuf, target: &PathBuf, backup: Option<u64>
         note(format!("restored backup {number} to {}, {}", target.display(), duration(took)));
     }
     Ok(Exit::Ok)
+}
+
+fn restore_to(output: &Output, dir: &Path, target: &Path, to: &str) -> Result<Exit> {
+    let moment = moment_of(to)?;
+    nesting::check_new(target)?;
+    let started = Instant::now();
+    let restored = Backups::open_existing(dir)?.restore_to(moment, target)?;
+    let took = started.elapsed();
+    if output.is_json {
+        output.json(&json!({
+            "backup": restored.backup,
+            "changes": restored.changes,
+            "last_seq": restored.last_seq,
+            "seconds": rounded(took.as_secs_f64()),
+        }))?;
+    } else {
+        note(format!(
+            "restored backup {} and {} changes, up to number {}, to {}, {}",
+            restored.backup,
+            restored.changes,
+            restored.last_seq,
+            target.display(),
+            duration(took)
+        ));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Reads a moment: `end`, a number of a write, a position, or a time.
+fn moment_of(text: &str) -> Result<Moment> {
+    let number = text.split_once('@').map_or(text, |(number, _)| number);
+    if let Ok(number) = number.parse() {
+        return Ok(Moment::Number(number));
+    }
+    match (text, seconds_of(text)) {
+        ("end", _) => Ok(Moment::End),
+        // Up to the end of that second.
+        (_, Some(seconds)) => Ok(Moment::Time(seconds * 1000 + 999)),
+        _ => {
+            let hint = "give a time in UTC, such as \"2026-11-27 17:30:05\", a number, or `end`";
+            Err(Failure::usage(format!("{text} is no moment"), hint))
+        }
+    }
 }
 
 fn json_of(one: &BackupInfo) -> Value {

@@ -6,6 +6,7 @@ use crate::output::Output;
 mod backup;
 #[cfg(feature = "lab")]
 mod bench;
+mod changes;
 mod checkpoint;
 mod compact;
 mod completions;
@@ -20,6 +21,7 @@ mod help;
 mod import;
 mod man;
 mod merge;
+mod mirror;
 mod options;
 #[cfg(feature = "lab")]
 mod paper;
@@ -82,6 +84,8 @@ commands! {
     Reshape => reshape,
     Checkpoint => checkpoint,
     Backup => backup,
+    Changes => changes,
+    Mirror => mirror,
     Repair => repair,
     Dump => dump,
     #[cfg(feature = "lab")]

@@ -11,6 +11,7 @@ mod first_steps;
 mod full;
 mod handbook;
 mod hints;
+mod history;
 mod lost_log;
 mod models;
 mod places;

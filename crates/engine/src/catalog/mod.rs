@@ -29,6 +29,7 @@ use crate::memtable::Memtable;
 use crate::memtable::arena::ChunkPool;
 use crate::options::store::KeyspaceOptions;
 use crate::table::handle::TableContext;
+use crate::tree::history::History;
 use crate::tree::manifest::{Current, KeyspaceState, Manifest, StoreState};
 use crate::tree::record::Change;
 use keyspace::KeyspaceCore;
@@ -46,6 +47,10 @@ pub(crate) struct ManifestState {
     pub(crate) next_keyspace: KeyspaceId,
     /// The random id of the store.
     pub(crate) uid: u64,
+    /// The history that sequence numbers belong to.
+    pub(crate) history: History,
+    /// The id of the history that the open found.
+    pub(crate) found_history: u64,
     /// The first log segment that recovery would read, and the sequence number of its first record.
     pub(crate) log_start: (u64, SeqNo),
     /// The manifest that the open found, and how much of it is valid.
@@ -159,6 +164,7 @@ impl Catalog {
             log_start_seq: manifest.log_start.1,
             log_synced_seq: self.durable_seq.load(Acquire),
             next_keyspace: manifest.next_keyspace,
+            history: manifest.history.clone(),
             keyspaces: keyspaces.iter().map(|(id, k)| (*id, describe(k))).collect(),
         }
     }

@@ -136,6 +136,7 @@ fn dump_log(
     describe: impl Fn(&[u8]) -> String,
 ) -> Result<String> {
     let category = match kind {
+        LogKind::Archive => Category::Other,
         LogKind::Wal => Category::Wal,
         LogKind::Manifest => Category::Manifest,
     };

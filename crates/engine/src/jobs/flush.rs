@@ -188,10 +188,10 @@ impl Flusher {
         let memtables: Vec<_> = flushed.iter().map(|one| Arc::clone(&one.memtable)).collect();
         let last_seq = memtables.iter().map(|memtable| memtable.max_seq()).max().unwrap_or(0);
         let has_log = moment.is_none();
-        if has_log
-            && self.catalog.others_unflushed(&memtables, last_seq)
-            && !seeded!(FlushOutrunsTheLog)
-        {
+        // A history that is kept must not lack what the tables have.
+        let is_needed = self.committer.kept().keeps()
+            || self.catalog.others_unflushed(&memtables, last_seq) && !seeded!(FlushOutrunsTheLog);
+        if has_log && is_needed {
             self.committer.sync_through(last_seq).inspect_err(|_| self.catalog.discard(&tables))?;
         }
         let log_start = || match moment {

@@ -239,6 +239,7 @@ impl Member {
     /// Whether somebody wrote since the last check. If not, frees what only writers need.
     fn look(&self) -> bool {
         self.runner.release_held();
+        self.runner.committer.log_time();
         let seq = self.runner.visibility.now();
         let is_written = mem::replace(&mut self.rest.lock().last_seq, seq) != seq;
         if !is_written {

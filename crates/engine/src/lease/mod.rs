@@ -304,12 +304,12 @@ impl Leases {
         state.held.drain(..count).map(|held| held.file).collect()
     }
 
-    /// The log segments that nobody needs any more.
-    pub(crate) fn release_segments(&self) -> Vec<(u64, bool)> {
+    /// The log segments that nobody needs any more, and their bytes.
+    pub(crate) fn release_segments(&self) -> Vec<((u64, bool), u64)> {
         let mut state = self.state.lock();
         let free_to = state.free_to;
         let count = state.segments.partition_point(|held| held.left_at <= free_to);
-        state.segments.drain(..count).map(|held| held.file).collect()
+        state.segments.drain(..count).map(|held| (held.file, held.bytes)).collect()
     }
 
     /// Looks again if something is held. Called now and then, also where nobody writes.

@@ -47,6 +47,8 @@ pub enum LogKind {
     Wal,
     /// A manifest.
     Manifest,
+    /// A part of an archive.
+    Archive,
 }
 
 impl LogKind {
@@ -54,6 +56,7 @@ impl LogKind {
         match self {
             LogKind::Wal => u64::from_le_bytes(*b"RunstWAL"),
             LogKind::Manifest => u64::from_le_bytes(*b"RunstMan"),
+            LogKind::Archive => u64::from_le_bytes(*b"RunstArc"),
         }
     }
 }

@@ -393,6 +393,8 @@ pub struct MetricsSnapshot {
     pub followers: u64,
     /// Bytes of files and of places in value files that stay for them alone.
     pub follower_held_bytes: u64,
+    /// Bytes of the log that are kept for readers of its history alone.
+    pub kept_log_bytes: u64,
     /// Leases that were revoked since the open, because they held too much.
     pub follower_leases_revoked: u64,
     /// (table + WAL + manifest bytes written) / user bytes written, to three digits.

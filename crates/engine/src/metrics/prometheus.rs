@@ -67,6 +67,7 @@ impl MetricsSnapshot {
             ),
             ("followers", "Followers that hold a lease.", self.followers),
             ("follower_held_bytes", "Kept for followers alone.", self.follower_held_bytes),
+            ("kept_log_bytes", "Log kept for readers of its history.", self.kept_log_bytes),
             ("follower_leases_revoked", "Leases revoked.", self.follower_leases_revoked),
             ("compaction_debt_bytes", "Bytes still to be compacted.", self.compaction_debt_bytes),
         ] {

@@ -117,6 +117,11 @@ with_setters! {
         /// Seconds that such files and slots stay, at most. A follower that refreshes later loses
         /// its lease, and opens the store again.
         pub follower_keep_seconds: u64 = 600,
+        /// Bytes of the log that stay for readers of its history alone, at most. An archive or a
+        /// mirror that was away goes on where it was if the log reaches back so far.
+        pub keep_log_bytes: u64 = 0,
+        /// Seconds that they stay, at most; 0 for no limit.
+        pub keep_log_seconds: u64 = 0,
         /// Seed of random ids. Set it for deterministic tests.
         pub seed: Option<u64> = None => "of the system",
         /// Receives flushes, compactions, stalls and errors.

@@ -53,6 +53,7 @@ impl Engine {
         state.next_file += 1;
         state.log_floor = state.next_file;
         state.log_start_seq = state.last_seq + 1;
+        state.history.fork_copy(state.last_seq);
         let id = mix64(state.uid ^ number.rotate_left(32));
         Manifest::create(target, number, id, &state)?.switch_current()
     }

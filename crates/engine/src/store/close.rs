@@ -41,6 +41,9 @@ impl Engine {
     /// Moves the floor after the log, if no flush has done so. The manifest says what part of the
     /// log is durable, so a log that is removed must lie below the floor.
     fn pass_log(&self) -> Result<()> {
+        if self.committer.kept().keeps() && self.env.options.has_log() {
+            self.committer.sync_all()?;
+        }
         self.committer.seal_log();
         let log_start = self.committer.log_floor_without(|_, _| false);
         let mut manifest = self.catalog.manifest.lock();
@@ -80,6 +83,8 @@ impl Engine {
             match self.pass_log() {
                 // A backup or a follower may be about to read it. The next open removes it.
                 Ok(()) if self.catalog.tables.leases.are_held() => self.committer.drop_spares(),
+                // The next open keeps it.
+                Ok(()) if self.committer.kept().keeps() => self.committer.leave_log()?,
                 Ok(()) => self.committer.remove_log(),
                 Err(error) if error.is_no_space() && has_log => self.committer.leave_log()?,
                 Err(error) => return Err(error),

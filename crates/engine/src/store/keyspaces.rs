@@ -14,6 +14,7 @@ use crate::store::engine::Engine;
 use crate::tree::manifest::KeyspaceState;
 use crate::tree::record::Change;
 use crate::values::file::ValueFile;
+use crate::wal::note::{Note, NotedKeyspace};
 
 impl Engine {
     pub(crate) fn open_keyspace(&self, name: &str, options: Option<KeyspaceOptions>) -> Result<()> {
@@ -81,13 +82,18 @@ impl Engine {
             if number_of(&values.current) != number_of(&before) {
                 changes.extend(value_files(keyspace.id, &values));
             }
+            let noted = NotedKeyspace {
+                id: keyspace.id,
+                name: keyspace.name.clone(),
+                options: options.to_toml(),
+            };
             let log_start = manifest.log_start;
             let appended = self.catalog.append_edit(&mut manifest, changes, log_start);
             appended.inspect_err(|_| {
                 // New values go to the same file as before.
                 before.iter().for_each(|store| store.retire(0, 0));
             })?;
-            self.committer.log_manifest(&manifest);
+            self.committer.log_note(&manifest, &Note::Keyspace(noted));
             keyspace.values.store(Arc::new(values));
             *keyspace.prefixer.lock() = prefixer;
             let registered = &self.env.options.merge_operators;
@@ -124,6 +130,7 @@ impl Engine {
         let values =
             settle_values(&made, &options.values, &self.catalog.tables, &self.env.next_file, 0)?;
         let (name, options) = (state.name, state.options);
+        let noted = NotedKeyspace { id, name: name.clone(), options: options.clone() };
         let mut changes = vec![Change::Keyspace { id, name, options }];
         changes.extend(value_files(id, &values));
         let log_start = manifest.log_start;
@@ -131,7 +138,7 @@ impl Engine {
         made.values.store(Arc::new(values));
         made.tell_missing_filter(&self.env);
         manifest.next_keyspace += 1;
-        self.committer.log_manifest(&manifest);
+        self.committer.log_note(&manifest, &Note::Keyspace(noted));
         self.catalog.keyspaces.write().insert(Arc::new(made));
         Ok(())
     }
@@ -178,7 +185,7 @@ impl Engine {
             self.note_change_error(&error);
             return Err(error);
         }
-        self.committer.log_manifest(&manifest);
+        self.committer.log_note(&manifest, &Note::Dropped(keyspace.id));
         manifest.flushed.remove(&keyspace.id);
         manifest.log_start = log_start;
         self.catalog.remove_keyspace(&keyspace);

@@ -49,6 +49,7 @@ impl Engine {
             commit_lock_peak_bytes: held.bytes,
             followers: leases.leases,
             follower_held_bytes: leases.bytes,
+            kept_log_bytes: self.committer.kept().bytes(),
             follower_leases_revoked: leases.revoked,
             write_amplification: (written.saturating_mul(1000) / user_bytes) as f64 / 1000.0,
             pressure: self.env.throttle.report(),

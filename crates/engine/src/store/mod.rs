@@ -18,6 +18,7 @@
 pub(crate) mod backup;
 pub(crate) mod builder;
 mod bulk;
+pub(crate) mod changes;
 mod checkpoint;
 mod close;
 mod destroy;
@@ -30,6 +31,7 @@ mod keyspaces;
 mod live_count;
 mod lost_log;
 mod metrics;
+pub(crate) mod mirror;
 mod open;
 mod open_files;
 mod owner;
@@ -108,6 +110,7 @@ impl Store {
 
     /// Opens the store on a storage, or makes one there.
     pub fn open_on(storage: Arc<dyn Storage>, options: Options) -> Result<Store> {
+        open::check_restored(&*storage)?;
         open::open_on(storage, options, None)
     }
 

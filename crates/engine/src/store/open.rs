@@ -21,7 +21,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use runstone_random::Random;
-use runstone_storage::{Access, LockMode, PosixStorage, Storage, StorageLock};
+use runstone_storage::{Access, Category, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
 use super::resources::Parts;
@@ -44,6 +44,7 @@ use crate::schedule::CORES;
 use crate::store::engine::Engine;
 use crate::store::recovery::{recover, recover_in_memory};
 use crate::table::handle::{DiskUse, TableContext};
+use crate::tree::history::History;
 use crate::tree::manifest::{
     CURRENT, Current, KeyspaceState, StoreState, read_current, read_manifest,
 };
@@ -74,7 +75,22 @@ pub(super) fn open_path(
     })?;
     let storage = if options.io_uring { storage.with_io_uring() } else { storage };
     let storage = if parts.is_some() { storage.with_few_descriptors() } else { storage };
+    check_restored(&storage)?;
     open_on(Arc::new(storage), options, parts)
+}
+
+/// The file that a restore leaves until all of the store is there.
+pub(super) const RESTORING: &str = "RESTORING";
+
+/// Refuses a store that a restore did not finish.
+pub(super) fn check_restored(storage: &dyn Storage) -> Result<()> {
+    match storage.open(RESTORING, Category::Other) {
+        Err(_) => Ok(()),
+        Ok(_) => Err(Error::invalid(
+            format!("a restore into {} did not come to its end", storage.location()),
+            "empty the directory, and restore again",
+        )),
+    }
 }
 
 /// Opens a store that uses `parts`, or parts of its own.
@@ -142,6 +158,11 @@ fn open_full(
 fn spend_reserves(storage: &dyn Storage, log_floor: u64) -> Result<()> {
     // Every segment before one that was begun was begun too, even if its header is damaged, which
     // the replay reports.
+    let needed = |number: &u64| *number >= log_floor;
+    for number in segments(storage, 0)?.into_iter().filter(|number| !needed(number)) {
+        // Kept for readers of the history alone.
+        storage.remove(&segment_name(number))?;
+    }
     for number in segments(storage, log_floor)?.into_iter().rev() {
         if is_begun(storage, number)? {
             break;
@@ -190,6 +211,7 @@ pub(super) fn is_own_file(name: &str) -> bool {
     let known = ["manifest", "wal", "table", "values"];
     name == LOCK_NAME
         || name == RESERVE
+        || name == RESTORING
         || name.starts_with(CURRENT)
         || known.iter().any(|extension| number_in(name, extension).is_some())
         || lost_number(name).is_some()
@@ -204,7 +226,8 @@ pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn
 }
 
 fn new_state(random: &mut Random) -> StoreState {
-    StoreState { uid: random.draw(), next_file: 1, log_start_seq: 1, ..StoreState::default() }
+    let (uid, history) = (random.draw(), History::first(random.draw()));
+    StoreState { uid, history, next_file: 1, log_start_seq: 1, ..StoreState::default() }
 }
 
 /// Makes the default keyspace if it is absent, and replaces its stored options with the given ones.
@@ -270,6 +293,8 @@ fn assemble(
         flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
         next_keyspace: next_keyspace(state)?,
         uid: state.uid,
+        history: state.history.clone(),
+        found_history: state.history.id,
         log_start: (state.log_floor, state.log_start_seq),
         found,
         found_next_keyspace: state.next_keyspace,

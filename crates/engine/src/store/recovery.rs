@@ -15,7 +15,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use runstone_policy::shape::Table;
 use runstone_random::{Random, mix64};
@@ -38,9 +38,13 @@ use crate::tree::version::RangeChange;
 use crate::values::early::EarlyPlace;
 use crate::values::separation::Separated;
 use crate::wal::batch::{Batch, Operation};
+use crate::wal::note::{Note, NotedKeyspace};
 use crate::wal::recovery::{self, LogStart, Recovered};
 use crate::wal::segments::segment_name;
 use crate::write::buffers::buffer_limits;
+
+/// Keeps the ids of histories apart from other random numbers of an open.
+const HISTORY: u64 = 0x6869_7374_6f72_7921;
 
 /// A log with more unflushed key and value bytes than this is written to tables.
 const SMALL_LOG_BYTES: u64 = 64 << 10;
@@ -79,6 +83,8 @@ struct Replay {
     torn_behind: Option<u64>,
     /// The records whose values are missing: segments and offsets.
     without_values: Vec<(u64, u64)>,
+    /// Where the valid part of the log ends: segment and offset.
+    end: (u64, u64),
     lost: LostLog,
 }
 
@@ -121,9 +127,13 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
     }
     let without_values = make_base_durable(inner, random.clone())?;
     let (mut new_tables, mut lost) = (NewTables::new(), LostLog::default());
+    let mut usable = None;
     let fresh =
         replay_log(inner, Target::Tables(&mut new_tables), without_values).and_then(|replay| {
             lost = replay.lost;
+            // A record without its value looks whole to a reader.
+            usable = Some(replay.end.0).filter(|_| replay.without_values.is_empty());
+            begin_history(inner, replay.last_seq, random.clone())?;
             let small =
                 replay.small.filter(|_| new_tables.is_empty() && inner.env.options.has_log());
             if !small.map_or(Ok(false), |small| log_again(inner, &small))? {
@@ -141,7 +151,43 @@ pub(super) fn recover(inner: &Arc<Engine>, random: Random) -> Result<()> {
         flushes.for_each(|tables| inner.catalog.discard(tables));
         inner.committer.remove_log();
     })?;
-    begin_manifest(inner, fresh, &lost)
+    begin_manifest(inner, fresh, &lost, usable)?;
+    tell_history(inner);
+    Ok(())
+}
+
+/// Begins another history if a log is there: the store was not closed, and what was read of it
+/// since its last sync may be lost.
+fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<()> {
+    let mut manifest = inner.catalog.manifest.lock();
+    if !recovery::segments(&*inner.env.storage, manifest.log_start.0)?.is_empty() {
+        // Also with a fixed seed, each history has an id of its own.
+        let id = mix64(random.draw() ^ HISTORY ^ inner.env.next_file.load(Relaxed));
+        manifest.history.fork(id, last_seq);
+    }
+    Ok(())
+}
+
+/// Lets readers of the log know of a history that has begun. A crash may have come between an edit
+/// and its note, so they get all keyspaces.
+fn tell_history(inner: &Engine) {
+    let manifest = inner.catalog.manifest.lock();
+    let current = manifest.current().unwrap_or_default();
+    if current.number == 0 || manifest.history.id == manifest.found_history {
+        return;
+    }
+    let keyspaces = inner.catalog.keyspaces.read();
+    let describe = |keyspace: &Arc<KeyspaceCore>| NotedKeyspace {
+        id: keyspace.id,
+        name: keyspace.name.clone(),
+        options: keyspace.options.load().to_toml(),
+    };
+    let note = Note::Opened {
+        history: manifest.history.id,
+        forked_at: manifest.history.forks.last().map_or(0, |(_, last)| *last),
+        keyspaces: keyspaces.values().map(describe).collect(),
+    };
+    inner.committer.log_note(&manifest, &note);
 }
 
 /// Does the same where the disk has no room for tables: the log stays, and its writes are in
@@ -159,8 +205,11 @@ pub(super) fn recover_in_memory(inner: &Arc<Engine>, random: Random, full: &Erro
         keep_log(inner, &replay)?;
     }
     let settled = Some(replay.last_seq).filter(|_| !is_kept);
+    begin_history(inner, replay.last_seq, random.clone())?;
     let fresh = make_first_manifest(inner, &NewTables::new(), settled, random)?;
-    begin_manifest(inner, fresh, &replay.lost)
+    begin_manifest(inner, fresh, &replay.lost, None)?;
+    tell_history(inner);
+    Ok(())
 }
 
 /// Logs the writes of a small log again. Returns `false` if there is no room: a table may need
@@ -193,8 +242,15 @@ fn keep_retired_files(inner: &Engine) {
     }
 }
 
-/// Makes the first manifest current, and removes the files that it does not name.
-fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()> {
+/// Makes the first manifest current, and removes the files that it does not name. The log up to
+/// the `usable` segment may be kept for readers of the history.
+fn begin_manifest(
+    inner: &Engine,
+    fresh: Manifest,
+    lost: &LostLog,
+    usable: Option<u64>,
+) -> Result<()> {
+    keep_history(inner, usable)?;
     fresh.switch_current()?;
     let Current { number, least_bytes } = fresh.current();
     inner.catalog.tables.leases.edited(EditPlace { manifest: number, bytes: least_bytes });
@@ -207,6 +263,24 @@ fn begin_manifest(inner: &Engine, fresh: Manifest, lost: &LostLog) -> Result<()>
     remove_orphans(inner, lost)?;
     lost_log::tell(&inner.env, lost);
     inner.committer.begin_reserve(bytes);
+    Ok(())
+}
+
+/// Keeps what no open needs any more, if readers of the history are to have it. What lies behind a
+/// torn end was never a part of it.
+fn keep_history(inner: &Engine, usable: Option<u64>) -> Result<()> {
+    let storage = &*inner.env.storage;
+    let in_use = inner.committer.segment_numbers();
+    let (Some(last), true) = (usable, inner.committer.kept().keeps()) else { return Ok(()) };
+    for number in recovery::segments(storage, 0)? {
+        if number <= last && !in_use.contains(&number) && recovery::is_begun(storage, number)? {
+            let file = storage.open(&segment_name(number), Category::Wal)?;
+            // After a crash of the process its end may not be durable.
+            file.sync()?;
+            let bytes = file.len()?;
+            inner.committer.keep_found(number, bytes);
+        }
+    }
     Ok(())
 }
 
@@ -375,8 +449,8 @@ fn replay_log(
         LostLog { records: recovered.lost_records, segments: recovered.lost_segments.clone() };
     let torn_behind = recovered.torn.then_some(recovered.end.0);
     let small = small.filter(|batch| !batch.is_empty());
-    let without_values = recovered.without_values;
-    Ok(Replay { last_seq, small, segments, torn_behind, without_values, lost })
+    let (without_values, end) = (recovered.without_values, recovered.end);
+    Ok(Replay { last_seq, small, segments, torn_behind, without_values, end, lost })
 }
 
 /// Whether a write may be logged again: two replays of it must have the result of one.
@@ -501,13 +575,14 @@ fn remove_orphans(inner: &Engine, lost: &LostLog) -> Result<()> {
         live.extend(keyspace.values.load().all().map(|store| store.number));
     }
     let log: BTreeSet<u64> = inner.committer.segment_numbers().into_iter().collect();
+    let is_log = |number: &u64| log.contains(number) || inner.committer.kept().holds(*number);
     for file in inner.env.storage.list()? {
         let name = &file.name;
         let data = number_in(name, "table").or(number_in(name, "values"));
         let orphan = match (data, number_in(name, "manifest")) {
             (Some(id), _) => !live.contains(&id),
             (_, Some(number)) => Some(number) != current,
-            _ => number_in(name, "wal").is_some_and(|n| !log.contains(&n)) || name == "CURRENT.new",
+            _ => number_in(name, "wal").is_some_and(|n| !is_log(&n)) || name == "CURRENT.new",
         };
         let is_lost = number_in(name, "wal").filter(|number| lost.segments.contains(number));
         let outcome = match is_lost {

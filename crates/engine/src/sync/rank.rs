@@ -119,6 +119,8 @@ ranks! {
     StandingCursors,
 
     // Leaves.
+    /// The segments of the log that are kept for readers of the history.
+    KeptLog,
     /// The commits that wait for a sync.
     Awaited,
     /// The stores that the thread for such syncs serves.

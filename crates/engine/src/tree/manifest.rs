@@ -25,6 +25,7 @@ use crate::keys::codec::{Reader, put_varint};
 use crate::log::{
     FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, LogWriter, Next, newer_format,
 };
+use crate::tree::history::History;
 use crate::tree::record::{self, BadRecord, Change};
 use crate::values::layout::Layout;
 
@@ -86,6 +87,8 @@ pub struct StoreState {
     pub log_synced_seq: SeqNo,
     /// Every keyspace that was ever made has a smaller id; 0 where no record says so.
     pub next_keyspace: KeyspaceId,
+    /// The history that sequence numbers belong to.
+    pub history: History,
     /// Keyspaces by id.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
 }
@@ -105,6 +108,7 @@ impl StoreState {
                 self.log_synced_seq = self.log_synced_seq.max(*synced_seq);
                 self.next_keyspace = self.next_keyspace.max(*next_keyspace);
             }
+            Change::History(history) => self.history = history.clone(),
             Change::Keyspace { id, name, options } => {
                 if self.next_keyspace > 0 {
                     self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
@@ -162,6 +166,7 @@ impl StoreState {
                 log_start_seq: self.log_start_seq,
             },
             Change::Log { synced_seq: self.log_synced_seq, next_keyspace: self.next_keyspace },
+            Change::History(self.history.clone()),
         ];
         for (id, keyspace) in &self.keyspaces {
             changes.push(Change::Keyspace {

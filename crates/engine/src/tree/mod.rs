@@ -5,10 +5,11 @@
 //!   [`versions`]: all versions of one key; `newer`: what was written after some number;
 //!   `in_memory`: what memory tells of a key.
 //! - [`manifest`]: the log of edits, the sole commit point of the store; [`tail`]: the same beside
-//!   a process that appends to it.
+//!   a process that appends to it; [`history`]: which numbers mean the same write.
 //! - `seeks`: what reads charge tables with, for policies.
 //! - [`record`]: how edits are encoded; `pending`: how plans in them are.
 
+pub(crate) mod history;
 mod in_memory;
 pub mod level;
 pub mod manifest;

@@ -11,6 +11,7 @@
 //!            9 value file gone: keyspace id, number   (layout, edit: `values/layout.rs`)
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
 //!            10 log: synced seq, next keyspace id
+//!            11 history: id u64, count, (earlier id u64, last common seq)*
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch | range deletes | expiries
 //!               (`format/properties.rs`)
@@ -33,6 +34,7 @@ use crate::keys::KeyspaceId;
 use crate::keys::codec::{
     Decoded, Reader, Truncated, put_bytes, put_varint, take_list, take_number, take_size, take_u32,
 };
+use crate::tree::history::History;
 use crate::tree::pending::{put_plan, put_trims, take_plan, take_trims};
 use crate::values::layout::{self, Layout, ValueEdit, put_edit, put_layout};
 
@@ -63,6 +65,8 @@ pub enum Change {
         /// Every keyspace that was ever made has a smaller id.
         next_keyspace: KeyspaceId,
     },
+    /// The history that numbers belong to, and where it left earlier ones.
+    History(History),
     /// A keyspace was made, or its options changed.
     Keyspace {
         /// Its id. No other keyspace of the store ever gets it.
@@ -199,6 +203,15 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             put_varint(out, *synced_seq);
             put_varint(out, u64::from(*next_keyspace));
             10
+        }
+        Change::History(history) => {
+            out.extend(history.id.to_le_bytes());
+            put_varint(out, history.forks.len() as u64);
+            for (id, last_common) in &history.forks {
+                out.extend(id.to_le_bytes());
+                put_varint(out, *last_common);
+            }
+            11
         }
     }
 }
@@ -353,6 +366,10 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
         8 => Change::Values { id: take_u32(body)?, edit: layout::take_edit(body)? },
         9 => Change::ValueFileGone { id: take_u32(body)?, number: body.take_varint()? },
         10 => Change::Log { synced_seq: take_number(body)?, next_keyspace: take_u32(body)? },
+        11 => Change::History(History {
+            id: body.take_u64()?,
+            forks: take_list(body, |body| Ok((body.take_u64()?, take_number(body)?)))?,
+        }),
         _ => return Err(BadRecord::Newer),
     })
 }

@@ -1,8 +1,9 @@
 //! Reads the manifest while another process appends to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use runstone_policy::shape::{Placement, SeqNo, Table};
 use runstone_storage::Storage;
 
 use crate::error::{Error, Result};
@@ -21,7 +22,12 @@ pub struct ManifestTail {
     reader: LogReader,
     /// The state after the edits that were read.
     pub state: StoreState,
+    /// If somebody asks for them: the tables whose entries all have one number, by that number, as
+    /// they came into the tree. A load gives one to its tables.
+    loads: Option<Loads>,
 }
+
+type Loads = BTreeMap<SeqNo, Vec<Arc<Table>>>;
 
 /// How often the tail looks for a manifest that another one has just replaced.
 const MOST_LOOKS: usize = 16;
@@ -38,7 +44,8 @@ impl ManifestTail {
                 opened => opened?,
             };
             let (storage, number) = (Arc::clone(storage), current.number);
-            let mut tail = ManifestTail { storage, number, reader, state: StoreState::default() };
+            let state = StoreState::default();
+            let mut tail = ManifestTail { storage, number, reader, state, loads: None };
             tail.read(current.least_bytes)?;
             if tail.state.log_start_seq == 0 {
                 let what = "no record says where the log is";
@@ -51,6 +58,37 @@ impl ManifestTail {
             return Ok(tail);
         }
         Err(Error::corruption(CURRENT, 0, "it names manifests that are not there"))
+    }
+
+    /// Notes the tables of loads from now on, and those that the tree has.
+    pub fn watch_loads(&mut self) {
+        self.loads = Some(self.loads_of_state());
+    }
+
+    fn loads_of_state(&self) -> Loads {
+        let mut loads = Loads::new();
+        let shapes = self.state.keyspaces.values().map(|keyspace| &keyspace.shape);
+        for (_, table) in shapes.flat_map(|shape| shape.tables()) {
+            if table.min_seq == table.max_seq {
+                loads.entry(table.max_seq).or_default().push(Arc::clone(table));
+            }
+        }
+        loads
+    }
+
+    /// The tables that came into the tree under this number alone, in order of their keys.
+    pub fn loaded(&self, seq: SeqNo) -> Vec<Arc<Table>> {
+        let mut tables = self.loads.iter().find_map(|loads| loads.get(&seq)).cloned();
+        let tables = tables.get_or_insert_default();
+        tables.sort_by(|a, b| a.min_key.cmp(&b.min_key));
+        std::mem::take(tables)
+    }
+
+    /// Forgets loads up to this number.
+    pub fn forget_loads(&mut self, through: SeqNo) {
+        if let Some(loads) = &mut self.loads {
+            *loads = loads.split_off(&(through + 1));
+        }
     }
 
     /// How much was read.
@@ -68,15 +106,36 @@ impl ManifestTail {
         if current.number == self.number {
             return self.read(current.least_bytes).map(Some);
         }
-        let next = ManifestTail::open(&self.storage)?;
+        let mut next = ManifestTail::open(&self.storage)?;
         if next.state.uid != self.state.uid {
             return Err(Error::invalid(
                 format!("{} holds another store now", self.storage.location()),
                 "follow it again",
             ));
         }
+        if let Some(mut loads) = self.loads.take() {
+            // What came first counts: a compaction may have changed the others.
+            let rest = next.loads_of_state();
+            for (seq, tables) in rest {
+                loads.entry(seq).or_insert(tables);
+            }
+            next.loads = Some(loads);
+        }
         *self = next;
         Ok(None)
+    }
+
+    fn note_load(&mut self, change: &Change) {
+        let (Some(loads), Change::Edit { edit, .. }) = (&mut self.loads, change) else { return };
+        let mut own = Loads::new();
+        for Placement { table, .. } in &edit.place {
+            if table.min_seq == table.max_seq {
+                own.entry(table.max_seq).or_default().push(Arc::clone(table));
+            }
+        }
+        for (seq, tables) in own {
+            loads.entry(seq).or_insert(tables);
+        }
     }
 
     /// Reads the records that are there. At least this many bytes are durable.
@@ -97,6 +156,7 @@ impl ManifestTail {
                 return Ok(changed);
             };
             for change in apply_record(&mut self.state, &name, offset, &bytes)? {
+                self.note_load(&change);
                 changed.extend(keyspace_of(&change));
             }
         }
@@ -106,7 +166,10 @@ impl ManifestTail {
 /// The keyspace that a change is of.
 fn keyspace_of(change: &Change) -> Option<KeyspaceId> {
     match change {
-        Change::Store { .. } | Change::Counters { .. } | Change::Log { .. } => None,
+        Change::Store { .. }
+        | Change::Counters { .. }
+        | Change::Log { .. }
+        | Change::History(_) => None,
         Change::Keyspace { id, .. }
         | Change::Dropped { id }
         | Change::Edit { id, .. }

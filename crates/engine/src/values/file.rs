@@ -742,6 +742,19 @@ pub(crate) fn header(slot_bytes: u32, uid: u64) -> Vec<u8> {
     bytes
 }
 
+/// The size of the slots of a file, as its header says it; `None` if it is no value file of this
+/// id.
+pub(crate) fn slot_bytes_of(file: &dyn StorageFile, uid: u64, number: u64) -> Result<Option<u64>> {
+    let mut bytes = [0; 28];
+    if file.len()? < FIRST_SLOT {
+        return Ok(None);
+    }
+    file.read_at(0, &mut bytes)?;
+    let Some(slot_bytes) = u32_at(&bytes, 12) else { return Ok(None) };
+    let is_own = check_header(&bytes, slot_bytes, uid, &values_name(number)).is_ok();
+    Ok(is_own.then_some(slot_bytes.into()))
+}
+
 /// Checks that a file has the header that its layout requires, and returns its length.
 pub(crate) fn check_file(file: &dyn StorageFile, layout: &Layout, uid: u64) -> Result<u64> {
     let name = values_name(layout.number);

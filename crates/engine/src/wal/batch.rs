@@ -15,7 +15,7 @@ use runstone_policy::shape::range_delete::RangeDelete;
 
 use crate::error::{Error, Result};
 use crate::keys::codec::{Decoded, Reader, Truncated, put_bytes, put_varint};
-use crate::keys::expiry::EXPIRY_BYTES;
+use crate::keys::expiry::{self, EXPIRY_BYTES};
 use crate::keys::{KeyspaceId, Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, range_delete};
 
 /// Writes that happen together or not at all (P3), in order. A batch names keyspaces by id, so it
@@ -50,6 +50,22 @@ pub struct Operation<'a> {
     /// Where the record lies to which the value points, encoded. Empty if the value is no such
     /// pointer.
     pub(crate) place: &'a [u8],
+}
+
+impl<'a> Operation<'a> {
+    /// The value as it was put, without its expiry. Of an operand, the operand; of a range delete,
+    /// the end of the range.
+    pub fn plain_value(&self) -> &'a [u8] {
+        match self.kind {
+            Kind::ExpiringPut => expiry::split(self.value).0,
+            _ => self.value,
+        }
+    }
+
+    /// When a put expires, in milliseconds since 1970; `None` if never.
+    pub fn expires_ms(&self) -> Option<u64> {
+        (self.kind == Kind::ExpiringPut).then(|| expiry::split(self.value).1)
+    }
 }
 
 impl Batch {

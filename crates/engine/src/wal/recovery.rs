@@ -235,18 +235,21 @@ fn take_head(reader: &mut Reader<'_>) -> Option<Head> {
 
 /// What a record without operations says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Edits {
+pub(crate) struct Edits<'a> {
     /// How much of which manifest is durable.
     pub(crate) manifest: Current,
     /// The sequence number of the load that ended with these edits; 0 if none did.
     pub(crate) ended_load: SeqNo,
+    /// A note for readers of the history (`wal/note.rs`); may be empty.
+    pub(crate) note: &'a [u8],
 }
 
-pub(crate) fn take_edits(mut reader: Reader<'_>) -> Option<Edits> {
+pub(crate) fn take_edits(mut reader: Reader<'_>) -> Option<Edits<'_>> {
     let (number, least_bytes) = (reader.take_varint().ok()?, reader.take_varint().ok()?);
     let ended_load = if reader.is_empty() { 0 } else { reader.take_varint().ok()? };
+    let note = if reader.is_empty() { &[] } else { reader.take_bytes().ok()? };
     let manifest = Current { number, least_bytes };
-    reader.is_empty().then_some(Edits { manifest, ended_load })
+    reader.is_empty().then_some(Edits { manifest, ended_load, note })
 }
 
 pub(super) fn damaged(number: u64, offset: u64, what: impl Into<String>) -> Error {

@@ -4,15 +4,15 @@
 //! ```text
 //! record := first_seq varint | unsynced varint | count varint | operation*
 //! edits  := first_seq varint | unsynced varint | 0 varint | manifest varint | durable bytes varint
-//!           | ended load varint, or nothing
+//!           | ended load varint, or nothing | note bytes, or nothing (`note`)
 //! ```
 //!
 //! `unsynced` is how many sequence numbers before `first_seq` were not known to be synced when the
 //! record was written. Recovery uses it. Damage below a sequence number that a later record calls
 //! synced is corruption; a power loss can leave damage above it. What a flush made durable counts
 //! as synced once the log is not needed for it. A record without operations takes no sequence
-//! number: it says how much of which manifest is durable, and which load ended. A store that is
-//! closed in order flushes its memtables and leaves no log behind.
+//! number: it says how much of which manifest is durable, which load ended, and what readers of the
+//! history need. A store that is closed in order flushes its memtables and leaves no log behind.
 //!
 //! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
 //! names: their blocks are reserved and their pages are present, but they have no header of their

@@ -17,6 +17,7 @@ use crate::keys::{NO_KEYSPACE, SeqNo};
 use crate::log::{LogReader, Next};
 use crate::tree::manifest::Current;
 use crate::wal::batch::Operation;
+use crate::wal::note::Note;
 use crate::wal::recovery::{
     Head, LogStart, damaged, decode_head, each_operation, open_segment, segments, take_edits,
 };
@@ -80,6 +81,26 @@ impl LogRecord<'_> {
         Ok(if is_load { Says::Load(last_seq) } else { Says::Writes(last_seq) })
     }
 
+    /// What it tells readers of the history.
+    pub fn note(&self) -> Result<Option<Note>> {
+        let (number, offset) = self.place;
+        if self.head.count > 0 {
+            return Ok(None);
+        }
+        let edits = take_edits(self.operations.clone());
+        let edits = edits.ok_or_else(|| damaged(number, offset, "does not decode"))?;
+        if edits.note.is_empty() {
+            return Ok(None);
+        }
+        let note = Note::decode(edits.note);
+        note.map(Some).map_err(|_| damaged(number, offset, "the note does not decode"))
+    }
+
+    /// The sequence number of the last write before it.
+    pub fn before(&self) -> SeqNo {
+        self.head.first_seq - 1
+    }
+
     /// The segment that it lies in.
     pub fn segment(&self) -> u64 {
         self.place.0
@@ -96,6 +117,36 @@ impl LogTail {
     pub fn new(storage: &Arc<dyn Storage>, start: LogStart) -> LogTail {
         let storage = Arc::clone(storage);
         LogTail { storage, start, ended: Vec::new(), segment: None, last_seq: start.seq - 1 }
+    }
+
+    /// The place after a sequence number, or the end of the log if it comes earlier. `None` if no
+    /// segment begins at or before it. O(the segment that holds the number).
+    pub fn after(storage: &Arc<dyn Storage>, seq: SeqNo) -> Result<Option<LogTail>> {
+        let mut start = None;
+        for segment in segments(&**storage, 0)? {
+            let first = first_seq(&**storage, segment)?;
+            start = first
+                .filter(|first| *first <= seq + 1)
+                .map(|seq| LogStart { segment, seq })
+                .or(start);
+        }
+        let Some(start) = start else { return Ok(None) };
+        let mut tail = LogTail::new(storage, start);
+        tail.read(|record| {
+            let is_before = record.head.first_seq <= seq;
+            Ok(if is_before { Flow::Next } else { Flow::Hold })
+        })?;
+        Ok(Some(tail))
+    }
+
+    /// The first sequence number that a segment has. `None` if there is no log.
+    pub fn first_seq(storage: &Arc<dyn Storage>) -> Result<Option<SeqNo>> {
+        for number in segments(&**storage, 0)? {
+            if let Some(first) = first_seq(&**storage, number)? {
+                return Ok(Some(first));
+            }
+        }
+        Ok(None)
     }
 
     /// The sequence number of the last write before this place.
@@ -186,6 +237,18 @@ impl LogTail {
         }
         Ok(None)
     }
+}
+
+/// The sequence number with which a segment begins. `None` if it has no record.
+fn first_seq(storage: &dyn Storage, number: u64) -> Result<Option<SeqNo>> {
+    let reader = match open_segment(storage, number) {
+        // It was recycled meanwhile.
+        Err(error) if is_gone(&error) => return Ok(None),
+        opened => opened?,
+    };
+    let Some(mut reader) = reader else { return Ok(None) };
+    let Next::Record { offset, bytes } = reader.next()? else { return Ok(None) };
+    Ok(Some(decode_head(&bytes, number, offset)?.0.first_seq))
 }
 
 fn is_gone(error: &crate::error::Error) -> bool {

@@ -42,6 +42,7 @@ use crate::values::file::ValueFile;
 use crate::visibility::publish::Syncer;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
+use crate::wal::kept::{KeptSegments, LogRetention};
 use crate::wal::segments::{Wal, WalFiles};
 use crate::write::awaited::Awaited;
 use crate::write::generations::Generations;
@@ -83,6 +84,7 @@ pub(crate) struct Committer {
     pub(super) pressure: Arc<BackPressure>,
     cache: Arc<Cache>,
     pub(super) wal_files: Arc<WalFiles>,
+    pub(super) kept: KeptSegments,
     pub(super) state: CachePadded<Mutex<rank::Commit, CommitState>>,
     /// Set when the log exceeds a limit. The writer that does something about it clears it.
     log_too_long: AtomicBool,
@@ -103,6 +105,8 @@ pub(crate) struct Committer {
     pub(crate) generations: Generations,
     /// The value files with early values that a sync of the log must sync first.
     pub(super) unsynced_values: Mutex<rank::UnsyncedValues, Vec<Arc<ValueFile>>>,
+    /// The number that readers saw when the log last told the time, and that time.
+    pub(super) told_time: (AtomicU64, AtomicU64),
     pub(super) awaited: Awaited,
     /// Syncs for awaited commits. `None` if callers run the jobs.
     pub(super) syncing: Option<Arc<Syncing>>,
@@ -154,6 +158,7 @@ impl Committer {
         last_seq: SeqNo,
     ) -> Committer {
         let Shared { env, catalog, visibility, schedule, pressure, syncing } = shared;
+        let kept = KeptSegments::new(LogRetention::of(&env.options));
         Committer {
             cache: Arc::clone(&catalog.tables.cache),
             env,
@@ -162,6 +167,7 @@ impl Committer {
             schedule,
             pressure,
             wal_files,
+            kept,
             state: CachePadded::new(Mutex::new(CommitState {
                 next_seq: last_seq + 1,
                 closed: false,
@@ -181,6 +187,7 @@ impl Committer {
             loading: Mutex::new(()),
             generations: Generations::default(),
             unsynced_values: Mutex::default(),
+            told_time: (AtomicU64::new(last_seq), AtomicU64::new(0)),
             awaited: Awaited::default(),
             syncing,
         }

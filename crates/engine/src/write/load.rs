@@ -3,8 +3,8 @@
 //!
 //! The log has no entry for a load, but every sequence number has a place in it: recovery takes a
 //! missing sequence number for a lost record. So the sequence number of a load belongs to a record
-//! with one operation, whose keyspace does not exist. Replays skip it, as they skip writes to a
-//! dropped keyspace.
+//! with one operation, whose keyspace does not exist, and whose value is the id of the keyspace
+//! that is loaded. Replays skip it, as they skip writes to a dropped keyspace.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,6 +13,7 @@ use crate::sync::MutexGuard;
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::Result;
+use crate::keys::codec::put_varint;
 use crate::keys::{Kind, NO_KEYSPACE, SeqNo};
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
@@ -52,7 +53,9 @@ impl Committer {
     /// an empty one, so that older and newer writes are in different memtables.
     pub(crate) fn number_load(&self, keyspace: &Arc<KeyspaceCore>) -> Result<LoadNumber<'_>> {
         let mut batch = Batch::new();
-        batch.push(Kind::Put, NO_KEYSPACE, &[], &[])?;
+        let mut id = Vec::new();
+        put_varint(&mut id, u64::from(keyspace.id));
+        batch.push(Kind::Put, NO_KEYSPACE, &[], &id)?;
         let alone = std::slice::from_ref(keyspace);
         let fresh = Arc::new(self.catalog.new_memtable(&keyspace.options.load(), None));
         let one_at_a_time = self.loading.lock();

@@ -10,14 +10,20 @@ use runstone_storage::Category;
 use crate::catalog::ManifestState;
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::{Error, Result};
-use crate::keys::codec::put_varint;
+use crate::keys::codec::{put_bytes, put_varint};
 use crate::keys::{MAX_SEQ, SeqNo, pack};
 use crate::memtable::Memtable;
 use crate::metrics::Counter;
+use crate::tree::manifest::Current;
 use crate::wal::batch::Batch;
+use crate::wal::kept::KeptSegments;
+use crate::wal::note::Note;
 use crate::wal::segments::{ObsoleteSegment, SyncWork, Wal, segment_name};
 use crate::write::commit::Committer;
 use crate::write::held::Held;
+
+/// The least time between two records that tell the time, in milliseconds.
+const LEAST_TIME_MS: u64 = 1000;
 
 impl Committer {
     /// Returns once everything acknowledged so far is durable.
@@ -116,7 +122,7 @@ impl Committer {
         let leases = &self.catalog.tables.leases;
         for (number, recyclable, bytes) in obsolete.into_iter().map(ObsoleteSegment::unmap) {
             match leases.may_free(leases.last()) {
-                true => self.wal_files.retire(number, recyclable),
+                true => self.leave_segment((number, recyclable), bytes),
                 false => leases.hold_segment((number, recyclable), bytes),
             }
         }
@@ -128,9 +134,35 @@ impl Committer {
 
     /// Releases segments that no reader in another process needs any more.
     pub(crate) fn release_held_log(&self) {
-        for (number, recyclable) in self.catalog.tables.leases.release_segments() {
+        for (segment, bytes) in self.catalog.tables.leases.release_segments() {
+            self.leave_segment(segment, bytes);
+        }
+        // On a full disk, what nobody needs goes first.
+        self.trim_kept_log(self.env.is_out_of_space());
+    }
+
+    /// Leaves a segment to readers of the history, or to future segments.
+    fn leave_segment(&self, (number, recyclable): (u64, bool), bytes: u64) {
+        match self.kept.keeps() {
+            true => self.kept.add((number, recyclable), bytes),
+            false => self.wal_files.retire(number, recyclable),
+        }
+    }
+
+    fn trim_kept_log(&self, everything: bool) {
+        for (number, recyclable) in self.kept.take(everything) {
             self.wal_files.retire(number, recyclable);
         }
+    }
+
+    /// For recovery: keeps segments that no open needs any more, from an earlier opening.
+    pub(crate) fn keep_found(&self, number: u64, bytes: u64) {
+        self.kept.add((number, false), bytes);
+    }
+
+    /// What is kept of the log for readers of the history alone.
+    pub(crate) fn kept(&self) -> &KeptSegments {
+        &self.kept
     }
 
     /// Prepares the next log segment, and unmaps finished ones.
@@ -230,6 +262,9 @@ impl Committer {
         let mut state = self.state.lock();
         let next_seq = state.next_seq;
         let unsynced = next_seq - start_seq;
+        let mut note = vec![0, 0, 0];
+        put_bytes(&mut note, &Note::Repeats(start_seq).encode());
+        state.wal.append(next_seq, unsynced, 0, &note)?;
         let segment = state.wal.append(next_seq, unsynced, batch.len(), batch.encoded())?;
         let work = state.wal.sync_work();
         work.run(&*self.env.storage)?;
@@ -256,31 +291,54 @@ impl Committer {
         self.begin_after(first_seq + batch.len() - 1);
     }
 
-    /// Logs which edits of the manifest are durable. The log says nothing about an edit that
-    /// readers see and that no record carries: a load, or a keyspace that was made, changed or
-    /// dropped. If the end of the manifest is damaged, this record shows that something is missing,
-    /// provided that a later write survives. Called before anything that follows from the edit can
-    /// be logged.
+    /// Logs which edits of the manifest are durable, and what they say to readers of the history.
+    /// The log says nothing about an edit that readers see and that no record carries: a load, or a
+    /// keyspace that was made, changed or dropped. If the end of the manifest is damaged, this
+    /// record shows that something is missing, provided that a later write survives. Called before
+    /// anything that follows from the edit can be logged.
     ///
     /// The record is evidence, and not part of the edit: if there is no room for it, the edit is
     /// still valid.
-    pub(crate) fn log_manifest(&self, manifest: &ManifestState) {
-        self.log_edits(manifest, 0);
+    pub(crate) fn log_note(&self, manifest: &ManifestState, note: &Note) {
+        let Some(current) = manifest.current().filter(|_| !seeded!(EditsNotLogged)) else { return };
+        self.log_edits(current, 0, Some(note));
     }
 
     /// The same at the end of a load, which may have failed. Whoever reads the log beside this
     /// store then knows that the manifest says how the load ended.
     pub(crate) fn log_load_end(&self, load: SeqNo) {
-        self.log_edits(&self.catalog.manifest.lock(), load);
+        let current = self.catalog.manifest.lock().current();
+        let Some(current) = current.filter(|_| !seeded!(EditsNotLogged)) else { return };
+        self.log_edits(current, load, None);
     }
 
-    fn log_edits(&self, manifest: &ManifestState, ended_load: SeqNo) {
-        let Some(current) = manifest.current().filter(|_| !seeded!(EditsNotLogged)) else { return };
+    /// Logs the time of day, at most once a second and only after writes. It stands for all of
+    /// them up to here. Called now and then: no write pays for it.
+    pub(crate) fn log_time(&self) {
+        let (told_seq, told_ms) = (&self.told_time.0, &self.told_time.1);
+        let (seq, last_ms) = (self.visibility.now(), told_ms.load(Relaxed));
+        if told_seq.load(Relaxed) == seq {
+            return;
+        }
+        // A clock that was set back is told at once.
+        let now_ms = self.env.options.clock.unix_millis();
+        if (last_ms..last_ms + LEAST_TIME_MS).contains(&now_ms) {
+            return;
+        }
+        told_seq.store(seq, Relaxed);
+        told_ms.store(now_ms, Relaxed);
+        self.log_edits(Current::default(), 0, Some(&Note::Time(now_ms)));
+    }
+
+    fn log_edits(&self, current: Current, ended_load: SeqNo, note: Option<&Note>) {
         let mut bytes = Vec::new();
         put_varint(&mut bytes, current.number);
         put_varint(&mut bytes, current.least_bytes);
-        if ended_load > 0 {
+        if ended_load > 0 || note.is_some() {
             put_varint(&mut bytes, ended_load);
+        }
+        if let Some(note) = note {
+            put_bytes(&mut bytes, &note.encode());
         }
         let mut state = self.state.lock();
         if state.closed || !self.env.options.has_log() {
@@ -289,7 +347,7 @@ impl Committer {
         let first_seq = state.next_seq;
         let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
         if let Err(error) = state.wal.append(first_seq, unsynced, 0, &bytes) {
-            tracing::debug!(%error, "the length of the manifest was not logged");
+            tracing::debug!(%error, "a record without writes was not logged");
         }
     }
 

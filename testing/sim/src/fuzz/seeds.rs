@@ -53,6 +53,7 @@ fn records(storage: &MemoryStorage, number: u64, kind: LogKind) -> Vec<Vec<u8>> 
     let (name, category) = match kind {
         LogKind::Wal => (format!("{number:06}.wal"), Category::Wal),
         LogKind::Manifest => (format!("{number:06}.manifest"), Category::Manifest),
+        LogKind::Archive => (format!("{number:06}.archive"), Category::Other),
     };
     let bytes = get_file(storage, &name);
     let Ok(header) = LogHeader::decode(&bytes, kind) else { return Vec::new() };

@@ -90,6 +90,7 @@ fn state(uid: u64, layout: &Layout) -> StoreState {
         log_synced_seq: 0,
         next_keyspace: 1,
         keyspaces: [(0, keyspace)].into(),
+        ..StoreState::default()
     }
 }
 

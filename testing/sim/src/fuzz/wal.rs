@@ -122,10 +122,13 @@ fn second_opinion(records: &[Part<'_>]) -> Said {
             return (!was_synced).then_some((operations, true));
         }
         if count == 0 {
-            // A manifest and its durable bytes, and the load that ended, if one did.
+            // A manifest and its durable bytes, the load that ended, and a note.
             let (_number, _bytes) = (varint(&mut rest)?, varint(&mut rest)?);
             if !rest.is_empty() {
                 varint(&mut rest)?;
+            }
+            if !rest.is_empty() {
+                byte_string(&mut rest)?;
             }
         }
         for seq in first_seq..first_seq + count {

@@ -16,6 +16,23 @@ pub fn current(bytes: &[u8]) -> (String, u64) {
     (name.to_string(), length.parse().expect("a number"))
 }
 
+/// A note for readers of the history.
+fn note(reader: &mut Bytes<'_>) {
+    let keyspace = |reader: &mut Bytes<'_>| {
+        let (_id, _name, _options) = (reader.varint(), reader.text(), reader.text());
+    };
+    match reader.u8() {
+        1 => keyspace(reader),
+        2 | 3 | 5 => drop(reader.varint()),
+        4 => {
+            let (_history, _forked_at) = (reader.u64(), reader.varint());
+            (0..reader.varint()).for_each(|_| keyspace(reader));
+        }
+        kind => panic!("note {kind}"),
+    }
+    assert!(reader.is_empty());
+}
+
 /// The valid part of a log file.
 pub struct LogFile {
     /// The records, each with the offset of its first fragment.
@@ -114,6 +131,9 @@ pub fn operations(segments: &[(u64, &[u8])], start_seq: u64) -> Vec<Operation> {
                 if !reader.is_empty() {
                     let ended_load = reader.varint();
                     assert!(ended_load < first);
+                }
+                if !reader.is_empty() {
+                    note(&mut at(reader.bytes(), 0));
                 }
             }
             for seq in first..first + count {

@@ -140,6 +140,13 @@ impl Store {
                 self.next_keyspace = body.varint();
                 assert!(self.keyspaces.keys().all(|id| *id < self.next_keyspace));
             }
+            11 => {
+                let _history = body.u64();
+                for _ in 0..body.varint() {
+                    let (_earlier, last_common) = (body.u64(), body.varint());
+                    assert!(last_common < 1 << 56);
+                }
+            }
             _ => panic!("tag {tag}"),
         }
     }

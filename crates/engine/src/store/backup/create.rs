@@ -39,7 +39,7 @@ impl Backups {
         self.create_from(Arc::clone(&store), &store)
     }
 
-    fn create_from(
+    pub(super) fn create_from(
         &self,
         store: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
@@ -111,8 +111,15 @@ impl Backups {
     fn mark(&self, uid: u64) -> Result<()> {
         match self.uid()? {
             None => self.write_whole(MARKER, &put_marker(uid)),
+            Some(_) => self.check_own(uid),
+        }
+    }
+
+    /// Refuses another store than that of the backups.
+    pub(super) fn check_own(&self, uid: u64) -> Result<()> {
+        match self.uid()? {
             Some(known) if known == uid => Ok(()),
-            Some(_) => Err(Error::invalid(
+            _ => Err(Error::invalid(
                 format!("{} has backups of another store", self.storage.location()),
                 "choose a directory for this store alone",
             )),
@@ -257,7 +264,7 @@ pub(super) fn hash_of(file: &dyn StorageFile, mut offset: u64, mut bytes: u64) -
     Ok(hash.digest())
 }
 
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -5,6 +5,7 @@
 //! NNNNNN.table    a table, shared by all backups that need it
 //! NNNNNN.pack     what a backup added: log, and segments of values
 //! NNNNNN.backup   one backup: what it consists of, and the state of the store
+//! NNNNNN.archive  what was committed since, change by change ([`archive`])
 //! ```
 //!
 //! 1. A backup takes a cut of the store's files (`follow/cut.rs`): no flush, and no lock that a
@@ -19,9 +20,12 @@
 //! is. Segments of values grow, and a slot is used again: a segment is the same as an earlier one
 //! if its description and its last bytes are.
 
+pub(crate) mod archive;
+mod archived;
 mod create;
 mod format;
 mod restore;
+pub(crate) mod restore_to;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -159,8 +163,24 @@ impl Backups {
         }
         // Otherwise a crash could leave a backup without its files.
         self.storage.sync_dir()?;
+        self.remove_archives()?;
         self.remove_unneeded()?;
         Ok(gone.len() as u64)
+    }
+
+    /// Removes the files of the archive that end before the oldest backup.
+    fn remove_archives(&self) -> Result<()> {
+        let Some(oldest) = self.descriptions()?.into_values().next() else { return Ok(()) };
+        let chains = archived::chains(&*self.storage)?;
+        let own = chains.iter().rev().find(|one| one.holds(&oldest.state.history, oldest.last_seq));
+        let begins = own.iter().flat_map(|chain| &chain.files);
+        let needed = begins.rev().find(|(_, from)| *from <= oldest.last_seq).map(|(file, _)| *file);
+        for number in archived::archives(&*self.storage)? {
+            if needed.is_some_and(|needed| number < needed) {
+                self.storage.remove(&archived::archive_name(number))?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes files that no backup needs.
@@ -231,6 +251,7 @@ const LOCK: &str = "LOCK";
 
 fn is_own(name: &str) -> bool {
     let plain = name.strip_suffix(".part").unwrap_or(name);
-    let numbered = ["table", "pack", "backup"].iter().any(|kind| number_in(plain, kind).is_some());
-    name == LOCK || plain == MARKER || numbered
+    let numbered =
+        ["table", "pack", "backup", "archive"].iter().any(|kind| number_in(plain, kind).is_some());
+    name == LOCK || name == archive::ARCHIVE_LOCK || plain == MARKER || numbered
 }

@@ -46,7 +46,7 @@ impl Backups {
         })
     }
 
-    fn write_store(&self, backup: Description, target: &Arc<dyn Storage>) -> Result<()> {
+    pub(super) fn write_store(&self, backup: Description, target: &Arc<dyn Storage>) -> Result<()> {
         for table in &backup.tables {
             let name = table_name(table.id);
             let from = self.storage.open(&name, Category::Table)?;
@@ -61,7 +61,7 @@ impl Backups {
             self.unpack(content, &*to, 0)?;
             to.sync()?;
         }
-        write_manifest(target, backup.state)
+        write_manifest(target, backup.state, backup.last_seq)
     }
 
     fn restore_values(&self, backup: &Description, target: &Arc<dyn Storage>) -> Result<()> {

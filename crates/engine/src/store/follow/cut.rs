@@ -13,14 +13,15 @@ use runstone_storage::{Access, Category, PosixStorage, Storage, StorageFile};
 
 use super::Following;
 use crate::error::{Error, Result};
-use crate::keys::SeqNo;
+use crate::keys::{KeyspaceId, SeqNo};
 use crate::lease::holder::LeasePart;
 use crate::options::store::Options;
 use crate::table::handle::file_uid;
 use crate::table::table_name;
-use crate::tree::manifest::{Manifest, StoreState};
+use crate::tree::manifest::{KeyspaceState, Manifest, StoreState};
 use crate::values::file::{FIRST_SLOT, header, values_name};
 use crate::values::layout::{Layout, Segment};
+use crate::wal::note::NotedKeyspace;
 use crate::wal::segments::segment_name;
 
 /// Memory for what is read; a cut keeps no writes.
@@ -78,6 +79,11 @@ impl Cut {
         }
     }
 
+    /// All keyspaces.
+    pub(crate) fn keyspaces(&self) -> Vec<NotedKeyspace> {
+        noted(&self.state)
+    }
+
     /// The name of every table, and its bytes.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (u64, u64)> {
         let shapes = self.state.keyspaces.values().map(|keyspace| &keyspace.shape);
@@ -93,6 +99,16 @@ impl Cut {
     pub(crate) fn values_header(&self, layout: &Layout) -> Vec<u8> {
         header(layout.slot_bytes, file_uid(self.state.uid, layout.number))
     }
+}
+
+/// The keyspaces of a state.
+pub(crate) fn noted(state: &StoreState) -> Vec<NotedKeyspace> {
+    let describe = |(id, keyspace): (&KeyspaceId, &KeyspaceState)| NotedKeyspace {
+        id: *id,
+        name: keyspace.name.clone(),
+        options: keyspace.options.clone(),
+    };
+    state.keyspaces.iter().map(describe).collect()
 }
 
 /// Where a segment of values lies in its file.
@@ -148,7 +164,7 @@ impl Cut {
     /// done; log segments and value files, which the writer goes on to change, are copied.
     pub(crate) fn write_store(&self, target: &Arc<dyn Storage>) -> Result<()> {
         self.judge(self.copy_files(target))?;
-        write_manifest(target, self.state.clone())
+        write_manifest(target, self.state.clone(), self.last_seq)
     }
 
     fn copy_files(&self, target: &Arc<dyn Storage>) -> Result<()> {
@@ -184,7 +200,12 @@ impl Cut {
 }
 
 /// Writes the manifest of a copy, and makes it current: from then on the copy is a store.
-pub(crate) fn write_manifest(target: &Arc<dyn Storage>, mut state: StoreState) -> Result<()> {
+pub(crate) fn write_manifest(
+    target: &Arc<dyn Storage>,
+    mut state: StoreState,
+    last_seq: SeqNo,
+) -> Result<()> {
+    state.history.fork_copy(last_seq);
     // The log may say how much of which manifest was durable. This one comes after all of those.
     let number = state.next_file;
     state.next_file += 1;

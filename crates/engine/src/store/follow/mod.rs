@@ -474,6 +474,8 @@ impl Following {
             flushed: state.keyspaces.iter().map(|(id, k)| (*id, k.flushed_seq)).collect(),
             next_keyspace: state.next_keyspace,
             uid: state.uid,
+            history: state.history.clone(),
+            found_history: state.history.id,
             log_start: (state.log_floor, state.log_start_seq),
             found: self.manifest.place(),
             found_next_keyspace: state.next_keyspace,

@@ -51,6 +51,7 @@ use crate::options::store::{Background, KeyspaceOptions, Options};
 use crate::ranges::RangeDeletes;
 use crate::table::handle::TableContext;
 use crate::table::reader::TableReader;
+use crate::tree::history::History;
 use crate::tree::manifest::{CURRENT, KeyspaceState, Manifest, StoreState};
 use crate::wal::segments::lost_number;
 
@@ -232,6 +233,7 @@ fn rebuild(
         log_start_seq: repairing.report.last_seq + 1,
         log_synced_seq: 0,
         next_keyspace: keyspaces.keys().max().map_or(1, |id| id + 1).max(basis.next_keyspace),
+        history: History::first(random.draw()),
         keyspaces,
     };
     target.sync_dir()?;

@@ -1,0 +1,100 @@
+//! Archives, restores to a moment, changes and mirrors, beside an application and without one.
+
+use std::time::Duration;
+
+use runstone::{Backups, Options, Store};
+use serde_json::Value;
+
+use crate::Place;
+
+/// The JSON lines that a command printed.
+fn lines(place: &Place, arguments: &[&str]) -> Vec<Value> {
+    let text = place.ok(arguments);
+    text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+/// What a command says that fails.
+fn failed(place: &Place, arguments: &[&str]) -> String {
+    let ran = place.run(arguments);
+    assert_ne!(ran.code, 0, "{arguments:?}");
+    ran.stderr
+}
+
+#[test]
+fn any_moment_is_restored() {
+    let place = Place::new();
+    let store = Store::open(place.path("store"), Options::default()).expect("a store");
+    store.put("key", "first").expect("a put");
+    place.ok(&["backup", "archive", "store", "backups"]);
+    let backups = Backups::open(place.path("backups")).expect("a directory of backups");
+    let mut archiver = backups.archive(place.path("store")).expect("it goes on");
+    store.put("key", "second").expect("a put");
+    archiver.advance(Duration::ZERO).expect("it is archived");
+    let second = archiver.position().to_string();
+    store.delete("key").expect("a delete");
+    archiver.advance(Duration::ZERO).expect("it is archived");
+    drop(archiver);
+    let archived = lines(&place, &["backup", "archive", "store", "backups", "--json"]);
+    assert_eq!(archived[0]["changes"], 0);
+    store.close().expect("it closes");
+
+    for (to, value) in [(second.as_str(), "second"), ("1", "first")] {
+        let target = format!("restored to {to}");
+        place.ok(&["backup", "restore", "backups", &target, "--to", to]);
+        assert_eq!(place.ok(&["get", &target, "key"]), value);
+    }
+    place.ok(&["backup", "restore", "backups", "end", "--to", "end"]);
+    assert_eq!(place.ok(&["count", "end"]), "0\n");
+    place.ok(&["backup", "restore", "backups", "late", "--to", "2100-01-01 00:00"]);
+    assert_eq!(place.ok(&["count", "late"]), "0\n");
+
+    let early = failed(&place, &["backup", "restore", "backups", "early", "--to", "1999-12-31"]);
+    assert!(early.contains("the archive has no such moment"), "{early}");
+    let no_moment = failed(&place, &["backup", "restore", "backups", "x", "--to", "yesterday"]);
+    assert!(no_moment.contains("yesterday is no moment"), "{no_moment}");
+    let taken = failed(&place, &["backup", "restore", "backups", "end", "--to", "end"]);
+    assert!(taken.contains("end"), "{taken}");
+}
+
+#[test]
+fn an_unfinished_restore_is_no_store() {
+    let place = Place::new();
+    place.ok(&["put", "store", "key", "value"]);
+    std::fs::write(place.path("store").join("RESTORING"), "").expect("written");
+    let refused = failed(&place, &["get", "store", "key"]);
+    assert!(refused.contains("a restore into") && refused.contains("restore again"), "{refused}");
+}
+
+#[test]
+fn changes_are_printed_and_mirrored() {
+    let place = Place::new();
+    let store = Store::open(place.path("store"), Options::default()).expect("a store");
+    store.put("a", "1").expect("a put");
+    place.ok(&["mirror", "store", "mirror"]);
+    let accounts = store.open_keyspace("accounts", None).expect("a keyspace");
+    accounts.put("ann", [7, 255]).expect("a put");
+    accounts.delete_range("b".."c").expect("a delete");
+    store.sync().expect("it syncs");
+
+    let all = lines(&place, &["changes", "store", "--json"]);
+    let kinds: Vec<&str> = all.iter().map(|one| one["kind"].as_str().expect("text")).collect();
+    let kinds: Vec<&str> = kinds.into_iter().filter(|kind| *kind != "time").collect();
+    assert_eq!(kinds, ["put", "keyspace", "put", "delete-range"]);
+    let put = all.iter().find(|one| one["key"] == "ann").expect("it was put");
+    assert_eq!((&put["keyspace"], &put["encoding"]), (&"accounts".into(), &"escaped".into()));
+    let from = put["position"].as_str().expect("text");
+    let rest = place.ok(&["changes", "store", "--from", from]);
+    assert!(rest.lines().any(|line| line.contains("delete-range\taccounts\tb\tc")), "{rest}");
+    assert!(!rest.contains("ann"), "{rest}");
+    let no_position = failed(&place, &["changes", "store", "--from", "7"]);
+    assert!(no_position.contains("is no position"), "{no_position}");
+
+    let applied = lines(&place, &["mirror", "store", "mirror", "--json"]);
+    assert!(applied[0]["changes"].as_u64() >= Some(3), "{applied:?}");
+    assert_eq!(place.ok(&["count", "mirror", "--keyspace", "accounts"]), "1\n");
+    let foreign = failed(&place, &["mirror", "mirror", "store"]);
+    assert!(foreign.contains("in use") || foreign.contains("is no mirror"), "{foreign}");
+    store.close().expect("it closes");
+    let circle = failed(&place, &["mirror", "mirror", "store"]);
+    assert!(circle.contains("is no mirror"), "{circle}");
+}

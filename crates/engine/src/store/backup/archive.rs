@@ -1,0 +1,299 @@
+//! Archives: every change of a store goes into the directory of its backups, so that a restore can
+//! go to any moment after a backup.
+//!
+//! 1. An archive begins with a backup. From there on the changes of the store are appended
+//!    (`archived`), and are durable when [`Archiver::advance`] returns.
+//! 2. It goes on where it ended, as long as the log of the store reaches back so far: a lease keeps
+//!    it while the archiver runs, and `keep_log_bytes` while it does not.
+//! 3. If the log does not, it begins again with a backup, and says which numbers it lacks.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone_random::Random;
+use runstone_storage::{Category, LockMode, Storage, StorageLock};
+
+use super::archived::{self, Archived, archive_name, note_of};
+use super::create::now_ms;
+use super::{BackupInfo, Backups};
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
+use crate::log::{LogHeader, LogKind, LogWriter};
+use crate::store::changes::{Change, Changed, Changes, ChangesFrom, Position};
+use crate::store::follow::cut;
+use crate::tree::history::History;
+use crate::wal::note::Note;
+
+/// Another file begins when one has this many bytes.
+const FILE_BYTES: u64 = 64 << 20;
+/// The lock of whoever appends to the archive.
+pub(super) const ARCHIVE_LOCK: &str = "ARCHIVE";
+
+/// Appends what is committed to a store to the archive in its directory of backups.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// use std::time::Duration;
+/// use runstone::{Backups, Moment, Options, Store};
+///
+/// let store = Store::open(dir.path().join("store"), Options::default())?;
+/// // Usually in another process, all the time.
+/// let backups = Backups::open(dir.path().join("backups"))?;
+/// let mut archiver = backups.archive(dir.path().join("store"))?;
+/// store.put("key", "good")?;
+/// archiver.advance(Duration::ZERO)?;
+/// let good = archiver.position();
+/// store.put("key", "bad")?;
+/// archiver.advance(Duration::ZERO)?;
+///
+/// backups.restore_to(Moment::Number(good.seq()), dir.path().join("restored"))?;
+/// let restored = Store::open(dir.path().join("restored"), Options::default())?;
+/// assert_eq!(restored.get("key")?.as_deref(), Some(&b"good"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Archiver {
+    backups: Backups,
+    store: Arc<dyn Storage>,
+    leases: Arc<dyn Storage>,
+    changes: Changes,
+    writer: Option<LogWriter>,
+    position: Position,
+    /// A backup with which the archive began, if nobody was told of it.
+    based: Option<Based>,
+    _lock: Box<dyn StorageLock>,
+}
+
+/// A backup with which an archive began, at first or again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Based {
+    /// The backup.
+    pub backup: BackupInfo,
+    /// The archive has nothing between these numbers: its last one before, and that of the backup.
+    /// `None` if it has just begun.
+    pub lacks: Option<(SeqNo, SeqNo)>,
+}
+
+/// What a round of archiving did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Archiving {
+    /// Changes that were appended.
+    pub changes: u64,
+    /// Bytes that were appended.
+    pub bytes: u64,
+    /// The backup with which the archive began, if it did.
+    pub based: Option<Based>,
+}
+
+impl Backups {
+    /// Goes on with the archive of a store, or begins it with a backup. The store may be open in
+    /// this process or in another one, or closed.
+    ///
+    /// # Errors
+    /// If another process archives into the directory; those of [`Backups::create`].
+    pub fn archive(&self, store: impl AsRef<Path>) -> Result<Archiver> {
+        let (storage, leases) = cut::open(store.as_ref())?;
+        Archiver::begin(self, storage, leases)
+    }
+
+    /// Does the same as [`Backups::archive`] with a store on a storage.
+    ///
+    /// # Errors
+    /// Those of [`Backups::archive`].
+    pub fn archive_on(&self, store: Arc<dyn Storage>) -> Result<Archiver> {
+        Archiver::begin(self, Arc::clone(&store), store)
+    }
+}
+
+impl Archiver {
+    fn begin(
+        backups: &Backups,
+        store: Arc<dyn Storage>,
+        leases: Arc<dyn Storage>,
+    ) -> Result<Archiver> {
+        let storage = &backups.storage;
+        let lock = storage.lock(ARCHIVE_LOCK, LockMode::Exclusive)?;
+        let lock = lock.ok_or_else(|| Error::InUse {
+            path: storage.location(),
+            process: storage.lock_holder(ARCHIVE_LOCK),
+        })?;
+        let last = archived::chains(&**storage)?.pop();
+        let (changes, based) = match last {
+            Some(chain) => {
+                let from = ChangesFrom::After(chain.through);
+                match Changes::begin(Arc::clone(&store), &leases, from) {
+                    Ok(changes) => {
+                        backups.check_own(changes.store_uid())?;
+                        (changes, None)
+                    }
+                    Err(error) if ends_history(&error) => {
+                        let lacked = Some(chain.through.seq());
+                        let (changes, based) = base(backups, &store, &leases, lacked)?;
+                        (changes, Some(based))
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            None => {
+                let (changes, based) = base(backups, &store, &leases, None)?;
+                (changes, Some(based))
+            }
+        };
+        let position = changes.position();
+        let backups = Backups { storage: Arc::clone(storage) };
+        // Also without a change: it says that the archive has this moment.
+        let begun = based.as_ref().map(|_| begin_file(&backups, changes.history(), position));
+        let writer = begun.transpose()?;
+        Ok(Archiver { backups, store, leases, changes, writer, position, based, _lock: lock })
+    }
+
+    /// Appends what was committed since, and waits for a change for at most so long. It is durable
+    /// when this returns. O(changes).
+    ///
+    /// # Errors
+    /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
+    /// and the next call goes on.
+    pub fn advance(&mut self, most: Duration) -> Result<Archiving> {
+        let outcome = self.append_changes(most);
+        match outcome {
+            Err(error) if ends_history(&error) => {
+                self.writer = None;
+                let lacked = Some(self.position.seq());
+                let (changes, based) = base(&self.backups, &self.store, &self.leases, lacked)?;
+                (self.position, self.changes) = (changes.position(), changes);
+                let history = self.changes.history().clone();
+                self.writer = Some(begin_file(&self.backups, &history, self.position)?);
+                Ok(Archiving { based: Some(based), ..Archiving::default() })
+            }
+            Err(error) => {
+                // What was written may be incomplete: the next file begins behind what is whole.
+                self.writer = None;
+                self.go_back()?;
+                Err(error)
+            }
+            done => done,
+        }
+    }
+
+    /// Begins again behind the last change that is whole in the archive.
+    fn go_back(&mut self) -> Result<()> {
+        let from = match archived::chains(&*self.backups.storage)?.pop() {
+            Some(chain) if chain.through.seq() <= self.position.seq() => chain.through,
+            _ => self.position,
+        };
+        let store = Arc::clone(&self.store);
+        self.changes = Changes::begin(store, &self.leases, ChangesFrom::After(from))?;
+        self.position = from;
+        Ok(())
+    }
+
+    fn append_changes(&mut self, most: Duration) -> Result<Archiving> {
+        let mut done = Archiving { based: self.based.take(), ..Archiving::default() };
+        let mut next = self.changes.wait(most)?;
+        while let Some(changed) = next {
+            done.bytes += self.append(&changed)?;
+            done.changes += 1;
+            self.position = changed.position;
+            next = self.changes.next()?;
+        }
+        if done.changes > 0 {
+            // Everything before it had been committed by now.
+            let time = Archived::Note(self.position, Note::Time(now_ms()));
+            done.bytes += self.put(&time)?;
+            self.sync()?;
+        }
+        Ok(done)
+    }
+
+    /// Appends a change. Returns how many bytes it took.
+    fn append(&mut self, changed: &Changed) -> Result<u64> {
+        let Changed { position, change } = changed;
+        if let Some(note) = note_of(*position, change) {
+            return self.put(&Archived::Note(*position, note));
+        }
+        match change {
+            Change::Writes(batch) => self.put(&Archived::Writes(*position, batch.clone())),
+            Change::Loaded(load) => {
+                let mut bytes = self.put(&Archived::Load(*position, load.keyspace()))?;
+                load.read(|batch| {
+                    bytes += self.put(&Archived::Entries(batch.clone()))?;
+                    Ok(())
+                })?;
+                Ok(bytes + self.put(&Archived::LoadEnd)?)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn put(&mut self, record: &Archived) -> Result<u64> {
+        let is_inside = matches!(record, Archived::Entries(_) | Archived::LoadEnd);
+        let is_full = self.writer.as_ref().is_some_and(|one| one.position() >= FILE_BYTES);
+        if is_full && !is_inside {
+            self.sync()?;
+            self.writer = None;
+        }
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let history = self.changes.history().clone();
+                let begun = begin_file(&self.backups, &history, self.position)?;
+                self.writer.insert(begun)
+            }
+        };
+        let before = writer.position();
+        writer.append(&[&record.encode()])?;
+        Ok(writer.position() - before)
+    }
+
+    fn sync(&self) -> Result<()> {
+        match &self.writer {
+            Some(writer) => Ok(writer.file().sync()?),
+            None => Ok(()),
+        }
+    }
+
+    /// The position up to which the archive has everything.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+}
+
+/// Whether a reader of changes has to begin again with the state of the store.
+fn ends_history(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::HistoryForked { .. } | Error::HistoryGone { .. } | Error::LeaseRevoked { .. }
+    )
+}
+
+/// Makes the backup with which an archive begins.
+fn base(
+    backups: &Backups,
+    store: &Arc<dyn Storage>,
+    leases: &Arc<dyn Storage>,
+    lacked: Option<SeqNo>,
+) -> Result<(Changes, Based)> {
+    let mut changes = Changes::begin(Arc::clone(store), leases, ChangesFrom::Now)?;
+    let backup = backups.create_from(Arc::clone(store), leases)?;
+    changes.pass_through(backup.last_seq)?;
+    let lacks = lacked.map(|seq| (seq, backup.last_seq));
+    Ok((changes, Based { backup, lacks }))
+}
+
+/// Begins a file of the archive.
+fn begin_file(backups: &Backups, history: &History, position: Position) -> Result<LogWriter> {
+    let storage = &backups.storage;
+    let number = archived::archives(&**storage)?.last().map_or(1, |last| last + 1);
+    let file = storage.create(&archive_name(number), Category::Other)?;
+    let header = LogHeader { number, id: Random::from_entropy().draw() };
+    let mut writer = LogWriter::create(file, LogKind::Archive, header)?;
+    writer.append(&[&Archived::Begin(history.clone(), position.seq()).encode()])?;
+    writer.file().sync()?;
+    storage.sync_dir()?;
+    Ok(writer)
+}

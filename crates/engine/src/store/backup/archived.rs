@@ -1,0 +1,335 @@
+//! The archive in a directory of backups: what was committed since, change by change.
+//!
+//! ```text
+//! NNNNNN.archive  records (`log/`), of which the first is a begin
+//! begin     := 0 u8 | history (id u64 | count varint | (earlier id u64 | last common varint)*)
+//!              | seq varint: the archive goes on after it
+//! change    := 1 u8 | place | operations as the log has them
+//! note      := 2 u8 | place | a note as the log has it
+//! load      := 3 u8 | place | keyspace varint, then entries, then its end
+//! entries   := 4 u8 | operations
+//! load end  := 5 u8
+//! place     := history u64 | seq varint: the position after it
+//! ```
+//!
+//! A file ends where its records do: what a crash left behind the last whole change counts for
+//! nothing. The next file goes on there.
+
+use std::collections::BTreeSet;
+
+use runstone_storage::{Category, Storage};
+
+use crate::error::{Error, Result};
+use crate::keys::codec::{
+    Decoded, Reader, Truncated, put_varint, take_list, take_number, take_u32,
+};
+use crate::keys::{KeyspaceId, SeqNo};
+use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
+use crate::store::changes::{Change, Position};
+use crate::tree::history::History;
+use crate::wal::batch::{Batch, take_operation};
+use crate::wal::note::Note;
+
+pub(super) fn archive_name(number: u64) -> String {
+    format!("{number:06}.archive")
+}
+
+/// A record of an archive.
+#[derive(Debug)]
+pub(super) enum Archived {
+    /// The file goes on after this number of this history.
+    Begin(History, SeqNo),
+    Writes(Position, Batch),
+    Note(Position, Note),
+    Load(Position, KeyspaceId),
+    Entries(Batch),
+    LoadEnd,
+}
+
+impl Archived {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Archived::Begin(history, seq) => {
+                out.push(0);
+                put_history(&mut out, history);
+                put_varint(&mut out, *seq);
+            }
+            Archived::Writes(position, batch) => {
+                put_place(&mut out, 1, *position);
+                out.extend_from_slice(batch.encoded());
+            }
+            Archived::Note(position, note) => {
+                put_place(&mut out, 2, *position);
+                out.extend(note.encode());
+            }
+            Archived::Load(position, keyspace) => {
+                put_place(&mut out, 3, *position);
+                put_varint(&mut out, u64::from(*keyspace));
+            }
+            Archived::Entries(batch) => {
+                out.push(4);
+                out.extend_from_slice(batch.encoded());
+            }
+            Archived::LoadEnd => out.push(5),
+        }
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Decoded<Archived> {
+        let mut reader = Reader::new(bytes);
+        Ok(match reader.take_u8()? {
+            0 => {
+                let begin = Archived::Begin(take_history(&mut reader)?, take_number(&mut reader)?);
+                return reader.is_empty().then_some(begin).ok_or(Truncated);
+            }
+            1 => Archived::Writes(take_place(&mut reader)?, take_batch(&mut reader)?),
+            2 => {
+                let position = take_place(&mut reader)?;
+                Archived::Note(position, Note::decode(reader.take(reader.remaining())?)?)
+            }
+            3 => {
+                let load = Archived::Load(take_place(&mut reader)?, take_u32(&mut reader)?);
+                return reader.is_empty().then_some(load).ok_or(Truncated);
+            }
+            4 => Archived::Entries(take_batch(&mut reader)?),
+            5 if reader.is_empty() => Archived::LoadEnd,
+            _ => return Err(Truncated),
+        })
+    }
+}
+
+fn put_place(out: &mut Vec<u8>, kind: u8, position: Position) {
+    out.push(kind);
+    out.extend(position.history().to_le_bytes());
+    put_varint(out, position.seq());
+}
+
+fn take_place(reader: &mut Reader<'_>) -> Decoded<Position> {
+    Ok(Position::new(reader.take_u64()?, take_number(reader)?))
+}
+
+fn put_history(out: &mut Vec<u8>, history: &History) {
+    out.extend(history.id.to_le_bytes());
+    put_varint(out, history.forks.len() as u64);
+    for (id, last_common) in &history.forks {
+        out.extend(id.to_le_bytes());
+        put_varint(out, *last_common);
+    }
+}
+
+fn take_history(reader: &mut Reader<'_>) -> Decoded<History> {
+    let id = reader.take_u64()?;
+    let forks = take_list(reader, |reader| Ok((reader.take_u64()?, take_number(reader)?)))?;
+    Ok(History { id, forks })
+}
+
+fn take_batch(reader: &mut Reader<'_>) -> Decoded<Batch> {
+    let mut batch = Batch::new();
+    while !reader.is_empty() {
+        batch.push_same(&take_operation(reader)?);
+    }
+    Ok(batch)
+}
+
+/// The note that stands for a change in an archive; `None` for writes and loads.
+pub(super) fn note_of(position: Position, change: &Change) -> Option<Note> {
+    match change {
+        Change::Keyspace(keyspace) => Some(Note::Keyspace(keyspace.clone())),
+        Change::Dropped(id) => Some(Note::Dropped(*id)),
+        Change::Keyspaces(all) => Some(Note::Opened {
+            history: position.history(),
+            forked_at: position.seq(),
+            keyspaces: all.clone(),
+        }),
+        Change::Time(ms) => Some(Note::Time(*ms)),
+        Change::Writes(_) | Change::Loaded(_) => None,
+    }
+}
+
+/// The change that a note of an archive stands for.
+pub(super) fn change_of(note: Note) -> Option<Change> {
+    match note {
+        Note::Keyspace(keyspace) => Some(Change::Keyspace(keyspace)),
+        Note::Dropped(id) => Some(Change::Dropped(id)),
+        Note::Opened { keyspaces, .. } => Some(Change::Keyspaces(keyspaces)),
+        Note::Time(ms) => Some(Change::Time(ms)),
+        Note::Repeats(_) => None,
+    }
+}
+
+/// Files of an archive without a gap between them.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    /// What the first file goes on after.
+    pub(super) from: SeqNo,
+    /// The end of the last change.
+    pub(super) through: Position,
+    /// The histories whose numbers it has, with the last number that they share with it.
+    history: History,
+    seen: BTreeSet<u64>,
+    /// Each file, and what it goes on after.
+    pub(super) files: Vec<(u64, SeqNo)>,
+    /// The times that it tells, in order of the records, with the number before each.
+    pub(super) times: Vec<(SeqNo, u64)>,
+    pub(super) bytes: u64,
+}
+
+impl Chain {
+    /// Whether a state of the store lies in it.
+    pub(super) fn holds(&self, history: &History, seq: SeqNo) -> bool {
+        let is_own = self.seen.contains(&history.id)
+            || self.history.last_common(history.id).is_some_and(|common| seq <= common);
+        is_own && self.from <= seq && seq <= self.through.seq()
+    }
+
+    fn begin(number: u64, history: History, from: SeqNo) -> Chain {
+        Chain {
+            from,
+            through: Position::new(history.id, from),
+            seen: BTreeSet::from([history.id]),
+            history,
+            files: vec![(number, from)],
+            times: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Takes another file up, if it goes on where this ends.
+    fn goes_on(&mut self, number: u64, history: &History, from: SeqNo) -> bool {
+        let common = history.last_common(self.through.history());
+        let goes_on = from == self.through.seq() && common.is_some_and(|common| from <= common);
+        if goes_on {
+            self.files.push((number, from));
+            self.seen.insert(history.id);
+            self.through = Position::new(history.id, from);
+        }
+        goes_on
+    }
+}
+
+/// What stands at the beginning of a file of an archive: a reader of the rest, and the begin.
+fn open(storage: &dyn Storage, number: u64) -> Result<Option<(LogReader, History, SeqNo)>> {
+    let name = archive_name(number);
+    let file = storage.open(&name, Category::Other)?;
+    // A file that a crash left without its begin holds nothing.
+    if file.len()? < HEADER_BYTES {
+        return Ok(None);
+    }
+    let mut bytes = [0; HEADER_BYTES as usize];
+    file.read_at(0, &mut bytes)?;
+    let header = match LogHeader::decode(&bytes, LogKind::Archive) {
+        Err(_) if bytes.iter().all(|byte| *byte == 0) => return Ok(None),
+        header => header.map_err(|bad| bad.in_file(&name))?,
+    };
+    let mut reader = LogReader::new(file, &header)?;
+    match reader.next()? {
+        Next::End { .. } => Ok(None),
+        Next::Record { offset, bytes } => match Archived::decode(&bytes) {
+            Ok(Archived::Begin(history, seq)) => Ok(Some((reader, history, seq))),
+            _ => Err(Error::corruption(name, offset, "the first record does not decode")),
+        },
+    }
+}
+
+/// Shows the records of a file, until `see` returns `false`.
+pub(super) fn each(
+    storage: &dyn Storage,
+    number: u64,
+    mut see: impl FnMut(Archived) -> Result<bool>,
+) -> Result<()> {
+    let Some((mut reader, ..)) = open(storage, number)? else { return Ok(()) };
+    while let Next::Record { offset, bytes } = reader.next()? {
+        let record = Archived::decode(&bytes).map_err(|_| {
+            Error::corruption(archive_name(number), offset, "a record does not decode")
+        })?;
+        if !see(record)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of the files of the archive, ascending.
+pub(super) fn archives(storage: &dyn Storage) -> Result<Vec<u64>> {
+    let files = storage.list()?;
+    let mut numbers: Vec<u64> =
+        files.iter().filter_map(|file| number_in(&file.name, "archive")).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The archive, the oldest part first. O(its bytes).
+pub(super) fn chains(storage: &dyn Storage) -> Result<Vec<Chain>> {
+    let mut chains: Vec<Chain> = Vec::new();
+    for number in archives(storage)? {
+        let Some((reader, history, from)) = open(storage, number)? else { continue };
+        drop(reader);
+        if !chains.last_mut().is_some_and(|chain| chain.goes_on(number, &history, from)) {
+            chains.push(Chain::begin(number, history, from));
+        }
+        let Some(chain) = chains.last_mut() else { continue };
+        read_into(storage, number, chain)?;
+    }
+    Ok(chains)
+}
+
+fn read_into(storage: &dyn Storage, number: u64, chain: &mut Chain) -> Result<()> {
+    let mut load = None;
+    each(storage, number, |record| {
+        let position = match record {
+            Archived::Begin(..) | Archived::Entries(_) => return Ok(true),
+            Archived::Load(position, _) => {
+                load = Some(position);
+                return Ok(true);
+            }
+            Archived::LoadEnd => load.take(),
+            Archived::Writes(position, _) => Some(position),
+            Archived::Note(position, note) => {
+                if let Note::Time(ms) = note {
+                    chain.times.push((position.seq(), ms));
+                }
+                Some(position)
+            }
+        };
+        if let Some(position) = position {
+            chain.seen.insert(position.history());
+            chain.through = position;
+        }
+        Ok(true)
+    })?;
+    chain.bytes += storage.open(&archive_name(number), Category::Other)?.len()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Kind;
+
+    #[test]
+    fn records_come_back_and_cut_ones_do_not_pass_for_others() {
+        let mut batch = Batch::new();
+        batch.push(Kind::Put, 3, b"key", b"value").expect("fits");
+        batch.push(Kind::RangeDelete, 3, b"a", b"").expect("fits");
+        let position = Position::new(7, 300);
+        let mut history = History::first(1);
+        history.fork(2, 9);
+        let records = [
+            Archived::Begin(history, 12),
+            Archived::Writes(position, batch.clone()),
+            Archived::Note(position, Note::Time(5)),
+            Archived::Load(position, 4),
+            Archived::Entries(batch),
+            Archived::LoadEnd,
+        ];
+        for record in records {
+            let bytes = record.encode();
+            let again = Archived::decode(&bytes).expect("its own bytes");
+            assert_eq!(format!("{again:?}"), format!("{record:?}"));
+        }
+        assert!(Archived::decode(&[9]).is_err());
+        assert!(Archived::decode(&[5, 0]).is_err());
+        assert!(Archived::decode(&[]).is_err());
+    }
+}

@@ -1,0 +1,247 @@
+//! Restores a store as of a moment between backups: the newest backup before it, and then the
+//! changes of the archive up to it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_storage::{Access, Category, PosixStorage, Storage};
+
+use super::Backups;
+use super::archived::{self, Archived, Chain, change_of};
+use super::format::Description;
+use crate::error::{Error, Result};
+use crate::keys::SeqNo;
+use crate::options::store::{Background, Options};
+use crate::store::changes::apply::Applier;
+use crate::store::changes::{Change, Position};
+use crate::store::follow::cut::noted;
+use crate::store::open::{RESTORING, open_on};
+
+/// A moment to which a store is restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Moment {
+    /// After the last batch whose number is at most this.
+    Number(SeqNo),
+    /// After everything that had been committed by then, in milliseconds since 1970. The archive
+    /// knows the time of a change to about a second.
+    Time(u64),
+    /// The end of the archive.
+    End,
+}
+
+/// What a restore to a moment made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// The backup that it began with.
+    pub backup: u64,
+    /// Changes that were applied to it.
+    pub changes: u64,
+    /// The last number of the original store that the new one has.
+    pub last_seq: SeqNo,
+}
+
+/// How far the changes of a chain are applied.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    seq: SeqNo,
+    /// This many times that the chain tells come before it.
+    times: usize,
+}
+
+impl Backups {
+    /// Makes a store as of a moment in a directory that is new or empty. It is a store only once
+    /// all of it is there. O(the backup, and the archive up to the moment).
+    ///
+    /// # Errors
+    /// If neither a backup nor the archive has the moment; if the clock of the store went back, so
+    /// that there are several moments of that time: the error names their numbers;
+    /// [`Error::Corruption`] if a file is damaged; if the directory is not empty; a storage error.
+    pub fn restore_to(&self, moment: Moment, target: impl AsRef<Path>) -> Result<Restored> {
+        let target = PosixStorage::open(target.as_ref(), Access::CreateIfMissing)?;
+        self.restore_to_on(moment, &(Arc::new(target) as Arc<dyn Storage>))
+    }
+
+    /// Does the same as [`Backups::restore_to`] on a storage.
+    ///
+    /// # Errors
+    /// Those of [`Backups::restore_to`].
+    pub fn restore_to_on(&self, moment: Moment, target: &Arc<dyn Storage>) -> Result<Restored> {
+        if let Some(file) = target.list()?.first() {
+            let example = file.name.clone();
+            return Err(Error::ForeignFiles { path: target.location(), example });
+        }
+        let chains = archived::chains(&*self.storage)?;
+        let (chain, end) = find(&chains, moment)?;
+        let backup = self.newest_before(chain, end.seq)?;
+        let restored = self.write_moment(chain, end, &backup, target);
+        restored.inspect_err(|_| {
+            // Half a store is of no use.
+            let files = target.list().unwrap_or_default();
+            files.iter().for_each(|file| drop(target.remove(&file.name)));
+        })
+    }
+
+    /// The newest backup that lies in a chain at or before a number.
+    fn newest_before(&self, chain: &Chain, seq: SeqNo) -> Result<Description> {
+        let all = self.descriptions()?;
+        let fits = |one: &&Description| {
+            one.last_seq <= seq && chain.holds(&one.state.history, one.last_seq)
+        };
+        all.values().rev().find(fits).cloned().ok_or_else(|| {
+            let what = format!("no backup lies between number {} and {seq}", chain.from);
+            Error::invalid(what, "restore to a later moment, or to a backup")
+        })
+    }
+
+    fn write_moment(
+        &self,
+        chain: &Chain,
+        end: End,
+        backup: &Description,
+        target: &Arc<dyn Storage>,
+    ) -> Result<Restored> {
+        target.create(RESTORING, Category::Other)?.sync()?;
+        target.sync_dir()?;
+        self.write_store(backup.clone(), target)?;
+        let options = Options::default().background(Background::Threads(2));
+        let store = open_on(Arc::clone(target), options, None)?;
+        let applier = Applier::new(store, &noted(&backup.state), None)?;
+        let mut replay = Replay {
+            applier,
+            after: backup.last_seq,
+            end,
+            times: 0,
+            load: None,
+            last_seq: backup.last_seq,
+            changes: 0,
+        };
+        for (number, _) in &chain.files {
+            archived::each(&*self.storage, *number, |record| replay.take(record))?;
+        }
+        let Replay { applier, last_seq, changes, .. } = replay;
+        applier.into_store().close()?;
+        target.remove(RESTORING)?;
+        target.sync_dir()?;
+        Ok(Restored { backup: backup.number, changes, last_seq })
+    }
+}
+
+/// Applies the records of a chain.
+struct Replay {
+    applier: Applier,
+    /// What is up to here is in the backup.
+    after: SeqNo,
+    end: End,
+    /// Times that were told so far.
+    times: usize,
+    /// The load whose entries follow, and whether they are applied.
+    load: Option<(Position, bool)>,
+    last_seq: SeqNo,
+    changes: u64,
+}
+
+impl Replay {
+    /// Returns `false` behind the end.
+    fn take(&mut self, record: Archived) -> Result<bool> {
+        let wanted = |position: &Position| position.seq() > self.after;
+        match record {
+            Archived::Begin(..) => {}
+            Archived::Writes(position, batch) => {
+                if position.seq() > self.end.seq {
+                    return Ok(false);
+                }
+                if wanted(&position) {
+                    self.apply(position, &Change::Writes(batch))?;
+                }
+            }
+            Archived::Note(position, note) => {
+                let is_time = matches!(note, crate::wal::note::Note::Time(_));
+                if position.seq() > self.end.seq || self.times >= self.end.times {
+                    return Ok(false);
+                }
+                self.times += usize::from(is_time);
+                // One at the number of the backup may have come before or after it: what it says
+                // has the same result twice.
+                let is_new = position.seq() >= self.after && !is_time;
+                if let Some(change) = change_of(note).filter(|_| is_new) {
+                    self.apply(position, &change)?;
+                }
+            }
+            Archived::Load(position, _) => {
+                if position.seq() > self.end.seq {
+                    return Ok(false);
+                }
+                self.load = Some((position, wanted(&position)));
+            }
+            Archived::Entries(batch) => {
+                if let Some((position, true)) = self.load {
+                    self.applier.apply(&Change::Writes(batch), |_| Ok(()))?;
+                    self.last_seq = position.seq();
+                }
+            }
+            Archived::LoadEnd => {
+                self.changes += u64::from(self.load.take().is_some_and(|(_, applied)| applied));
+            }
+        }
+        Ok(true)
+    }
+
+    fn apply(&mut self, position: Position, change: &Change) -> Result<()> {
+        self.applier.apply(change, |_| Ok(()))?;
+        self.last_seq = self.last_seq.max(position.seq());
+        self.changes += 1;
+        Ok(())
+    }
+}
+
+/// The part of the archive that has a moment, the newest if there are several, and where the moment
+/// lies in it.
+fn find(chains: &[Chain], moment: Moment) -> Result<(&Chain, End)> {
+    let all = |chain: &Chain| End { seq: chain.through.seq(), times: usize::MAX };
+    let found = match moment {
+        Moment::End => chains.last().map(|chain| (chain, all(chain))),
+        Moment::Number(seq) => {
+            let holds = |chain: &&Chain| chain.from <= seq && seq <= chain.through.seq();
+            let chain = chains.iter().rev().find(holds);
+            chain.map(|chain| (chain, End { seq, times: usize::MAX }))
+        }
+        Moment::Time(ms) => find_time(chains, ms)?,
+    };
+    found.ok_or_else(|| {
+        let parts: Vec<String> = chains
+            .iter()
+            .map(|chain| format!("{} to {}", chain.from, chain.through.seq()))
+            .collect();
+        let what = match parts.is_empty() {
+            true => "there is no archive".to_string(),
+            false => format!("the archive has no such moment; it has numbers {}", parts.join(", ")),
+        };
+        Error::invalid(what, "choose a moment that it has, or restore a backup")
+    })
+}
+
+fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
+    // A part begins with a backup, and with the first time that it tells.
+    let begun = |chain: &&Chain| chain.times.first().is_some_and(|(_, first)| *first <= ms);
+    let Some(chain) = chains.iter().rev().find(begun) else { return Ok(None) };
+    // Where the clock passes the time: more than once if it went back.
+    let times = &chain.times;
+    let passes = |i: usize| {
+        let (_, told) = times[i];
+        told <= ms && times.get(i + 1).is_none_or(|(_, next)| *next > ms)
+    };
+    let ends: Vec<usize> = (0..times.len()).filter(|i| passes(*i)).collect();
+    match ends[..] {
+        [] => Ok(None),
+        [end] => Ok(Some((chain, End { seq: times[end].0, times: end + 1 }))),
+        _ => {
+            let numbers: Vec<String> = ends.iter().map(|end| times[*end].0.to_string()).collect();
+            Err(Error::invalid(
+                format!("the clock went back: that time was at numbers {}", numbers.join(" and ")),
+                "restore to one of these numbers",
+            ))
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Applies changes to another store.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Change, NotedKeyspace};
+use crate::error::{Error, Result};
+use crate::keys::KeyspaceId;
+use crate::options::store::{KeyspaceOptions, WriteOptions};
+use crate::store::{DEFAULT_KEYSPACE, Keyspace, Store};
+use crate::wal::batch::{Batch, Operation};
+
+/// A store that changes are applied to. Keyspaces have the names that they have where the changes
+/// come from, and ids of their own.
+#[derive(Debug)]
+pub(crate) struct Applier {
+    store: Store,
+    /// By their ids in the other store. `None` is left out.
+    keyspaces: BTreeMap<KeyspaceId, Option<Keyspace>>,
+    /// The name of the keyspace that is left out.
+    left_out: Option<&'static str>,
+}
+
+impl Applier {
+    /// `known` are the keyspaces of the other store, as of the state that this store has. One of
+    /// this name is left out.
+    pub(crate) fn new(
+        store: Store,
+        known: &[NotedKeyspace],
+        left_out: Option<&'static str>,
+    ) -> Result<Applier> {
+        let mut applier = Applier { store, keyspaces: BTreeMap::new(), left_out };
+        for one in known {
+            let is_left_out = left_out.is_some_and(|name| name == one.name);
+            let keyspace = (!is_left_out).then(|| applier.store.keyspace(&one.name)).transpose()?;
+            applier.keyspaces.insert(one.id, keyspace);
+        }
+        Ok(applier)
+    }
+
+    pub(crate) fn into_store(self) -> Store {
+        self.store
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The keyspaces by their ids in the other store.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (KeyspaceId, &str)> {
+        let left_out = self.left_out.unwrap_or_default();
+        self.keyspaces
+            .iter()
+            .map(move |(id, one)| (*id, one.as_ref().map_or(left_out, Keyspace::name)))
+    }
+
+    /// Applies a change. `mark` may add to the last of the batches that it takes; it is called once
+    /// for a change that takes none, too.
+    pub(crate) fn apply(
+        &mut self,
+        change: &Change,
+        mark: impl FnOnce(&mut Batch) -> Result<()>,
+    ) -> Result<()> {
+        let mut last = Batch::new();
+        match change {
+            Change::Writes(batch) => last = self.own(batch)?,
+            Change::Loaded(load) => load.read(|batch| {
+                let own = self.own(batch)?;
+                self.store.write(&own, WriteOptions::default())
+            })?,
+            Change::Keyspace(keyspace) => self.make(keyspace)?,
+            Change::Dropped(id) => self.drop_keyspace(*id)?,
+            Change::Keyspaces(all) => {
+                let there: BTreeSet<KeyspaceId> = all.iter().map(|one| one.id).collect();
+                let gone = self.keyspaces.keys().filter(|id| !there.contains(id));
+                for id in gone.copied().collect::<Vec<_>>() {
+                    self.drop_keyspace(id)?;
+                }
+                all.iter().try_for_each(|one| self.make(one))?;
+            }
+            Change::Time(_) => {}
+        }
+        mark(&mut last)?;
+        if last.is_empty() { Ok(()) } else { self.store.write(&last, WriteOptions::default()) }
+    }
+
+    /// Makes a keyspace, or gives one its options.
+    fn make(&mut self, noted: &NotedKeyspace) -> Result<()> {
+        if self.left_out.is_some_and(|name| name == noted.name) {
+            self.keyspaces.insert(noted.id, None);
+            return Ok(());
+        }
+        let options = KeyspaceOptions::from_toml(&noted.options)?;
+        let keyspace = self.store.open_keyspace(&noted.name, Some(options))?;
+        self.keyspaces.insert(noted.id, Some(keyspace));
+        Ok(())
+    }
+
+    fn drop_keyspace(&mut self, id: KeyspaceId) -> Result<()> {
+        match self.keyspaces.remove(&id).flatten() {
+            Some(keyspace) if keyspace.name() != DEFAULT_KEYSPACE => {
+                self.store.drop_keyspace(keyspace.name())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The same writes to the keyspaces of this store.
+    fn own(&self, batch: &Batch) -> Result<Batch> {
+        let mut own = Batch::with_capacity(batch.encoded().len());
+        for operation in batch.operations() {
+            let keyspace = self.keyspaces.get(&operation.keyspace).ok_or_else(|| {
+                let what = format!("the log writes to keyspace {}", operation.keyspace);
+                Error::invalid(what + ", and does not say which it is", "begin with a new copy")
+            })?;
+            if let Some(keyspace) = keyspace {
+                own.push_same(&Operation { keyspace: keyspace.id(), ..operation });
+            }
+        }
+        Ok(own)
+    }
+}

@@ -1,0 +1,503 @@
+//! Reads log and manifest as one history.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use runstone_random::Random;
+use runstone_storage::{Category, Storage, StorageFile};
+
+use super::{Change, Changed, ChangesFrom, Load, Position};
+use crate::error::{Error, Result};
+use crate::format::record::{ChecksumSeed, Pointer, record_bytes};
+use crate::keys::codec::{Reader, take_u32, u32_at};
+use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo};
+use crate::lease::EditPlace;
+use crate::lease::holder::{Lease, LeasePart};
+use crate::store::follow::cut::noted;
+use crate::table::handle::file_uid;
+use crate::tree::history::History;
+use crate::tree::manifest::{Current, StoreState};
+use crate::tree::tail::ManifestTail;
+use crate::values::early::EarlyPlace;
+use crate::values::file::{FIRST_SLOT, slot_bytes_of, values_name};
+use crate::wal::batch::{Batch, Operation};
+use crate::wal::note::{Note, NotedKeyspace};
+use crate::wal::recovery::LogStart;
+use crate::wal::segments::segment_name;
+use crate::wal::tail::{Flow, LogRecord, LogTail, Says};
+
+/// About how many bytes of changes are read ahead.
+const AHEAD_BYTES: usize = 1 << 20;
+/// How often one read looks at the manifest until log and manifest fit.
+const MOST_ROUNDS: usize = 16;
+
+/// Reads what was committed, in order.
+#[derive(Debug)]
+pub(super) struct HistoryReader {
+    /// For reading.
+    storage: Arc<dyn Storage>,
+    /// The same, for leases and syncs.
+    own: Arc<dyn Storage>,
+    lease: Option<Arc<Lease>>,
+    /// What the lease keeps: everything that edits behind this place freed.
+    part: Option<LeasePart>,
+    kept: EditPlace,
+    /// Of loads up to this number, the manifest need not have shown the tables.
+    watched_from: SeqNo,
+    manifest: ManifestTail,
+    log: LogTail,
+    /// The history of what was read.
+    history: History,
+    /// Whether changes are synced before they are handed out.
+    pub(super) syncs: bool,
+    values: EarlyValues,
+    read: Ahead,
+}
+
+/// What was read of the log and not handed out.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// Changes with their numbers.
+    changes: VecDeque<(SeqNo, Change)>,
+    bytes: usize,
+    /// The last write that the writer made, and no open logged again.
+    own_seq: SeqNo,
+    /// Whether the next record repeats earlier ones.
+    repeats: bool,
+    /// Whether the manifest is to be read before the next record.
+    is_behind: bool,
+    /// The last load that was told.
+    load: SeqNo,
+    /// Segments and value files that were read since the last sync.
+    segments: BTreeSet<u64>,
+    value_files: BTreeSet<u64>,
+}
+
+/// What keeps the reader from the next record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// Nothing: there is none, or enough was read.
+    Nothing,
+    /// More of the manifest.
+    Manifest,
+    /// The end of a load.
+    Load(SeqNo, KeyspaceId),
+}
+
+impl HistoryReader {
+    pub(super) fn begin(
+        storage: Arc<dyn Storage>,
+        own: &Arc<dyn Storage>,
+        from: ChangesFrom,
+    ) -> Result<HistoryReader> {
+        // A directory that is no store gets no lease.
+        ManifestTail::open(&storage)?;
+        let lease = match Lease::take(own, Random::from_entropy().draw()) {
+            Err(Error::Storage(error)) if error.is_refused() => None,
+            taken => Some(taken?),
+        };
+        let mut manifest = ManifestTail::open(&storage)?;
+        manifest.watch_loads();
+        let history = manifest.state.history.clone();
+        let log = LogTail::new(&storage, log_start(&manifest.state));
+        let own = Arc::clone(own);
+        let values = EarlyValues::new(&storage, manifest.state.uid);
+        let mut reader = HistoryReader {
+            storage,
+            own,
+            lease,
+            part: None,
+            kept: EditPlace::START,
+            watched_from: manifest.state.last_seq,
+            manifest,
+            log,
+            history,
+            syncs: true,
+            values,
+            read: Ahead::default(),
+        };
+        let begun = match from {
+            ChangesFrom::Now => reader.pass_all(),
+            ChangesFrom::Oldest => reader.begin_oldest(),
+            ChangesFrom::After(position) => reader.pass(position),
+        };
+        begun.map_err(|error| reader.explain(error))?;
+        Ok(reader)
+    }
+
+    /// Goes to the end of the log.
+    fn pass_all(&mut self) -> Result<()> {
+        self.log.read(|_| Ok(Flow::Next))?;
+        let floor = self.manifest.state.log_floor;
+        self.read.segments = self.log.segments_from(floor).map(|(number, _)| number).collect();
+        self.read.own_seq = self.log.last_seq();
+        self.read_manifest()
+    }
+
+    /// Stays at the beginning of what is left of the log.
+    fn begin_oldest(&mut self) -> Result<()> {
+        let start_seq = self.manifest.state.log_start_seq;
+        let oldest = LogTail::first_seq(&self.storage)?.unwrap_or(start_seq).min(start_seq);
+        if let Some(log) = LogTail::after(&self.storage, oldest - 1)? {
+            self.log = log;
+        }
+        self.read.own_seq = self.log.last_seq();
+        Ok(())
+    }
+
+    /// Goes to a position.
+    fn pass(&mut self, position: Position) -> Result<()> {
+        let common = self.history.last_common(position.history()).ok_or_else(|| self.gone())?;
+        if position.seq() > common {
+            return Err(self.forked(common));
+        }
+        let start_seq = self.manifest.state.log_start_seq;
+        let found = LogTail::after(&self.storage, position.seq())?;
+        match found.filter(|log| log.last_seq() == position.seq()) {
+            Some(log) => self.log = log,
+            // All of it is in tables, and the log begins behind it.
+            None if start_seq == position.seq() + 1 => {}
+            None if start_seq > position.seq() => return Err(self.gone()),
+            None => {
+                let what = format!("position {position} lies behind the end of the log");
+                return Err(Error::invalid(what, "begin at a position that was handed out"));
+            }
+        }
+        self.read.own_seq = position.seq();
+        Ok(())
+    }
+
+    /// Passes over everything up to a number.
+    pub(super) fn pass_through(&mut self, seq: SeqNo) -> Result<()> {
+        debug_assert!(self.read.changes.is_empty());
+        self.log.read(|record| Ok(if record.before() < seq { Flow::Next } else { Flow::Hold }))?;
+        self.read.own_seq = self.read.own_seq.max(self.log.last_seq());
+        Ok(())
+    }
+
+    pub(super) fn history(&self) -> &History {
+        &self.history
+    }
+
+    pub(super) fn store_uid(&self) -> u64 {
+        self.manifest.state.uid
+    }
+
+    fn forked(&self, last_common: SeqNo) -> Error {
+        Error::HistoryForked { path: self.storage.location(), last_common }
+    }
+
+    fn gone(&self) -> Error {
+        let first = LogTail::first_seq(&self.storage).ok().flatten();
+        let first = first.unwrap_or(self.manifest.state.log_start_seq);
+        Error::HistoryGone { path: self.storage.location(), first: first.saturating_sub(1) }
+    }
+
+    /// The error for a read that failed: a file may be gone because the lease is.
+    fn explain(&self, error: Error) -> Error {
+        let error = self.lease.iter().fold(error, |error, lease| lease.explain(error));
+        match &error {
+            // A lease keeps what edits freed that came after it.
+            Error::Storage(storage) if storage.is_not_found() => self.gone(),
+            _ => error,
+        }
+    }
+
+    pub(super) fn position(&self) -> Position {
+        Position::new(self.history.id, self.read.own_seq)
+    }
+
+    pub(super) fn keyspaces(&self) -> Vec<NotedKeyspace> {
+        noted(&self.manifest.state)
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Changed>> {
+        if self.read.changes.is_empty() {
+            if self.lease.as_ref().is_some_and(|lease| lease.is_revoked()) {
+                return Err(Error::LeaseRevoked { path: self.storage.location() });
+            }
+            self.fill().map_err(|error| self.explain(error))?;
+        }
+        let Some((seq, change)) = self.read.changes.pop_front() else { return Ok(None) };
+        Ok(Some(Changed { position: Position::new(self.history.id, seq), change }))
+    }
+
+    /// Reads ahead. What is read is durable at the end, if that is asked for.
+    fn fill(&mut self) -> Result<()> {
+        self.read.bytes = 0;
+        let mut rounds = 0;
+        loop {
+            match self.read_records()? {
+                Asked::Load(seq, _) if !self.has_ended(seq)? => break,
+                Asked::Load(seq, id) => {
+                    // The edit came before the end of the load was logged.
+                    self.read_manifest()?;
+                    self.take_load(seq, id)?;
+                }
+                // Also at the end: what the lease keeps becomes less, and a store that was opened
+                // anew shows.
+                asked => {
+                    self.read_manifest()?;
+                    let is_missing = self.manifest.state.log_start_seq > self.log.last_seq() + 1;
+                    let is_full = self.read.bytes >= AHEAD_BYTES;
+                    if is_full || (asked == Asked::Nothing && !is_missing) {
+                        break;
+                    }
+                    rounds += 1;
+                    if rounds == MOST_ROUNDS {
+                        return Err(self.gone());
+                    }
+                }
+            }
+        }
+        self.sync_read()?;
+        self.free_read()
+    }
+
+    /// Takes a load up that has ended.
+    fn take_load(&mut self, seq: SeqNo, id: KeyspaceId) -> Result<()> {
+        let tables = self.manifest.loaded(seq);
+        if !tables.is_empty() {
+            let part = self.lease.as_ref().map(|lease| lease.part(self.kept)).transpose()?;
+            let load = Load::new(id, tables, (&self.storage, self.manifest.state.uid), part);
+            self.read.bytes = AHEAD_BYTES;
+            self.read.changes.push_back((seq, Change::Loaded(load)));
+        } else if seq <= self.watched_from {
+            // Whether it failed is not known: compactions may have taken its tables.
+            return Err(self.gone());
+        }
+        self.read.load = seq;
+        Ok(())
+    }
+
+    fn read_records(&mut self) -> Result<Asked> {
+        let mut asked = Asked::Nothing;
+        let HistoryReader { log, read, values, history, .. } = self;
+        log.read(|record| {
+            if read.bytes >= AHEAD_BYTES {
+                return Ok(Flow::Hold);
+            }
+            asked = read.take(record, values, history)?;
+            Ok(if asked == Asked::Nothing { Flow::Next } else { Flow::Hold })
+        })?;
+        Ok(asked)
+    }
+
+    /// Whether the log says that a load has ended.
+    fn has_ended(&mut self, load: SeqNo) -> Result<bool> {
+        let Some(mut ahead) = self.log.look_ahead()? else { return Ok(false) };
+        let mut has_ended = false;
+        ahead.read(|record| {
+            // Whatever was logged by another opening of the store came after the load had ended.
+            has_ended |= matches!(record.says()?, Says::Edits(_, ended) if ended == load)
+                || matches!(record.note()?, Some(Note::Opened { .. } | Note::Repeats(_)));
+            Ok(if has_ended { Flow::Hold } else { Flow::Next })
+        })?;
+        Ok(has_ended)
+    }
+
+    /// Reads the manifest further.
+    fn read_manifest(&mut self) -> Result<()> {
+        if self.manifest.advance()?.is_none() {
+            // Edits between may have been missed.
+            self.watched_from = self.manifest.state.last_seq;
+        }
+        self.read.is_behind = false;
+        let now = &self.manifest.state.history;
+        if now.id != self.history.id {
+            let common = now.last_common(self.history.id).ok_or_else(|| self.gone())?;
+            if self.read.own_seq > common {
+                return Err(self.forked(common));
+            }
+            self.history = now.clone();
+        }
+        Ok(())
+    }
+
+    /// Lets the writer free what was read and synced.
+    fn free_read(&mut self) -> Result<()> {
+        let state = &self.manifest.state;
+        // What an edit freed that lies behind unread records may be what they point to.
+        if self.log.last_seq() + 1 >= state.log_start_seq.max(state.log_synced_seq + 1) {
+            let Current { number, least_bytes } = self.manifest.place();
+            let place = EditPlace { manifest: number, bytes: least_bytes };
+            // The new part first: without one the lease would keep everything for a moment.
+            let part = self.lease.as_ref().map(|lease| lease.part(place)).transpose()?;
+            (self.part, self.kept) = (part, place);
+            self.log.forget_below(state.log_floor);
+            self.manifest.forget_loads(self.log.last_seq());
+        }
+        Ok(())
+    }
+
+    /// Syncs what was read: values before the log that points to them, and the log in order.
+    fn sync_read(&mut self) -> Result<()> {
+        if !self.syncs || seeded!(HistoryNotSynced) {
+            return Ok(());
+        }
+        for number in &self.read.value_files {
+            self.own.open(&values_name(*number), Category::Value)?.sync()?;
+        }
+        if !self.read.segments.is_empty() {
+            self.own.sync_dir()?;
+        }
+        let floor = self.manifest.state.log_floor;
+        for number in &self.read.segments {
+            match self.own.open(&segment_name(*number), Category::Wal) {
+                // It was removed after an edit that is durable: all of it is in tables.
+                Err(error) if error.is_not_found() && *number < floor => {}
+                segment => segment?.sync()?,
+            }
+        }
+        self.read.value_files.clear();
+        self.read.segments.clear();
+        Ok(())
+    }
+}
+
+fn log_start(state: &StoreState) -> LogStart {
+    LogStart { segment: state.log_floor, seq: state.log_start_seq }
+}
+
+impl Ahead {
+    /// Takes a record up, or says what is needed first.
+    fn take(
+        &mut self,
+        record: &LogRecord<'_>,
+        values: &mut EarlyValues,
+        history: &History,
+    ) -> Result<Asked> {
+        if self.is_behind {
+            return Ok(Asked::Manifest);
+        }
+        match record.says()? {
+            Says::Edits(..) => {
+                if let Some(note) = record.note()? {
+                    return Ok(self.take_note(record.before(), note, history));
+                }
+            }
+            Says::Load(seq) if seq <= self.load => self.own_seq = seq,
+            Says::Load(seq) => return Ok(Asked::Load(seq, loaded_keyspace(record)?)),
+            Says::Writes(seq) => {
+                let is_repeated = std::mem::take(&mut self.repeats);
+                self.segments.insert(record.segment());
+                if is_repeated {
+                    // The next record is of whoever opened the store.
+                    self.is_behind = true;
+                    return Ok(Asked::Nothing);
+                }
+                let Some(batch) = self.writes_of(record, values)? else {
+                    return Ok(Asked::Manifest);
+                };
+                self.own_seq = seq;
+                self.bytes += batch.encoded().len();
+                if !batch.is_empty() {
+                    self.changes.push_back((seq, Change::Writes(batch)));
+                }
+            }
+        }
+        self.segments.insert(record.segment());
+        Ok(Asked::Nothing)
+    }
+
+    fn take_note(&mut self, seq: SeqNo, note: Note, history: &History) -> Asked {
+        let change = match note {
+            Note::Keyspace(keyspace) => Change::Keyspace(keyspace),
+            Note::Dropped(id) => Change::Dropped(id),
+            Note::Time(ms) => Change::Time(ms),
+            Note::Opened { history: begun, .. } if history.last_common(begun).is_none() => {
+                return Asked::Manifest;
+            }
+            Note::Opened { keyspaces, .. } => Change::Keyspaces(keyspaces),
+            Note::Repeats(_) => {
+                self.repeats = true;
+                return Asked::Nothing;
+            }
+        };
+        self.own_seq = self.own_seq.max(seq);
+        self.changes.push_back((seq, change));
+        Asked::Nothing
+    }
+
+    /// The writes of a record, without what a collection moved. `None` if a value is not there.
+    fn writes_of(
+        &mut self,
+        record: &LogRecord<'_>,
+        values: &mut EarlyValues,
+    ) -> Result<Option<Batch>> {
+        let (mut batch, mut is_whole) = (Batch::new(), true);
+        record.each(|_, operation| {
+            match operation.kind {
+                Kind::Relocate => {}
+                Kind::ValuePointer => match values.read(&operation)? {
+                    Some(value) => {
+                        batch.push(Kind::Put, operation.keyspace, operation.key, &value)?;
+                        self.value_files.insert(values.number);
+                    }
+                    None => is_whole = false,
+                },
+                _ => batch.push_same(&operation),
+            }
+            Ok(())
+        })?;
+        Ok(is_whole.then_some(batch))
+    }
+}
+
+/// The keyspace that a load is into.
+fn loaded_keyspace(record: &LogRecord<'_>) -> Result<KeyspaceId> {
+    let mut id = NO_KEYSPACE;
+    record.each(|_, operation| {
+        id = take_u32(&mut Reader::new(operation.value)).unwrap_or(NO_KEYSPACE);
+        Ok(())
+    })?;
+    Ok(id)
+}
+
+/// Reads values that were in their files before their writes were logged.
+#[derive(Debug)]
+struct EarlyValues {
+    storage: Arc<dyn Storage>,
+    store_uid: u64,
+    /// The file of the last value.
+    number: u64,
+    file: Option<(Arc<dyn StorageFile>, u64)>,
+}
+
+impl EarlyValues {
+    fn new(storage: &Arc<dyn Storage>, store_uid: u64) -> EarlyValues {
+        EarlyValues { storage: Arc::clone(storage), store_uid, number: 0, file: None }
+    }
+
+    /// The value of a logged write; `None` if its file or its place is gone.
+    fn read(&mut self, operation: &Operation<'_>) -> Result<Option<Vec<u8>>> {
+        let pointer = Pointer::of_entry(operation.value)?;
+        let place = EarlyPlace::decode(operation.place)
+            .map_err(|_| Error::corruption("the log", 0, "the place of a value does not decode"))?;
+        if self.number != pointer.store || self.file.is_none() {
+            (self.number, self.file) = (pointer.store, self.open(pointer.store)?);
+        }
+        let Some((file, slot_bytes)) = &self.file else { return Ok(None) };
+        let bytes = record_bytes(operation.key.len(), pointer.value_bytes as usize);
+        let position = FIRST_SLOT + u64::from(place.slot) * slot_bytes + place.offset;
+        if file.len()? < position + bytes {
+            return Ok(None);
+        }
+        let record = file.read_vec(position, bytes as usize)?;
+        let seed = ChecksumSeed::new(file_uid(self.store_uid, pointer.store), place.generation);
+        let found = seed.take(&record, place.offset).ok();
+        let is_it = u32_at(&record, 0) == Some(place.checksum);
+        let found = found.filter(|one| is_it && one.key == operation.key);
+        Ok(found.map(|one| one.value.to_vec()))
+    }
+
+    /// A value file, and the size of its slots, which its header tells.
+    fn open(&self, number: u64) -> Result<Option<(Arc<dyn StorageFile>, u64)>> {
+        let file = match self.storage.open(&values_name(number), Category::Value) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            file => file?,
+        };
+        let uid = file_uid(self.store_uid, number);
+        Ok(slot_bytes_of(&*file, uid, number)?.map(|slot_bytes| (file, slot_bytes)))
+    }
+}

@@ -1,0 +1,209 @@
+//! A mirror: a store that follows another one, change by change.
+//!
+//! 1. It begins as a copy of the other store's files ([`super::follow::cut`]), while the changes
+//!    from then on are kept by a lease.
+//! 2. Each change is applied together with its position, which lies in a keyspace of its own. So
+//!    a mirror that is killed goes on where it was.
+//! 3. It equals a past state of the other store at each moment but two: a load is applied in
+//!    batches, and keyspaces are made and dropped one after another.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone_storage::{Access, PosixStorage, Storage};
+
+use super::changes::apply::Applier;
+use super::changes::{Changes, ChangesFrom, NotedKeyspace, Position};
+use super::follow::cut::{self, Cut};
+use super::{Keyspace, Store};
+use crate::error::{Error, Result};
+use crate::keys::codec::{Reader, Truncated, put_bytes, put_varint, take_list, take_u32};
+use crate::keys::{KeyspaceId, Kind};
+use crate::options::store::Options;
+
+/// The keyspace of a mirror that says how far it has come.
+pub const MIRROR_KEYSPACE: &str = "runstone.mirror";
+/// The position.
+const POSITION: &[u8] = b"position";
+/// The id of the other store, and its keyspaces: their ids there and their names.
+const SOURCE: &[u8] = b"source";
+
+/// A store that follows another one.
+#[derive(Debug)]
+pub struct Mirror {
+    changes: Changes,
+    applier: Applier,
+    own: Keyspace,
+    source_uid: u64,
+    position: Position,
+}
+
+impl Mirror {
+    /// Goes on with a mirror, or makes one in a directory that is new or empty. `options` are those
+    /// of the mirror: it needs the merge operators and filters of the other store.
+    ///
+    /// # Errors
+    /// If the directory holds a store that is no mirror of this one; those of [`Changes::open`]: a
+    /// mirror that cannot go on needs a new directory.
+    pub fn open(
+        source: impl AsRef<Path>,
+        target: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<Mirror> {
+        let (storage, leases) = cut::open(source.as_ref())?;
+        let target = PosixStorage::open(target.as_ref(), Access::CreateIfMissing)?;
+        Mirror::begin(storage, &leases, Arc::new(target), options)
+    }
+
+    /// Does the same as [`Mirror::open`] on storages.
+    ///
+    /// # Errors
+    /// Those of [`Mirror::open`].
+    pub fn open_on(
+        source: Arc<dyn Storage>,
+        target: Arc<dyn Storage>,
+        options: Options,
+    ) -> Result<Mirror> {
+        Mirror::begin(Arc::clone(&source), &source, target, options)
+    }
+
+    fn begin(
+        source: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        target: Arc<dyn Storage>,
+        options: Options,
+    ) -> Result<Mirror> {
+        match target.list()?.is_empty() {
+            true => Mirror::copy(source, leases, target, options),
+            false => Mirror::resume(source, leases, target, options),
+        }
+    }
+
+    fn copy(
+        source: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        target: Arc<dyn Storage>,
+        options: Options,
+    ) -> Result<Mirror> {
+        let mut changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
+        let cut = Cut::take(source, leases)?;
+        let known = cut.keyspaces();
+        let (source_uid, last_seq) = (cut.state.uid, cut.last_seq);
+        cut.write_store(&target)?;
+        drop(cut);
+        let store = Store::open_on(target, options)?;
+        let own = store.open_keyspace(MIRROR_KEYSPACE, None)?;
+        changes.pass_through(last_seq)?;
+        let applier = Applier::new(store, &known, Some(MIRROR_KEYSPACE))?;
+        let position = changes.position();
+        let mirror = Mirror { changes, applier, own, source_uid, position };
+        mirror.note()?;
+        mirror.applier.store().sync()?;
+        Ok(mirror)
+    }
+
+    fn resume(
+        source: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        target: Arc<dyn Storage>,
+        options: Options,
+    ) -> Result<Mirror> {
+        let place = target.location();
+        let store = Store::open_on(target, options.create_if_missing(false))?;
+        let unfit = |what: &str| {
+            let hint = "choose a new directory, or the mirror of this store";
+            Error::invalid(format!("{place} {what}"), hint)
+        };
+        if !store.keyspaces().iter().any(|name| name == MIRROR_KEYSPACE) {
+            return Err(unfit("is no mirror"));
+        }
+        let own = store.keyspace(MIRROR_KEYSPACE)?;
+        let position =
+            own.get(POSITION)?.and_then(|value| std::str::from_utf8(&value).ok()?.parse().ok());
+        let said = own.get(SOURCE)?.and_then(|value| take_source(&value).ok());
+        let (Some(position), Some((source_uid, known))) = (position, said) else {
+            return Err(unfit("is a mirror that was not made to its end"));
+        };
+        let changes = Changes::begin(source, leases, ChangesFrom::After(position))?;
+        if changes.store_uid() != source_uid {
+            return Err(unfit("is the mirror of another store"));
+        }
+        let applier = Applier::new(store, &known, Some(MIRROR_KEYSPACE))?;
+        Ok(Mirror { changes, applier, own, source_uid, position })
+    }
+
+    /// Notes position and keyspaces.
+    fn note(&self) -> Result<()> {
+        let mut batch = crate::Batch::new();
+        let known = self.applier.known();
+        batch.push(Kind::Put, self.own.id(), SOURCE, &put_source(self.source_uid, known))?;
+        batch.push(Kind::Put, self.own.id(), POSITION, self.position.to_string().as_bytes())?;
+        self.applier.store().write(&batch, Default::default())
+    }
+
+    /// Applies what was committed since, and waits for a change for at most so long. Returns how
+    /// many there were. O(changes).
+    ///
+    /// # Errors
+    /// Those of [`Changes::next`] and of writes to the mirror.
+    pub fn advance(&mut self, most: Duration) -> Result<u64> {
+        let mut count = 0;
+        let mut next = self.changes.wait(most)?;
+        while let Some(changed) = next {
+            let position = changed.position;
+            let own = self.own.id();
+            let text = position.to_string();
+            self.applier.apply(&changed.change, |batch| {
+                batch.push(Kind::Put, own, POSITION, text.as_bytes())
+            })?;
+            self.position = position;
+            if !matches!(changed.change, super::changes::Change::Writes(_)) {
+                self.note()?;
+            }
+            count += 1;
+            next = self.changes.next()?;
+        }
+        Ok(count)
+    }
+
+    /// Closes the mirror, and ends the lease on the other store.
+    ///
+    /// # Errors
+    /// Those of [`Store::close`].
+    pub fn close(self) -> Result<()> {
+        self.applier.into_store().close()
+    }
+
+    /// The mirror. Whoever writes to it makes it differ.
+    pub fn store(&self) -> &Store {
+        self.applier.store()
+    }
+
+    /// The position of the other store that the mirror shows.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+}
+
+fn put_source<'a>(uid: u64, known: impl Iterator<Item = (KeyspaceId, &'a str)>) -> Vec<u8> {
+    let known: Vec<_> = known.collect();
+    let mut out = uid.to_le_bytes().to_vec();
+    put_varint(&mut out, known.len() as u64);
+    for (id, name) in known {
+        put_varint(&mut out, u64::from(id));
+        put_bytes(&mut out, name.as_bytes());
+    }
+    out
+}
+
+fn take_source(bytes: &[u8]) -> std::result::Result<(u64, Vec<NotedKeyspace>), Truncated> {
+    let mut reader = Reader::new(bytes);
+    let uid = reader.take_u64()?;
+    let known = take_list(&mut reader, |reader| {
+        let id = take_u32(reader)?;
+        let name = String::from_utf8(reader.take_bytes()?.to_vec()).map_err(|_| Truncated)?;
+        Ok(NotedKeyspace { id, name, options: String::new() })
+    })?;
+    Ok((uid, known))
+}

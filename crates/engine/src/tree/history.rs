@@ -1,0 +1,76 @@
+//! Histories: which sequence numbers mean the same write.
+//!
+//! A power loss may take the end of the log, and the store then uses its numbers again. So each
+//! open that replays a log begins a new history, and the manifest says up to which number the two
+//! are the same. A number means something only with its history.
+
+use runstone_random::Random;
+
+use crate::keys::SeqNo;
+
+/// The most forks that are remembered. A position in an older history is refused.
+const MOST_FORKS: usize = 64;
+
+/// The history of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// Its random id.
+    pub id: u64,
+    /// Earlier histories, the oldest first, and the last number that each has in common with the
+    /// next one.
+    pub forks: Vec<(u64, SeqNo)>,
+}
+
+impl History {
+    /// The history of a new store.
+    pub(crate) fn first(id: u64) -> History {
+        History { id, forks: Vec::new() }
+    }
+
+    /// Begins another history after `last_seq`.
+    pub(crate) fn fork(&mut self, id: u64, last_seq: SeqNo) {
+        self.forks.push((self.id, last_seq));
+        let most = self.forks.len().saturating_sub(MOST_FORKS);
+        self.forks.drain(..most);
+        self.id = id;
+    }
+
+    /// Begins another history after `last_seq`, in a copy of a store. Another copy, made of the
+    /// same files, gets another id.
+    pub(crate) fn fork_copy(&mut self, last_seq: SeqNo) {
+        self.fork(Random::from_entropy().draw(), last_seq);
+    }
+
+    /// The last number that history `id` has in common with this one; `None` if nobody remembers
+    /// it. All of them, if it is this one.
+    pub(crate) fn last_common(&self, id: u64) -> Option<SeqNo> {
+        if id == self.id {
+            return Some(SeqNo::MAX);
+        }
+        let from = self.forks.iter().position(|(earlier, _)| *earlier == id)?;
+        self.forks[from..].iter().map(|(_, last)| *last).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_history_ends_where_the_first_fork_left_it() {
+        let mut history = History::first(1);
+        history.fork(2, 10);
+        history.fork(3, 7);
+        history.fork(4, 20);
+        let common: Vec<_> = (0..=4).map(|id| history.last_common(id)).collect();
+        assert_eq!(common, [None, Some(7), Some(7), Some(20), Some(u64::MAX)]);
+    }
+
+    #[test]
+    fn old_forks_are_forgotten() {
+        let mut history = History::first(0);
+        (1..=100).for_each(|id| history.fork(id, id));
+        assert_eq!((history.forks.len(), history.id), (MOST_FORKS, 100));
+        assert_eq!((history.last_common(0), history.last_common(99)), (None, Some(100)));
+    }
+}

@@ -1,0 +1,110 @@
+//! Segments that no open needs, kept for those who read the log as a history. They lie below the
+//! floor of the log under their own names, the oldest goes first, and their files are used again.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::options::store::Options;
+use crate::sync::{Mutex, rank};
+
+/// How much of the log is kept that no open needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogRetention {
+    /// Bytes at most; 0 keeps nothing.
+    pub bytes: u64,
+    /// Time at most; `None` for no limit.
+    pub time: Option<Duration>,
+}
+
+impl LogRetention {
+    /// What the options of a store say.
+    pub fn of(options: &Options) -> LogRetention {
+        let seconds = Some(options.keep_log_seconds).filter(|seconds| *seconds > 0);
+        LogRetention { bytes: options.keep_log_bytes, time: seconds.map(Duration::from_secs) }
+    }
+}
+
+/// The segments that are kept.
+#[derive(Debug)]
+pub struct KeptSegments {
+    retention: LogRetention,
+    kept: Mutex<rank::KeptLog, VecDeque<Kept>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    number: u64,
+    recyclable: bool,
+    bytes: u64,
+    since: Instant,
+}
+
+impl KeptSegments {
+    /// None yet.
+    pub fn new(retention: LogRetention) -> KeptSegments {
+        KeptSegments { retention, kept: Mutex::default() }
+    }
+
+    /// Whether any segment is to be kept.
+    pub fn keeps(&self) -> bool {
+        self.retention.bytes > 0
+    }
+
+    /// Keeps a segment, which must be newer than the others. The last says whether its file can be
+    /// used again.
+    pub fn add(&self, (number, recyclable): (u64, bool), bytes: u64) {
+        let since = Instant::now();
+        self.kept.lock().push_back(Kept { number, recyclable, bytes, since });
+    }
+
+    /// Removes from the list what is more or older than allowed, or everything.
+    pub fn take(&self, everything: bool) -> Vec<(u64, bool)> {
+        let mut kept = self.kept.lock();
+        let mut bytes: u64 = kept.iter().map(|one| one.bytes).sum();
+        let mut taken = Vec::new();
+        while let Some(oldest) = kept.front() {
+            let is_old = self.retention.time.is_some_and(|most| oldest.since.elapsed() > most);
+            if !everything && !is_old && bytes <= self.retention.bytes {
+                break;
+            }
+            bytes -= oldest.bytes;
+            taken.push((oldest.number, oldest.recyclable));
+            kept.pop_front();
+        }
+        taken
+    }
+
+    /// What is kept, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.kept.lock().iter().map(|one| one.bytes).sum()
+    }
+
+    /// Whether a segment is kept.
+    pub fn holds(&self, number: u64) -> bool {
+        self.kept.lock().iter().any(|one| one.number == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_first() {
+        let kept = KeptSegments::new(LogRetention { bytes: 100, time: None });
+        (1..=4).for_each(|number| kept.add((number, number % 2 == 0), 40));
+        assert_eq!(kept.take(false), [(1, false), (2, true)]);
+        assert_eq!((kept.bytes(), kept.holds(2), kept.holds(3)), (80, false, true));
+        assert_eq!(kept.take(true), [(3, false), (4, true)]);
+        assert_eq!(kept.take(true), []);
+    }
+
+    #[test]
+    fn old_ones_go_too() {
+        let time = Some(Duration::ZERO);
+        let kept = KeptSegments::new(LogRetention { bytes: 100, time });
+        kept.add((1, true), 1);
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(kept.take(false), [(1, true)]);
+    }
+}

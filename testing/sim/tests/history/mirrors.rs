@@ -1,0 +1,155 @@
+//! Mirrors equal the store that they follow, whatever it does and whoever dies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone::seeded::Bug;
+use runstone::{Background, Error, Mirror, Options, ValuePlacement};
+use runstone_fault_storage::SimStorage;
+use runstone_policy::registry::POLICIES;
+use runstone_sim::clock::WorkloadClock;
+use runstone_sim::found::holds_and_finds;
+use runstone_sim::oracle::{Oracle, assert_same};
+use runstone_sim::random::Random;
+use runstone_sim::workload::{
+    Operation, Run, cooled, early, generate, generate_large, options, options_for, placed,
+    read_all, written_back,
+};
+
+use super::open;
+
+const OPERATIONS: usize = 400;
+
+/// A mirror and where it lies.
+struct Target {
+    storage: SimStorage,
+    options: Options,
+    /// How many copies were made.
+    copies: u64,
+}
+
+impl Target {
+    /// Opens the mirror; makes another one if it cannot go on.
+    fn open(&mut self, source: &SimStorage) -> Mirror {
+        let source = Arc::new(source.clone());
+        let target = Arc::new(self.storage.clone());
+        match Mirror::open_on(Arc::clone(&source) as _, target, self.options.clone()) {
+            Err(Error::HistoryGone { .. }) => {
+                self.copies += 1;
+                self.storage = SimStorage::new(self.copies);
+                let target = Arc::new(self.storage.clone());
+                Mirror::open_on(source, target, self.options.clone()).expect("it can be copied")
+            }
+            mirror => mirror.expect("it goes on"),
+        }
+    }
+}
+
+/// Runs a workload beside a mirror that is advanced, killed and left alone now and then.
+fn check(options: &Options, operations: &[Operation]) -> u64 {
+    WorkloadClock::restart();
+    let seed = options.seed.expect("seeded");
+    let mut random = Random::new(seed ^ 0x6d69_7272);
+    let mut storage = SimStorage::new(seed);
+    let store = open(&storage, options).expect("no faults");
+    let mut run = Run::new(store, Oracle::default()).with(options);
+    let mut target =
+        Target { storage: SimStorage::new(!seed), options: options.clone(), copies: 0 };
+    let mut mirror = Some(target.open(&storage));
+    for (step, operation) in operations.iter().enumerate() {
+        let disk = storage.clone();
+        run.apply(operation, || open(&disk, options)).expect("no faults");
+        let place = format!("seed {seed}, step {step}");
+        if random.one_in(4)
+            && let Some(mirror) = &mut mirror
+        {
+            mirror.advance(Duration::ZERO).unwrap_or_else(|error| panic!("{place}: {error}"));
+            let found = read_all(mirror.store(), None).expect("no faults");
+            assert_same(&found, run.oracle.state(), &format!("{place}: the mirror"));
+        }
+        if random.one_in(50) {
+            // The lease lapses. What retention keeps is enough to go on.
+            mirror = None;
+            target.storage = target.storage.process_crash();
+        }
+        if mirror.is_none() && random.one_in(8) {
+            mirror = Some(target.open(&storage));
+        }
+        if random.one_in(60) {
+            let is_there = mirror.take().is_some();
+            let loses_power = random.one_in(2);
+            let state = run.oracle.state().clone();
+            storage = match loses_power {
+                true => storage.power_cut(random.draw()).0,
+                false => storage.process_crash(),
+            };
+            let store = open(&storage, options).unwrap_or_else(|error| panic!("{place}: {error}"));
+            // Which writes a power loss may take is judged elsewhere.
+            let state = if loses_power { read_all(&store, None).expect("reads") } else { state };
+            run = Run::new(store, Oracle::from_state(state)).with(options);
+            mirror = is_there.then(|| target.open(&storage));
+        }
+    }
+    target.copies
+}
+
+/// Whoever hands out what is not durable is told by the store to have more than it has.
+#[test]
+fn changes_that_are_not_synced_are_found() {
+    let check = || {
+        for seed in 500..510 {
+            check(&options(seed, Background::Manual), &generate(seed, OPERATIONS));
+        }
+    };
+    holds_and_finds(Bug::HistoryNotSynced, check);
+}
+
+#[test]
+fn mirrors_follow_every_policy() {
+    for (seed, policy) in (0..).zip(POLICIES) {
+        let options = options_for(policy.name(), seed, Background::Manual);
+        check(&options, &generate(seed, OPERATIONS));
+    }
+}
+
+#[test]
+fn mirrors_follow_any_options() {
+    for seed in 100..120 {
+        check(&options(seed, Background::Manual), &generate(seed, OPERATIONS));
+    }
+}
+
+#[test]
+fn mirrors_follow_large_batches() {
+    for seed in 200..206 {
+        check(&options(seed, Background::Manual), &generate_large(seed, OPERATIONS / 2));
+    }
+}
+
+/// A mirror that was away goes on where it was.
+#[test]
+fn a_log_that_is_kept_spares_copies() {
+    let copies = |keep_log_bytes| -> u64 {
+        let options = |seed| {
+            let options = options(seed, Background::Manual).keep_log_bytes(keep_log_bytes);
+            // The log has only the places of early values, which collections free.
+            placed(options, ValuePlacement::Inline)
+        };
+        (600..610).map(|seed| check(&options(seed), &generate(seed, OPERATIONS))).sum()
+    };
+    assert!(copies(0) > 5);
+    assert_eq!(copies(1 << 30), 0);
+}
+
+#[test]
+fn mirrors_follow_separated_values() {
+    for seed in 300..306 {
+        let options = options(seed, Background::Manual);
+        let operations = generate(seed, OPERATIONS);
+        check(&placed(options.clone(), ValuePlacement::HashGrouped), &operations);
+        check(&placed(options.clone(), ValuePlacement::Vlog), &operations);
+        check(&cooled(options.clone()), &operations);
+        check(&written_back(options.clone()), &operations);
+        check(&early(options), &operations);
+    }
+}
