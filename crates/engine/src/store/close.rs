@@ -70,6 +70,7 @@ impl Engine {
     }
 
     fn settle_log(&self) -> Result<()> {
+        self.committer.tell_opening();
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
             // The flushes then move the floor after the log.

@@ -187,7 +187,7 @@ fn tell_history(inner: &Engine) {
         forked_at: manifest.history.forks.last().map_or(0, |(_, last)| *last),
         keyspaces: keyspaces.values().map(describe).collect(),
     };
-    inner.committer.log_note(&manifest, &note);
+    inner.committer.log_opening(current, &note);
 }
 
 /// Does the same where the disk has no room for tables: the log stays, and its writes are in

@@ -433,6 +433,9 @@ pub struct Wal {
     last_number: u64,
     /// Whether the name of a segment may not be durable yet.
     dir_dirty: bool,
+    /// The operations of a record without writes with which the next segment begins; empty if there
+    /// is none.
+    opening: Vec<u8>,
     random: Random,
 }
 
@@ -454,6 +457,7 @@ impl Wal {
             segments: VecDeque::new(),
             last_number: 0,
             dir_dirty: false,
+            opening: Vec::new(),
             random,
         }
     }
@@ -478,6 +482,41 @@ impl Wal {
             put_varint(head, count);
             self.append_record(first_seq, &[head, operations])
         })
+    }
+
+    /// Sets a record without writes that comes before all others from now on. A store that nobody
+    /// writes to gets no segment for it.
+    pub fn begin_with(&mut self, next_seq: SeqNo, edits: Vec<u8>) -> Result<()> {
+        self.opening = edits;
+        if self.writer.is_some() { self.put_opening(next_seq) } else { Ok(()) }
+    }
+
+    /// Begins a segment with that record, if none has it yet.
+    pub fn tell_opening(&mut self, next_seq: SeqNo) -> Result<()> {
+        match self.opening.is_empty() {
+            true => Ok(()),
+            false => self.make_room(0, next_seq),
+        }
+    }
+
+    fn put_opening(&mut self, next_seq: SeqNo) -> Result<()> {
+        let edits = std::mem::take(&mut self.opening);
+        if edits.is_empty() {
+            return Ok(());
+        }
+        // It says nothing about what is durable. The buffer of the thread may be in use.
+        let mut head = Vec::with_capacity(HEAD_BYTES);
+        [next_seq, next_seq - 1, 0].into_iter().for_each(|n| put_varint(&mut head, n));
+        self.append_record(next_seq, &[&head, &edits]).map(|_| ())
+    }
+
+    /// Bytes that the record takes in a segment.
+    fn opening_bytes(&self) -> u64 {
+        if self.opening.is_empty() {
+            0
+        } else {
+            LogWriter::max_stored_bytes(self.opening.len() + HEAD_BYTES)
+        }
     }
 
     /// Reserves room for a record whose operations take this many bytes. Returns the number of its
@@ -514,6 +553,10 @@ impl Wal {
         large: &mut LargeSegment,
         (first_seq, unsynced, count): (SeqNo, u64, u64),
     ) -> Result<(u64, PassedOver)> {
+        // It comes before. No writer fails because of it.
+        if let Err(error) = self.tell_opening(first_seq) {
+            tracing::debug!(%error, "an opening was not logged");
+        }
         let number = large.record.number();
         if self.segments.back().is_some_and(|last| last.number >= number) {
             let what = format!("more than {AHEAD} files were made while a batch was written");
@@ -589,6 +632,7 @@ impl Wal {
         {
             return Ok(());
         }
+        let wanted = wanted + self.opening_bytes();
         let capacity_bytes = (wanted + FRAME_BYTES).max(self.files.segment_bytes);
         let (number, taken) = self.files.take(capacity_bytes)?;
         self.begin(number, taken, capacity_bytes, first_seq)
@@ -596,7 +640,7 @@ impl Wal {
 
     /// Makes room on a full disk for a record of deletes, which free space.
     pub fn make_room_to_delete(&mut self, bytes: usize, first_seq: SeqNo) -> Result<()> {
-        let wanted = LogWriter::max_stored_bytes(bytes + HEAD_BYTES);
+        let wanted = LogWriter::max_stored_bytes(bytes + HEAD_BYTES) + self.opening_bytes();
         let capacity_bytes = (wanted + FRAME_BYTES).max(MIN_SEGMENT_BYTES);
         let (number, taken) = self.files.take_small(capacity_bytes)?;
         self.begin(number, taken, capacity_bytes, first_seq)
@@ -625,6 +669,10 @@ impl Wal {
         });
         self.last_number = number;
         self.dir_dirty = true;
+        // No writer fails because readers of the history are not told.
+        if let Err(error) = self.put_opening(first_seq) {
+            tracing::debug!(%error, "an opening was not logged");
+        }
         Ok(())
     }
 

@@ -262,8 +262,7 @@ impl Committer {
         let mut state = self.state.lock();
         let next_seq = state.next_seq;
         let unsynced = next_seq - start_seq;
-        let mut note = vec![0, 0, 0];
-        put_bytes(&mut note, &Note::Repeats(start_seq).encode());
+        let note = edits(Current::default(), 0, Some(&Note::Repeats(start_seq)));
         state.wal.append(next_seq, unsynced, 0, &note)?;
         let segment = state.wal.append(next_seq, unsynced, batch.len(), batch.encoded())?;
         let work = state.wal.sync_work();
@@ -330,25 +329,34 @@ impl Committer {
         self.log_edits(Current::default(), 0, Some(&Note::Time(now_ms)));
     }
 
+    /// Tells readers of the history that the store was opened, before any later write.
+    pub(crate) fn log_opening(&self, current: Current, note: &Note) {
+        let mut state = self.state.lock();
+        if self.env.options.has_log() {
+            let next_seq = state.next_seq;
+            let told = state.wal.begin_with(next_seq, edits(current, 0, Some(note)));
+            note_unlogged(told);
+        }
+    }
+
+    /// The same at the end of an opening without a write, if there are readers.
+    pub(crate) fn tell_opening(&self) {
+        if self.kept.keeps() || self.catalog.tables.leases.are_held() {
+            let mut state = self.state.lock();
+            let next_seq = state.next_seq;
+            note_unlogged(state.wal.tell_opening(next_seq));
+        }
+    }
+
     fn log_edits(&self, current: Current, ended_load: SeqNo, note: Option<&Note>) {
-        let mut bytes = Vec::new();
-        put_varint(&mut bytes, current.number);
-        put_varint(&mut bytes, current.least_bytes);
-        if ended_load > 0 || note.is_some() {
-            put_varint(&mut bytes, ended_load);
-        }
-        if let Some(note) = note {
-            put_bytes(&mut bytes, &note.encode());
-        }
+        let bytes = edits(current, ended_load, note);
         let mut state = self.state.lock();
         if state.closed || !self.env.options.has_log() {
             return;
         }
         let first_seq = state.next_seq;
         let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
-        if let Err(error) = state.wal.append(first_seq, unsynced, 0, &bytes) {
-            tracing::debug!(%error, "a record without writes was not logged");
-        }
+        note_unlogged(state.wal.append(first_seq, unsynced, 0, &bytes).map(|_| ()));
     }
 
     /// Ends the current segment. A floor of the log that is taken after this may lie after the
@@ -389,6 +397,28 @@ impl Committer {
     pub(crate) fn begin_after(&self, last_seq: SeqNo) {
         self.visibility.publisher.set_visible(last_seq);
         self.catalog.durable_seq.store(last_seq, Release);
+        self.told_time.0.store(last_seq, Relaxed);
         self.state.lock().next_seq = last_seq + 1;
+    }
+}
+
+/// The operations of a record without writes.
+fn edits(current: Current, ended_load: SeqNo, note: Option<&Note>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_varint(&mut bytes, current.number);
+    put_varint(&mut bytes, current.least_bytes);
+    if ended_load > 0 || note.is_some() {
+        put_varint(&mut bytes, ended_load);
+    }
+    if let Some(note) = note {
+        put_bytes(&mut bytes, &note.encode());
+    }
+    bytes
+}
+
+/// Nobody fails because such a record had no room.
+fn note_unlogged(outcome: Result<()>) {
+    if let Err(error) = outcome {
+        tracing::debug!(%error, "a record without writes was not logged");
     }
 }

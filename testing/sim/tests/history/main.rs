@@ -1,6 +1,7 @@
 //! What others learn of a store's history: changes in order, and mirrors that are made of them.
 
 mod archives;
+mod cut_short;
 mod mirrors;
 
 use std::sync::Arc;

@@ -122,6 +122,7 @@ impl Archiver {
             path: storage.location(),
             process: storage.lock_holder(ARCHIVE_LOCK),
         })?;
+        archived::remove_unbegun(&**storage)?;
         let last = archived::chains(&**storage)?.pop();
         let (changes, based) = match last {
             Some(chain) => {

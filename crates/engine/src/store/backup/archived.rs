@@ -24,7 +24,9 @@ use crate::keys::codec::{
     Decoded, Reader, Truncated, put_varint, take_list, take_number, take_u32,
 };
 use crate::keys::{KeyspaceId, SeqNo};
-use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
+use crate::log::{
+    BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in,
+};
 use crate::store::changes::{Change, Position};
 use crate::tree::history::History;
 use crate::wal::batch::{Batch, take_operation};
@@ -209,22 +211,29 @@ impl Chain {
 }
 
 /// What stands at the beginning of a file of an archive: a reader of the rest, and the begin.
-fn open(storage: &dyn Storage, number: u64) -> Result<Option<(LogReader, History, SeqNo)>> {
+/// `None` if a crash left the last file without it.
+fn open(
+    storage: &dyn Storage,
+    number: u64,
+    is_last: bool,
+) -> Result<Option<(LogReader, History, SeqNo)>> {
     let name = archive_name(number);
     let file = storage.open(&name, Category::Other)?;
-    // A file that a crash left without its begin holds nothing.
-    if file.len()? < HEADER_BYTES {
-        return Ok(None);
-    }
     let mut bytes = [0; HEADER_BYTES as usize];
-    file.read_at(0, &mut bytes)?;
+    let len = file.len()?;
+    if len >= HEADER_BYTES {
+        file.read_at(0, &mut bytes)?;
+    }
+    // The begin is durable before anything follows it.
+    let is_last = is_last && len < FRAME_BYTES;
     let header = match LogHeader::decode(&bytes, LogKind::Archive) {
-        Err(_) if bytes.iter().all(|byte| *byte == 0) => return Ok(None),
+        Err(BadHeader::Invalid) if is_last => return Ok(None),
         header => header.map_err(|bad| bad.in_file(&name))?,
     };
     let mut reader = LogReader::new(file, &header)?;
     match reader.next()? {
-        Next::End { .. } => Ok(None),
+        Next::End { .. } if is_last => Ok(None),
+        Next::End { offset } => Err(Error::corruption(name, offset, "the first record is damaged")),
         Next::Record { offset, bytes } => match Archived::decode(&bytes) {
             Ok(Archived::Begin(history, seq)) => Ok(Some((reader, history, seq))),
             _ => Err(Error::corruption(name, offset, "the first record does not decode")),
@@ -238,7 +247,8 @@ pub(super) fn each(
     number: u64,
     mut see: impl FnMut(Archived) -> Result<bool>,
 ) -> Result<()> {
-    let Some((mut reader, ..)) = open(storage, number)? else { return Ok(()) };
+    // Whether it may be without its begin was looked at before.
+    let Some((mut reader, ..)) = open(storage, number, true)? else { return Ok(()) };
     while let Next::Record { offset, bytes } = reader.next()? {
         let record = Archived::decode(&bytes).map_err(|_| {
             Error::corruption(archive_name(number), offset, "a record does not decode")
@@ -259,12 +269,25 @@ pub(super) fn archives(storage: &dyn Storage) -> Result<Vec<u64>> {
     Ok(numbers)
 }
 
+/// Removes the last file if a crash left it without its begin. Behind the next one it would look
+/// damaged.
+pub(super) fn remove_unbegun(storage: &dyn Storage) -> Result<()> {
+    if let Some(last) = archives(storage)?.pop()
+        && open(storage, last, true)?.is_none()
+    {
+        storage.remove(&archive_name(last))?;
+        storage.sync_dir()?;
+    }
+    Ok(())
+}
+
 /// The archive, the oldest part first. O(its bytes).
 pub(super) fn chains(storage: &dyn Storage) -> Result<Vec<Chain>> {
     let mut chains: Vec<Chain> = Vec::new();
-    for number in archives(storage)? {
-        let Some((reader, history, from)) = open(storage, number)? else { continue };
-        drop(reader);
+    let numbers = archives(storage)?;
+    for number in &numbers {
+        let (number, is_last) = (*number, numbers.last() == Some(number));
+        let Some((_, history, from)) = open(storage, number, is_last)? else { continue };
         if !chains.last_mut().is_some_and(|chain| chain.goes_on(number, &history, from)) {
             chains.push(Chain::begin(number, history, from));
         }

@@ -167,12 +167,23 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Passes over everything up to a number.
+    /// Passes over everything up to a number, and syncs it: whoever has a copy of it goes on from
+    /// there, and a power loss must not take it back.
     pub(super) fn pass_through(&mut self, seq: SeqNo) -> Result<()> {
         debug_assert!(self.read.changes.is_empty());
-        self.log.read(|record| Ok(if record.before() < seq { Flow::Next } else { Flow::Hold }))?;
+        let HistoryReader { log, read, .. } = self;
+        log.read(|record| {
+            let is_wanted = record.before() < seq;
+            if is_wanted {
+                read.segments.insert(record.segment());
+            }
+            Ok(if is_wanted { Flow::Next } else { Flow::Hold })
+        })?;
         self.read.own_seq = self.read.own_seq.max(self.log.last_seq());
-        Ok(())
+        // Which of them have values that only the log leads to was not looked at.
+        let layouts = self.manifest.state.keyspaces.values().flat_map(|one| &one.values);
+        self.read.value_files = layouts.map(|layout| layout.number).collect();
+        self.sync_read()
     }
 
     pub(super) fn history(&self) -> &History {
@@ -336,7 +347,11 @@ impl HistoryReader {
             return Ok(());
         }
         for number in &self.read.value_files {
-            self.own.open(&values_name(*number), Category::Value)?.sync()?;
+            match self.own.open(&values_name(*number), Category::Value) {
+                // Nothing points there any more.
+                Err(error) if error.is_not_found() => {}
+                file => file?.sync()?,
+            }
         }
         if !self.read.segments.is_empty() {
             self.own.sync_dir()?;
