@@ -50,9 +50,10 @@ use crate::tree::manifest::{
 };
 use crate::values::file::FIRST_SLOT;
 use crate::visibility::snapshot::Visibility;
+use crate::wal::files::WalFiles;
 use crate::wal::recovery::{is_begun, segments};
 use crate::wal::reserve::RESERVE;
-use crate::wal::segments::{Wal, WalFiles, lost_number, segment_name};
+use crate::wal::segments::{Wal, lost_number, segment_name};
 
 const LOCK_NAME: &str = "LOCK";
 pub(super) fn open_path(

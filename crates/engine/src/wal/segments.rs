@@ -14,37 +14,23 @@
 //! number: it says how much of which manifest is durable, which load ended, and what readers of the
 //! history need. A store that is closed in order flushes its memtables and leaves no log behind.
 //!
-//! Segments are `NNNNNN.wal` files. The next ones are prepared in the background under their final
-//! names: their blocks are reserved and their pages are present, but they have no header of their
-//! own yet. So it costs only a header to start one. A rename under the commit lock could wait for
-//! the file system's journal, 20-30 ms on ext4. A segment that is no longer needed is renamed and
-//! becomes a future segment: its pages are warm and its blocks are allocated. Sealed segments are
-//! unmapped in the background too.
+//! Segments are `NNNNNN.wal` files, which `files` makes.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 
-use crate::sync::{Mutex, rank};
 use runstone_random::Random;
 use runstone_storage::{Category, Storage, StorageFile};
 
-use crate::cache::{Cache, Reservation};
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::keys::codec::{put_varint, put_wide_varint};
 use crate::log::{FRAME_BYTES, LogHeader, LogKind, LogWriter, Place, PreparedRecord, number_in};
 use crate::options::store::{MIN_SEGMENT_BYTES, WalMode};
-use crate::sync::threads::{self, Bell};
-use crate::wal::reserve::Reserve;
-
-/// The number of files that are kept for future segments. Their pages are in the page cache and
-/// their blocks are allocated, so it costs a tenth as much to reuse one as to make a new one. A
-/// flush retires about this many, and the next memtable takes them again.
-const MAX_PARKED: usize = 8;
-/// How many of them stay when nobody writes.
-const IDLE_PARKED: usize = 1;
+use crate::sync::threads;
+use crate::wal::files::{SegmentFile, WalFiles};
 
 /// Most bytes of the three numbers before the operations of a record. A record that is written in
 /// advance reserves this many, whatever the values are.
@@ -63,250 +49,6 @@ pub fn lost_name(number: u64) -> String {
 /// The file number in such a name.
 pub fn lost_number(name: &str) -> Option<u64> {
     number_in(name.strip_prefix("lost-")?, "wal")
-}
-
-/// The files that segments are made from. The writer and the job that prepares spares share them.
-#[derive(Debug)]
-pub struct WalFiles {
-    /// Where the files are.
-    pub storage: Arc<dyn Storage>,
-    mode: WalMode,
-    segment_bytes: u64,
-    /// The largest number of segments that are prepared.
-    most_ready: usize,
-    /// The store's file number counter.
-    next_file: Arc<AtomicU64>,
-    /// Mapped segments count against the memory budget.
-    cache: Arc<Cache>,
-    /// Reserved space for writes that free space.
-    pub reserve: Reserve,
-    spares: Mutex<rank::Spares, Spares>,
-    /// Set when a quarter of the current segment is full. A store with few writes needs no spare.
-    spare_wanted: AtomicBool,
-    /// Rung at the moment when `spare_wanted` is set.
-    bell: Arc<Bell>,
-}
-
-/// The segments that will be used next. The log is read in order of file numbers, so a segment is
-/// used only after every used segment with a smaller number.
-#[derive(Debug, Default)]
-struct Spares {
-    /// Prepared segments, by ascending number.
-    prepared: VecDeque<(u64, SegmentFile)>,
-    /// Retired segments, under their old names.
-    parked: Vec<u64>,
-    /// The largest number prepared or taken so far.
-    last_number: u64,
-    /// Segments taken since the last time when nobody wrote for a while.
-    taken: usize,
-}
-
-impl Spares {
-    /// How many should be prepared: one for a store with few writes, more when writes are fast.
-    fn target(&self, most: usize) -> usize {
-        self.taken.clamp(1, most)
-    }
-}
-
-/// A file with the memory that its mapping takes.
-#[derive(Debug)]
-struct SegmentFile {
-    file: Arc<dyn StorageFile>,
-    _reservation: Option<Reservation>,
-}
-
-impl WalFiles {
-    /// No spares yet.
-    pub fn new(
-        storage: Arc<dyn Storage>,
-        mode: WalMode,
-        (segment_bytes, most_ready): (u64, usize),
-        next_file: Arc<AtomicU64>,
-        cache: Arc<Cache>,
-        bell: Arc<Bell>,
-    ) -> WalFiles {
-        WalFiles {
-            reserve: Reserve::new(Arc::clone(&storage)),
-            storage,
-            mode,
-            segment_bytes,
-            most_ready,
-            next_file,
-            cache,
-            spares: Mutex::default(),
-            spare_wanted: AtomicBool::new(false),
-            bell,
-        }
-    }
-
-    /// Whether the background job should prepare a spare. With `urgent`: whether none is left.
-    pub fn wants_spare(&self, urgent: bool) -> bool {
-        self.spare_wanted.load(Relaxed) && {
-            let spares = self.spares.lock();
-            spares.prepared.len() < if urgent { 1 } else { spares.target(self.most_ready) }
-        }
-    }
-
-    /// Removes all files that hold no records, at close.
-    pub fn remove_spares(&self) {
-        let (prepared, parked) = {
-            let mut spares = self.spares.lock();
-            (std::mem::take(&mut spares.prepared), std::mem::take(&mut spares.parked))
-        };
-        self.remove_prepared(prepared);
-        parked.into_iter().for_each(|number| self.remove_spare(number));
-    }
-
-    fn remove_prepared(&self, prepared: VecDeque<(u64, SegmentFile)>) {
-        for (number, file) in prepared {
-            drop(file);
-            self.remove_spare(number);
-        }
-    }
-
-    /// Removes a segment whose records are not needed. If that fails, the next open removes it as
-    /// an orphan, so it is no reason to stop.
-    fn remove_spare(&self, number: u64) {
-        if let Err(error) = self.storage.remove(&segment_name(number)) {
-            tracing::warn!(%error, "a log segment that is not needed was left behind");
-        }
-    }
-
-    /// Makes a spare whose pages are all present.
-    pub fn prepare_spare(&self) -> Result<()> {
-        let number = self.next_file.fetch_add(1, Relaxed);
-        let parked = self.spares.lock().parked.pop();
-        let file = self.make(number, parked, self.segment_bytes)?;
-        let prepared = file.file.prepare(0, self.segment_bytes);
-        prepared.inspect_err(|_| self.leave(&segment_name(number)))?;
-        self.offer(number, file);
-        Ok(())
-    }
-
-    /// Makes a segment from a parked one, or else a new file. A sync that began before the parked
-    /// segment was retired may still hold its file. Such a file cannot be mapped again.
-    fn make(&self, number: u64, parked: Option<u64>, capacity_bytes: u64) -> Result<SegmentFile> {
-        let name = segment_name(number);
-        let Some(parked) = parked else { return self.create(&name, capacity_bytes) };
-        self.storage.rename(&segment_name(parked), &name)?;
-        match self.reopen(&name) {
-            Err(Error::Storage(error)) if error.is_busy() => {
-                self.storage.remove(&name)?;
-                self.create(&name, capacity_bytes)
-            }
-            // Under its new name nobody refers to the file.
-            outcome => outcome.inspect_err(|_| self.leave(&name)),
-        }
-    }
-
-    /// Adds a prepared segment, unless one with a larger number was taken meanwhile. Recovery would
-    /// read it before that one although it was written later.
-    fn offer(&self, number: u64, file: SegmentFile) {
-        let mut spares = self.spares.lock();
-        if number < spares.last_number {
-            drop(spares);
-            return self.remove_prepared(VecDeque::from([(number, file)]));
-        }
-        spares.last_number = number;
-        spares.prepared.push_back((number, file));
-        if spares.prepared.len() >= spares.target(self.most_ready) {
-            self.spare_wanted.store(false, Relaxed);
-        }
-    }
-
-    fn create(&self, name: &str, capacity_bytes: u64) -> Result<SegmentFile> {
-        Ok(match self.mode {
-            WalMode::Mapped => SegmentFile {
-                file: self.storage.create_mapped(name, Category::Wal, capacity_bytes)?,
-                _reservation: Some(self.cache.reserve(capacity_bytes)),
-            },
-            WalMode::Write | WalMode::Off => {
-                let file = self.storage.create(name, Category::Wal)?;
-                let sized = file.allocate(0, capacity_bytes);
-                sized
-                    .and_then(|()| file.set_len(capacity_bytes))
-                    .inspect_err(|_| self.leave(name))?;
-                SegmentFile { file, _reservation: None }
-            }
-        })
-    }
-
-    /// Removes a file that nothing uses. On a full disk it would keep the space that it did get.
-    fn leave(&self, name: &str) {
-        let _ = self.storage.remove(name);
-    }
-
-    /// Opens a file that `create` made in an earlier use.
-    fn reopen(&self, name: &str) -> Result<SegmentFile> {
-        Ok(match self.mode {
-            WalMode::Mapped => SegmentFile {
-                file: self.storage.open_mapped(name, Category::Wal)?,
-                _reservation: Some(self.cache.reserve(self.segment_bytes)),
-            },
-            WalMode::Write | WalMode::Off => {
-                SegmentFile { file: self.storage.open(name, Category::Wal)?, _reservation: None }
-            }
-        })
-    }
-
-    /// Returns the next segment, with room for `capacity_bytes`: a prepared one if it is large
-    /// enough.
-    fn take(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
-        let fits = capacity_bytes <= self.segment_bytes;
-        let (number, passed_over, parked) = {
-            let mut spares = self.spares.lock();
-            spares.taken += 1;
-            if fits && let Some(prepared) = spares.prepared.pop_front() {
-                return Ok(prepared);
-            }
-            // Prepared segments have smaller numbers than the one made here. They are removed in
-            // the same step in which its number is drawn, or a segment that is offered in between
-            // would be used after it.
-            spares.last_number = self.next_file.fetch_add(1, Relaxed);
-            let parked = if fits { spares.parked.pop() } else { None };
-            (spares.last_number, std::mem::take(&mut spares.prepared), parked)
-        };
-        self.remove_prepared(passed_over);
-        Ok((number, self.make(number, parked, capacity_bytes.max(self.segment_bytes))?))
-    }
-
-    /// Takes a small segment on a full disk. It spends the reserve and all files kept for later.
-    fn take_small(&self, capacity_bytes: u64) -> Result<(u64, SegmentFile)> {
-        self.reserve.spend();
-        self.remove_spares();
-        let number = {
-            let mut spares = self.spares.lock();
-            spares.last_number = self.next_file.fetch_add(1, Relaxed);
-            spares.last_number
-        };
-        Ok((number, self.create(&segment_name(number), capacity_bytes)?))
-    }
-
-    /// Nobody has written for a while, so this removes all prepared segments but one, because they
-    /// take memory, and all parked files but a few.
-    pub fn trim(&self) {
-        let (prepared, parked) = {
-            let mut spares = self.spares.lock();
-            spares.taken = 0;
-            let ready = spares.target(self.most_ready).min(spares.prepared.len());
-            let kept = IDLE_PARKED.min(spares.parked.len());
-            (spares.prepared.split_off(ready), spares.parked.split_off(kept))
-        };
-        self.remove_prepared(prepared);
-        parked.into_iter().for_each(|number| self.remove_spare(number));
-    }
-
-    /// Keeps the file of an obsolete segment for a future one, or removes it.
-    pub fn retire(&self, number: u64, recyclable: bool) {
-        if recyclable {
-            let mut spares = self.spares.lock();
-            if spares.parked.len() < MAX_PARKED {
-                spares.parked.push(number);
-                return;
-            }
-        }
-        self.remove_spare(number);
-    }
 }
 
 /// How far the file number of a large segment is ahead of the store's file numbers. This many files

@@ -44,8 +44,9 @@ use crate::tree::manifest::Current;
 use crate::tree::tail::ManifestTail;
 use crate::tree::version::Version;
 use crate::visibility::snapshot::Visibility;
+use crate::wal::files::WalFiles;
 use crate::wal::recovery::LogStart;
-use crate::wal::segments::{Wal, WalFiles};
+use crate::wal::segments::Wal;
 use crate::wal::tail::{Flow, LogTail, Says};
 use recent::Recent;
 
