@@ -245,7 +245,7 @@ pub use read::scan::Scan;
 pub use runstone_policy::units::{Tenths, Thousandths};
 pub use store::backup::archive::{Archiver, Archiving, Based};
 pub use store::backup::restore_to::{Moment, Restored};
-pub use store::backup::{BackupInfo, Backups};
+pub use store::backup::{ArchiveInfo, BackupInfo, Backups};
 pub use store::builder::StoreBuilder;
 pub use store::changes::{Change, Changed, Changes, ChangesFrom, Load, NotedKeyspace, Position};
 pub use store::mirror::{MIRROR_KEYSPACE, Mirror};

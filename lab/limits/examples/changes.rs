@@ -1,8 +1,8 @@
 //! Measures readers of a store's history: `cargo run --release -p runstone-limits --example changes
 //! -- [MILLIONS]`, in a directory of the working directory's disk. A process writes so many million
 //! entries and is killed. Then all changes are read from its log, and its log is replayed by an
-//! open, in turns. Last, the puts of a process are counted in turns: alone, with a log that is kept,
-//! and beside an archiver in another process that appends every half second.
+//! open, in turns. Last, the puts of a process are counted in turns: alone, with a log that is
+//! kept, and beside an archiver in another process that appends every half second.
 
 use std::env::{args, current_exe};
 use std::path::Path;
@@ -96,8 +96,8 @@ fn main() -> Result<()> {
         let replayed = began.elapsed();
         store.close()?;
         println!(
-            "turn {turn}: {found} changes read in {read:.2?}, replayed by an open in {replayed:.2?}: \
-             {:.2} of its speed",
+            "turn {turn}: {found} changes read in {read:.2?}, replayed by an open in \
+             {replayed:.2?}: {:.2} of its speed",
             replayed.as_secs_f64() / read.as_secs_f64()
         );
         std::fs::remove_dir_all(path).expect("a directory");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use runstone::{BackupInfo, Backups, Moment};
+use runstone::{ArchiveInfo, BackupInfo, Backups, Moment};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
@@ -172,7 +172,8 @@ fn create(output: &Output, store: &Path, dir: &Path) -> Result<Exit> {
 }
 
 fn list(output: &Output, dir: &PathBuf) -> Result<Exit> {
-    let all = Backups::open_existing(dir)?.list()?;
+    let backups = Backups::open_existing(dir)?;
+    let all = backups.list()?;
     let row = |one: &BackupInfo| {
         vec![
             one.number.to_string(),
@@ -185,7 +186,10 @@ fn list(output: &Output, dir: &PathBuf) -> Result<Exit> {
     let header = ["backup", "made", "bytes", "added", "last write"];
     let text = columns(&header, &all.iter().map(row).collect::<Vec<_>>());
     let json: Vec<Value> = all.iter().map(json_of).collect();
-    output.figures(&text, &json!({ "backups": json }))?;
+    let archives = backups.archives()?;
+    let text = archives.iter().fold(text, |text, one| text + &archive_text(one));
+    let archives: Vec<Value> = archives.iter().map(archive_json).collect();
+    output.figures(&text, &json!({ "backups": json, "archives": archives }))?;
     Ok(Exit::Ok)
 }
 
@@ -205,6 +209,12 @@ fn verify(output: &Output, dir: &PathBuf, backup: Option<u64>) -> Result<Exit> {
         }
         if damage.is_empty() {
             text.push_str(&format!("backup {number}: whole\n"));
+        }
+    }
+    if backup.is_none() {
+        for one in backups.verify_archives()? {
+            text.push_str(&format!("archive: {}: {}\n", one.file, one.what));
+            damaged.push(json!({ "backup": null, "file": one.file, "what": one.what }));
         }
     }
     let is_clean = damaged.is_empty();
@@ -254,6 +264,25 @@ fn restore_to(output: &Output, dir: &Path, target: &Path, to: &str) -> Result<Ex
         ));
     }
     Ok(Exit::Ok)
+}
+
+fn archive_text(one: &ArchiveInfo) -> String {
+    let time = |ms: Option<u64>| ms.map_or_else(String::new, |ms| minute_of(ms / 1000));
+    let (from, through) = (time(one.from_ms), time(one.through_ms));
+    let times = if from.is_empty() { from } else { format!(", {from} to {through}") };
+    let (numbers, bytes) = (one.through.seq(), size(one.bytes));
+    format!("archive: numbers {} to {numbers}{times}, {bytes}\n", one.from_seq)
+}
+
+fn archive_json(one: &ArchiveInfo) -> Value {
+    json!({
+        "from_seq": one.from_seq,
+        "through_seq": one.through.seq(),
+        "position": one.through.to_string(),
+        "from_ms": one.from_ms,
+        "through_ms": one.through_ms,
+        "bytes": one.bytes,
+    })
 }
 
 /// Reads a moment: `end`, a number of a write, a position, or a time.

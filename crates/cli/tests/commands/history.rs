@@ -37,6 +37,10 @@ fn any_moment_is_restored() {
     let archived = lines(&place, &["backup", "archive", "store", "backups", "--json"]);
     assert_eq!(archived[0]["changes"], 0);
     store.close().expect("it closes");
+    let listed = place.json(&["backup", "list", "backups"]);
+    assert_eq!(listed["archives"][0]["from_seq"], 1);
+    assert!(place.ok(&["backup", "list", "backups"]).contains("archive: numbers 1 to"));
+    place.ok(&["backup", "verify", "backups"]);
 
     for (to, value) in [(second.as_str(), "second"), ("1", "first")] {
         let target = format!("restored to {to}");
@@ -52,6 +56,18 @@ fn any_moment_is_restored() {
     assert!(early.contains("the archive has no such moment"), "{early}");
     let no_moment = failed(&place, &["backup", "restore", "backups", "x", "--to", "yesterday"]);
     assert!(no_moment.contains("yesterday is no moment"), "{no_moment}");
+    // One byte of a change, in the middle of the archive.
+    let archive = place.path("backups").join("000002.archive");
+    let mut bytes = std::fs::read(&archive).expect("it is there");
+    let at = bytes.windows(6).position(|window| window == b"second").expect("it has the value");
+    bytes[at] ^= 1;
+    std::fs::write(&archive, bytes).expect("written");
+    let verified = place.run(&["backup", "verify", "backups"]);
+    assert!(
+        verified.code == 2 && verified.stdout.contains("000002.archive"),
+        "{}",
+        verified.stdout
+    );
     let taken = failed(&place, &["backup", "restore", "backups", "end", "--to", "end"]);
     assert!(taken.contains("end"), "{taken}");
 }

@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 
 use runstone_storage::{Category, Storage};
 
+use super::ArchiveInfo;
 use crate::error::{Error, Result};
 use crate::keys::codec::{
     Decoded, Reader, Truncated, put_varint, take_list, take_number, take_u32,
@@ -28,6 +29,7 @@ use crate::log::{
     BadHeader, FRAME_BYTES, HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in,
 };
 use crate::store::changes::{Change, Position};
+use crate::store::verify::Damage;
 use crate::tree::history::History;
 use crate::wal::batch::{Batch, take_operation};
 use crate::wal::note::Note;
@@ -178,6 +180,17 @@ pub(super) struct Chain {
 }
 
 impl Chain {
+    /// What users are told of it.
+    pub(super) fn info(&self) -> ArchiveInfo {
+        ArchiveInfo {
+            from_seq: self.from,
+            through: self.through,
+            from_ms: self.times.first().map(|(_, ms)| *ms),
+            through_ms: self.times.last().map(|(_, ms)| *ms),
+            bytes: self.bytes,
+        }
+    }
+
     /// Whether a state of the store lies in it.
     pub(super) fn holds(&self, history: &History, seq: SeqNo) -> bool {
         let is_own = self.seen.contains(&history.id)
@@ -267,6 +280,43 @@ pub(super) fn archives(storage: &dyn Storage) -> Result<Vec<u64>> {
         files.iter().filter_map(|file| number_in(&file.name, "archive")).collect();
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// What is damaged in the archive. O(its bytes).
+pub(super) fn verify(storage: &dyn Storage) -> Result<Vec<Damage>> {
+    let mut damage = Vec::new();
+    let numbers = archives(storage)?;
+    for number in &numbers {
+        let outcome = verify_file(storage, *number, numbers.last() == Some(number));
+        match outcome {
+            Ok(None) => {}
+            Ok(Some(what)) => damage.push(Damage::new(&archive_name(*number), what)),
+            Err(Error::Corruption { file, offset, what }) => {
+                damage.push(Damage::new(&file, format!("byte {offset}: {what}")));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(damage)
+}
+
+fn verify_file(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Option<String>> {
+    let Some((mut reader, ..)) = open(storage, number, is_last)? else { return Ok(None) };
+    loop {
+        match reader.next()? {
+            Next::Record { offset, bytes } => {
+                if Archived::decode(&bytes).is_err() {
+                    return Ok(Some(format!("byte {offset}: a record does not decode")));
+                }
+            }
+            Next::End { offset } => {
+                let mut later = 0;
+                reader.scan_after(offset, |_, _| later += 1)?;
+                let what = format!("byte {offset}: damaged here; valid records behind it: {later}");
+                return Ok((later > 0).then_some(what));
+            }
+        }
+    }
 }
 
 /// Removes the last file if a crash left it without its begin. Behind the next one it would look

@@ -36,6 +36,8 @@ use runstone_storage::{Access, Category, LockMode, PosixStorage, Storage, Storag
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::log::number_in;
+use crate::store::changes::Position;
+use crate::store::verify::Damage;
 use format::Description;
 
 /// Says which store a directory has backups of.
@@ -95,6 +97,22 @@ pub struct BackupInfo {
     pub added_bytes: u64,
 }
 
+/// A part of an archive that has every change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArchiveInfo {
+    /// It has everything after this number.
+    pub from_seq: SeqNo,
+    /// Its end.
+    pub through: Position,
+    /// The first time that it tells, in milliseconds since 1970.
+    pub from_ms: Option<u64>,
+    /// The last time that it tells.
+    pub through_ms: Option<u64>,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
 impl Backups {
     /// Opens a directory of backups, or one that is new or empty.
     ///
@@ -142,6 +160,23 @@ impl Backups {
     /// [`Error::Corruption`] if the description of one is damaged; or a storage error.
     pub fn list(&self) -> Result<Vec<BackupInfo>> {
         Ok(self.descriptions()?.values().map(Description::info).collect())
+    }
+
+    /// The parts of the archive without a gap, the oldest first. O(its bytes).
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if one is damaged; or a storage error.
+    pub fn archives(&self) -> Result<Vec<ArchiveInfo>> {
+        Ok(archived::chains(&*self.storage)?.iter().map(archived::Chain::info).collect())
+    }
+
+    /// Reads the archive and checks it. Returns the damage. A power loss may have left the end of a
+    /// file incomplete; that is none.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub fn verify_archives(&self) -> Result<Vec<Damage>> {
+        archived::verify(&*self.storage)
     }
 
     /// Removes all backups but the newest `keep`, and what only they needed. Returns how many.
