@@ -1,0 +1,95 @@
+//! Log and state machine of openraft 0.9 in one Runstone store: what a node of a Raft cluster keeps
+//! on disk. Raft itself, the network and the requests are openraft's and the application's.
+//!
+//! ```
+//! use openraft::storage::RaftStateMachine;
+//! use runstone::{MAX_KEY_BYTES, Store};
+//! use runstone_openraft::{Machine, Settings, SnapshotData, State, open};
+//!
+//! openraft::declare_raft_types!(
+//!     /// A register of texts.
+//!     pub Types:
+//!         D = (String, String),
+//!         R = Option<String>,
+//!         SnapshotData = SnapshotData,
+//! );
+//!
+//! /// What a request does: it replaces a value, and returns the old one.
+//! struct Registers;
+//!
+//! impl Machine<Types> for Registers {
+//!     fn apply(
+//!         &self,
+//!         state: &mut State<'_>,
+//!         (key, value): (String, String),
+//!     ) -> runstone::Result<Option<String>> {
+//!         let old = state.get(&key)?;
+//!         state.put(&key, &value)?;
+//!         Ok(old.map(|old| String::from_utf8_lossy(&old).into_owned()))
+//!     }
+//!
+//!     fn nothing(&self) -> Option<String> {
+//!         None
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! let store = Store::builder(directory.path().join("store")).open()?;
+//! let (log, machine) = open::<Types, _>(store, Registers, Settings::default())?;
+//! // Both go to openraft::Raft::new. Whoever answers reads keeps a reader.
+//! let reader = machine.reader();
+//! assert!(reader.get("key")?.is_none());
+//! # drop(log);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is where
+//!
+//! | keyspace | keys | values |
+//! |---|---|---|
+//! | `log` | index, 8 bytes, big-endian | the entry |
+//! | `state-N` | the machine's | the machine's; N grows with each installed snapshot |
+//! | `meta` | `vote`, `committed`, `purged`, `applied`, `membership`, ... | what the name says |
+//!
+//! `machine` in `meta` says which N it is. Entries and the values of `meta` are MessagePack with
+//! names, so a request type may get a field with a default later.
+//!
+//! # Why one store
+//!
+//! A store loses only the newest writes at a power loss, whichever keyspace they are in: what is
+//! left is what was written before some moment (P2). So only what Raft has promised to others is
+//! synced: votes, and appended entries before they are acknowledged. What an entry does to the
+//! machine is written with the number of the entry in one batch, and unsynced. After a power loss
+//! machine, purge and commit are those of one earlier moment, and openraft applies again what is
+//! missing, from the log that is still there.
+//!
+//! # Snapshots
+//!
+//! A snapshot is the machine's keyspace as one stream of sorted entries with checksums
+//! ([`SnapshotData`]). To take one is cheap: it pins a snapshot of the store and writes nothing.
+//! Bytes are made when a node asks for them, in a file without a name, while applying goes on. An
+//! installed snapshot is loaded into a fresh keyspace, then one batch switches to it. A checkpoint
+//! of the store would be no snapshot: it has the vote and the log of the node that made it, and who
+//! installs it would vote twice.
+
+#![forbid(unsafe_code)]
+
+mod base;
+mod codec;
+mod error;
+mod log;
+mod machine;
+mod open;
+mod snapshot;
+mod stream;
+
+#[cfg(feature = "seeded-bugs")]
+pub use base::Bug;
+pub use base::Settings;
+pub use error::Error;
+pub use log::{LogReader, LogStore};
+pub use machine::{Machine, Reader, State, StateMachine};
+pub use open::open;
+pub use snapshot::{Builder, SnapshotData};
