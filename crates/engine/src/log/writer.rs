@@ -72,6 +72,15 @@ impl LogWriter {
         })
     }
 
+    /// Makes sure that no record follows the last one, in a file that ends at `capacity_bytes`.
+    pub fn void_rest(&self, capacity_bytes: u64) -> LogResult<()> {
+        // The header of a record begins here, or in the next frame if this one has no room for it.
+        const ZEROS: [u8; 2 * FRAGMENT_HEADER_BYTES] = [0; 2 * FRAGMENT_HEADER_BYTES];
+        let room = capacity_bytes.saturating_sub(self.position);
+        let len = ZEROS.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        Ok(self.file.write_at(self.position, &ZEROS[..len])?)
+    }
+
     /// Leaves room for a record of this many bytes, which is written later or never. What is
     /// appended next lies after it.
     pub fn reserve(&mut self, bytes: usize) -> Place {

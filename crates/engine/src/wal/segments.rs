@@ -178,6 +178,8 @@ pub struct Wal {
     /// The operations of a record without writes with which the next segment begins; empty if there
     /// is none.
     opening: Vec<u8>,
+    /// Whether an append failed, whose bytes may lie behind the last record.
+    is_soiled: bool,
     random: Random,
 }
 
@@ -200,6 +202,7 @@ impl Wal {
             last_number: 0,
             dir_dirty: false,
             opening: Vec::new(),
+            is_soiled: false,
             random,
         }
     }
@@ -306,9 +309,9 @@ impl Wal {
         }
         let mut head = Vec::with_capacity(HEAD_BYTES);
         [first_seq, unsynced, count].into_iter().for_each(|n| put_wide_varint(&mut head, n));
+        self.seal()?;
         large.record.finish(LogKind::Wal, &head)?;
         large.is_appended = true;
-        self.seal();
         self.segments.push_back(Segment {
             number,
             first_seq,
@@ -333,7 +336,10 @@ impl Wal {
             unreachable!("make_room leaves a segment to write to");
         };
         let before = writer.position();
-        writer.append(parts)?;
+        if let Err(failed) = writer.append(parts) {
+            self.is_soiled = true;
+            return Err(failed);
+        }
         Ok(self.note_filled(before))
     }
 
@@ -399,7 +405,7 @@ impl Wal {
         let header = LogHeader { number, id: self.next_id() };
         let writer = LogWriter::create(Arc::clone(&taken.file), LogKind::Wal, header)
             .inspect_err(|_| self.files.leave(&segment_name(number)))?;
-        self.seal();
+        self.seal().inspect_err(|_| self.files.leave(&segment_name(number)))?;
         self.writer = Some(writer);
         self.current = Some(taken);
         self.segments.push_back(Segment {
@@ -432,11 +438,19 @@ impl Wal {
 
     /// Seals the current segment, so that the next record begins another. It does nothing slow,
     /// because the commit lock is held.
-    pub fn seal(&mut self) {
-        if let (Some(writer), Some(segment)) = (self.writer.take(), self.segments.back_mut()) {
+    pub fn seal(&mut self) -> Result<()> {
+        let Some(segment) = self.segments.back_mut() else { return Ok(()) };
+        // A failed record that ends with zeros is whole if only those were not written. The next
+        // segment goes on with its sequence number, and a replay would take the log for damaged.
+        if let Some(writer) = self.writer.as_ref().filter(|_| self.is_soiled) {
+            writer.void_rest(segment.capacity_bytes)?;
+        }
+        self.is_soiled = false;
+        if let Some(writer) = self.writer.take() {
             segment.unsynced = Some(Arc::clone(writer.file()));
             segment.mapping = self.current.take();
         }
+        Ok(())
     }
 
     /// Sealed segments that are still mapped, and for each whether a sync has yet to cover it.

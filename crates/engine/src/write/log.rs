@@ -362,7 +362,9 @@ impl Committer {
     /// Ends the current segment. A floor of the log that is taken after this may lie after the
     /// segment.
     pub(crate) fn seal_log(&self) {
-        self.state.lock().wal.seal();
+        if let Err(error) = self.state.lock().wal.seal() {
+            tracing::warn!(%error, "a segment of the log is not ended");
+        }
     }
 
     /// Makes the log durable and leaves it for the next open. Only files without records are
