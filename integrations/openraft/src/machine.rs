@@ -13,6 +13,7 @@
 //!    is not the machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use openraft::storage::RaftStateMachine;
 use openraft::{
@@ -35,6 +36,9 @@ use crate::stream::Entries;
 /// When a transaction of entries is committed, and the next one begins.
 const MOST_ENTRIES: usize = 1_000;
 const MOST_BYTES: usize = 1 << 20;
+
+/// How often a close looks whether the machine has ended: openraft tells nobody.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// What requests do. It must be deterministic: every node applies the same requests in the same
 /// order, and must come to the same entries. So it reads no clock, and nothing but the state.
@@ -163,6 +167,24 @@ impl Reader {
                     if self.active.read().number != number => {}
                 outcome => return outcome,
             }
+        }
+    }
+
+    /// Closes the store, and reports what its last flush met. Call it after `Raft::shutdown`, when
+    /// the `Raft` and all other readers are dropped, and await it before the store is opened again:
+    /// the machine ends its last entries by itself, and this waits for it.
+    ///
+    /// # Errors
+    /// Those of [`Store::close`].
+    pub async fn close(self) -> Result<(), Error> {
+        let Reader { active, mut base } = self;
+        drop(active);
+        loop {
+            match Arc::try_unwrap(base) {
+                Ok(base) => return blocking(move || Ok(base.store.close()?)).await,
+                Err(shared) => base = shared,
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }
 

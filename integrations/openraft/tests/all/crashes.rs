@@ -262,8 +262,8 @@ async fn judge(left: SimStorage, seed: u64, oracle: &Oracle, bug: Option<Bug>) -
     Ok(())
 }
 
-/// Strikes at every `every`th operation of a seed's script. Returns how often.
-fn strike(seed: u64, every: u64, bug: Option<Bug>) -> u64 {
+/// Strikes at every `every`th operation of a seed's script. Returns how often something failed.
+fn strike(kind: FaultKind, seed: u64, every: u64, bug: Option<Bug>) -> u64 {
     let count = in_virtual_time(async {
         let storage = SimStorage::new(seed);
         let (_, outcome) = run(&storage, seed, bug).await;
@@ -274,12 +274,13 @@ fn strike(seed: u64, every: u64, bug: Option<Bug>) -> u64 {
     for at in (seed % every..count).step_by(every as usize) {
         in_virtual_time(async {
             let storage = SimStorage::new(seed);
-            let crash = Fault { at_op: at, kind: FaultKind::Crash, sticky: true, category: None };
-            storage.inject(crash);
+            let sticky = kind == FaultKind::Crash;
+            storage.inject(Fault { at_op: at, kind, sticky, category: None });
             let (oracle, outcome) = run(&storage, seed, bug).await;
             struck += u64::from(outcome.is_err());
+            storage.clear_faults();
             let judged = judge(storage.power_cut(at).0, seed, &oracle, bug).await;
-            judged.unwrap_or_else(|error| panic!("seed {seed}, operation {at}: {error}"));
+            judged.unwrap_or_else(|error| panic!("{kind:?}, seed {seed}, operation {at}: {error}"));
         });
     }
     struck
@@ -290,8 +291,19 @@ fn power_loss_at_every_operation_keeps_what_was_promised() {
     let first = number("RUNSTONE_SEED", 1);
     let every = number("RUNSTONE_EVERY", 3);
     for seed in first..first + number("RUNSTONE_SEEDS", 8) {
-        let struck = strike(seed, every, None);
+        let struck = strike(FaultKind::Crash, seed, every, None);
         assert!(struck > 20, "seed {seed}: {struck} crashes");
+    }
+}
+
+/// The node stops at the first error, as openraft does, and the power goes.
+#[test]
+fn failed_syncs_and_full_disks_keep_what_was_promised() {
+    let (first, count) = (number("RUNSTONE_SEED", 20), number("RUNSTONE_SEEDS", 2));
+    for kind in [FaultKind::FailedSync, FaultKind::NoSpace, FaultKind::Eio] {
+        let strike = |seed| strike(kind, seed, number("RUNSTONE_EVERY", 3), None);
+        let struck: u64 = (first..first + count).map(strike).sum();
+        assert!(struck > 3, "{kind:?}: {struck} errors");
     }
 }
 
@@ -306,7 +318,9 @@ fn mistakes_are_found() {
         Bug::LeftoversKept,
     ];
     for bug in all {
-        let finds = |seed| std::panic::catch_unwind(|| strike(seed, 2, Some(bug))).is_err();
+        let finds = |seed| {
+            std::panic::catch_unwind(|| strike(FaultKind::Crash, seed, 2, Some(bug))).is_err()
+        };
         assert!((1..9).any(finds), "{bug:?} is not found");
     }
 }
