@@ -17,6 +17,7 @@ mod files;
 mod interrupt;
 mod keyspaces;
 mod layout;
+mod live;
 mod lost_log;
 mod nesting;
 #[cfg(not(feature = "devices"))]

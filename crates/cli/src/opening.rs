@@ -138,7 +138,12 @@ impl Location {
         }
         let store = open()?;
         let keyspace = find(&store, name)?;
-        Ok(Box::new(FileStore::new(store, keyspace, &self.path)))
+        Ok(Box::new(FileStore::new(store, keyspace, &self.path).beside(self.beside())))
+    }
+
+    /// The directory, if another process has the store there open, and this one reads beside it.
+    pub fn beside(&self) -> Option<PathBuf> {
+        self.followed.get().then(|| self.path.clone())
     }
 
     /// Whether the store is in a directory.
@@ -268,7 +273,8 @@ impl Location {
         }
     }
 
-    fn explain(&self, error: impl Into<KvError>, may_make: bool) -> Failure {
+    /// What to tell of an error of the store there.
+    pub fn explain(&self, error: impl Into<KvError>, may_make: bool) -> Failure {
         let error = match error.into() {
             KvError::Store(error) => error,
             other => return Failure::from(other),

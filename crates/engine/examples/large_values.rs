@@ -16,7 +16,7 @@ const VALUE_BYTES: usize = 4096;
 
 /// Bytes written to tables and value files; the log has the same in both.
 fn written(metrics: &MetricsSnapshot) -> u64 {
-    let files = metrics.io.iter().filter(|io| ["table", "value"].contains(&io.category));
+    let files = metrics.io.iter().filter(|io| ["table", "value"].contains(&&*io.category));
     files.map(|io| io.written_bytes).sum()
 }
 

@@ -50,7 +50,7 @@
 //! | load sorted data | [`Keyspace::bulk_load`], [`SortedWriter`] |
 //! | merge, expire or filter values | [`MergeOperator`], [`Expiry`], [`CompactionFilter`] |
 //! | choose a tree, place values | [`KeyspaceOptions`], [`policy`], [`PRESETS`], [`ValueOptions`] |
-//! | know what it does and costs | [`MetricsSnapshot`], [`EventListener`] |
+//! | know what it does and costs | [`MetricsSnapshot`], [`EventListener`], [`Watch`] |
 //! | run many stores in one process | [`Resources`] |
 //! | know what failed | [`Error`], [`ErrorKind`] |
 //! | put the files elsewhere | [`storage::Storage`] |
@@ -253,8 +253,8 @@ pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;
 pub use store::{
-    DEFAULT_KEYSPACE, Damage, Doubt, DoubtReason, Follower, Keyspace, RangeEstimate, RepairBasis,
-    RepairOptions, RepairReport, Snapshot, Store, Transaction, VerifyReport,
+    DEFAULT_KEYSPACE, Damage, Doubt, DoubtReason, Follower, Keyspace, LiveState, RangeEstimate,
+    RepairBasis, RepairOptions, RepairReport, Snapshot, Store, Transaction, VerifyReport, Watch,
 };
 pub use transaction::cursor::{TransactionCursor, TransactionScan};
 pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};

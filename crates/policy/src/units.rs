@@ -85,7 +85,7 @@ pub mod size {
 /// assert_eq!((c, c.parts()), (Thousandths::of_parts(800), 800));
 /// assert_eq!((c.get(), c.to_string()), (0.8, "0.8".to_string()));
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Decimal<const PARTS: u32>(i64);
 
 /// A number with one digit after the point.

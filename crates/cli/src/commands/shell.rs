@@ -45,7 +45,8 @@ impl Args {
             false => location.make(&self.make, name, None)?,
         };
         location.tell_made(output);
-        let mut session = Session::new(store, keyspace, self.encoding, output);
+        let session = Session::new(store, keyspace, self.encoding, output);
+        let mut session = session.beside(location.beside());
         let outcome = match stdin().is_terminal() {
             true => editor::run(&mut session).map(|()| Exit::Ok),
             false => read_pipe(&mut session),

@@ -14,7 +14,8 @@ use runstone::{Batch, Durability, Expiry, Keyspace, Snapshot, Store, Value, Writ
 use runstone_kv::{KvStore, KvWrite};
 
 use crate::counters::Counter;
-use crate::failure::{Failure, Result};
+use crate::failure::{Exit, Failure, Result};
+use crate::files::stats::Measured;
 use crate::keyspaces;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::picture::Picture;
@@ -25,6 +26,8 @@ use crate::transfer::Record;
 pub struct FileStore {
     entries: KeyspaceEntries,
     path: PathBuf,
+    /// The directory, if another process has the store open.
+    beside: Option<PathBuf>,
 }
 
 /// The entries of a keyspace, now or as of a snapshot.
@@ -107,7 +110,12 @@ impl Entries for KeyspaceEntries {
 impl FileStore {
     pub fn new(store: Store, keyspace: Keyspace, path: &Path) -> FileStore {
         let entries = KeyspaceEntries { keyspace, store, snapshot: None };
-        FileStore { entries, path: path.to_path_buf() }
+        FileStore { entries, path: path.to_path_buf(), beside: None }
+    }
+
+    /// Says that another process has the store in this directory open.
+    pub fn beside(self, beside: Option<PathBuf>) -> FileStore {
+        FileStore { beside, ..self }
     }
 }
 
@@ -149,7 +157,7 @@ impl Opened for FileStore {
     }
 
     fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures> {
-        stats::figures(&self.entries.store, keyspace, range)
+        stats::figures(&self.entries.store, self.beside.as_deref(), keyspace, range)
     }
 
     fn compact(&self, keyspace: Option<&str>, range: &Range) -> Result<()> {
@@ -157,7 +165,15 @@ impl Opened for FileStore {
     }
 
     fn prometheus(&self) -> Result<String> {
-        Ok(self.entries.store.metrics().to_prometheus())
+        match Measured::of(&self.entries.store, self.beside.as_deref())? {
+            Measured::Here(metrics) => Ok(metrics.to_prometheus()),
+            Measured::There(state) => Ok(state.metrics.to_prometheus()),
+            Measured::Untold => {
+                let what = "the process that has the store open does not tell what it does";
+                let hint = "`runstone stats STORE` prints what the store holds";
+                Err(Failure::new(Exit::CannotOpen, what).hint(hint))
+            }
+        }
     }
 
     fn verify(&self) -> Result<Verified> {

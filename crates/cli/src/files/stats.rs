@@ -1,19 +1,70 @@
 //! What a store of files holds and measures. Counters begin at each open, so those of a store that
-//! is opened only for this are mostly zero; an application prints its own with `metrics()`.
+//! is opened only for this are mostly zero. If an application has it open, that one is asked.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use runstone::unstable;
-use runstone::{Keyspace, Store, ValueUsage};
+use runstone::{Keyspace, LiveState, MetricsSnapshot, Store, ValueUsage};
 use runstone_policy::shape::Table;
 use serde_json::{Value, json};
 
 use crate::failure::Result;
 use crate::keyspaces;
 use crate::layout::plural;
+use crate::live;
 use crate::opened::Figures;
-use crate::output::{columns, size};
+use crate::output::{columns, duration, size};
 use crate::range::Range;
+
+/// Who measured what is printed.
+pub enum Measured {
+    /// This process.
+    Here(Box<MetricsSnapshot>),
+    /// The process that has the store open.
+    There(Box<LiveState>),
+    /// That one, but it does not tell.
+    Untold,
+}
+
+impl Measured {
+    /// Asks the process that has the store in the directory `beside` open, if there is one.
+    pub fn of(store: &Store, beside: Option<&Path>) -> Result<Measured> {
+        let Some(path) = beside else { return Ok(Measured::Here(Box::new(store.metrics()))) };
+        let told = live::told(path)?;
+        Ok(told.map_or(Measured::Untold, |state| Measured::There(Box::new(state))))
+    }
+
+    fn metrics(&self) -> Option<&MetricsSnapshot> {
+        match self {
+            Measured::Here(metrics) => Some(metrics),
+            Measured::There(state) => Some(&state.metrics),
+            Measured::Untold => None,
+        }
+    }
+
+    /// Whose counters these are, and since when.
+    fn since(&self) -> String {
+        match self {
+            Measured::There(state) => {
+                let age = duration(state.age);
+                format!("since process {} opened it, as of {age} ago", state.process)
+            }
+            _ => "since it was opened".to_string(),
+        }
+    }
+
+    fn writer(&self) -> Value {
+        match self {
+            Measured::There(state) => json!({
+                "process": state.process,
+                "written_ms": state.written_ms,
+                "age_ms": state.age.as_millis() as u64,
+            }),
+            _ => Value::Null,
+        }
+    }
+}
 
 /// Numbers of one keyspace.
 struct KeyspaceStats {
@@ -57,17 +108,28 @@ fn keyspace_stats(keyspace: &Keyspace, range: &Range) -> Result<KeyspaceStats> {
 
 /// Statistics of one keyspace or of all, and of the tables that overlap the range; also for the
 /// shell.
-pub fn figures(store: &Store, keyspace: Option<&str>, range: &Range) -> Result<Figures> {
+pub fn figures(
+    store: &Store,
+    beside: Option<&Path>,
+    keyspace: Option<&str>,
+    range: &Range,
+) -> Result<Figures> {
     let names = keyspace.map_or_else(|| store.keyspaces(), |name| vec![name.to_string()]);
     let keyspaces = names.iter().map(|name| keyspaces::find(store, name));
     let keyspaces: Vec<Keyspace> = keyspaces.collect::<Result<_>>()?;
     let stats = keyspaces.iter().map(|keyspace| keyspace_stats(keyspace, range));
     let stats: Vec<KeyspaceStats> = stats.collect::<Result<_>>()?;
-    let text = to_text(store, &keyspaces, &stats, range.is_everything());
-    Ok(Figures { text, json: to_json(store, &keyspaces, &stats) })
+    let measured = Measured::of(store, beside)?;
+    let text = to_text(store, &measured, (&keyspaces, &stats), range.is_everything());
+    Ok(Figures { text, json: to_json(store, &measured, &keyspaces, &stats) })
 }
 
-fn to_json(store: &Store, keyspaces: &[Keyspace], stats: &[KeyspaceStats]) -> Value {
+fn to_json(
+    store: &Store,
+    measured: &Measured,
+    keyspaces: &[Keyspace],
+    stats: &[KeyspaceStats],
+) -> Value {
     let object = |(keyspace, stats): (&Keyspace, &KeyspaceStats)| {
         json!({
             "name": keyspace.name(),
@@ -90,14 +152,15 @@ fn to_json(store: &Store, keyspaces: &[Keyspace], stats: &[KeyspaceStats]) -> Va
         "keyspaces": keyspaces.iter().zip(stats).map(object).collect::<Vec<_>>(),
         "disk_bytes": store.disk_bytes(),
         "last_sequence_number": runstone::unstable::visible_seq(store),
-        "metrics": store.metrics(),
+        "writer": measured.writer(),
+        "metrics": measured.metrics(),
     })
 }
 
 fn to_text(
     store: &Store,
-    keyspaces: &[Keyspace],
-    stats: &[KeyspaceStats],
+    measured: &Measured,
+    (keyspaces, stats): (&[Keyspace], &[KeyspaceStats]),
     is_everything: bool,
 ) -> String {
     let row = |(keyspace, stats): (&Keyspace, &KeyspaceStats)| {
@@ -116,28 +179,7 @@ fn to_text(
     let header =
         ["keyspace", "tables", "runs", "bytes", "entries", "tombstones", "not flushed", "policy"];
     let mut text = columns(&header, &rows);
-    let metrics = store.metrics();
-    let (memory, counters) = (&metrics.memory, &metrics.counters);
-    text.push_str(&format!(
-        "\non disk {}, of it log {}; last sequence number {}; to be compacted {}\n\
-         memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
-         since it was opened: {}, {}, {}, {}; \
-         user bytes {}, write amplification {:.2}\n",
-        size(store.disk_bytes()),
-        size(metrics.wal_bytes),
-        runstone::unstable::visible_seq(store),
-        size(metrics.compaction_debt_bytes),
-        size(memory.cache_bytes),
-        size(memory.pinned_bytes),
-        size(memory.memtable_bytes),
-        size(memory.budget_bytes),
-        plural(counters.gets, "get"),
-        plural(counters.writes, "write"),
-        plural(counters.flushes, "flush"),
-        plural(counters.compactions, "compaction"),
-        size(counters.user_bytes_written),
-        metrics.write_amplification,
-    ));
+    text.push_str(&measured_text(store, measured));
     for keyspace in keyspaces {
         let features = keyspaces::features(keyspace);
         if !features.is_empty() {
@@ -152,11 +194,50 @@ fn to_text(
         text.push_str(&ranges_and_expiry(keyspace.name(), stats));
     }
     keyspaces.iter().for_each(|keyspace| text.push_str(&values_text(keyspace)));
-    if metrics.pressure.level.parts() > 0 {
-        let (permille, cause) = (metrics.pressure.level.parts(), metrics.pressure.cause);
+    if let Some(pressure) = measured.metrics().map(|metrics| &metrics.pressure)
+        && pressure.level.parts() > 0
+    {
+        let (permille, cause) = (pressure.level.parts(), &pressure.cause);
         text.push_str(&format!("writers are held back: {permille} of 1000, by {cause}\n"));
     }
     text
+}
+
+/// The lines on the whole store.
+fn measured_text(store: &Store, measured: &Measured) -> String {
+    // What this process reads of another one's log is not counted as its own.
+    let log_bytes = match measured {
+        Measured::There(state) => state.metrics.wal_bytes,
+        _ => 0,
+    };
+    let disk = size(store.disk_bytes() + log_bytes);
+    let seq = runstone::unstable::visible_seq(store);
+    let Some(metrics) = measured.metrics() else {
+        return format!(
+            "\non disk {disk} without its log; last sequence number {seq}\n\
+             log, memory and counters: not told by the process that has the store open\n"
+        );
+    };
+    let (memory, counters) = (&metrics.memory, &metrics.counters);
+    format!(
+        "\non disk {disk}, of it log {}; last sequence number {seq}; to be compacted {}\n\
+         memory: cache {}, index and filters {}, buffers {} of a budget of {}\n\
+         {}: {}, {}, {}, {}; \
+         user bytes {}, write amplification {:.2}\n",
+        size(metrics.wal_bytes),
+        size(metrics.compaction_debt_bytes),
+        size(memory.cache_bytes),
+        size(memory.pinned_bytes),
+        size(memory.memtable_bytes),
+        size(memory.budget_bytes),
+        measured.since(),
+        plural(counters.gets, "get"),
+        plural(counters.writes, "write"),
+        plural(counters.flushes, "flush"),
+        plural(counters.compactions, "compaction"),
+        size(counters.user_bytes_written),
+        metrics.write_amplification,
+    )
 }
 
 /// The line of a keyspace whose tables hold range deletes, or entries that expire.

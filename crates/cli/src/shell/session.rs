@@ -1,6 +1,7 @@
 //! An open store and the commands of the shell on it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -85,6 +86,8 @@ pub struct Session<'a> {
     pub output: &'a Output,
     snapshots: BTreeMap<String, Snapshot>,
     at: Option<String>,
+    /// The directory, if another process has the store open.
+    beside: Option<PathBuf>,
 }
 
 /// Names of the commands, for completion.
@@ -108,7 +111,13 @@ impl<'a> Session<'a> {
         encoding: Encoding,
         output: &'a Output,
     ) -> Session<'a> {
-        Session { store, keyspace, encoding, output, snapshots: BTreeMap::new(), at: None }
+        let (snapshots, at, beside) = (BTreeMap::new(), None, None);
+        Session { store, keyspace, encoding, output, snapshots, at, beside }
+    }
+
+    /// Says that another process has the store in this directory open.
+    pub fn beside(self, beside: Option<PathBuf>) -> Session<'a> {
+        Session { beside, ..self }
     }
 
     /// Names of the snapshots, for completion.
@@ -185,7 +194,12 @@ impl<'a> Session<'a> {
             Line::Stats(mut part) => {
                 let keyspace = self.part(&mut part).keyspace;
                 let range = Range::within(&part)?;
-                let figures = stats::figures(&self.store, keyspace.as_deref(), &range)?;
+                let figures = stats::figures(
+                    &self.store,
+                    self.beside.as_deref(),
+                    keyspace.as_deref(),
+                    &range,
+                )?;
                 self.output.text(&figures.text)
             }
             Line::Compact(mut part) => {

@@ -1,6 +1,7 @@
 //! The threads that run jobs, for one store or for several that share them.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,10 +29,17 @@ const COMPACTION_NICENESS: i32 = 2;
 /// next ticks check the rest.
 const LOOKS_PER_TICK: usize = 128;
 
+/// What a store does now and then besides its jobs.
+pub(crate) trait Housekeeping: Debug + Send + Sync {
+    /// Called at each tick, by several threads.
+    fn keep(&self);
+}
+
 /// A store whose jobs these threads run.
 #[derive(Debug)]
 struct Member {
     runner: Arc<Runner>,
+    house: Box<dyn Housekeeping>,
     rest: Mutex<rank::Rest, Rest>,
 }
 
@@ -111,9 +119,9 @@ impl Workers {
     }
 
     /// Starts to run the jobs of a store.
-    pub(crate) fn add(&self, number: u64, runner: &Arc<Runner>) {
+    pub(crate) fn add(&self, number: u64, runner: &Arc<Runner>, house: Box<dyn Housekeeping>) {
         let rest = Mutex::new(Rest { last_seq: 0, idleness: Idleness::new() });
-        let member = Arc::new(Member { runner: Arc::clone(runner), rest });
+        let member = Arc::new(Member { runner: Arc::clone(runner), house, rest });
         self.members.by_number.write().insert(number, member);
         self.ready.note(number);
     }
@@ -240,6 +248,7 @@ impl Member {
     fn look(&self) -> bool {
         self.runner.release_held();
         self.runner.committer.log_time();
+        self.house.keep();
         let seq = self.runner.visibility.now();
         let is_written = mem::replace(&mut self.rest.lock().last_seq, seq) != seq;
         if !is_written {

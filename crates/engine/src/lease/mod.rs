@@ -62,6 +62,8 @@ pub(crate) struct EditPlace {
 impl EditPlace {
     /// Before every edit: whoever needs what later edits freed needs everything.
     pub(crate) const START: EditPlace = EditPlace { manifest: 0, bytes: 0 };
+    /// After every edit: whoever is there needs no file of the store.
+    pub(crate) const END: EditPlace = EditPlace { manifest: u64::MAX, bytes: u64::MAX };
 
     fn encode(self, id: u64) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
@@ -264,6 +266,12 @@ impl Leases {
         let read = is_whole.then(|| file.read_at(0, &mut bytes)).transpose()?;
         let place = read.and_then(|()| EditPlace::decode(&bytes));
         Ok(Some(Some(place.map_or(EditPlace::START, |(_, place)| place))))
+    }
+
+    /// Looks whether anybody holds a lease, for instance to be told what the store measures.
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.look();
+        self.state.lock().live > 0
     }
 
     /// Whether anybody holds a lease now.

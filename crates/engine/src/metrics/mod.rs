@@ -5,12 +5,13 @@
 
 mod prometheus;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use runstone_policy::units::Thousandths;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::sync::threads::thread_number;
 
@@ -19,7 +20,8 @@ const STRIPES: usize = 16;
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
         /// How the budget is used now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct MemoryUse {
     /// The whole budget.
@@ -49,7 +51,8 @@ pub struct MemoryUse {
             &[$((stringify!($name), concat!($($doc),+))),+];
 
         /// All counters at one moment.
-        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
         #[non_exhaustive]
         pub struct CounterValues { $($(#[doc = $doc])+ pub $name: u64),+ }
 
@@ -289,7 +292,8 @@ impl Default for Histogram {
 }
 
 /// Count, sum and percentiles of a histogram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub struct Percentiles {
@@ -351,19 +355,23 @@ fn upper_bound(bucket: usize) -> u64 {
 }
 
 /// The limit that slows writers down most.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct PressureState {
     /// 0 without pressure, 1 when writers wait.
     pub level: Thousandths,
     /// The name of the limit.
-    pub cause: &'static str,
+    pub cause: Cow<'static, str>,
     /// How long this cause has held.
     pub since_ms: u64,
 }
 
 /// Everything that the store measures about itself, at one moment.
-#[derive(Clone, Debug, Serialize)]
+///
+/// It can be read from its JSON. What the release that wrote it did not measure is zero then.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 #[non_exhaustive]
 pub struct MetricsSnapshot {
     /// Counters.
@@ -416,13 +424,15 @@ pub struct MetricsSnapshot {
 }
 
 /// What one keyspace holds, and what flushes and compactions did to it since the store was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub struct KeyspaceMetrics {
     pub name: String,
     pub tables: u64,
     pub runs: u64,
+    pub level_0_runs: u64,
     pub table_bytes: u64,
     pub table_entries: u64,
     pub memtable_bytes: u64,
@@ -472,11 +482,12 @@ impl Work {
 }
 
 /// I/O of one category of files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub struct IoCounters {
-    pub category: &'static str,
+    pub category: Cow<'static, str>,
     pub written_bytes: u64,
     pub read_bytes: u64,
     pub writes: u64,

@@ -82,7 +82,7 @@ impl MetricsSnapshot {
         text.head(name, "Bytes through the storage, by category of files.", "counter");
         for io in &self.io {
             for (direction, value) in [("written", io.written_bytes), ("read", io.read_bytes)] {
-                text.sample(name, &[("category", io.category), ("direction", direction)], value);
+                text.sample(name, &[("category", &io.category), ("direction", direction)], value);
             }
         }
         let name = "storage_operations_total";
@@ -90,16 +90,17 @@ impl MetricsSnapshot {
         for io in &self.io {
             for (operation, value) in [("write", io.writes), ("read", io.reads), ("sync", io.syncs)]
             {
-                text.sample(name, &[("category", io.category), ("operation", operation)], value);
+                text.sample(name, &[("category", &io.category), ("operation", operation)], value);
             }
         }
     }
 
     fn keyspaces(&self, text: &mut Text) {
         type Of = fn(&KeyspaceMetrics) -> u64;
-        let metrics: [(&str, &str, &str, Of); 12] = [
+        let metrics: [(&str, &str, &str, Of); 13] = [
             ("tables", "Live tables.", "gauge", |of| of.tables),
             ("runs", "Runs of tables.", "gauge", |of| of.runs),
+            ("level_0_runs", "Runs of level 0.", "gauge", |of| of.level_0_runs),
             ("table_bytes", "Bytes of live tables.", "gauge", |of| of.table_bytes),
             ("table_entries", "Entries in live tables.", "gauge", |of| of.table_entries),
             ("memtable_bytes", "Entries that are not flushed.", "gauge", |of| of.memtable_bytes),

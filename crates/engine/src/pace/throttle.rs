@@ -92,7 +92,7 @@ impl Throttle {
         let state = self.state.lock();
         PressureState {
             level: Thousandths::of_parts(self.permille.load(Relaxed)),
-            cause: state.cause,
+            cause: state.cause.into(),
             since_ms: state.since.elapsed().as_millis() as u64,
         }
     }

@@ -34,6 +34,7 @@ impl Engine {
         }
         let is_flushed = self.env.options.has_log() && self.catalog.unflushed.all().is_empty();
         self.committer.end_awaited(&outcome, is_flushed && !self.env.options.read_only);
+        self.publishing.close(&*self.env.storage);
         *self.lock.lock() = None;
         outcome
     }

@@ -23,6 +23,7 @@ use crate::options::store::WriteOptions;
 use crate::read::get::Reader;
 use crate::schedule::Schedule;
 use crate::schedule::ready::Ready;
+use crate::store::live::publish::Publishing;
 use crate::transaction::locks::LockTable;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
@@ -47,6 +48,8 @@ pub(crate) struct Engine {
     pub(crate) runner: Arc<Runner>,
     /// What pessimistic transactions hold.
     pub(crate) locks: Arc<LockTable>,
+    /// What other processes were told.
+    pub(crate) publishing: Publishing,
     /// A checkpoint holds it while its flush limit is set.
     pub(crate) checkpointing: Mutex<rank::Checkpoint, ()>,
     /// Released at close, even if handles to the store outlive it.
@@ -89,6 +92,7 @@ impl Engine {
             reader,
             runner: Arc::new(runner),
             locks: Arc::default(),
+            publishing: Publishing::default(),
             checkpointing: Mutex::new(()),
             lock: Mutex::new(lock),
         }

@@ -18,7 +18,7 @@ impl Engine {
             .map(|category| {
                 let counted = self.env.storage.counters().snapshot(*category);
                 IoCounters {
-                    category: category.name(),
+                    category: category.name().into(),
                     written_bytes: counted.written_bytes,
                     read_bytes: counted.read_bytes,
                     writes: counted.writes,
@@ -101,6 +101,7 @@ fn keyspace_metrics(keyspace: &Arc<KeyspaceCore>) -> KeyspaceMetrics {
         name: keyspace.name.clone(),
         tables: shape.tables().count() as u64,
         runs: shape.levels.iter().map(|level| level.runs().len() as u64).sum(),
+        level_0_runs: shape.level(0).runs().len() as u64,
         table_bytes: shape.bytes(),
         table_entries: shape.tables().map(|(_, table)| table.entries).sum(),
         memtable_bytes: view.memtable_bytes(),

@@ -13,6 +13,7 @@
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store; `repair`: making
 //!   a new one out of a damaged one.
+//! - `live`: what an open store tells other processes.
 //! - [`unstable`]: looks inside a store, without a promise.
 
 pub(crate) mod backup;
@@ -28,6 +29,7 @@ pub(crate) mod follow;
 mod ingest;
 mod keyspace;
 mod keyspaces;
+mod live;
 mod live_count;
 mod lost_log;
 mod metrics;
@@ -56,6 +58,8 @@ use runstone_storage::Storage;
 pub use crate::visibility::snapshot::Snapshot;
 pub use follow::Follower;
 pub use keyspace::Keyspace;
+pub use live::LiveState;
+pub use live::watch::Watch;
 pub use queries::RangeEstimate;
 pub use repair::RepairOptions;
 pub use repair::report::{Doubt, DoubtReason, RepairBasis, RepairReport};
@@ -70,6 +74,7 @@ use crate::wal::batch::Batch;
 use crate::write::later::Commit;
 use crate::write::siblings::Sibling;
 use engine::Engine;
+use live::publish::House;
 use resources::Parts;
 
 /// The name of the keyspace that every store has.
@@ -384,7 +389,8 @@ impl Opening {
         if let Some(workers) = parts.workers.as_ref().filter(|_| !env.is_manual())
             && !env.options.read_only
         {
-            workers.add(opening, &inner.runner);
+            let house = Box::new(House(Arc::downgrade(&inner)));
+            workers.add(opening, &inner.runner, house);
         }
         Opening { inner, parts: Mutex::new(Some(parts)), closed: Mutex::default() }
     }

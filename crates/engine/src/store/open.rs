@@ -24,6 +24,7 @@ use runstone_random::Random;
 use runstone_storage::{Access, Category, LockMode, PosixStorage, Storage, StorageLock};
 
 use super::directory::SharedDirectory;
+use super::live::is_live;
 use super::resources::Parts;
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::cache::Cache;
@@ -55,7 +56,8 @@ use crate::wal::recovery::{is_begun, segments};
 use crate::wal::reserve::RESERVE;
 use crate::wal::segments::{Wal, lost_number, segment_name};
 
-const LOCK_NAME: &str = "LOCK";
+pub(super) const LOCK_NAME: &str = "LOCK";
+
 pub(super) fn open_path(
     path: &Path,
     options: Options,
@@ -217,6 +219,7 @@ pub(super) fn is_own_file(name: &str) -> bool {
         || known.iter().any(|extension| number_in(name, extension).is_some())
         || lost_number(name).is_some()
         || is_lease(name)
+        || is_live(name)
 }
 
 pub(super) fn take_lock(storage: &dyn Storage, mode: LockMode) -> Result<Box<dyn StorageLock>> {

@@ -42,6 +42,8 @@ ranks! {
     StoreLock,
     /// What a follower has read.
     Following,
+    /// The lease of one who only watches.
+    Watching,
     /// What a store draws on until it is closed.
     StoreParts,
     /// The threads of a store, or of many.
@@ -52,6 +54,8 @@ ranks! {
     Rest,
     /// The stores that share threads.
     Members,
+    /// What a store tells other processes, while it is written.
+    Publishing,
     /// What a transaction has read.
     Reads,
     /// A checkpoint, while flushes have a limit.

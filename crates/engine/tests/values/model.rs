@@ -299,7 +299,7 @@ fn a_reserve_full_of_pinned_garbage_refuses_writes_until_the_snapshot_goes() {
     let error = full.expect("the reserve is full at some time");
     let last = store.metrics().pressure;
     assert_eq!(
-        (pressures[0].level.parts(), last.cause),
+        (pressures[0].level.parts(), &*last.cause),
         (0, "snapshots hold the reserve for values")
     );
     assert!((1..1000).contains(&last.level.parts()), "{last:?}");

@@ -43,7 +43,7 @@ impl Phase {
     /// A counter, summed over categories of files.
     pub(super) fn io(&self, categories: &[&str], of: fn(&IoCounters) -> u64) -> u64 {
         let [before, after] = self.io.each_ref().map(|all| -> u64 {
-            all.iter().filter(|one| categories.contains(&one.category)).map(of).sum()
+            all.iter().filter(|one| categories.contains(&&*one.category)).map(of).sum()
         });
         after - before
     }

@@ -176,6 +176,11 @@ impl Follower {
         self.following.lock().as_of.elapsed()
     }
 
+    /// Where it reads.
+    pub(super) fn storage(&self) -> Arc<dyn Storage> {
+        Arc::clone(&self.following.lock().storages.0)
+    }
+
     /// Whether the writer keeps the files of the view. Without a lease, which takes a directory
     /// that can be written, a read fails once its files are gone.
     pub fn has_lease(&self) -> bool {

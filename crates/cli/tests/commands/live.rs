@@ -1,0 +1,108 @@
+//! What an application's store tells commands beside it.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::Duration;
+
+use runstone::{Background, Options, Store};
+
+use crate::Place;
+
+/// The bug: `stats` beside an application printed counters of its own, all zero.
+#[test]
+fn stats_beside_an_application_are_those_of_the_application() {
+    let place = Place::new();
+    let store = Store::open(place.path("s"), Options::default()).expect("a store");
+    (0..100).for_each(|number| store.put(format!("key{number}"), "value").expect("a put"));
+    store.get("key1").expect("a get");
+    let stats = place.json(&["stats", "s"]);
+    assert_eq!(stats["metrics"]["counters"]["writes"], 100, "{stats}");
+    assert_eq!(stats["writer"]["process"], std::process::id(), "{stats}");
+    let text = place.ok(&["stats", "s"]);
+    let told = format!("since process {} opened it, as of", std::process::id());
+    assert!(text.contains(&told) && text.contains("1 get, 100 writes"), "{text}");
+    assert!(place.ok(&["stats", "s", "--prometheus"]).contains("runstone_writes_total 100\n"));
+    let shell = place.pipe(&["shell", "s", "--read-only"], "stats\n");
+    assert!(shell.stdout.contains("100 writes"), "{}", shell.stdout);
+    store.close().expect("it closes");
+    let stats = place.json(&["stats", "s"]);
+    assert!(stats["writer"].is_null() && stats["metrics"]["counters"]["writes"] == 0, "{stats}");
+}
+
+/// Nobody keeps house in such a store. Zeros would be a lie.
+#[test]
+fn what_is_not_told_is_no_zero() {
+    let place = Place::new();
+    let options = Options::default().background(Background::Manual);
+    let store = Store::open(place.path("s"), options).expect("a store");
+    store.put("key", "value").expect("a put");
+    let stats = place.json(&["stats", "s"]);
+    assert!(stats["metrics"].is_null() && stats["writer"].is_null(), "{stats}");
+    assert_eq!(stats["keyspaces"][0]["about_keys"], 1, "{stats}");
+    let text = place.ok(&["stats", "s"]);
+    assert!(text.contains("memory and counters: not told by the process"), "{text}");
+    let ran = place.run(&["stats", "s", "--prometheus"]);
+    assert!(ran.code == 4 && ran.stderr.contains("does not tell what it does"), "{}", ran.stderr);
+    let ran = place.run(&["stats", "s", "--follow"]);
+    let silent = format!("process {} has the store open, and does not tell", std::process::id());
+    assert!(ran.code == 4 && ran.stderr.contains(&silent), "{}", ran.stderr);
+    assert!(!place.path("s/metrics").exists());
+}
+
+#[test]
+fn rates_are_followed_until_the_application_closes() {
+    let place = Place::new();
+    let store = Store::open(place.path("s"), Options::default()).expect("a store");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                store.put("key", "value").expect("a put");
+                store.get("key").expect("a get");
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let lines = place.ok(&["stats", "s", "--follow", "--lines", "2", "--json"]);
+        let lines = lines.lines().map(|line| serde_json::from_str(line).expect("an object"));
+        let lines: Vec<serde_json::Value> = lines.collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for line in &lines {
+            let number = |name: &str| line[name].as_f64().expect("a number");
+            assert!(number("writes_per_second") > 0.0 && number("gets_per_second") > 0.0, "{line}");
+            assert_eq!(line["process"], std::process::id());
+        }
+        let text = place.ok(&["stats", "s", "--follow", "--lines", "1"]);
+        assert_eq!(text.lines().count(), 2, "a header and a line: {text}");
+        is_over.store(true, Relaxed);
+    });
+    thread::scope(|scope| {
+        let following = scope.spawn(|| place.run(&["stats", "s", "--follow"]));
+        while !place.path("s/metrics").exists() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        // So that the command has seen it.
+        thread::sleep(Duration::from_millis(1500));
+        store.close().expect("it closes");
+        let ran = following.join().expect("it ends");
+        let told = format!("process {} has closed the store", std::process::id());
+        assert!(ran.code == 0 && ran.stderr.contains(&told), "{}", ran.stderr);
+    });
+    assert!(!place.path("s/metrics").exists());
+    let ran = place.run(&["stats", "s", "--follow"]);
+    assert!(
+        ran.code == 4 && ran.stderr.contains("no process writes to the store"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn following_needs_a_store_in_a_directory() {
+    let place = Place::new();
+    for (store, told) in [("mem:", "for stores in directories"), ("nothing", "is not a store")] {
+        let ran = place.run(&["stats", store, "--follow"]);
+        assert!(ran.code != 0 && ran.stderr.contains(told), "{store}: {}", ran.stderr);
+    }
+    let ran = place.run(&["stats", "nothing", "--lines", "3"]);
+    assert!(ran.code == 3 && ran.stderr.contains("--follow"), "{}", ran.stderr);
+}

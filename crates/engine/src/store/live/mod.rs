@@ -1,0 +1,128 @@
+//! What an open store tells other processes: its counters, sizes and back-pressure, which are in no
+//! other file.
+//!
+//! While a reader holds a lease, the writer writes the file `metrics` once a second: it makes
+//! `metrics.new` and renames it, so a reader sees one moment or another. Nothing is synced. The
+//! file is JSON:
+//!
+//! ```text
+//! {"runstone_metrics": 1, "process": .., "number": .., "written_ms": .., "every_ms": ..,
+//!  "metrics": {..}}
+//! ```
+//!
+//! - [`publish`]: the writer's side. [`watch`]: the reader's side.
+//! - A close removes the file, and so does the next open after a crash. Until then its age tells
+//!   that nobody writes it any more.
+//! - A store whose jobs are run by hand has no housekeeping, and so tells nothing.
+
+pub(crate) mod publish;
+pub(crate) mod watch;
+
+use std::time::{Duration, SystemTime};
+
+use runstone_storage::{Category, Storage};
+
+use crate::error::Result;
+use crate::metrics::MetricsSnapshot;
+
+/// The file.
+pub(crate) const METRICS: &str = "metrics";
+/// Its name before it is whole.
+const METRICS_NEW: &str = "metrics.new";
+/// How often the writer tells.
+const EVERY: Duration = Duration::from_secs(1);
+/// A longer file is not the writer's. A keyspace takes about 400 bytes.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// Whether a file of this name is one that an open store leaves for others.
+pub(crate) fn is_live(name: &str) -> bool {
+    [METRICS, METRICS_NEW].contains(&name)
+}
+
+/// What the process that has a store open told of it: see [`crate::Follower::live`] and
+/// [`crate::Watch`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LiveState {
+    /// The process that writes to the store.
+    pub process: u32,
+    /// Counts what this process has told since it opened the store.
+    pub number: u64,
+    /// When it was written, in milliseconds since 1970.
+    pub written_ms: u64,
+    /// How long ago that was. Zero if the clock was turned back since.
+    pub age: Duration,
+    /// How often the writer tells: once a second, or less often if it has very many keyspaces.
+    pub every: Duration,
+    /// What [`crate::Store::metrics`] gives in that process.
+    pub metrics: MetricsSnapshot,
+}
+
+impl LiveState {
+    /// Whether this is of the last seconds. If not, the writer ended, hangs, or does not tell.
+    pub fn is_current(&self) -> bool {
+        self.age <= self.every * 2 + Duration::from_secs(3)
+    }
+
+    /// What the text says at `now`; `None` if it is no whole one.
+    fn parse(bytes: &[u8], now: SystemTime) -> Option<LiveState> {
+        let mut told: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+        if told["runstone_metrics"] != 1 {
+            return None;
+        }
+        let number = |name: &str| told[name].as_u64();
+        let written_ms = number("written_ms")?;
+        Some(LiveState {
+            process: u32::try_from(number("process")?).ok()?,
+            number: number("number")?,
+            written_ms,
+            age: Duration::from_millis(since_1970_ms(now).saturating_sub(written_ms)),
+            every: Duration::from_millis(number("every_ms")?.min(u64::from(u32::MAX))),
+            metrics: serde_json::from_value(told.get_mut("metrics")?.take()).ok()?,
+        })
+    }
+}
+
+/// What the writer told last; `None` if there is nothing, or nothing that can be read.
+fn read(storage: &dyn Storage) -> Result<Option<LiveState>> {
+    let file = match storage.open(METRICS, Category::Other) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        opened => opened?,
+    };
+    let len = file.len()?;
+    if len > MOST_BYTES {
+        return Ok(None);
+    }
+    let bytes = file.read_vec(0, len as usize)?;
+    Ok(LiveState::parse(&bytes, SystemTime::now()))
+}
+
+fn since_1970_ms(now: SystemTime) -> u64 {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_whole_tells_nothing() {
+        let at = |ms| SystemTime::UNIX_EPOCH + Duration::from_millis(ms);
+        let whole = br#"{"runstone_metrics":1,"process":7,"number":3,"written_ms":5000,
+            "every_ms":1000,"metrics":{"counters":{"gets":9,"of_a_later_release":1}}}"#;
+        let told = LiveState::parse(whole, at(6500)).expect("whole");
+        assert_eq!((told.process, told.number, told.metrics.counters.gets), (7, 3, 9));
+        assert_eq!((told.age, told.is_current()), (Duration::from_millis(1500), true));
+        let late = LiveState::parse(whole, at(11_000)).expect("whole");
+        assert!(!late.is_current());
+        let turned_back = LiveState::parse(whole, at(4000)).expect("whole");
+        assert_eq!(turned_back.age, Duration::ZERO);
+        for end in 0..whole.len() {
+            assert!(LiveState::parse(&whole[..end], at(6500)).is_none(), "cut at {end}");
+        }
+        for other in [&b"[]"[..], b"{}", b"7", b"\0\0\0", br#"{"runstone_metrics":2}"#] {
+            assert!(LiveState::parse(other, at(0)).is_none());
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The writer's side: writes what the store measures, while somebody asks for it.
+//!
+//! 1. A thread of the store calls this twice a second. Once a second it looks for leases: a store
+//!    that nobody watches pays one failed open for that.
+//! 2. If there is one, it writes the file. A failure is no failure of the store: on a full disk the
+//!    reader sees an old file, whose age says so.
+//! 3. A snapshot takes O(keyspaces). The next one waits a hundred times as long as the last took,
+//!    so that this never takes more than a hundredth of a core.
+
+use std::sync::Weak;
+use std::time::{Duration, Instant, SystemTime};
+
+use runstone_storage::{Category, Storage};
+
+use super::{EVERY, METRICS, METRICS_NEW, is_live, since_1970_ms};
+use crate::error::Result;
+use crate::jobs::workers::Housekeeping;
+use crate::store::engine::Engine;
+use crate::sync::{Mutex, rank};
+
+/// A snapshot may take this part of the time.
+const PART_OF_TIME: u32 = 100;
+
+/// What was told so far. The lock is held while something is written.
+#[derive(Debug)]
+pub(crate) struct Publishing {
+    state: Mutex<rank::Publishing, State>,
+}
+
+#[derive(Debug)]
+struct State {
+    next_at: Instant,
+    number: u64,
+    /// After a close another process may have the store.
+    is_closed: bool,
+}
+
+impl Default for Publishing {
+    fn default() -> Publishing {
+        let state = State { next_at: Instant::now(), number: 0, is_closed: false };
+        Publishing { state: Mutex::new(state) }
+    }
+}
+
+impl Publishing {
+    /// Ends it, and removes the file: who watches learns that the store is closed.
+    pub(crate) fn close(&self, storage: &dyn Storage) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        if state.number > 0 {
+            forget(storage, METRICS);
+        }
+    }
+}
+
+/// The housekeeping of a store, in the threads that run its jobs.
+#[derive(Debug)]
+pub(crate) struct House(pub(crate) Weak<Engine>);
+
+impl Housekeeping for House {
+    fn keep(&self) {
+        if let Some(engine) = self.0.upgrade() {
+            engine.publish_if_asked(Instant::now());
+        }
+    }
+}
+
+impl Engine {
+    /// Tells what the store measures, if it is time and somebody asks.
+    fn publish_if_asked(&self, now: Instant) {
+        // Another thread may be at it.
+        let Some(mut state) = self.publishing.state.try_lock() else { return };
+        if state.is_closed || now < state.next_at {
+            return;
+        }
+        state.next_at = now + EVERY;
+        if !self.catalog.tables.leases.are_wanted() {
+            return;
+        }
+        let (took, told) = self.told(state.number + 1);
+        state.number += 1;
+        state.next_at = now + EVERY.max(took * PART_OF_TIME);
+        if let Err(error) = write(&*self.env.storage, told.as_bytes()) {
+            forget(&*self.env.storage, METRICS_NEW);
+            tracing::debug!(%error, "the metrics of the store cannot be told to others");
+        }
+    }
+
+    /// The text of the file, and how long it took.
+    fn told(&self, number: u64) -> (Duration, String) {
+        let began = Instant::now();
+        // Numbers and texts: this cannot fail.
+        let metrics = serde_json::to_string(&self.metrics_snapshot()).unwrap_or_default();
+        let took = began.elapsed();
+        let every_ms = EVERY.max(took * PART_OF_TIME).as_millis();
+        let (process, written_ms) = (std::process::id(), since_1970_ms(SystemTime::now()));
+        let told = format!(
+            "{{\"runstone_metrics\":1,\"process\":{process},\"number\":{number},\
+             \"written_ms\":{written_ms},\"every_ms\":{every_ms},\"metrics\":{metrics}}}\n"
+        );
+        (took, told)
+    }
+}
+
+/// Puts the text in the place of the last one.
+fn write(storage: &dyn Storage, text: &[u8]) -> Result<()> {
+    forget(storage, METRICS_NEW);
+    storage.create(METRICS_NEW, Category::Other)?.write_at(0, text)?;
+    Ok(storage.rename(METRICS_NEW, METRICS)?)
+}
+
+/// Removes what earlier writers told. Called at open.
+pub(crate) fn clear(storage: &dyn Storage, name: &str) {
+    if is_live(name) {
+        forget(storage, name);
+    }
+}
+
+fn forget(storage: &dyn Storage, name: &str) {
+    match storage.remove(name) {
+        Err(error) if !error.is_not_found() => {
+            tracing::debug!(%error, "what was told to other processes stays");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,121 @@
+//! The reader's side: asks a store that another process has open to tell what it measures.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use runstone_random::Random;
+use runstone_storage::Storage;
+
+use super::{LiveState, read};
+use crate::error::{Error, Result};
+use crate::lease::EditPlace;
+use crate::lease::holder::{Lease, LeasePart};
+use crate::store::Store;
+use crate::store::follow::{Follower, cut};
+use crate::store::open::LOCK_NAME;
+use crate::sync::{Mutex, rank};
+use crate::tree::tail::ManifestTail;
+
+/// Learns what a store measures from the process that writes to it, and reads none of its data.
+/// The writer tells once a second, in its own threads, as long as this value or a [`Follower`] is
+/// there. It keeps no file for this value.
+///
+/// ```
+/// # fn main() -> runstone::Result<()> {
+/// # let dir = tempfile::tempdir().expect("a directory");
+/// use std::time::Duration;
+///
+/// use runstone::{Options, Store};
+///
+/// let writer = Store::open(dir.path(), Options::default())?;
+/// writer.put("key", "value")?;
+/// // Usually in another process.
+/// let watch = Store::watch(dir.path())?;
+/// let told = loop {
+///     match watch.live()?.filter(|told| told.is_current()) {
+///         Some(told) => break told,
+///         None => std::thread::sleep(Duration::from_millis(100)),
+///     }
+/// };
+/// assert_eq!((told.process, told.metrics.counters.writes), (std::process::id(), 1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Watch {
+    /// For reading, and for leases.
+    storages: (Arc<dyn Storage>, Arc<dyn Storage>),
+    lease: Mutex<rank::Watching, Option<(Arc<Lease>, LeasePart)>>,
+}
+
+impl Store {
+    /// Watches the store in a directory, whether or not another process writes to it.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], [`Error::NewerFormat`], [`Error::Corruption`], if 64 others follow the
+    /// store, or a storage error.
+    pub fn watch(path: impl AsRef<Path>) -> Result<Watch> {
+        Watch::begin(cut::open(path.as_ref())?)
+    }
+
+    /// Does the same as [`Store::watch`] on a storage.
+    ///
+    /// # Errors
+    /// Those of [`Store::watch`].
+    pub fn watch_on(storage: Arc<dyn Storage>) -> Result<Watch> {
+        Watch::begin((Arc::clone(&storage), storage))
+    }
+}
+
+impl Watch {
+    fn begin(storages: (Arc<dyn Storage>, Arc<dyn Storage>)) -> Result<Watch> {
+        // A directory that is no store gets no lease.
+        ManifestTail::open(&storages.0)?;
+        let watch = Watch { storages, lease: Mutex::default() };
+        watch.ask()?;
+        Ok(watch)
+    }
+
+    /// Asks the writer to tell, unless it is asked already. It takes leases away when followers
+    /// held too much. On a read-only file system nobody can ask.
+    fn ask(&self) -> Result<()> {
+        let mut asked = self.lease.lock();
+        if asked.as_ref().is_some_and(|(lease, _)| !lease.is_revoked()) {
+            return Ok(());
+        }
+        *asked = None;
+        let lease = match Lease::take(&self.storages.1, Random::from_entropy().draw()) {
+            Err(Error::Storage(error)) if error.is_refused() => return Ok(()),
+            taken => taken?,
+        };
+        let part = lease.part(EditPlace::END)?;
+        *asked = Some((lease, part));
+        Ok(())
+    }
+
+    /// What the writer told last. `None` if it has told nothing: a second has not passed since the
+    /// beginning, nobody writes to the store, or its jobs are run by hand. What is old was told by
+    /// a process that has ended, or that hangs: see [`LiveState::is_current`].
+    ///
+    /// # Errors
+    /// If 64 others follow the store, or a storage error.
+    pub fn live(&self) -> Result<Option<LiveState>> {
+        self.ask()?;
+        read(&*self.storages.0)
+    }
+
+    /// The process that has the store open, if the system tells.
+    pub fn process(&self) -> Option<u32> {
+        self.storages.0.lock_holder(LOCK_NAME)
+    }
+}
+
+impl Follower {
+    /// What the writer told last of its counters, sizes and back-pressure, as [`Watch::live`] does.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub fn live(&self) -> Result<Option<LiveState>> {
+        read(&*self.storage())
+    }
+}
