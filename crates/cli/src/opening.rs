@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use runstone::policy::Policy;
 use runstone::policy::custom;
-use runstone::storage::{Access, MemoryStorage, PosixStorage, Storage};
+use runstone::storage::{Access, LockMode, MemoryStorage, PosixStorage, Storage};
 use runstone::{DEFAULT_KEYSPACE, Error, Follower, Keyspace, KeyspaceOptions, Options, Store};
 use runstone_kv::Error as KvError;
 
@@ -139,6 +139,19 @@ impl Location {
         let store = open()?;
         let keyspace = find(&store, name)?;
         Ok(Box::new(FileStore::new(store, keyspace, &self.path).beside(self.beside())))
+    }
+
+    /// Whether somebody has the store in a directory open for writing.
+    pub fn is_in_use(&self) -> Result<bool> {
+        if !self.is_directory() {
+            return Ok(false);
+        }
+        // What is wrong with the place is told by the open that follows.
+        let Ok(storage) = PosixStorage::open(&self.path, Access::ReadOnly) else {
+            return Ok(false);
+        };
+        let lock = storage.lock("LOCK", LockMode::Shared);
+        Ok(lock.map_err(|error| self.explain(Error::from(error), false))?.is_none())
     }
 
     /// The directory, if another process has the store there open, and this one reads beside it.

@@ -4,7 +4,12 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use runstone::{Background, LiveState, MetricsSnapshot, Options, Resources, Store, Watch};
+use runstone::policy::custom::options_of;
+use runstone::storage::{Category, LockMode, Storage};
+use runstone::{
+    Background, KeyspaceOptions, LiveRequest, LiveState, MetricsSnapshot, Options, Resources,
+    Store, Watch,
+};
 use runstone_fault_storage::SimStorage;
 
 /// What `look` finds, once it finds something.
@@ -172,4 +177,250 @@ fn metrics_come_back_from_their_json() {
     let back: MetricsSnapshot = serde_json::from_str(&text).expect("the same");
     assert_eq!(serde_json::to_string(&back).expect("numbers"), text);
     assert_eq!(back.to_prometheus(), metrics.to_prometheus());
+}
+
+/// Long enough for every machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn refusal(result: runstone::Result<impl std::fmt::Debug>) -> String {
+    result.expect_err("it is refused").to_string()
+}
+
+#[test]
+fn settings_of_an_open_store_can_be_changed() {
+    let storage = SimStorage::new(20);
+    let store = open(&storage);
+    let value = |name: &str| {
+        let all = store.live_settings().expect("it is open");
+        all.into_iter().find(|setting| setting.name == name).expect("it is there").value
+    };
+    let change = store.set_live("memory_budget_bytes", "96M").expect("possible");
+    assert_eq!((change.old, change.new), ((512u64 << 20).to_string(), (96u64 << 20).to_string()));
+    assert_eq!(store.metrics().memory.budget_bytes, 96 << 20);
+    for (name, wanted) in [
+        ("background_threads", "3"),
+        ("background_io_bytes_per_second", "1048576"),
+        ("background_io_bytes_per_second", "unlimited"),
+        ("compactions", "paused"),
+        ("compactions", "running"),
+        ("background_threads", "1"),
+    ] {
+        store.set_live(name, wanted).expect("possible");
+        assert_eq!(value(name), wanted);
+    }
+    for (name, wrong, told) in [
+        ("memory_budget_bytes", "0", "must be 83886080 to"),
+        ("memory_budget_bytes", "much", "has no known unit"),
+        ("background_threads", "0", "must be 1 to 256"),
+        ("background_threads", "many", "is no number"),
+        ("background_io_bytes_per_second", "0", "must be at least 16384"),
+        ("compactions", "stopped", "neither paused nor running"),
+        ("background_thread", "2", "did you mean background_threads?"),
+    ] {
+        let told_now = refusal(store.set_live(name, wrong));
+        assert!(told_now.contains(told), "{name}={wrong}: {told_now}");
+    }
+    assert_eq!(value("memory_budget_bytes"), (96u64 << 20).to_string());
+    // The one thread that is left does everything.
+    store.put("key", "value").expect("a put");
+    store.flush().expect("a flush");
+    store.wait_idle().expect("jobs end");
+    let clone = store.clone();
+    store.close().expect("it closes");
+    assert!(clone.live_settings().is_err() && clone.set_live("compactions", "paused").is_err());
+}
+
+/// A pause that held for ever would stop writers for ever.
+#[test]
+fn paused_compactions_run_once_writers_would_be_slowed_down() {
+    let storage = SimStorage::new(21);
+    let toml = "l0_slowdown_runs = 6\nl0_stop_runs = 8\n[shape]\nl0_trigger = 2\n";
+    let options = KeyspaceOptions::default().with_toml(toml).expect("possible");
+    let options = Options::default().keyspace(options).background(Background::Manual);
+    let store = Store::open_on(Arc::new(storage), options).expect("it opens");
+    store.set_live("compactions", "paused").expect("possible");
+    let flush = |number: u32| {
+        store.put(format!("key{number}"), "value").expect("a put");
+        store.flush().expect("a flush");
+        store.wait_idle().expect("jobs end");
+        (store.metrics().keyspaces[0].level_0_runs, store.metrics().counters.compactions)
+    };
+    let seen: Vec<(u64, u64)> = (0..5).map(flush).collect();
+    assert_eq!(seen, [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]);
+    let (runs, compactions) = (5..20).map(flush).last().expect("some");
+    assert!(runs < 6 && compactions > 0, "{runs} runs, {compactions} compactions");
+    store.set_live("compactions", "running").expect("possible");
+    store.wait_idle().expect("jobs end");
+    assert!(store.metrics().keyspaces[0].level_0_runs < 2);
+}
+
+/// The cache gives memory back, and writers stay inside what is left.
+#[test]
+fn a_smaller_budget_holds_for_what_comes() {
+    let storage = SimStorage::new(22);
+    let options = Options::default().memory_budget_bytes(256 << 20).wal_segment_bytes(1 << 20);
+    let store = Store::open_on(Arc::new(storage), options).expect("it opens");
+    let fill = |round: u32| {
+        for number in 0..20_000 {
+            store.put(format!("{round}-{number}"), vec![7; 1000]).expect("a put");
+        }
+        store.flush().expect("a flush");
+        assert!(store.default_keyspace().iter().expect("a scan").count() > 0);
+    };
+    fill(0);
+    store.set_live("memory_budget_bytes", "16M").expect("possible");
+    fill(1);
+    let memory = store.metrics().memory;
+    let used = memory.memtable_bytes + memory.pinned_bytes + memory.cache_bytes;
+    assert!(used <= 16 << 20, "{memory:?}");
+    store.set_live("memory_budget_bytes", "64M").expect("possible");
+    fill(2);
+    assert!(store.metrics().memory.cache_bytes > 16 << 20, "it uses what it is given");
+}
+
+/// A change acts on all stores of the resources.
+#[test]
+fn stores_that_share_resources_share_their_settings() {
+    let resources = Resources::builder().threads(2).memory_budget(64 << 20).build();
+    let resources = resources.expect("resources");
+    let open = |seed| {
+        let storage = Arc::new(SimStorage::new(seed));
+        resources.open_on(storage, Options::default()).expect("it opens")
+    };
+    let (one, other) = (open(30), open(31));
+    one.set_live("memory_budget_bytes", "32M").expect("possible");
+    one.set_live("background_threads", "4").expect("possible");
+    one.set_live("compactions", "paused").expect("possible");
+    let values = other.live_settings().expect("it is open");
+    let values: Vec<&str> = values.iter().map(|setting| setting.value.as_str()).collect();
+    assert_eq!(values, ["33554432", "4", "unlimited", "running"]);
+    assert_eq!(resources.memory().budget_bytes, 32 << 20);
+    drop(one);
+    other.put("key", "value").expect("a put");
+    other.flush().expect("a flush");
+}
+
+fn request() -> LiveRequest {
+    LiveRequest::new()
+}
+
+#[test]
+fn a_request_of_another_process_is_answered() {
+    let storage = SimStorage::new(40);
+    let store = open(&storage);
+    let toml = "write_buffer_bytes = 1048576\n[shape]\nl0_trigger = 7\n";
+    let asked = request().options("default", toml).setting("background_threads", "3");
+    let changes = asked.send_on(&storage, PATIENCE).expect("it is answered");
+    let names: Vec<&str> = changes.iter().map(|change| change.name.as_str()).collect();
+    assert_eq!(names, ["shape.l0_trigger", "write_buffer_bytes", "background_threads"]);
+    assert_eq!((changes[0].new.as_str(), changes[2].new.as_str()), ("7", "3"));
+    assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger, 7);
+    for (asked, told) in [
+        (request().setting("no_such", "1"), "no setting of an open store is named \"no_such\""),
+        (request().setting("background_threads", "0"), "must be 1 to 256"),
+        (request().options("none", "ttl_seconds = 1"), "keyspace \"none\" does not exist"),
+        (request().options("default", "no_such = 1"), "no_such"),
+        (request().options("default", "[shape]\nl0_trigger = 0"), "l0_trigger"),
+        (request().options("default", "[[["), "line 1"),
+    ] {
+        let both = asked.setting("background_threads", "2");
+        let told_now = refusal(both.send_on(&storage, PATIENCE));
+        assert!(told_now.contains(told), "{told}: {told_now}");
+    }
+    let threads = &store.live_settings().expect("it is open")[1];
+    assert_eq!((threads.name, threads.value.as_str()), ("background_threads", "3"), "all or none");
+    for name in ["set.request", "set.answer", "set.request.new", "set.answer.new"] {
+        assert!(!is_there(&storage, name), "{name}");
+    }
+    store.close().expect("it closes");
+    let options = Options::default().background(Background::Manual);
+    let store = Store::open_on(Arc::new(storage), options).expect("it opens");
+    assert_eq!(options_of(&store.default_keyspace().options()).l0_trigger, 7, "it is kept");
+}
+
+#[test]
+fn two_ask_at_once_and_both_are_answered() {
+    let storage = SimStorage::new(41);
+    let store = open(&storage);
+    std::thread::scope(|scope| {
+        for count in ["2", "3", "4", "5"] {
+            let storage = storage.clone();
+            scope.spawn(move || {
+                let asked = request().setting("background_threads", count);
+                let changes = asked.send_on(&storage, PATIENCE).expect("it is answered");
+                assert_eq!(changes[0].new, count);
+            });
+        }
+    });
+    store.close().expect("it closes");
+}
+
+/// Where jobs are run by hand, so are answers.
+#[test]
+fn what_nobody_answers_is_withdrawn() {
+    let storage = SimStorage::new(42);
+    let options = Options::default().background(Background::Manual);
+    let store = Store::open_on(Arc::new(storage.clone()), options).expect("it opens");
+    assert!(!store.answer_requests().expect("nothing"));
+    let asked = request().setting("compactions", "paused");
+    let told = refusal(asked.clone().send_on(&storage, Duration::from_millis(200)));
+    assert!(told.contains("did not answer"), "{told}");
+    assert!(!is_there(&storage, "set.request"));
+    assert!(!store.answer_requests().expect("nothing"), "it was withdrawn");
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| asked.send_on(&storage, PATIENCE));
+        awaited(|| store.answer_requests().expect("readable").then_some(()));
+        assert_eq!(asking.join().expect("ends").expect("answered")[0].new, "paused");
+    });
+    let told = refusal(
+        request()
+            .setting("background_threads", "2")
+            .setting("x", "y")
+            .send_on(&SimStorage::new(43), Duration::from_millis(10)),
+    );
+    assert!(told.contains("is not a store"), "{told}");
+}
+
+#[test]
+fn what_a_dead_or_torn_request_asks_is_not_done() {
+    let storage = SimStorage::new(44);
+    let manual = || Options::default().background(Background::Manual);
+    let open = || Store::open_on(Arc::new(storage.clone()), manual()).expect("it opens");
+    let store = open();
+    // The asker dies: its lock is gone, and its request is there.
+    let request_bytes = std::thread::scope(|scope| {
+        let asked = request().setting("compactions", "paused");
+        let asking = scope.spawn(|| asked.send_on(&storage, PATIENCE));
+        let bytes = awaited(|| storage.read_all("set.request").ok());
+        awaited(|| store.answer_requests().expect("readable").then_some(()));
+        asking.join().expect("ends").expect("answered");
+        bytes
+    });
+    store.set_live("compactions", "running").expect("possible");
+    let leave = |bytes: &[u8]| {
+        let file = storage.create("set.request", Category::Other).expect("a file");
+        file.write_at(0, bytes).expect("written");
+    };
+    leave(&request_bytes);
+    assert!(store.answer_requests().expect("removed"));
+    assert!(!is_there(&storage, "set.request") && !is_there(&storage, "set.answer"));
+    assert_eq!(store.live_settings().expect("open")[3].value, "running");
+    // The open removes it too.
+    leave(&request_bytes);
+    drop(store);
+    let store = open();
+    assert!(!is_there(&storage, "set.request"));
+    // A torn one of somebody who waits.
+    let lock = storage.lock("set.lock", LockMode::Exclusive).expect("readable").expect("free");
+    leave(&request_bytes[..request_bytes.len() - 1]);
+    assert!(store.answer_requests().expect("answered"));
+    let answer =
+        String::from_utf8_lossy(&storage.read_all("set.answer").expect("there")).to_string();
+    assert!(answer.contains("does not verify"), "{answer}");
+    drop(lock);
+    let reader = Options::default().read_only(true);
+    drop(store);
+    let reader = Store::open_on(Arc::new(storage), reader).expect("it opens");
+    assert!(refusal(reader.answer_requests()).contains("reading only"));
+    assert!(reader.set_live("compactions", "paused").is_err());
 }

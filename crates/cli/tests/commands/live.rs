@@ -106,3 +106,68 @@ fn following_needs_a_store_in_a_directory() {
     let ran = place.run(&["stats", "nothing", "--lines", "3"]);
     assert!(ran.code == 3 && ran.stderr.contains("--follow"), "{}", ran.stderr);
 }
+
+#[test]
+fn an_application_changes_what_a_command_asks() {
+    let place = Place::new();
+    let store = Store::open(place.path("s"), Options::default()).expect("a store");
+    let ran = place.run(&["set", "s", "l0_trigger=7", "shape.c=0.5", "memory_budget_bytes=256M"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    for told in ["shape.l0_trigger: 8 -> 7", "memory_budget_bytes: 536870912 -> 268435456"] {
+        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    }
+    assert_eq!(store.metrics().memory.budget_bytes, 256 << 20);
+    let done = place.json(&["set", "s", "background_io_bytes_per_second=8M"]);
+    assert_eq!(done["changes"][0]["old"], "unlimited", "{done}");
+    assert_eq!(done["changes"][0]["new"], "8388608", "{done}");
+    store.open_keyspace("two", None).expect("a keyspace");
+    place.ok(&["set", "s", "--keyspace", "two", "write_buffer_bytes=1M"]);
+    for (wrong, told) in [
+        ("background_threads=0", "must be 1 to 256"),
+        ("background_thread=2", "no option is named"),
+        ("l0_trigger=0", "l0_trigger"),
+        ("policy=nothing", "nothing"),
+        ("compactions", "has no value"),
+        ("max_open_files=9", "is not kept in it"),
+    ] {
+        let ran = place.run(&["set", "s", "ttl_seconds=5", wrong]);
+        assert!(ran.code != 0 && ran.stderr.contains(told), "{wrong}: {}", ran.stderr);
+    }
+    assert_eq!(store.default_keyspace().options().ttl_seconds, 0, "all or none");
+    let ran = place.run(&["set", "s", "l0_trigger=7"]);
+    assert!(ran.code == 0 && ran.stderr.contains("nothing changed"), "{}", ran.stderr);
+    store.close().expect("it closes");
+    assert_eq!(place.json(&["options", "s"])["options"]["shape"]["l0_trigger"], 7);
+    let two = place.json(&["options", "s", "--keyspace", "two"]);
+    assert_eq!(two["options"]["write_buffer_bytes"], 1 << 20);
+    let ran = place.run(&["set", "s", "compactions=paused"]);
+    assert!(ran.code == 3 && ran.stderr.contains("no process has this one open"), "{}", ran.stderr);
+}
+
+#[test]
+fn commands_that_ask_at_once_wait_for_each_other() {
+    let place = Place::new();
+    let store = Store::open(place.path("s"), Options::default()).expect("a store");
+    thread::scope(|scope| {
+        for count in ["1", "2", "3"] {
+            let place = &place;
+            scope.spawn(move || {
+                let done = place.json(&["set", "s", &format!("background_threads={count}")]);
+                assert_eq!(done["changes"][0]["new"], count, "{done}");
+            });
+        }
+    });
+    store.close().expect("it closes");
+}
+
+#[test]
+fn a_program_that_runs_its_jobs_by_hand_may_not_answer() {
+    let place = Place::new();
+    let options = Options::default().background(Background::Manual);
+    let store = Store::open(place.path("s"), options).expect("a store");
+    let ran = place.run(&["set", "s", "compactions=paused"]);
+    let told = format!("process {} has the store open, and did not answer", std::process::id());
+    assert!(ran.code != 0 && ran.stderr.contains(&told), "{}", ran.stderr);
+    assert!(ran.stderr.contains("answer_requests"), "{}", ran.stderr);
+    store.close().expect("it closes");
+}

@@ -143,7 +143,7 @@ pub struct Cache {
 impl Cache {
     /// The memory budget that it is a part of, in bytes.
     pub fn budget_bytes(&self) -> u64 {
-        self.budget.budget_bytes
+        self.budget.bytes()
     }
 
     /// A cache with its own budget.
@@ -227,7 +227,7 @@ impl Deref for Cache {
 /// The budget, and the cached objects under it.
 #[derive(Debug)]
 pub struct Budget {
-    budget_bytes: u64,
+    budget_bytes: Arc<AtomicU64>,
     slabs: Arc<Slabs>,
     map: Map,
     /// Counts turns: a turn ends when a fraction of the capacity was added. Never 0.
@@ -269,7 +269,7 @@ impl Budget {
         let map = Map::with_options(options, Weight, BuildHasherDefault::default(), lifecycle);
         let map_bytes = map.memory_used().total() as u64;
         Arc::new(Budget {
-            budget_bytes,
+            budget_bytes: Arc::new(AtomicU64::new(budget_bytes)),
             slabs: Slabs::new(budget_bytes),
             map,
             turn: AtomicU32::new(1),
@@ -287,10 +287,38 @@ impl Budget {
         })
     }
 
+    /// The whole budget, in bytes.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.budget_bytes.load(Relaxed)
+    }
+
+    /// The same, for those who know no cache.
+    pub fn shared_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.budget_bytes)
+    }
+
+    /// Changes the budget. A smaller one evicts what the cache holds at once; memtables and
+    /// partitions stay until they end. The number of shards and the size of slabs, which were
+    /// chosen for the first budget, stay.
+    pub fn set(&self, budget_bytes: u64) {
+        self.budget_bytes.store(budget_bytes, Relaxed);
+        self.adjust();
+        self.tried_at_bytes.store(0, Relaxed);
+        loop {
+            let before = self.slabs.mapped_bytes();
+            self.empty_sparse();
+            self.slabs.trim();
+            if self.slabs.mapped_bytes() >= before {
+                return;
+            }
+        }
+    }
+
     /// The size at which a memtable is full. A second one fills while the first is flushed, so the
     /// size is limited such that both fit in the budget, whatever size the keyspace asks for.
     pub fn memtable_bytes(&self, write_buffer_bytes: u64) -> u64 {
-        write_buffer_bytes.min(self.budget_bytes / 2)
+        write_buffer_bytes.min(self.bytes() / 2)
     }
 
     fn insert(&self, key: CacheKey, value: Cached) {
@@ -356,7 +384,7 @@ impl Budget {
         }
         let mut hasher = KeyHasher::default();
         key.hash(&mut hasher);
-        let reads = self.budget_bytes / LATELY_FRACTION / bytes;
+        let reads = self.bytes() / LATELY_FRACTION / bytes;
         if self.doorkeeper.knows(hasher.finish(), reads as usize)
             && let Some(copy) = self.slabs.copy(record, key.tag())
         {
@@ -366,7 +394,7 @@ impl Budget {
 
     fn insert_if_room(&self, key: CacheKey, raw: &[u8]) {
         let wanted = self.slabs.taken_bytes(raw.len()) as u64;
-        let room = self.budget_bytes / ROOM_DENOMINATOR * ROOM_NUMERATOR;
+        let room = self.bytes() / ROOM_DENOMINATOR * ROOM_NUMERATOR;
         let others = self.memtable_peak_bytes.load(Relaxed) + self.pinned_bytes.load(Relaxed);
         if self.map.weight() + wanted > room.min(self.capacity_beside(others)) {
             return;
@@ -387,7 +415,7 @@ impl Budget {
 
     /// Notes that a memtable took memory, whether it is reserved now or was before.
     pub fn note_memtables_grew(&self) {
-        if self.memtable_bytes.load(Relaxed) > self.budget_bytes / WATCHED_FRACTION {
+        if self.memtable_bytes.load(Relaxed) > self.bytes() / WATCHED_FRACTION {
             self.memtables_grew.store(true, Relaxed);
         }
     }
@@ -400,7 +428,7 @@ impl Budget {
     }
 
     fn try_pin(self: &Arc<Self>, bytes: u64) -> Option<Reservation> {
-        let limit = self.budget_bytes / 2;
+        let limit = self.bytes() / 2;
         let taken = self.pinned_bytes.fetch_add(bytes, Relaxed) + bytes;
         if taken > limit {
             subtract(&self.pinned_bytes, bytes);
@@ -436,7 +464,7 @@ impl Budget {
         let others = self.memtable_bytes.load(Relaxed) + self.pinned_bytes.load(Relaxed);
         let wanted = self.capacity_beside(others);
         let mut capacity = self.capacity_bytes.lock();
-        if wanted.abs_diff(*capacity) >= ADJUST_STEP_BYTES.min(self.budget_bytes / 64) {
+        if wanted.abs_diff(*capacity) >= ADJUST_STEP_BYTES.min(self.bytes() / 64) {
             *capacity = wanted;
             self.share_bytes.store(self.share_beside(others), Relaxed);
             self.map.set_capacity(wanted);
@@ -452,9 +480,9 @@ impl Budget {
     /// The part of the budget that `others` bytes of memtables and partitions leave, without the
     /// memory of the map itself.
     fn share_beside(&self, others: u64) -> u64 {
-        let floor = self.budget_bytes / CACHE_FLOOR_FRACTION;
+        let floor = self.bytes() / CACHE_FLOOR_FRACTION;
         let others = others + self.map_bytes.load(Relaxed);
-        self.budget_bytes.saturating_sub(others).max(floor)
+        self.bytes().saturating_sub(others).max(floor)
     }
 
     /// Removes all objects, because no reader is left.
@@ -472,7 +500,7 @@ impl Budget {
     /// Current use.
     pub fn usage(&self) -> MemoryUse {
         MemoryUse {
-            budget_bytes: self.budget_bytes,
+            budget_bytes: self.bytes(),
             memtable_bytes: self.memtable_bytes.load(Relaxed),
             memtable_peak_bytes: self.memtable_peak_bytes.load(Relaxed),
             pinned_bytes: self.pinned_bytes.load(Relaxed),
@@ -583,6 +611,26 @@ mod tests {
         assert!(cache.try_pin(40 << 20).is_none(), "pinned at most half");
         drop((memtable, pinned));
         assert_eq!(cache.usage().memtable_bytes + cache.usage().pinned_bytes, 0);
+    }
+
+    #[test]
+    fn a_budget_can_shrink_and_grow() {
+        let cache = Arc::new(Cache::new(64 << 20));
+        let fill = |uid| {
+            let all = 0..20_000;
+            all.for_each(|offset| cache.insert(CacheKey { uid, offset }, block(4000)));
+            cache.usage().cache_bytes >> 20
+        };
+        assert!((56..=64).contains(&fill(1)));
+        cache.set(16 << 20);
+        let usage = cache.usage();
+        assert!(usage.budget_bytes == 16 << 20 && usage.cache_bytes <= 16 << 20, "{usage:?}");
+        assert!((12..=16).contains(&fill(2)));
+        let memtable = cache.reserve(8 << 20);
+        assert!(cache.usage().cache_bytes <= 8 << 20);
+        cache.set(64 << 20);
+        assert!((48..=56).contains(&fill(3)));
+        drop(memtable);
     }
 
     /// A copy of a store has the store's uid, and other files with the same numbers.

@@ -29,6 +29,7 @@ pub(crate) struct Env {
     process: Process,
     /// Whether other stores draw on the same budget.
     pub(crate) is_sharing: bool,
+    budget_bytes: Arc<AtomicU64>,
     pub(crate) options: Options,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) metrics: Metrics,
@@ -48,13 +49,20 @@ pub(crate) struct Env {
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     pub(crate) is_sharing: bool,
+    /// The memory budget, which can change.
+    pub(crate) budget_bytes: Arc<AtomicU64>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) io_rate: Arc<IoRate>,
 }
 
 impl Default for Common {
     fn default() -> Common {
-        Common { is_sharing: false, bell: Arc::default(), io_rate: Arc::new(IoRate::new(None)) }
+        Common {
+            is_sharing: false,
+            budget_bytes: Arc::default(),
+            bell: Arc::default(),
+            io_rate: Arc::new(IoRate::new(None)),
+        }
     }
 }
 
@@ -70,6 +78,7 @@ impl Env {
             opening: OPENINGS.fetch_add(1, Relaxed),
             process: Process::current(),
             is_sharing: common.is_sharing,
+            budget_bytes: Arc::clone(&common.budget_bytes),
             throttle: Throttle::new(options.max_delayed_bytes_per_second),
             pace: Pace::default(),
             watch: Watch::new(Arc::clone(&options.clock)),
@@ -110,6 +119,11 @@ impl Env {
 
     pub(crate) fn durability(&self, options: WriteOptions) -> Durability {
         options.durability.unwrap_or(self.options.durability)
+    }
+
+    /// The memory budget now. The one of the options is that of the open.
+    pub(crate) fn memory_budget_bytes(&self) -> u64 {
+        self.budget_bytes.load(Relaxed)
     }
 
     /// Whether callers run the jobs, one by one, and no thread does.

@@ -78,7 +78,7 @@ pub(crate) fn write_memtable(
     };
     let mut output = Output::new(catalog, layout, cutter);
     output.separation = separation;
-    output.folding = Folding::of(keyspace, catalog.env.options.memory_budget_bytes);
+    output.folding = Folding::of(keyspace, catalog.env.memory_budget_bytes());
     let past = Past::now(&catalog.env, visibility);
     let live = Liveness::new(visibility.points(), None).with_past(past);
     let live = live.with_range_deletes(memtable.range_deletes(), None);

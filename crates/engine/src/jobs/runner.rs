@@ -100,6 +100,9 @@ impl Runner {
     pub(super) fn claim_idle(&self) -> Option<ClaimedJob> {
         let mut claims = self.schedule.lock();
         let due = self.next_job(&mut claims, true);
+        if due.is_none() && self.is_paused() {
+            return None;
+        }
         let job = due.or_else(|| self.idle_job(&mut claims))?;
         Some((self.schedule.claim(&mut claims, job.claim()), job))
     }
@@ -132,7 +135,7 @@ impl Runner {
         if purge_is_due {
             return Some(Job::Purge);
         }
-        if !compactions {
+        if !compactions || self.is_paused() {
             return None;
         }
         let keyspaces = self.catalog.keyspaces.read();
@@ -142,6 +145,12 @@ impl Runner {
             return Some(Job::Collect(Arc::clone(keyspace)));
         }
         self.next_compaction(claims, &keyspaces)
+    }
+
+    /// Whether compactions and collections are not to begin. Once writers are slowed down, which
+    /// they may be until one has run, a pause does not count.
+    fn is_paused(&self) -> bool {
+        self.schedule.holds_compactions() && self.env.throttle.permille() == 0
     }
 
     /// The keyspaces to flush next: one, or several with small memtables. Without a log, those of

@@ -15,7 +15,7 @@ use crate::jobs::idle::Idleness;
 use crate::jobs::runner::{ClaimedJob, Runner};
 use crate::keys::SeqNo;
 use crate::memtable::arena::ChunkPool;
-use crate::schedule::ready::{Next, Ready, Serves};
+use crate::schedule::ready::{Dismissed, Next, Ready, Serves};
 use crate::sync::threads;
 
 /// The niceness of compacting threads above that of the process: with fewer cores than threads, a
@@ -73,8 +73,17 @@ struct Round {
 pub(crate) struct Workers {
     ready: Arc<Ready>,
     members: Arc<Members>,
-    threads: Mutex<rank::Threads, Vec<JoinHandle<()>>>,
+    threads: Mutex<rank::Threads, Threads>,
     process: Process,
+}
+
+#[derive(Debug, Default)]
+struct Threads {
+    /// Those that work, and those that were dismissed and may have a job yet.
+    handles: Vec<JoinHandle<()>>,
+    /// Those that work, and how many.
+    crew: Arc<Dismissed>,
+    count: usize,
 }
 
 impl Workers {
@@ -92,8 +101,38 @@ impl Workers {
 
     /// Starts this many threads. With two or more, the first leaves compactions to the others. If
     /// one cannot be started, those that were started end.
+    ///
+    /// If there are threads already, the new ones take their place. A job that runs goes on to its
+    /// end. If a thread cannot be started, those that were there stay.
     pub(crate) fn start(&self, count: usize) -> std::io::Result<()> {
+        let mut threads = self.threads.lock();
+        threads.handles.retain(|thread| !thread.is_finished());
+        let crew = Arc::new(Dismissed::default());
+        let outcome = self.start_crew(count, &crew, &mut threads.handles);
+        let leaving = match outcome {
+            Ok(()) => {
+                threads.count = count;
+                std::mem::replace(&mut threads.crew, crew)
+            }
+            Err(_) => crew,
+        };
+        self.ready.dismiss(&leaving);
+        outcome
+    }
+
+    /// How many threads there are.
+    pub(crate) fn count(&self) -> usize {
+        self.threads.lock().count
+    }
+
+    fn start_crew(
+        &self,
+        count: usize,
+        crew: &Arc<Dismissed>,
+        handles: &mut Vec<JoinHandle<()>>,
+    ) -> std::io::Result<()> {
         for at in 0..count {
+            let crew = Arc::clone(crew);
             let serves = if count == 1 || at > 0 { Serves::Everything } else { Serves::Flushes };
             let (ready, members) = (Arc::clone(&self.ready), Arc::clone(&self.members));
             let name = match serves {
@@ -106,9 +145,9 @@ impl Workers {
                     // Linux keeps a niceness per thread. If the call fails, only latency suffers.
                     let _ = rustix::process::nice(COMPACTION_NICENESS);
                 }
-                work(&ready, &members, serves);
+                work(&ready, &members, serves, &crew);
             })?;
-            self.threads.lock().push(thread);
+            handles.push(thread);
         }
         Ok(())
     }
@@ -137,7 +176,7 @@ impl Workers {
     /// caller.
     pub(crate) fn abandon(&self) {
         self.ready.end();
-        self.threads.lock().clear();
+        self.threads.lock().handles.clear();
     }
 }
 
@@ -145,7 +184,7 @@ impl Drop for Workers {
     /// Waits for the jobs that run, unless the caller is one of them, because others may wait for
     /// that one.
     fn drop(&mut self) {
-        let threads = mem::take(self.threads.get_mut());
+        let threads = mem::take(&mut self.threads.get_mut().handles);
         if !self.process.is_current() {
             // In a forked process the threads do not exist.
             return threads.into_iter().for_each(mem::forget);
@@ -158,9 +197,9 @@ impl Drop for Workers {
     }
 }
 
-fn work(ready: &Ready, members: &Members, serves: Serves) {
+fn work(ready: &Ready, members: &Members, serves: Serves, crew: &Dismissed) {
     loop {
-        let found = match ready.next(serves) {
+        let found = match ready.next(serves, crew) {
             Next::End => return,
             Next::Tick => members.tick(ready, serves),
             Next::Store(number) => members.claim(ready, number, serves),

@@ -181,7 +181,7 @@ pub struct ChunkPool {
     /// Used chunks of small pages that a writer made in a hurry. The background makes them again.
     #[allow(clippy::vec_box)]
     stale: Mutex<rank::StaleChunks, Vec<Box<Chunk>>>,
-    limit: usize,
+    limit: AtomicUsize,
     /// Set when few chunks are left, some are stale or a filter is wanted. The background then
     /// prepares some.
     short: AtomicBool,
@@ -197,7 +197,7 @@ impl ChunkPool {
     /// A pool that keeps at most `limit_bytes`. All chunks are reserved from `cache`. It rings the
     /// bell when it runs short.
     pub fn new(limit_bytes: usize, cache: Option<Arc<Cache>>, bell: Arc<Bell>) -> Arc<ChunkPool> {
-        let limit = limit_bytes / CHUNK_BYTES;
+        let limit = AtomicUsize::new(limit_bytes / CHUNK_BYTES);
         let (free, stale, short) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
         let filters = FilterPool::new(cache.clone());
         let (in_use_bytes, taken_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -212,6 +212,18 @@ impl ChunkPool {
             taken_bytes,
             cache,
         })
+    }
+
+    /// How many chunks are kept.
+    fn limit(&self) -> usize {
+        self.limit.load(Relaxed)
+    }
+
+    /// Changes how many bytes of chunks are kept.
+    pub fn set_limit(&self, limit_bytes: usize) {
+        let limit = limit_bytes / CHUNK_BYTES;
+        self.limit.store(limit, Relaxed);
+        self.keep(limit);
     }
 
     /// Whether memtables may take this much more at once. Without room, a memtable only doubles:
@@ -252,7 +264,7 @@ impl ChunkPool {
             let mut free = self.free.lock();
             (free.pop(), free.len())
         };
-        if left < READY_CHUNKS.min(self.limit) {
+        if left < READY_CHUNKS.min(self.limit()) {
             self.short.store(true, Relaxed);
             self.bell.ring();
         }
@@ -276,7 +288,7 @@ impl ChunkPool {
             let mut chunk = stale.unwrap_or_else(|| self.allocate(CHUNK_BYTES));
             chunk.populate();
             let mut free = self.free.lock();
-            if free.len() < self.limit {
+            if free.len() < self.limit() {
                 free.push(chunk);
             }
         }
@@ -284,7 +296,7 @@ impl ChunkPool {
     }
 
     fn wants_chunk(&self) -> bool {
-        self.free.lock().len() < READY_CHUNKS.min(self.limit) || !self.stale.lock().is_empty()
+        self.free.lock().len() < READY_CHUNKS.min(self.limit()) || !self.stale.lock().is_empty()
     }
 
     /// Frees all but a few chunks, because nobody has written for a while.
@@ -319,7 +331,7 @@ impl ChunkPool {
         *chunk.used.get_mut() = 0;
         let mut free = self.free.lock();
         let mut stale = self.stale.lock();
-        if free.len() + stale.len() >= self.limit {
+        if free.len() + stale.len() >= self.limit() {
             return;
         }
         if chunk.is_populated {

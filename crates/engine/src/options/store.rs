@@ -153,7 +153,7 @@ impl std::fmt::Debug for Options {
 }
 
 /// More than any machine has.
-const MAX_BUDGET_BYTES: u64 = 1 << 46;
+pub(crate) const MAX_BUDGET_BYTES: u64 = 1 << 46;
 /// Smallest log segment.
 pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 /// Together, mapped segments take at most this fraction of the budget, unless their minimum size
@@ -162,7 +162,7 @@ pub(crate) const MAPPED_LOG_FRACTION: u64 = 4;
 /// A segment is prepared as a whole, and up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 /// Threads in the background, or of one compaction.
-const MAX_THREADS: u64 = 256;
+pub(crate) const MAX_THREADS: u64 = 256;
 
 /// Fewer tables than this open at a time would be opened again for nearly every read.
 const MIN_OPEN_FILES: usize = 8;

@@ -132,6 +132,8 @@ pub(crate) struct Schedule {
     /// Signalled when a job ended.
     ended: Condvar,
     closing: AtomicBool,
+    /// Whether compactions and collections wait for somebody to resume them.
+    paused: AtomicBool,
     /// The number of flushes that wait for compactions to write their values.
     held_up: AtomicUsize,
     /// The visible sequence number when [`Schedule::sees_writers`] was last asked.
@@ -237,6 +239,22 @@ impl Schedule {
         self.closing.store(true, Release);
         self.signal();
         self.ended.notify_all();
+    }
+
+    /// Whether compactions and collections are paused.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.load(Relaxed)
+    }
+
+    /// Whether they wait: a flush that waits for them goes before a pause.
+    pub(crate) fn holds_compactions(&self) -> bool {
+        self.is_paused() && self.held_up.load(Relaxed) == 0
+    }
+
+    /// Pauses compactions and collections, or resumes them. Those that run go on to their end.
+    pub(crate) fn pause(&self, paused: bool) {
+        self.paused.store(paused, Relaxed);
+        self.wake();
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The stores in which work may be due, for the threads that serve one store or many.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use crate::sync::{Condvar, Mutex, rank};
@@ -60,6 +61,10 @@ struct State {
     is_ended: bool,
 }
 
+/// Whether some threads shall end, though others go on.
+#[derive(Debug, Default)]
+pub(crate) struct Dismissed(AtomicBool);
+
 /// Which stores to look at. Its lock is a leaf.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -88,10 +93,10 @@ impl Ready {
 
     /// What the calling thread does next. Waits for it. A tick comes every `POLL` to one thread of
     /// each kind, however many stores are noted meanwhile.
-    pub(crate) fn next(&self, serves: Serves) -> Next {
+    pub(crate) fn next(&self, serves: Serves, dismissed: &Dismissed) -> Next {
         let mut state = self.state.lock();
         loop {
-            if state.is_ended {
+            if state.is_ended || dismissed.0.load(Relaxed) {
                 return Next::End;
             }
             let State { flushes, everything, flush_tick_at, tick_at, .. } = &mut *state;
@@ -112,6 +117,14 @@ impl Ready {
         }
     }
 
+    /// Ends the threads that ask with this value, each after its present job.
+    pub(crate) fn dismiss(&self, some: &Dismissed) {
+        let state = self.state.lock();
+        some.0.store(true, Relaxed);
+        drop(state);
+        self.wake.notify_all();
+    }
+
     /// Ends all threads, each after its present job.
     pub(crate) fn end(&self) {
         self.state.lock().is_ended = true;
@@ -127,7 +140,8 @@ mod tests {
     fn each_kind_of_thread_looks_once_at_what_was_noted() {
         let ready = Ready::new();
         [3, 1, 3].iter().for_each(|store| ready.note(*store));
-        let next = |serves| ready.next(serves);
+        let staying = Dismissed::default();
+        let next = |serves| ready.next(serves, &staying);
         assert_eq!(
             [next(Serves::Flushes), next(Serves::Flushes)],
             [Next::Store(3), Next::Store(1)]
@@ -137,6 +151,11 @@ mod tests {
         assert_eq!(all, [Next::Store(3), Next::Store(1), Next::Store(1)]);
         // Nothing is left but the tick: each kind has its own.
         assert_eq!([next(Serves::Everything), next(Serves::Flushes)], [Next::Tick, Next::Tick]);
+        let others = Dismissed::default();
+        ready.dismiss(&others);
+        ready.note(1);
+        assert_eq!(ready.next(Serves::Flushes, &others), Next::End);
+        assert_eq!(next(Serves::Flushes), Next::Store(1));
         ready.end();
         assert_eq!(next(Serves::Flushes), Next::End);
     }

@@ -20,6 +20,7 @@ impl Engine {
     /// Second half, when no worker runs: flushes all memtables, so that the next open finds no log.
     /// If the options say so, it leaves them to the log.
     pub(crate) fn finish_close(&self) -> Result<()> {
+        self.requests.close();
         self.schedule.wait_for_all();
         let options = &self.env.options;
         let outcome = match options.read_only || self.env.is_stopped() {

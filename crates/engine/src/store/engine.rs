@@ -24,6 +24,7 @@ use crate::read::get::Reader;
 use crate::schedule::Schedule;
 use crate::schedule::ready::Ready;
 use crate::store::live::publish::Publishing;
+use crate::store::live::request::Requests;
 use crate::transaction::locks::LockTable;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
@@ -50,6 +51,8 @@ pub(crate) struct Engine {
     pub(crate) locks: Arc<LockTable>,
     /// What other processes were told.
     pub(crate) publishing: Publishing,
+    /// What they ask.
+    pub(crate) requests: Requests,
     /// A checkpoint holds it while its flush limit is set.
     pub(crate) checkpointing: Mutex<rank::Checkpoint, ()>,
     /// Released at close, even if handles to the store outlive it.
@@ -93,6 +96,7 @@ impl Engine {
             runner: Arc::new(runner),
             locks: Arc::default(),
             publishing: Publishing::default(),
+            requests: Requests::default(),
             checkpointing: Mutex::new(()),
             lock: Mutex::new(lock),
         }

@@ -59,6 +59,8 @@ pub use crate::visibility::snapshot::Snapshot;
 pub use follow::Follower;
 pub use keyspace::Keyspace;
 pub use live::LiveState;
+pub use live::request::LiveRequest;
+pub use live::settings::{LiveChange, LiveSetting};
 pub use live::watch::Watch;
 pub use queries::RangeEstimate;
 pub use repair::RepairOptions;
@@ -389,7 +391,7 @@ impl Opening {
         if let Some(workers) = parts.workers.as_ref().filter(|_| !env.is_manual())
             && !env.options.read_only
         {
-            let house = Box::new(House(Arc::downgrade(&inner)));
+            let house = Box::new(House::of(&inner, &parts));
             workers.add(opening, &inner.runner, house);
         }
         Opening { inner, parts: Mutex::new(Some(parts)), closed: Mutex::default() }

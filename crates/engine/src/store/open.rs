@@ -256,8 +256,8 @@ fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
 }
 
 /// Warns of a budget that is larger than the system allows.
-fn tell_limit(env: &Env, limit_bytes: Option<u64>) {
-    let budget_bytes = env.options.memory_budget_bytes;
+pub(super) fn tell_limit(env: &Env, limit_bytes: Option<u64>) {
+    let budget_bytes = env.memory_budget_bytes();
     if let Some(limit_bytes) = limit_bytes.filter(|limit| *limit < budget_bytes) {
         tracing::warn!(budget_bytes, limit_bytes, "the control group allows less than the budget");
         env.emit(|| Event::BudgetAboveLimit { budget_bytes, limit_bytes });
@@ -411,9 +411,11 @@ mod tests {
     fn a_limit_below_the_budget_is_told() {
         let told = Arc::new(Told::default());
         let listener = Some(Arc::clone(&told) as Arc<dyn EventListener>);
-        let options = Options { memory_budget_bytes: 8 << 20, listener, ..Options::default() };
+        let options = Options { listener, ..Options::default() };
         let next_file = Arc::new(AtomicU64::new(1));
-        let env = Env::new(options, Arc::new(MemoryStorage::new()), next_file, &Common::default());
+        let budget_bytes = Arc::new(AtomicU64::new(8 << 20));
+        let common = Common { budget_bytes, ..Common::default() };
+        let env = Env::new(options, Arc::new(MemoryStorage::new()), next_file, &common);
         for limit in [None, Some(8 << 20), Some(4 << 20)] {
             tell_limit(&env, limit);
         }

@@ -32,7 +32,7 @@ use crate::log::number_in;
 use crate::memtable::Memtable;
 use crate::ranges::RangeDeletes;
 use crate::store::engine::Engine;
-use crate::store::live::publish::clear;
+use crate::store::live;
 use crate::store::lost_log::{self, LostLog};
 use crate::tree::manifest::{CURRENT, Current, Manifest, manifest_name};
 use crate::tree::version::RangeChange;
@@ -579,7 +579,7 @@ fn remove_orphans(inner: &Engine, lost: &LostLog) -> Result<()> {
     let is_log = |number: &u64| log.contains(number) || inner.committer.kept().holds(*number);
     for file in inner.env.storage.list()? {
         let name = &file.name;
-        clear(&*inner.env.storage, name);
+        live::clear(&*inner.env.storage, name);
         let data = number_in(name, "table").or(number_in(name, "values"));
         let orphan = match (data, number_in(name, "manifest")) {
             (Some(id), _) => !live.contains(&id),

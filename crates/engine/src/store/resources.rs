@@ -188,8 +188,21 @@ impl ResourcesBuilder {
     }
 }
 
+/// The error where the system allows no more threads.
+pub(super) fn no_threads(error: &std::io::Error) -> Error {
+    Error::invalid(
+        format!("cannot start background threads: {error}"),
+        "raise the limit of threads, or use fewer",
+    )
+}
+
 /// With a lower rate, a gigabyte would take a day.
-const LEAST_RATE_BYTES: u64 = 16 << 10;
+pub(super) const LEAST_RATE_BYTES: u64 = 16 << 10;
+
+/// How much of a budget free chunks may take.
+fn pool_bytes(budget_bytes: u64) -> usize {
+    POOL_BYTES.min(budget_bytes / POOL_FRACTION) as usize
+}
 
 impl Parts {
     /// The resources of one store alone.
@@ -200,7 +213,7 @@ impl Parts {
     fn new(options: Options, io_rate: IoRate, is_sharing: bool) -> Parts {
         let bell = Arc::new(Bell::default());
         let budget = Budget::new(options.memory_budget_bytes);
-        let pool_bytes = POOL_BYTES.min(options.memory_budget_bytes / POOL_FRACTION) as usize;
+        let (pool_bytes, budget_bytes) = (pool_bytes(budget.bytes()), budget.shared_bytes());
         let cache = Arc::new(Cache::sharing(&budget, 0));
         let has_threads = options.background != Background::Manual && !options.read_only;
         let pool = ChunkPool::new(pool_bytes, Some(cache), Arc::clone(&bell));
@@ -208,7 +221,7 @@ impl Parts {
             workers: has_threads.then(|| Workers::new(&pool, &budget)),
             pool,
             budget,
-            common: Common { is_sharing, bell, io_rate: Arc::new(io_rate) },
+            common: Common { is_sharing, budget_bytes, bell, io_rate: Arc::new(io_rate) },
             siblings: Arc::default(),
             syncing: Arc::default(),
             files: OpenList::new(options.open_file_limit()),
@@ -225,12 +238,7 @@ impl Parts {
         else {
             return Ok(());
         };
-        workers.start(count).map_err(|error| {
-            Error::invalid(
-                format!("cannot start background threads: {error}"),
-                "raise the limit of threads, or use fewer",
-            )
-        })
+        workers.start(count).map_err(|error| no_threads(&error))
     }
 
     pub(super) fn is_sharing(&self) -> bool {
@@ -243,7 +251,7 @@ impl Parts {
         if !self.is_sharing() {
             return options;
         }
-        let budget_bytes = self.options.memory_budget_bytes;
+        let budget_bytes = self.budget.bytes();
         let stores = (self.stores.load(Relaxed) + 1).max(FEW_STORES);
         let log_bytes = budget_bytes / MAPPED_LOG_FRACTION / SHARED_MAPPED_SEGMENTS / stores;
         options.wal_segment_bytes = options.wal_segment_bytes.min(log_bytes.max(MIN_SEGMENT_BYTES));
@@ -253,6 +261,12 @@ impl Parts {
             options.background = self.options.background;
         }
         options
+    }
+
+    /// Changes the memory budget of all stores that use these parts.
+    pub(super) fn set_budget(&self, bytes: u64) {
+        self.budget.set(bytes);
+        self.pool.set_limit(pool_bytes(bytes));
     }
 
     /// A cache for a store that is being opened. Each attempt gets one of its own: a store that was

@@ -40,6 +40,8 @@ ranks! {
     StoreClosed,
     /// The lock of the store's directory.
     StoreLock,
+    /// What another process asks of the store, while it is done.
+    Answering,
     /// What a follower has read.
     Following,
     /// The lease of one who only watches.

@@ -56,13 +56,14 @@ impl Buffers {
 /// mapped segments of the log. At the first limit, memtables are flushed early and writers slow
 /// down. At the second, writers stop.
 pub(crate) fn buffer_limits(env: &Env) -> (u64, u64) {
-    let (options, budget) = (&env.options, env.options.memory_budget_bytes);
+    let (options, budget) = (&env.options, env.memory_budget_bytes());
     let log = match options.wal_mode {
         // Other stores have logs too.
         _ if env.is_sharing => budget / MAPPED_LOG_FRACTION,
         WalMode::Mapped => options.log_segment_bytes() * MAPPED_SEGMENTS,
         WalMode::Write | WalMode::Off => 0,
     };
-    let rest = budget - log;
+    // The log was laid out at open; the budget may be smaller by now, but not below twice of this.
+    let rest = budget.saturating_sub(log).max(budget / 4);
     (rest / 2, rest / 4 * 3)
 }

@@ -154,7 +154,7 @@ impl Execution<'_> {
             live = live.with_range_deletes(None, None);
         }
         let mut output = self.output(&version, range.lo);
-        let budget_bytes = self.compactor.catalog.env.options.memory_budget_bytes;
+        let budget_bytes = self.compactor.catalog.env.memory_budget_bytes();
         output.folding = Folding::of(self.keyspace, budget_bytes);
         let ids = self.compaction.input_ids().collect();
         output.filter = Filter::of(self.keyspace, &ids, self.compaction.output_level);

@@ -1,5 +1,5 @@
-//! What an open store tells other processes: its counters, sizes and back-pressure, which are in no
-//! other file.
+//! What an open store tells other processes, which is in no other file: its counters, sizes and
+//! back-pressure. And what these ask it to change.
 //!
 //! While a reader holds a lease, the writer writes the file `metrics` once a second: it makes
 //! `metrics.new` and renames it, so a reader sees one moment or another. Nothing is synced. The
@@ -11,11 +11,14 @@
 //! ```
 //!
 //! - [`publish`]: the writer's side. [`watch`]: the reader's side.
+//! - [`settings`]: what can be changed in an open store. [`request`]: how others ask for it.
 //! - A close removes the file, and so does the next open after a crash. Until then its age tells
 //!   that nobody writes it any more.
 //! - A store whose jobs are run by hand has no housekeeping, and so tells nothing.
 
 pub(crate) mod publish;
+pub(crate) mod request;
+pub(crate) mod settings;
 pub(crate) mod watch;
 
 use std::time::{Duration, SystemTime};
@@ -36,7 +39,9 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Whether a file of this name is one that an open store leaves for others.
 pub(crate) fn is_live(name: &str) -> bool {
-    [METRICS, METRICS_NEW].contains(&name)
+    let of_requests = [request::LOCK, request::REQUEST, request::ANSWER];
+    let unfinished = [METRICS_NEW, request::REQUEST_NEW, request::ANSWER_NEW];
+    name == METRICS || of_requests.contains(&name) || unfinished.contains(&name)
 }
 
 /// What the process that has a store open told of it: see [`crate::Follower::live`] and
@@ -95,6 +100,23 @@ fn read(storage: &dyn Storage) -> Result<Option<LiveState>> {
     }
     let bytes = file.read_vec(0, len as usize)?;
     Ok(LiveState::parse(&bytes, SystemTime::now()))
+}
+
+/// Removes what earlier writers told, and what others asked of them. Called at open for each file.
+pub(crate) fn clear(storage: &dyn Storage, name: &str) {
+    if [METRICS, METRICS_NEW].contains(&name) {
+        forget(storage, name);
+    }
+    request::clear(storage, name);
+}
+
+fn forget(storage: &dyn Storage, name: &str) {
+    match storage.remove(name) {
+        Err(error) if !error.is_not_found() => {
+            tracing::debug!(%error, "what was told to other processes stays");
+        }
+        _ => {}
+    }
 }
 
 fn since_1970_ms(now: SystemTime) -> u64 {

@@ -7,15 +7,16 @@
 //! 3. A snapshot takes O(keyspaces). The next one waits a hundred times as long as the last took,
 //!    so that this never takes more than a hundredth of a core.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use runstone_storage::{Category, Storage};
 
-use super::{EVERY, METRICS, METRICS_NEW, is_live, since_1970_ms};
+use super::{EVERY, METRICS, METRICS_NEW, forget, request, since_1970_ms};
 use crate::error::Result;
 use crate::jobs::workers::Housekeeping;
 use crate::store::engine::Engine;
+use crate::store::resources::Parts;
 use crate::sync::{Mutex, rank};
 
 /// A snapshot may take this part of the time.
@@ -55,12 +56,22 @@ impl Publishing {
 
 /// The housekeeping of a store, in the threads that run its jobs.
 #[derive(Debug)]
-pub(crate) struct House(pub(crate) Weak<Engine>);
+pub(crate) struct House {
+    engine: Weak<Engine>,
+    parts: Weak<Parts>,
+}
+
+impl House {
+    pub(crate) fn of(engine: &Arc<Engine>, parts: &Arc<Parts>) -> House {
+        House { engine: Arc::downgrade(engine), parts: Arc::downgrade(parts) }
+    }
+}
 
 impl Housekeeping for House {
     fn keep(&self) {
-        if let Some(engine) = self.0.upgrade() {
+        if let Some(engine) = self.engine.upgrade() {
             engine.publish_if_asked(Instant::now());
+            request::look(&engine, &self.parts);
         }
     }
 }
@@ -107,20 +118,4 @@ fn write(storage: &dyn Storage, text: &[u8]) -> Result<()> {
     forget(storage, METRICS_NEW);
     storage.create(METRICS_NEW, Category::Other)?.write_at(0, text)?;
     Ok(storage.rename(METRICS_NEW, METRICS)?)
-}
-
-/// Removes what earlier writers told. Called at open.
-pub(crate) fn clear(storage: &dyn Storage, name: &str) {
-    if is_live(name) {
-        forget(storage, name);
-    }
-}
-
-fn forget(storage: &dyn Storage, name: &str) {
-    match storage.remove(name) {
-        Err(error) if !error.is_not_found() => {
-            tracing::debug!(%error, "what was told to other processes stays");
-        }
-        _ => {}
-    }
 }

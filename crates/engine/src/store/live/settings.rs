@@ -1,0 +1,259 @@
+//! What can be changed in a store while it is open, besides the options of its keyspaces: one entry
+//! of [`SETTINGS`] each. Nothing here is kept in the store; the next open begins with its options.
+//!
+//! Stores that share [`crate::Resources`] share the budget, the threads and the rate: a change acts
+//! on all of them.
+
+use crate::error::{Error, Result};
+use crate::memory::limit::limit_bytes;
+use crate::options::store::{MAPPED_SEGMENTS, MAX_BUDGET_BYTES, MAX_THREADS, WalMode};
+use crate::store::Store;
+use crate::store::engine::Engine;
+use crate::store::open::tell_limit;
+use crate::store::resources::{LEAST_RATE_BYTES, Parts, no_threads};
+use runstone_policy::registry::{nearest, suggest};
+use runstone_policy::units::parse_size;
+
+/// One that can be changed.
+struct Setting {
+    name: &'static str,
+    doc: &'static str,
+    get: fn(&Open<'_>) -> String,
+    /// What is wrong with a value; else it is set, unless the second argument is false.
+    set: fn(&Open<'_>, &str, bool) -> Result<()>,
+}
+
+/// An open store.
+pub(super) struct Open<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) parts: &'a Parts,
+}
+
+/// A setting of an open store, or an option of a keyspace, before and after a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveChange {
+    /// Its name.
+    pub name: String,
+    /// Its value before.
+    pub old: String,
+    /// Its value now.
+    pub new: String,
+}
+
+/// A setting of an open store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LiveSetting {
+    /// Its name, for [`Store::set_live`].
+    pub name: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// Its value now.
+    pub value: String,
+}
+
+impl LiveSetting {
+    /// The names of all settings.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        SETTINGS.iter().map(|setting| setting.name)
+    }
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "memory_budget_bytes",
+        doc: "bound on memtables, log segments, block cache, index and filters together",
+        get: |open| open.parts.budget.bytes().to_string(),
+        set: set_budget,
+    },
+    Setting {
+        name: "background_threads",
+        doc: "threads for flushes and compactions; a job that runs goes on to its end",
+        get: |open| match &open.parts.workers {
+            Some(workers) => workers.count().to_string(),
+            None => "none".to_string(),
+        },
+        set: set_threads,
+    },
+    Setting {
+        name: "background_io_bytes_per_second",
+        doc: "what flushes, compactions and collections write in a second, or unlimited",
+        get: |open| match open.parts.common.io_rate.get() {
+            Some(rate) => rate.to_string(),
+            None => UNLIMITED.to_string(),
+        },
+        set: set_rate,
+    },
+    Setting {
+        name: "compactions",
+        doc: "running, or paused until writers would be slowed down for want of one",
+        get: |open| match open.engine.schedule.is_paused() {
+            true => PAUSED.to_string(),
+            false => RUNNING.to_string(),
+        },
+        set: set_compactions,
+    },
+];
+
+const UNLIMITED: &str = "unlimited";
+const PAUSED: &str = "paused";
+const RUNNING: &str = "running";
+
+impl Store {
+    /// Changes a setting of the open store: the bounds that [`crate::Options`] and
+    /// [`crate::Resources`] set at the beginning, and whether compactions run. It acts at once, and
+    /// until the store is closed. Of stores that share resources it changes all, but for
+    /// `compactions`. [`Store::live_settings`] lists them. Options of a keyspace are changed by
+    /// [`Store::open_keyspace`].
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// let change = store.set_live("memory_budget_bytes", "128M")?;
+    /// assert_eq!((change.old.as_str(), change.new.as_str()), ("536870912", "134217728"));
+    /// store.set_live("background_threads", "1")?;
+    /// store.set_live("background_io_bytes_per_second", "10M")?;
+    /// store.set_live("compactions", "paused")?;
+    /// store.set_live("compactions", "running")?;
+    /// assert!(store.set_live("background_threads", "0").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no such setting, or the value is not possible; then nothing changed.
+    pub fn set_live(&self, name: &str, value: &str) -> Result<LiveChange> {
+        self.open_now(|open| open.change(name, value))
+    }
+
+    /// The settings of the open store that can be changed, with their values.
+    ///
+    /// # Errors
+    /// If the store is closed.
+    pub fn live_settings(&self) -> Result<Vec<LiveSetting>> {
+        self.open_now(|open| {
+            let setting =
+                |of: &Setting| LiveSetting { name: of.name, doc: of.doc, value: (of.get)(open) };
+            Ok(SETTINGS.iter().map(setting).collect())
+        })
+    }
+
+    fn open_now<T>(&self, act: impl FnOnce(&Open<'_>) -> Result<T>) -> Result<T> {
+        self.inner.env.check_caller()?;
+        let parts = self.opening.parts.lock().clone().ok_or(Error::Closed)?;
+        act(&Open { engine: &self.inner, parts: &parts })
+    }
+}
+
+impl Open<'_> {
+    pub(super) fn change(&self, name: &str, value: &str) -> Result<LiveChange> {
+        let setting = find(name)?;
+        self.engine.schedule.check_open()?;
+        if self.engine.env.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let old = (setting.get)(self);
+        (setting.set)(self, value.trim(), true)?;
+        Ok(LiveChange { name: name.to_string(), old, new: (setting.get)(self) })
+    }
+
+    /// Refuses what [`Open::change`] would refuse.
+    pub(super) fn check(&self, name: &str, value: &str) -> Result<()> {
+        (find(name)?.set)(self, value.trim(), false)
+    }
+}
+
+fn find(name: &str) -> Result<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {
+        let known: Vec<&str> = LiveSetting::names().collect();
+        let near = suggest(&nearest(name, &known));
+        Error::invalid(
+            format!("no setting of an open store is named {name:?}{near}"),
+            format!("there are {}", known.join(", ")),
+        )
+    })
+}
+
+fn within(name: &str, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let what = format!("{name} is {value}, but must be {least} to {most}");
+    Err(Error::invalid(what, format!("set {name} to {}", value.clamp(least, most))))
+}
+
+fn size(name: &str, value: &str) -> Result<u64> {
+    parse_size(value).map_err(|what| {
+        Error::invalid(format!("{name}: {what}"), "write a number of bytes, such as 256M")
+    })
+}
+
+/// The log was laid out for the first budget, so the budget has room for as much again.
+fn set_budget(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
+    let name = "memory_budget_bytes";
+    let bytes = size(name, value)?;
+    let env = &open.engine.env;
+    let log_bytes = match env.options.wal_mode {
+        WalMode::Mapped if !env.is_sharing => env.options.log_segment_bytes() * MAPPED_SEGMENTS,
+        _ => 0,
+    };
+    within(name, bytes, (log_bytes * 2).max(1 << 20), MAX_BUDGET_BYTES)?;
+    if acts {
+        open.parts.set_budget(bytes);
+        tell_limit(env, limit_bytes());
+        open.engine.pressure.refresh(&open.engine.catalog.all());
+    }
+    Ok(())
+}
+
+fn set_threads(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
+    let name = "background_threads";
+    let count: u64 = value.parse().map_err(|_| {
+        Error::invalid(format!("{name}: {value:?} is no number"), "write a number, such as 4")
+    })?;
+    within(name, count, 1, MAX_THREADS)?;
+    let workers = open.parts.workers.as_ref().filter(|_| !open.engine.env.is_manual());
+    let Some(workers) = workers else {
+        let what = "the jobs of this store are run by hand, so it has no threads";
+        return Err(Error::invalid(what, "open it with threads"));
+    };
+    match acts {
+        true => workers.start(count as usize).map_err(|error| no_threads(&error)),
+        false => Ok(()),
+    }
+}
+
+fn set_rate(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
+    let name = "background_io_bytes_per_second";
+    let rate = match value {
+        UNLIMITED => None,
+        _ => Some(size(name, value)?),
+    };
+    if let Some(bytes) = rate.filter(|bytes| *bytes < LEAST_RATE_BYTES) {
+        return Err(Error::invalid(
+            format!("{name} is {bytes}, but must be at least {LEAST_RATE_BYTES}"),
+            format!("set it to {LEAST_RATE_BYTES} or more, or to {UNLIMITED}"),
+        ));
+    }
+    if acts {
+        open.parts.common.io_rate.set(rate);
+    }
+    Ok(())
+}
+
+fn set_compactions(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
+    let paused = match value {
+        PAUSED => true,
+        RUNNING => false,
+        _ => {
+            let what = format!("compactions: {value:?} is neither {PAUSED} nor {RUNNING}");
+            return Err(Error::invalid(what, format!("set it to {PAUSED} or {RUNNING}")));
+        }
+    };
+    if acts {
+        open.engine.schedule.pause(paused);
+    }
+    Ok(())
+}
