@@ -135,6 +135,13 @@ pub enum Event {
         /// What the group, or one above it, allows.
         limit_bytes: u64,
     },
+    /// A scrub found damage in a file. The store goes on, and whoever reads there gets an error.
+    DamageFound {
+        /// The name of the file inside the store.
+        file: String,
+        /// What is wrong.
+        what: String,
+    },
     /// A background job failed.
     BackgroundError {
         /// The error of the job.

@@ -188,6 +188,12 @@ counters! {
     deadlocks,
     /// Syncs of the log.
     wal_syncs,
+    /// Scrubs that read everything.
+    scrubs,
+    /// Bytes of entries and records that scrubs read.
+    scrub_bytes,
+    /// Damage that scrubs found.
+    scrub_errors,
     /// Valid records of the log that the open did not use, because something before them was lost.
     log_records_lost,
     /// Nanoseconds that writers were slowed down.

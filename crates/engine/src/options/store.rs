@@ -112,6 +112,11 @@ with_setters! {
         /// the background writes for it is bounded by what it ends: see
         /// [`runstone_policy::policy::idle`].
         pub idle_after: Option<Duration> = Some(Duration::from_secs(5)) => "5s",
+        /// How often the background reads all tables and value files and checks them; `None` for
+        /// never. A week is usual. Damage is an event and a counter: see [`crate::Store::scrub`].
+        pub scrub_every: Option<Duration> = None => "never",
+        /// Bytes that such a check reads in a second.
+        pub scrub_bytes_per_second: u64 = 16 << 20 => "16M",
         /// Bytes of files and slots that stay for followers in other processes, at most.
         pub follower_keep_bytes: u64 = 1 << 30 => "1G",
         /// Seconds that such files and slots stay, at most. A follower that refreshes later loses
@@ -161,6 +166,8 @@ pub(crate) const MIN_SEGMENT_BYTES: u64 = 64 << 10;
 pub(crate) const MAPPED_LOG_FRACTION: u64 = 4;
 /// A segment is prepared as a whole, and up to three of them ahead.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+/// The least bytes a second of what may be slow. With less, a gigabyte would take a day.
+pub(crate) const LEAST_RATE_BYTES: u64 = 16 << 10;
 /// Threads in the background, or of one compaction.
 pub(crate) const MAX_THREADS: u64 = 256;
 
@@ -237,6 +244,7 @@ impl Options {
         most("wal_segment_bytes", self.wal_segment_bytes, MAX_SEGMENT_BYTES)?;
         least("max_wal_bytes", self.max_wal_bytes, self.wal_segment_bytes)?;
         least("max_delayed_bytes_per_second", self.max_delayed_bytes_per_second, 1 << 10)?;
+        least("scrub_bytes_per_second", self.scrub_bytes_per_second, LEAST_RATE_BYTES)?;
         if let Some(slices) = self.compaction_slices {
             least("compaction_slices", slices as u64, 1)?;
             most("compaction_slices", slices as u64, MAX_THREADS)?;

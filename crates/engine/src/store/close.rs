@@ -21,6 +21,7 @@ impl Engine {
     /// If the options say so, it leaves them to the log.
     pub(crate) fn finish_close(&self) -> Result<()> {
         self.requests.close();
+        self.scrubbing.wait();
         self.schedule.wait_for_all();
         let options = &self.env.options;
         let outcome = match options.read_only || self.env.is_stopped() {

@@ -25,6 +25,7 @@ use crate::schedule::Schedule;
 use crate::schedule::ready::Ready;
 use crate::store::live::publish::Publishing;
 use crate::store::live::request::Requests;
+use crate::store::scrub::Scrubbing;
 use crate::transaction::locks::LockTable;
 use crate::visibility::snapshot::Visibility;
 use crate::wal::batch::Batch;
@@ -53,6 +54,8 @@ pub(crate) struct Engine {
     pub(crate) publishing: Publishing,
     /// What they ask.
     pub(crate) requests: Requests,
+    /// The check of all files.
+    pub(crate) scrubbing: Scrubbing,
     /// A checkpoint holds it while its flush limit is set.
     pub(crate) checkpointing: Mutex<rank::Checkpoint, ()>,
     /// Released at close, even if handles to the store outlive it.
@@ -97,6 +100,7 @@ impl Engine {
             locks: Arc::default(),
             publishing: Publishing::default(),
             requests: Requests::default(),
+            scrubbing: Scrubbing::default(),
             checkpointing: Mutex::new(()),
             lock: Mutex::new(lock),
         }

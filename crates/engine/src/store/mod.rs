@@ -11,6 +11,7 @@
 //!   depend on its value.
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
+//! - `scrub`: reading everything now and then.
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store; `repair`: making
 //!   a new one out of a damaged one.
 //! - `live`: what an open store tells other processes.
@@ -41,6 +42,7 @@ mod queries;
 mod recovery;
 pub(crate) mod repair;
 pub(crate) mod resources;
+mod scrub;
 mod single_keys;
 pub mod sorted;
 mod transaction;

@@ -19,7 +19,8 @@ use crate::jobs::workers::Workers;
 use crate::memtable::arena::ChunkPool;
 use crate::metrics::MemoryUse;
 use crate::options::store::{
-    Background, MAPPED_LOG_FRACTION, MIN_SEGMENT_BYTES, Options, SHARED_MAPPED_SEGMENTS,
+    Background, LEAST_RATE_BYTES, MAPPED_LOG_FRACTION, MIN_SEGMENT_BYTES, Options,
+    SHARED_MAPPED_SEGMENTS,
 };
 use crate::pace::io_rate::IoRate;
 use crate::sync::threads::Bell;
@@ -195,9 +196,6 @@ pub(super) fn no_threads(error: &std::io::Error) -> Error {
         "raise the limit of threads, or use fewer",
     )
 }
-
-/// With a lower rate, a gigabyte would take a day.
-pub(super) const LEAST_RATE_BYTES: u64 = 16 << 10;
 
 /// How much of a budget free chunks may take.
 fn pool_bytes(budget_bytes: u64) -> usize {

@@ -151,7 +151,7 @@ impl Engine {
 }
 
 impl VerifyReport {
-    fn note(&mut self, outcome: Result<()>) -> Result<()> {
+    pub(super) fn note(&mut self, outcome: Result<()>) -> Result<()> {
         match outcome {
             Err(Error::Corruption { file, offset, what }) => {
                 self.damage.push(Damage { file, what: format!("byte {offset}: {what}") });
@@ -201,10 +201,15 @@ fn verify_pointers(keyspace: Keyspace) -> Result<()> {
 
 /// Reads a whole table, and returns the number of its entries.
 fn verify_table(handle: &TableHandle) -> Result<u64> {
-    verify_entries(handle.reader()?, handle.file_meta())
+    verify_entries(handle.reader()?, handle.file_meta(), &mut |_| Ok(()))
 }
 
-fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
+/// Reads a whole table. `passed` is called with the bytes of each entry, and may end it.
+pub(super) fn verify_entries(
+    reader: &Arc<TableReader>,
+    meta: &Table,
+    passed: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<u64> {
     let mut iter = TableIter::new(Arc::clone(reader), Access::Sequential);
     iter.seek_to_first()?;
     let mut last: Option<(Vec<u8>, u64)> = None;
@@ -229,6 +234,7 @@ fn verify_entries(reader: &Arc<TableReader>, meta: &Table) -> Result<u64> {
         if partition.filter.as_ref().is_some_and(|filter| !filter.may_contain(hash)) {
             return Err(bad("the filter denies an entry"));
         }
+        passed(key.len() + cursor.value().len())?;
         entries += 1;
         tombstones += u64::from(is_delete(trailer));
         if let Some(at_ms) = expiry_of(trailer, cursor.value()) {

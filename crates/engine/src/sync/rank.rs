@@ -42,6 +42,8 @@ ranks! {
     StoreLock,
     /// What another process asks of the store, while it is done.
     Answering,
+    /// A check of all files.
+    Scrubbing,
     /// What a follower has read.
     Following,
     /// The lease of one who only watches.

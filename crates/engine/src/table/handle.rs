@@ -240,6 +240,13 @@ impl TableHandle {
         }
     }
 
+    /// The file, opened once more: nothing of it is in `cache` yet.
+    pub fn open_anew(&self, cache: &Arc<Cache>) -> Result<Arc<TableReader>> {
+        let (context, meta) = (&self.file.context, &self.file.meta);
+        let uid = context.table_uid(meta.id);
+        Ok(Arc::new(TableReader::open(&*context.storage, meta, uid, Arc::clone(cache))?))
+    }
+
     /// The open file, if a read has opened it.
     #[inline]
     pub fn opened(&self) -> Option<&Arc<TableReader>> {

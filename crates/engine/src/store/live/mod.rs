@@ -32,6 +32,9 @@ use crate::metrics::MetricsSnapshot;
 pub(crate) const METRICS: &str = "metrics";
 /// Its name before it is whole.
 const METRICS_NEW: &str = "metrics.new";
+/// When the store was last scrubbed.
+pub(crate) const SCRUBBED: &str = "scrubbed";
+pub(crate) const SCRUBBED_NEW: &str = "scrubbed.new";
 /// How often the writer tells.
 const EVERY: Duration = Duration::from_secs(1);
 /// A longer file is not the writer's. A keyspace takes about 400 bytes.
@@ -41,7 +44,8 @@ const MOST_BYTES: u64 = 256 << 20;
 pub(crate) fn is_live(name: &str) -> bool {
     let of_requests = [request::LOCK, request::REQUEST, request::ANSWER];
     let unfinished = [METRICS_NEW, request::REQUEST_NEW, request::ANSWER_NEW];
-    name == METRICS || of_requests.contains(&name) || unfinished.contains(&name)
+    let is_scrubbed = [SCRUBBED, SCRUBBED_NEW].contains(&name);
+    name == METRICS || is_scrubbed || of_requests.contains(&name) || unfinished.contains(&name)
 }
 
 /// What the process that has a store open told of it: see [`crate::Follower::live`] and
@@ -104,13 +108,13 @@ fn read(storage: &dyn Storage) -> Result<Option<LiveState>> {
 
 /// Removes what earlier writers told, and what others asked of them. Called at open for each file.
 pub(crate) fn clear(storage: &dyn Storage, name: &str) {
-    if [METRICS, METRICS_NEW].contains(&name) {
+    if [METRICS, METRICS_NEW, SCRUBBED_NEW].contains(&name) {
         forget(storage, name);
     }
     request::clear(storage, name);
 }
 
-fn forget(storage: &dyn Storage, name: &str) {
+pub(crate) fn forget(storage: &dyn Storage, name: &str) {
     match storage.remove(name) {
         Err(error) if !error.is_not_found() => {
             tracing::debug!(%error, "what was told to other processes stays");
@@ -119,7 +123,7 @@ fn forget(storage: &dyn Storage, name: &str) {
     }
 }
 
-fn since_1970_ms(now: SystemTime) -> u64 {
+pub(crate) fn since_1970_ms(now: SystemTime) -> u64 {
     let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -17,6 +17,7 @@ use crate::error::Result;
 use crate::jobs::workers::Housekeeping;
 use crate::store::engine::Engine;
 use crate::store::resources::Parts;
+use crate::store::scrub;
 use crate::sync::{Mutex, rank};
 
 /// A snapshot may take this part of the time.
@@ -72,6 +73,7 @@ impl Housekeeping for House {
         if let Some(engine) = self.engine.upgrade() {
             engine.publish_if_asked(Instant::now());
             request::look(&engine, &self.parts);
+            scrub::start_if_due(&engine);
         }
     }
 }

@@ -265,7 +265,7 @@ pub(crate) fn clear(storage: &dyn Storage, name: &str) {
     }
 }
 
-fn answer(engine: &Engine, parts: &Parts, closed: &mut IsClosed) -> Result<bool> {
+fn answer(engine: &Arc<Engine>, parts: &Parts, closed: &mut IsClosed) -> Result<bool> {
     let storage = &*engine.env.storage;
     if closed.0 {
         return Err(Error::Closed);

@@ -4,13 +4,18 @@
 //! Stores that share [`crate::Resources`] share the budget, the threads and the rate: a change acts
 //! on all of them.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result};
 use crate::memory::limit::limit_bytes;
-use crate::options::store::{MAPPED_SEGMENTS, MAX_BUDGET_BYTES, MAX_THREADS, WalMode};
+use crate::options::store::{
+    LEAST_RATE_BYTES, MAPPED_SEGMENTS, MAX_BUDGET_BYTES, MAX_THREADS, WalMode,
+};
 use crate::store::Store;
 use crate::store::engine::Engine;
 use crate::store::open::tell_limit;
-use crate::store::resources::{LEAST_RATE_BYTES, Parts, no_threads};
+use crate::store::resources::{Parts, no_threads};
+use crate::store::scrub;
 use runstone_policy::registry::{nearest, suggest};
 use runstone_policy::units::parse_size;
 
@@ -25,7 +30,7 @@ struct Setting {
 
 /// An open store.
 pub(super) struct Open<'a> {
-    pub(super) engine: &'a Engine,
+    pub(super) engine: &'a Arc<Engine>,
     pub(super) parts: &'a Parts,
 }
 
@@ -94,9 +99,19 @@ const SETTINGS: &[Setting] = &[
         },
         set: set_compactions,
     },
+    Setting {
+        name: "scrub",
+        doc: "the bytes a second of a check of all files, which begins now, or off",
+        get: |open| match open.engine.scrubbing.rate() {
+            Some(rate) => rate.to_string(),
+            None => OFF.to_string(),
+        },
+        set: set_scrub,
+    },
 ];
 
 const UNLIMITED: &str = "unlimited";
+const OFF: &str = "off";
 const PAUSED: &str = "paused";
 const RUNNING: &str = "running";
 
@@ -241,6 +256,26 @@ fn set_rate(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
         open.parts.common.io_rate.set(rate);
     }
     Ok(())
+}
+
+fn set_scrub(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
+    let name = "scrub";
+    if value == OFF {
+        if acts {
+            open.engine.scrubbing.stop();
+        }
+        return Ok(());
+    }
+    let rate = size(name, value)?;
+    within(name, rate, LEAST_RATE_BYTES, u64::MAX)?;
+    if open.engine.env.is_manual() {
+        let what = "the jobs of this store are run by hand, so nothing scrubs in the background";
+        return Err(Error::invalid(what, "call `Store::scrub` in the program"));
+    }
+    match acts {
+        true => scrub::start(open.engine, rate).map_err(|error| no_threads(&error)),
+        false => Ok(()),
+    }
 }
 
 fn set_compactions(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {

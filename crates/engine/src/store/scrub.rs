@@ -1,0 +1,306 @@
+//! Reads all tables and value files now and then, slowly, so that damage is found while a backup
+//! still has what it hit.
+//!
+//! 1. Each file is read from the disk, not from what the store holds in memory, and nothing enters
+//!    the store's cache. A table is opened once more with a small cache of the scrub's own.
+//! 2. A rate bounds what is read. It can change while the scrub runs; 0 ends it.
+//! 3. Damage is told at once: an event and a counter. The scrub goes on with the next file.
+//! 4. Collections overwrite slots of value files meanwhile. A segment that does not verify counts
+//!    as damaged only if it is still in force, and does not verify again.
+//!
+//! The background does it in a thread of its own with the lowest priority, and writes down when it
+//! ended in the file `scrubbed`, so that a store that is opened every day is scrubbed every week.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use runstone_storage::{Category, Storage};
+
+use super::Store;
+use super::live::{SCRUBBED, SCRUBBED_NEW, forget, since_1970_ms};
+use super::verify::{VerifyReport, verify_entries};
+use crate::cache::Cache;
+use crate::callbacks::event::Event;
+use crate::catalog::keyspace::KeyspaceCore;
+use crate::error::{Error, Result};
+use crate::metrics::Counter;
+use crate::store::engine::Engine;
+use crate::sync::{Mutex, rank};
+use crate::table::handle::TableHandle;
+use crate::values::file::ValueFile;
+use crate::values::layout::Segment;
+
+/// Memory for partitions of the table that is read. It comes on top of the store's budget.
+const CACHE_BYTES: u64 = 1 << 20;
+/// The scrub sleeps when it has read so much.
+const STEP_BYTES: u64 = 128 << 10;
+/// It looks so often whether it shall end.
+const NAP: Duration = Duration::from_millis(50);
+/// Added to the niceness of the process.
+const NICENESS: i32 = 19;
+
+/// Whether a scrub runs, and how fast.
+#[derive(Debug, Default)]
+pub(crate) struct Scrubbing {
+    /// Held by the one that runs.
+    running: Mutex<rank::Scrubbing, ()>,
+    has_thread: AtomicBool,
+    /// 0 if none runs, or the one that runs shall end.
+    rate: AtomicU64,
+    /// When one ended last, in milliseconds since 1970. 0 before the background looked.
+    last_ms: AtomicU64,
+}
+
+impl Scrubbing {
+    /// Bytes a second of the one that runs.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        Some(self.rate.load(Acquire)).filter(|rate| *rate > 0)
+    }
+
+    /// Ends the one that runs, soon.
+    pub(crate) fn stop(&self) {
+        self.rate.store(0, Release);
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&self) {
+        self.stop();
+        drop(self.running.lock());
+    }
+}
+
+impl Store {
+    /// Reads all tables and value files and checks every checksum, at this many bytes a second, in
+    /// the calling thread; the rest of the store goes on. Unlike [`Store::verify`] it reads what is
+    /// on the disk even where that is in memory, leaves the cache alone, and tells of damage when
+    /// it finds it ([`Event::DamageFound`]; `scrub_errors` of the metrics). The option
+    /// [`crate::Options::scrub_every`] has the background do this.
+    ///
+    /// # Errors
+    /// If another scrub runs, or the rate is below 16 KiB; [`Error::Closed`] if the store is closed
+    /// or somebody ends the scrub; or a storage error. Damage is in the report, and no error.
+    pub fn scrub(&self, bytes_per_second: u64) -> Result<VerifyReport> {
+        let inner = &self.inner;
+        inner.env.check_caller()?;
+        let least = crate::options::store::LEAST_RATE_BYTES;
+        if bytes_per_second < least {
+            let what = format!("a scrub of {bytes_per_second} bytes a second would not end");
+            return Err(Error::invalid(what, format!("use {least} or more")));
+        }
+        let Some(_one) = inner.scrubbing.running.try_lock() else {
+            return Err(Error::invalid("another scrub runs", "wait for its end"));
+        };
+        inner.scrubbing.rate.store(bytes_per_second, Release);
+        inner.scrub()
+    }
+}
+
+/// Starts a scrub in a thread of its own, or changes the rate of the one that runs.
+pub(crate) fn start(engine: &Arc<Engine>, rate: u64) -> io::Result<()> {
+    engine.scrubbing.rate.store(rate, Release);
+    if engine.scrubbing.has_thread.swap(true, AcqRel) {
+        return Ok(());
+    }
+    let scrubbed = Arc::clone(engine);
+    let begin = move || {
+        // Only latency suffers if the call fails.
+        let _ = rustix::process::nice(NICENESS);
+        let scrubbing = &scrubbed.scrubbing;
+        loop {
+            let one = scrubbing.running.lock();
+            match scrubbed.scrub() {
+                Ok(_) => scrubbed.note_scrubbed(),
+                Err(Error::Closed) => {}
+                Err(error) => tracing::warn!(%error, "a scrub failed"),
+            }
+            drop(one);
+            scrubbing.has_thread.store(false, Release);
+            // Somebody may have asked for one meanwhile.
+            if scrubbing.rate().is_none() || scrubbing.has_thread.swap(true, AcqRel) {
+                break;
+            }
+        }
+    };
+    let started = thread::Builder::new().name("runstone-scrub".into()).spawn(begin);
+    started.map(drop).inspect_err(|_| {
+        engine.scrubbing.stop();
+        engine.scrubbing.has_thread.store(false, Release);
+    })
+}
+
+/// Starts one if the last was long enough ago.
+pub(crate) fn start_if_due(engine: &Arc<Engine>) {
+    let options = &engine.env.options;
+    let Some(every) = options.scrub_every else { return };
+    let (now_ms, last) = (since_1970_ms(SystemTime::now()), &engine.scrubbing.last_ms);
+    if last.load(Acquire) == 0 {
+        match read_last(&*engine.env.storage) {
+            Some(last_ms) => last.store(last_ms, Release),
+            // The first is due after as long as each other.
+            None => engine.note_scrubbed(),
+        }
+    }
+    // A clock that was turned back must not put it off for ever.
+    let last_ms = last.load(Acquire);
+    let due = last_ms > now_ms || Duration::from_millis(now_ms - last_ms) >= every;
+    if !due || engine.scrubbing.has_thread.load(Acquire) {
+        return;
+    }
+    // Also if it fails: otherwise each tick would try.
+    last.store(now_ms.max(1), Release);
+    if let Err(error) = start(engine, options.scrub_bytes_per_second) {
+        tracing::warn!(%error, "a scrub cannot start");
+    }
+}
+
+fn read_last(storage: &dyn Storage) -> Option<u64> {
+    let file = storage.open(SCRUBBED, Category::Other).ok()?;
+    let text = file.read_vec(0, file.len().ok()?.min(64) as usize).ok()?;
+    std::str::from_utf8(&text).ok()?.trim().parse().ok().filter(|last_ms| *last_ms > 0)
+}
+
+impl Engine {
+    /// Writes down that now is the end of a scrub. On a full disk the next open does not know of
+    /// it.
+    fn note_scrubbed(&self) {
+        let (storage, now_ms) = (&*self.env.storage, since_1970_ms(SystemTime::now()).max(1));
+        self.scrubbing.last_ms.store(now_ms, Release);
+        forget(storage, SCRUBBED_NEW);
+        let text = format!("{now_ms}\n");
+        let written = storage
+            .create(SCRUBBED_NEW, Category::Other)
+            .and_then(|file| file.write_at(0, text.as_bytes()))
+            .and_then(|()| storage.rename(SCRUBBED_NEW, SCRUBBED));
+        if let Err(error) = written {
+            forget(storage, SCRUBBED_NEW);
+            tracing::debug!(%error, "the time of a scrub is not kept");
+        }
+    }
+
+    fn scrub(&self) -> Result<VerifyReport> {
+        let mut scrub = Scrub {
+            engine: self,
+            cache: Arc::new(Cache::new(CACHE_BYTES)),
+            report: VerifyReport::default(),
+            unpaid_bytes: 0,
+        };
+        let keyspaces = self.catalog.all();
+        let outcome = keyspaces.iter().try_for_each(|keyspace| scrub.keyspace(keyspace));
+        self.env.metrics.add(Counter::scrub_bytes, scrub.unpaid_bytes);
+        self.scrubbing.stop();
+        outcome?;
+        self.env.metrics.add(Counter::scrubs, 1);
+        Ok(scrub.report)
+    }
+}
+
+/// A scrub that runs.
+struct Scrub<'a> {
+    engine: &'a Engine,
+    cache: Arc<Cache>,
+    report: VerifyReport,
+    /// Read since the last sleep.
+    unpaid_bytes: u64,
+}
+
+impl Scrub<'_> {
+    fn keyspace(&mut self, keyspace: &KeyspaceCore) -> Result<()> {
+        // The version is not held: it would keep files that compactions replaced.
+        let ids = || -> Vec<u64> {
+            keyspace.view.load().version.handles().map(|handle| handle.meta().id).collect()
+        };
+        for id in ids() {
+            let found = keyspace.view.load().version.handle(id).cloned();
+            let Some(handle) = found else { continue };
+            self.rate()?;
+            let entries = self.table(&handle);
+            self.report.tables += 1;
+            self.report.bytes += handle.meta().bytes;
+            self.report.entries += entries.as_ref().copied().unwrap_or(0);
+            self.note(entries.map(drop))?;
+        }
+        let values = keyspace.values.load_full();
+        for file in values.all() {
+            let layout = file.layout();
+            for segment in layout.groups.iter().flat_map(|group| group.segments.iter()) {
+                self.rate()?;
+                self.read(segment.stored_bytes() as usize)?;
+                self.report.bytes += segment.stored_bytes();
+                let records = records_of(file, segment);
+                let is_used = |one: &Arc<ValueFile>| one.number == file.number;
+                if keyspace.check_exists().is_err() || !keyspace.values.load().all().any(is_used) {
+                    // Its file may be gone.
+                    break;
+                }
+                self.report.records += records.as_ref().copied().unwrap_or(0);
+                self.note(records.map(drop))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, handle: &TableHandle) -> Result<u64> {
+        let reader = handle.open_anew(&self.cache)?;
+        verify_entries(&reader, handle.file_meta(), &mut |bytes| self.read(bytes))
+    }
+
+    /// Tells what was found in a file.
+    fn note(&mut self, outcome: Result<()>) -> Result<()> {
+        let known = self.report.damage.len();
+        self.report.note(outcome)?;
+        let env = &self.engine.env;
+        for damage in &self.report.damage[known..] {
+            env.metrics.add(Counter::scrub_errors, 1);
+            tracing::error!(file = %damage.file, what = %damage.what, "a scrub found damage");
+            let (file, what) = (damage.file.clone(), damage.what.clone());
+            env.emit(|| Event::DamageFound { file, what });
+        }
+        Ok(())
+    }
+
+    /// Bytes a second. Fails once the scrub shall end.
+    fn rate(&self) -> Result<u64> {
+        let rate = self.engine.scrubbing.rate().filter(|_| !self.engine.schedule.is_closing());
+        rate.ok_or(Error::Closed)
+    }
+
+    /// Counts what is read, and sleeps for it. Fails once the scrub shall end.
+    fn read(&mut self, bytes: usize) -> Result<()> {
+        self.unpaid_bytes += bytes as u64;
+        if self.unpaid_bytes < STEP_BYTES {
+            return Ok(());
+        }
+        self.engine.env.metrics.add(Counter::scrub_bytes, self.unpaid_bytes);
+        let mut unpaid = std::mem::take(&mut self.unpaid_bytes) as f64;
+        loop {
+            // Looked at again after each nap, because it can change.
+            let rate = self.rate()? as f64;
+            let wait = Duration::from_secs_f64(unpaid / rate).min(NAP);
+            if wait.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(wait);
+            unpaid -= wait.as_secs_f64() * rate;
+            if unpaid < 1.0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Reads the records of a segment. One that was freed meanwhile has none.
+fn records_of(file: &ValueFile, segment: &Segment) -> Result<u64> {
+    let outcome = file.verify(std::slice::from_ref(segment));
+    if outcome.is_ok() {
+        return outcome;
+    }
+    let is_same = |one: &&Segment| one.generation == segment.generation && one.slot == segment.slot;
+    let layout = file.layout();
+    match layout.groups.iter().flat_map(|group| group.segments.iter()).find(is_same) {
+        Some(now) => file.verify(std::slice::from_ref(now)),
+        None => Ok(0),
+    }
+}
