@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use runstone::policy::custom::options_of;
 use runstone::storage::{Category, LockMode, Storage};
 use runstone::{
-    Background, KeyspaceOptions, LiveRequest, LiveState, MetricsSnapshot, Options, Resources,
-    Store, Watch,
+    Background, Error, KeyspaceOptions, LiveRequest, LiveState, MetricsSnapshot, Options,
+    Resources, Store, Watch,
 };
 use runstone_fault_storage::SimStorage;
 
@@ -293,7 +293,7 @@ fn stores_that_share_resources_share_their_settings() {
     one.set_live("compactions", "paused").expect("possible");
     let values = other.live_settings().expect("it is open");
     let values: Vec<&str> = values.iter().map(|setting| setting.value.as_str()).collect();
-    assert_eq!(values, ["33554432", "4", "unlimited", "running"]);
+    assert_eq!(values, ["33554432", "4", "unlimited", "running", "off"]);
     assert_eq!(resources.memory().budget_bytes, 32 << 20);
     drop(one);
     other.put("key", "value").expect("a put");
@@ -423,4 +423,31 @@ fn what_a_dead_or_torn_request_asks_is_not_done() {
     let reader = Store::open_on(Arc::new(storage), reader).expect("it opens");
     assert!(refusal(reader.answer_requests()).contains("reading only"));
     assert!(reader.set_live("compactions", "paused").is_err());
+}
+
+/// These names are not ours alone.
+#[test]
+fn a_file_of_such_a_name_where_no_store_is_stays() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mine = dir.path().join("metrics");
+    std::fs::write(&mine, "mine").expect("written");
+    let opened = Store::open(dir.path(), Options::default());
+    assert!(matches!(opened, Err(Error::ForeignFiles { .. })), "{opened:?}");
+    assert!(matches!(Store::destroy(dir.path()), Err(Error::NotAStore { .. })));
+    assert_eq!(std::fs::read_to_string(&mine).expect("it is there"), "mine");
+
+    let path = dir.path().join("store");
+    let store = Store::open(&path, Options::default()).expect("a new store");
+    let watch = Store::watch(&path).expect("a store");
+    awaited(|| watch.live().expect("readable"));
+    request().setting("compactions", "paused").send(&path, PATIENCE).expect("answered");
+    std::mem::forget(store);
+    // As after a crash: the files are there.
+    let store = tempfile::tempdir().expect("a directory");
+    for file in std::fs::read_dir(&path).expect("a directory").flatten() {
+        std::fs::copy(file.path(), store.path().join(file.file_name())).expect("copied");
+    }
+    assert!(store.path().join("metrics").exists() && store.path().join("set.lock").exists());
+    Store::destroy(store.path()).expect("all of them are the store's");
+    assert_eq!(std::fs::read_dir(store.path()).expect("it stays").count(), 0);
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use runstone_storage::{Access, LockMode, PosixStorage, Storage};
 
+use super::live::is_live;
 use super::open::{is_own_file, take_lock};
 use crate::error::{Error, Result};
 use crate::tree::manifest::{CURRENT, read_current};
@@ -19,7 +20,8 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
         return Err(error);
     }
     let files = storage.list()?;
-    if !files.iter().any(|file| is_own_file(&file.name)) {
+    // `metrics` alone may be anybody's.
+    if !files.iter().any(|file| is_own_file(&file.name) && !is_live(&file.name)) {
         return Err(not_a_store());
     }
     let lock = take_lock(&storage, LockMode::Exclusive)?;
@@ -27,9 +29,11 @@ pub(super) fn destroy(path: &Path) -> Result<()> {
         Err(error) if !error.is_not_found() => return Err(error.into()),
         _ => storage.sync_dir()?,
     }
-    for file in storage.list()?.iter().filter(|file| is_own_file(&file.name)) {
-        storage.remove(&file.name)?;
-    }
+    let mut own = storage.list()?;
+    own.retain(|file| is_own_file(&file.name));
+    // Such files come first, so that what is left of a removal that is cut short shows what it is.
+    own.sort_by_key(|file| !is_live(&file.name));
+    own.iter().try_for_each(|file| storage.remove(&file.name))?;
     storage.sync_dir()?;
     drop(lock);
     Ok(())

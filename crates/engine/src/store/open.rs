@@ -184,7 +184,9 @@ fn find_store(storage: &dyn Storage, options: &Options) -> Result<Option<Current
         return Ok(Some(current));
     }
     let files = storage.list()?;
-    if let Some(foreign) = files.iter().find(|file| !is_own_file(&file.name)) {
+    // An open store leaves `metrics` and the like, so where there is none they are somebody else's.
+    let is_foreign = |name: &str| !is_own_file(name) || is_live(name);
+    if let Some(foreign) = files.iter().find(|file| is_foreign(&file.name)) {
         let example = foreign.name.clone();
         return Err(Error::ForeignFiles { path: storage.location(), example });
     }
