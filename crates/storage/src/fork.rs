@@ -7,14 +7,53 @@
 //! Obligations of the unsafe code, cited by number below:
 //!
 //! * O1 the handler runs in a copy of a process that may have had many threads, so it may do no
-//!   more than a signal handler: it adds to an atomic number.
+//!   more than a signal handler: it reads and changes atomic numbers, and calls `open`, `dup2` and
+//!   `close`, which POSIX allows there.
+//! * O3 what it replaces are descriptors of locks of this process, which stay valid: the copy only
+//!   has another file behind them.
 //! * O2 it is a function of this program, which exists for as long as the process.
 
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 /// How many forks lie between the first process and this one, since it was first asked.
 static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// The most locks that forks let go. A process that holds more keeps the others until its last copy
+/// has ended.
+const MOST_LOCKS: usize = 1024;
+
+/// The descriptors of locks; -1 where there is none.
+static LOCKS: [AtomicI32; MOST_LOCKS] = [const { AtomicI32::new(NONE) }; MOST_LOCKS];
+const NONE: RawFd = -1;
+
+/// A descriptor of a lock. The lock is of an open file, and a copy of the process has the same open
+/// file: if the process died, the copy would hold the lock for it. So a copy lets it go.
+#[derive(Debug)]
+pub struct OwnLock {
+    slot: Option<usize>,
+}
+
+impl OwnLock {
+    /// Lets forks from now on let the descriptor go. It must not be closed before this value is
+    /// dropped.
+    pub fn new(descriptor: BorrowedFd<'_>) -> OwnLock {
+        Process::current();
+        let descriptor = descriptor.as_raw_fd();
+        let take =
+            |slot: &AtomicI32| slot.compare_exchange(NONE, descriptor, Relaxed, Relaxed).is_ok();
+        OwnLock { slot: LOCKS.iter().position(take) }
+    }
+}
+
+impl Drop for OwnLock {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            LOCKS[slot].store(NONE, Relaxed);
+        }
+    }
+}
 
 /// A process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,4 +85,18 @@ impl Process {
 
 unsafe extern "C" fn count_fork() {
     FORKS.fetch_add(1, Relaxed);
+    // SAFETY: O1, O3.
+    unsafe {
+        let nothing = libc::open(c"/dev/null".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if nothing < 0 {
+            return;
+        }
+        for slot in &LOCKS {
+            let descriptor = slot.load(Relaxed);
+            if descriptor != NONE {
+                libc::dup2(nothing, descriptor);
+            }
+        }
+        libc::close(nothing);
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use rustix::fs::{FlockOperation, flock, major, minor, statvfs};
 use rustix::io::Errno;
 
 use crate::copy::copy_into;
-use crate::fork::Process;
+use crate::fork::{OwnLock, Process};
 use crate::full;
 use crate::handle::Handle;
 use crate::mapped::{self, Made};
@@ -314,6 +315,8 @@ impl StorageLock for NoLock {}
 
 #[derive(Debug)]
 struct PosixLock {
+    /// Ends before the descriptor is closed.
+    _own: OwnLock,
     file: File,
     path: PathBuf,
     /// Device and number of the file.
@@ -328,7 +331,8 @@ fn boxed(lock: PosixLock) -> Option<Box<dyn StorageLock>> {
 impl PosixLock {
     fn new(file: File, path: PathBuf) -> io::Result<PosixLock> {
         let inode = inode_of(&file.metadata()?);
-        Ok(PosixLock { file, path, inode, process: Process::current() })
+        let own = OwnLock::new(file.as_fd());
+        Ok(PosixLock { _own: own, file, path, inode, process: Process::current() })
     }
 
     fn try_check(&self) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::future::Future;
 use std::io::Read;
 use std::path::Path;
 use std::pin::Pin;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
@@ -27,6 +27,7 @@ use runstone_sim::random::{Random, for_seeds};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 const CHILD: &str = "RUNSTONE_FORK_TEST_STORE";
+const DYING: &str = "RUNSTONE_FORK_TEST_DYING";
 const PUTS: u32 = 1_000;
 
 fn options(placement: ValuePlacement, background: Background) -> Options {
@@ -396,6 +397,57 @@ fn a_fork_of_the_process_changes_nothing() {
         check(&store, PUTS + 10);
         assert!(store.verify().expect("verify").is_clean());
     }
+}
+
+/// Not a test of its own: a process that forks and dies, with a writer and a follower. The fork
+/// lives until its standard input ends.
+#[test]
+fn parent_that_dies() {
+    let Ok(path) = std::env::var(DYING) else { return };
+    let writer = Store::open(&path, manual()).expect("open");
+    put(&writer, 0).expect("put");
+    let _follower = Store::follow(&path, manual()).expect("follow");
+    // SAFETY: O1.
+    match unsafe { libc::fork() } {
+        0 => {
+            let mut byte = [0];
+            let _ = std::io::stdin().read(&mut byte);
+            // SAFETY: O2.
+            unsafe { libc::_exit(0) }
+        }
+        // SAFETY: nothing of the process runs after this.
+        _ => unsafe { libc::_exit(0) },
+    }
+}
+
+/// Locks are of open files, which a fork has too: it held them for its parent when that was dead.
+#[test]
+fn a_fork_holds_no_lock_of_a_dead_parent() {
+    if std::env::var(CHILD).is_ok() {
+        return;
+    }
+    let _alone = super::alone();
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = directory.path().join("store");
+    let mut parent = Command::new(std::env::current_exe().expect("own path"))
+        .args(["owner::parent_that_dies", "--exact", "--test-threads=1"])
+        .env(DYING, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("spawn");
+    // Its fork has it too, and waits for its end.
+    let input = parent.stdin.take();
+    parent.wait().expect("it dies");
+    let store = Store::open(&path, manual()).expect("the lock is free while the fork lives");
+    check(&store, 1);
+    for i in 1..20 {
+        put(&store, i).expect("put");
+        store.flush().expect("flush");
+    }
+    assert_eq!(store.metrics().followers, 0, "the lease has ended too");
+    drop(input);
+    store.close().expect("close");
 }
 
 #[test]
