@@ -187,6 +187,9 @@ fn list(output: &Output, dir: &PathBuf) -> Result<Exit> {
     let text = columns(&header, &all.iter().map(row).collect::<Vec<_>>());
     let json: Vec<Value> = all.iter().map(json_of).collect();
     let archives = backups.archives()?;
+    for (number, what) in backups.damaged()? {
+        note(format!("backup {number} is damaged: {what}"));
+    }
     let text = archives.iter().fold(text, |text, one| text + &archive_text(one));
     let archives: Vec<Value> = archives.iter().map(archive_json).collect();
     output.figures(&text, &json!({ "backups": json, "archives": archives }))?;
@@ -212,6 +215,10 @@ fn verify(output: &Output, dir: &PathBuf, backup: Option<u64>) -> Result<Exit> {
         }
     }
     if backup.is_none() {
+        for (number, what) in backups.damaged()? {
+            text.push_str(&format!("backup {number}: its description: {what}\n"));
+            damaged.push(json!({ "backup": number, "file": null, "what": what }));
+        }
         for one in backups.verify_archives()? {
             text.push_str(&format!("archive: {}: {}\n", one.file, one.what));
             damaged.push(json!({ "backup": null, "file": one.file, "what": one.what }));

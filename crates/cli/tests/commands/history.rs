@@ -68,6 +68,20 @@ fn any_moment_is_restored() {
         "{}",
         verified.stdout
     );
+    // A damaged description harms no other backup.
+    place.ok(&["put", "store", "more", "value"]);
+    place.ok(&["backup", "create", "store", "backups"]);
+    let described = place.path("backups").join("000001.backup");
+    let mut bytes = std::fs::read(&described).expect("it is there");
+    bytes[30] ^= 1;
+    std::fs::write(&described, bytes).expect("written");
+    place.ok(&["backup", "create", "store", "backups"]);
+    let listed = place.run(&["backup", "list", "backups"]);
+    assert!(listed.stderr.contains("backup 1 is damaged"), "{}", listed.stderr);
+    place.ok(&["backup", "restore", "backups", "newest"]);
+    assert_eq!(place.ok(&["get", "newest", "more"]), "value");
+    place.ok(&["backup", "prune", "backups", "--keep", "1"]);
+    assert!(!described.exists());
     let taken = failed(&place, &["backup", "restore", "backups", "end", "--to", "end"]);
     assert!(taken.contains("end"), "{taken}");
 }

@@ -11,6 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::format::{Content, Description, SegmentName, TableFile, put_marker};
 use super::{BackupInfo, Backups, MARKER, backup_name, pack_name};
 use crate::error::{Error, Result};
+use crate::log::number_in;
 use crate::store::follow::cut::{self, Cut, Piece, copy_range, piece_of};
 use crate::table::table_name;
 use crate::values::file::values_name;
@@ -49,12 +50,19 @@ impl Backups {
         self.mark(cut.state.uid)?;
         self.remove_unneeded_parts()?;
         let earlier = self.descriptions()?;
-        let number = earlier.keys().next_back().map_or(1, |last| last + 1);
+        let number = self.highest_number()? + 1;
         let made = cut.judge(self.copy(&cut, number, &earlier))?;
         self.write_whole(&backup_name(number), &made.encode())?;
         // What backups left that were cut short, and that this one does not need either.
         self.remove_unneeded()?;
         Ok(made.info())
+    }
+
+    /// The largest number of a backup, whole or damaged.
+    fn highest_number(&self) -> Result<u64> {
+        let files = self.storage.list()?;
+        let numbers = files.iter().filter_map(|file| number_in(&file.name, "backup"));
+        Ok(numbers.max().unwrap_or(0))
     }
 
     /// Copies what a cut needs and the directory lacks.

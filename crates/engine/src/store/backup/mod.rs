@@ -154,12 +154,21 @@ impl Backups {
         }
     }
 
-    /// All backups, the oldest first.
+    /// All backups whose description is whole, the oldest first; see [`Backups::damaged`].
     ///
     /// # Errors
-    /// [`Error::Corruption`] if the description of one is damaged; or a storage error.
+    /// A storage error.
     pub fn list(&self) -> Result<Vec<BackupInfo>> {
         Ok(self.descriptions()?.values().map(Description::info).collect())
+    }
+
+    /// The backups whose description is damaged, which cannot be restored, and what is wrong. While
+    /// there is one, no file is removed for lack of a backup that needs it.
+    ///
+    /// # Errors
+    /// A storage error.
+    pub fn damaged(&self) -> Result<Vec<(u64, String)>> {
+        Ok(self.all_descriptions()?.1)
     }
 
     /// The parts of the archive without a gap, the oldest first. O(its bytes).
@@ -193,8 +202,11 @@ impl Backups {
         let _lock = self.lock()?;
         let all = self.descriptions()?;
         let gone: Vec<u64> = all.keys().copied().take(all.len().saturating_sub(keep)).collect();
-        for number in &gone {
-            self.storage.remove(&backup_name(*number))?;
+        let oldest_kept = all.keys().copied().nth(gone.len()).unwrap_or(0);
+        let damaged = self.damaged()?.into_iter().map(|(number, _)| number);
+        let damaged = damaged.filter(|number| *number < oldest_kept);
+        for number in gone.iter().copied().chain(damaged) {
+            self.storage.remove(&backup_name(number))?;
         }
         // Otherwise a crash could leave a backup without its files.
         self.storage.sync_dir()?;
@@ -205,7 +217,9 @@ impl Backups {
 
     /// Removes the files of the archive that end before the oldest backup.
     fn remove_archives(&self) -> Result<()> {
-        let Some(oldest) = self.descriptions()?.into_values().next() else { return Ok(()) };
+        let (all, damaged) = self.all_descriptions()?;
+        let oldest = all.into_values().next().filter(|_| damaged.is_empty());
+        let Some(oldest) = oldest else { return Ok(()) };
         let chains = archived::chains(&*self.storage)?;
         let own = chains.iter().rev().find(|one| one.holds(&oldest.state.history, oldest.last_seq));
         let begins = own.iter().flat_map(|chain| &chain.files);
@@ -220,7 +234,11 @@ impl Backups {
 
     /// Removes files that no backup needs.
     fn remove_unneeded(&self) -> Result<()> {
-        let all = self.descriptions()?;
+        let (all, damaged) = self.all_descriptions()?;
+        if !damaged.is_empty() {
+            // What a damaged one needs is not known.
+            return Ok(());
+        }
         let tables: BTreeSet<u64> = all.values().flat_map(Description::table_ids).collect();
         let packs: BTreeSet<u64> = all.values().flat_map(Description::pack_numbers).collect();
         for file in self.storage.list()? {
@@ -256,13 +274,21 @@ impl Backups {
     }
 
     fn descriptions(&self) -> Result<BTreeMap<u64, Description>> {
-        let mut all = BTreeMap::new();
+        Ok(self.all_descriptions()?.0)
+    }
+
+    /// Those that are whole, and those that are damaged.
+    fn all_descriptions(&self) -> Result<(BTreeMap<u64, Description>, Vec<(u64, String)>)> {
+        let (mut whole, mut damaged) = (BTreeMap::new(), Vec::new());
         for file in self.storage.list()? {
-            if let Some(number) = number_in(&file.name, "backup") {
-                all.insert(number, self.description(number)?);
+            let Some(number) = number_in(&file.name, "backup") else { continue };
+            match self.description(number) {
+                Ok(one) => drop(whole.insert(number, one)),
+                Err(Error::Corruption { what, .. }) => damaged.push((number, what)),
+                Err(error) => return Err(error),
             }
         }
-        Ok(all)
+        Ok((whole, damaged))
     }
 
     fn description(&self, number: u64) -> Result<Description> {
