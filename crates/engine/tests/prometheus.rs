@@ -204,6 +204,29 @@ const MOVED: &str = r#"
 const MOVED_OF_BOTH: &str = "flushes_total flush_bytes_written_total compactions_total
     compaction_bytes_read_total compaction_bytes_written_total table_bytes";
 
+/// Every metric that a text names.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
+    words.filter(|word| word.starts_with("runstone_")).map(str::to_string).collect()
+}
+
+/// An alert on a metric that is not there never fires.
+#[test]
+fn alerts_and_dashboard_name_metrics_that_are_there() {
+    let text = open().metrics().to_prometheus();
+    let series = samples(&text);
+    let there: BTreeSet<&str> = series.keys().map(|series| name_of(series)).collect();
+    let alerts = include_str!("../../../docs/how-to/monitoring/alerts.yml");
+    let dashboard = include_str!("../../../docs/how-to/monitoring/dashboard.json");
+    serde_json::from_str::<serde_json::Value>(dashboard).expect("JSON");
+    for (name, least, text) in [("alerts", 8, alerts), ("dashboard", 20, dashboard)] {
+        let named = named(text);
+        assert!(named.len() > least, "{name}: {named:?}");
+        let missing: Vec<&String> = named.iter().filter(|one| !there.contains(&***one)).collect();
+        assert!(missing.is_empty(), "{name}: {missing:?}");
+    }
+}
+
 /// Counters count what happens, and never fall: not when compactions drop tables, nor when a
 /// keyspace is dropped.
 #[test]
