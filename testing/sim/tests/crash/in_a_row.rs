@@ -496,5 +496,5 @@ fn live(seed: u64) {
 
 #[test]
 fn a_store_outlives_crashes_in_a_row() {
-    for_seeds(60, live);
+    for_seeds(45, live);
 }
