@@ -52,6 +52,8 @@ pub(super) struct HistoryReader {
     pub(super) syncs: bool,
     values: EarlyValues,
     read: Ahead,
+    /// Whether a read failed.
+    has_failed: bool,
 }
 
 /// What was read of the log and not handed out.
@@ -115,6 +117,7 @@ impl HistoryReader {
             syncs: true,
             values,
             read: Ahead::default(),
+            has_failed: false,
         };
         let begun = match from {
             ChangesFrom::Now => reader.pass_all(),
@@ -227,10 +230,27 @@ impl HistoryReader {
             if self.lease.as_ref().is_some_and(|lease| lease.is_revoked()) {
                 return Err(Error::LeaseRevoked { path: self.storage.location() });
             }
-            self.fill().map_err(|error| self.explain(error))?;
+            self.check_whole()?;
+            if let Err(error) = self.fill() {
+                // What was read may be neither durable nor of this history, and the log stands
+                // behind it. So nothing more comes: the caller begins again at its position.
+                self.read.changes.clear();
+                self.has_failed = true;
+                return Err(self.explain(error));
+            }
         }
         let Some((seq, change)) = self.read.changes.pop_front() else { return Ok(None) };
         Ok(Some(Changed { position: Position::new(self.history.id, seq), change }))
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        match self.has_failed {
+            false => Ok(()),
+            true => Err(Error::invalid(
+                "the reader of changes has failed before",
+                "begin again at the position of the last change",
+            )),
+        }
     }
 
     /// Reads ahead. What is read is durable at the end, if that is asked for.
@@ -296,7 +316,10 @@ impl HistoryReader {
 
     /// Whether the log says that a load has ended.
     fn has_ended(&mut self, load: SeqNo) -> Result<bool> {
-        let Some(mut ahead) = self.log.look_ahead()? else { return Ok(false) };
+        let Some(mut ahead) = self.log.look_ahead()? else {
+            // Its segment is gone, below the floor of the log.
+            return Ok(self.manifest.state.log_start_seq > load);
+        };
         let mut has_ended = false;
         ahead.read(|record| {
             // Whatever was logged by another opening of the store came after the load had ended.
