@@ -149,6 +149,11 @@ impl LogTail {
         Ok(None)
     }
 
+    /// Goes on after a number that the log has lost: tables have what is up to it.
+    pub fn pass_to(&mut self, seq: SeqNo) {
+        self.last_seq = self.last_seq.max(seq);
+    }
+
     /// The sequence number of the last write before this place.
     pub fn last_seq(&self) -> SeqNo {
         self.last_seq

@@ -101,7 +101,8 @@ fn an_archiver_dies_at_any_operation() {
 
 #[test]
 fn a_writer_dies_at_any_operation_beside_an_archiver() {
-    for seed in seeds(16) {
+    // With 48 a close removes the log, which no edit has passed yet, and dies.
+    for seed in seeds(16).chain([48]) {
         let (options, first, second) = halves(seed);
         for at in (0..400).step_by(37) {
             WorkloadClock::restart();

@@ -182,6 +182,8 @@ impl HistoryReader {
             }
             Ok(if is_wanted { Flow::Next } else { Flow::Hold })
         })?;
+        // Tables may have more than is left of the log.
+        self.log.pass_to(seq);
         self.read.own_seq = self.read.own_seq.max(self.log.last_seq());
         // Which of them have values that only the log leads to was not looked at.
         let layouts = self.manifest.state.keyspaces.values().flat_map(|one| &one.values);

@@ -279,6 +279,14 @@ impl Following {
                 return Ok(());
             }
         }
+        // Whoever writes has logged what its tables have. So nobody does: a writer died between the
+        // removal of the log and the end of a close, or a power loss took the end of the log. As at
+        // an open, the tables have the rest.
+        let is_durable = self.log.last_seq() >= self.manifest.state.log_synced_seq;
+        if is_durable && self.log.last_seq() < self.needed_seq {
+            self.log.pass_to(self.needed_seq);
+            return Ok(());
+        }
         Err(self.behind())
     }
 
