@@ -14,6 +14,7 @@ use runstone_boundary::pointers::Kept;
 use runstone_boundary::properties::property;
 
 use crate::Result;
+use crate::caches::CacheShare;
 use crate::destroy::{destroy, verify};
 use crate::handles::{
     close, keep, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t, leveldb_t,
@@ -32,6 +33,8 @@ pub struct Database {
     pub(crate) store: Store,
     /// The key order that the caller gave.
     pub(crate) order: Option<Arc<Order>>,
+    /// Held while the database is open.
+    _cache: CacheShare,
 }
 
 impl Database {
@@ -78,8 +81,8 @@ pub unsafe extern "C" fn leveldb_open(
         report(errptr, || {
             let path = text(name)?;
             let options = leveldb_options_t::get(options)?.wait()?.clone();
-            let (store, order) = options.open(path)?;
-            Ok(Database { store, order: order.map(Arc::new) })
+            let (store, order, cache) = options.open(path)?;
+            Ok(Database { store, order: order.map(Arc::new), _cache: cache })
         })
     };
     opened.map_or(ptr::null_mut(), keep)

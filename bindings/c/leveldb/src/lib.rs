@@ -6,6 +6,7 @@
 //! * [`options`]: options; comparators, filter policies, caches and environments as far as they are
 //!   options. [`order`]: a key order that the caller gave. [`batch`], [`iterator`]: the other
 //!   objects.
+//! * `caches`: how much memory the caches of all databases may take.
 //! * [`handles`]: what C holds in place of objects. [`memory`]: errors, and memory that the caller
 //!   frees.
 //!
@@ -16,6 +17,7 @@
 #![allow(clippy::missing_safety_doc, non_camel_case_types, non_upper_case_globals)]
 
 pub mod batch;
+mod caches;
 pub mod database;
 mod destroy;
 pub mod handles;

@@ -18,6 +18,7 @@ use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
 
 use crate::Result;
+use crate::caches::CacheShare;
 use crate::handles::{
     close, keep, leveldb_cache_t, leveldb_comparator_t, leveldb_env_t, leveldb_filterpolicy_t,
     leveldb_logger_t, leveldb_options_t, leveldb_readoptions_t, leveldb_snapshot_t,
@@ -39,8 +40,6 @@ pub const leveldb_no_compression: c_int = 0;
 /// A fast compression, which is LZ4 here. For leveldb_options_set_compression().
 pub const leveldb_snappy_compression: c_int = 1;
 
-/// LevelDB's default size of a cache.
-const CACHE_BYTES: u64 = 8 << 20;
 /// Memory for indexes, filters and the log, which LevelDB does not count.
 const SPARE_BYTES: u64 = 64 << 20;
 
@@ -62,7 +61,7 @@ pub struct OpenOptions {
 
 impl OpenOptions {
     /// Opens the database in a directory, with the order that was given.
-    pub(crate) fn open(&self, path: &str) -> Result<(Store, Option<Order>)> {
+    pub(crate) fn open(&self, path: &str) -> Result<(Store, Option<Order>, CacheShare)> {
         let order = match self.comparator {
             0 => None,
             handle => Some(Order::new(Arc::clone(&*leveldb_comparator_t::table().get(handle)?))),
@@ -77,12 +76,12 @@ impl OpenOptions {
         }
         let write_buffer_bytes =
             self.write_buffer_bytes.unwrap_or(KeyspaceOptions::default().write_buffer_bytes);
-        let cache_bytes = self.cache_bytes.unwrap_or(CACHE_BYTES);
+        let cache = CacheShare::take(self.cache_bytes)?;
         let store = Store::open(
             path,
             Options::default()
                 .create_if_missing(self.create_if_missing)
-                .memory_budget_bytes(cache_bytes + 2 * write_buffer_bytes + SPARE_BYTES)
+                .memory_budget_bytes(cache.bytes + 2 * write_buffer_bytes + SPARE_BYTES)
                 .max_open_files(self.max_open_files)
                 .keyspace((!exists).then(|| self.change(KeyspaceOptions::default()))),
         )?;
@@ -91,7 +90,7 @@ impl OpenOptions {
         if wanted != stored {
             store.open_keyspace(DEFAULT_KEYSPACE, Some(wanted))?;
         }
-        Ok((store, order))
+        Ok((store, order, cache))
     }
 
     fn change(&self, mut options: KeyspaceOptions) -> KeyspaceOptions {
@@ -428,7 +427,8 @@ pub extern "C" fn leveldb_writeoptions_set_sync(options: *mut leveldb_writeoptio
     });
 }
 
-/// Makes a cache of this many bytes. Databases do not share it: each takes that much.
+/// Makes a cache of this many bytes. Databases do not share it: each takes that much, as far as
+/// RUNSTONE_LEVELDB_CACHE, or half of the memory, is enough for all of them.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_cache_create_lru(capacity: usize) -> *mut leveldb_cache_t {
     keep(capacity)

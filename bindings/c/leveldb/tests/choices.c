@@ -150,8 +150,44 @@ static void handles(leveldb_t *db) {
     leveldb_readoptions_destroy(options);
 }
 
+/* Caches of databases that ask for more than all of them may take. */
+static void caches(const char *path) {
+    enum { OPEN = 6 };
+    leveldb_t *open[OPEN];
+    char name[OPEN][4096];
+    leveldb_options_t *options = leveldb_options_create();
+    leveldb_options_set_create_if_missing(options, 1);
+    snprintf(name[0], sizeof name[0], "%s.0", path);
+    open[0] = leveldb_open(options, name[0], &error);
+    fine();
+    /* What a database has apart from the default cache. */
+    uint64_t rest = metric(open[0], "memory_budget_bytes") - (8 << 20);
+    leveldb_close(open[0]);
+    leveldb_cache_t *cache = leveldb_cache_create_lru((size_t)1 << 30);
+    leveldb_options_set_cache(options, cache);
+    for (int round = 0; round < 3; round++) {
+        uint64_t all = 0;
+        for (int at = 0; at < OPEN; at++) {
+            snprintf(name[at], sizeof name[at], "%s.%d", path, at);
+            open[at] = leveldb_open(options, name[at], &error);
+            fine();
+            uint64_t share = metric(open[at], "memory_budget_bytes") - rest;
+            CHECK(share == (at < 3 ? (uint64_t)50 << (20 - at) : 8 << 20));
+            all += share;
+        }
+        CHECK(all < (100 + 8 * OPEN) << 20);
+        for (int at = 0; at < OPEN; at++) leveldb_close(open[at]);
+    }
+    for (int at = 0; at < OPEN; at++) leveldb_destroy_db(options, name[at], &error);
+    fine();
+    leveldb_cache_destroy(cache);
+    leveldb_options_destroy(options);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 2);
+    setenv("RUNSTONE_LEVELDB_CACHE", "100M", 1);
+    caches(argv[1]);
     opens(argv[1]);
     leveldb_options_t *options = leveldb_options_create();
     leveldb_options_set_create_if_missing(options, 1);

@@ -17,6 +17,8 @@ use crate::memtable::arena::ChunkPool;
 use crate::store::{Keyspace, Store};
 use crate::wal::batch::check_sizes;
 
+pub use crate::memory::limit::limit_bytes;
+
 /// Metadata of a live table, for reports.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]

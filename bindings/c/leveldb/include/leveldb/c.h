@@ -301,7 +301,8 @@ void leveldb_writeoptions_destroy(leveldb_writeoptions_t *options);
 // Whether a write survives a power loss.
 void leveldb_writeoptions_set_sync(leveldb_writeoptions_t *options, uint8_t value);
 
-// Makes a cache of this many bytes. Databases do not share it: each takes that much.
+// Makes a cache of this many bytes. Databases do not share it: each takes that much, as far as
+// RUNSTONE_LEVELDB_CACHE, or half of the memory, is enough for all of them.
 leveldb_cache_t *leveldb_cache_create_lru(size_t capacity);
 
 // Frees a cache. Databases that were opened with it keep their own.
