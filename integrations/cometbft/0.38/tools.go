@@ -1,0 +1,11 @@
+//go:build tools
+
+// The programs and packages that test.sh builds and tests, so that go.mod and go.sum name each of
+// their modules. Nothing of this is code of ours.
+package tools
+
+import (
+	_ "github.com/cometbft/cometbft-db"
+	_ "github.com/cometbft/cometbft/cmd/cometbft"
+	_ "github.com/jmhodges/levigo"
+)

@@ -1,0 +1,3 @@
+module runstone/integrations/cometbft/network
+
+go 1.22
