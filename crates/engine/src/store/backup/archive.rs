@@ -62,6 +62,14 @@ pub struct Archiver {
     changes: Changes,
     writer: Option<LogWriter>,
     position: Position,
+    /// The position up to which the archive is durable, and the file that ends there, if this
+    /// archiver began one.
+    whole: Position,
+    whole_file: Option<(u64, u64)>,
+    /// The history with which the file of `writer` began.
+    begun_history: u64,
+    /// Whether a round failed: what the reader handed out since `whole` is to be read again.
+    is_cut_short: bool,
     /// A backup with which the archive began, if nobody was told of it.
     based: Option<Based>,
     _lock: Box<dyn StorageLock>,
@@ -122,7 +130,7 @@ impl Archiver {
             path: storage.location(),
             process: storage.lock_holder(ARCHIVE_LOCK),
         })?;
-        archived::remove_unbegun(&**storage)?;
+        archived::make_whole(&**storage)?;
         let last = archived::chains(&**storage)?.pop();
         let (changes, based) = match last {
             Some(chain) => {
@@ -147,10 +155,35 @@ impl Archiver {
         };
         let position = changes.position();
         let backups = Backups { storage: Arc::clone(storage) };
-        // Also without a change: it says that the archive has this moment.
-        let begun = based.as_ref().map(|_| begin_file(&backups, changes.history(), position));
-        let writer = begun.transpose()?;
-        Ok(Archiver { backups, store, leases, changes, writer, position, based, _lock: lock })
+        let mut archiver = Archiver {
+            backups,
+            store,
+            leases,
+            changes,
+            writer: None,
+            position,
+            whole: position,
+            whole_file: None,
+            begun_history: 0,
+            is_cut_short: false,
+            based: None,
+            _lock: lock,
+        };
+        if let Some(based) = based {
+            archiver.begin_at(based)?;
+        }
+        Ok(archiver)
+    }
+
+    /// Begins a file behind a backup. Also without a change it says that the archive has this
+    /// moment.
+    fn begin_at(&mut self, based: Based) -> Result<()> {
+        self.position = self.changes.position();
+        (self.whole, self.whole_file) = (self.position, None);
+        self.put(&Archived::Note(self.position, Note::Time(based.backup.time_ms)))?;
+        self.sync()?;
+        (self.based, self.is_cut_short) = (Some(based), false);
+        Ok(())
     }
 
     /// Appends what was committed since, and waits for a change for at most so long. It is durable
@@ -160,54 +193,68 @@ impl Archiver {
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
     /// and the next call goes on.
     pub fn advance(&mut self, most: Duration) -> Result<Archiving> {
-        let outcome = self.append_changes(most);
-        match outcome {
-            Err(error) if ends_history(&error) => {
-                self.writer = None;
-                let lacked = Some(self.position.seq());
-                let (changes, based) = base(&self.backups, &self.store, &self.leases, lacked)?;
-                (self.position, self.changes) = (changes.position(), changes);
-                let history = self.changes.history().clone();
-                self.writer = Some(begin_file(&self.backups, &history, self.position)?);
-                Ok(Archiving { based: Some(based), ..Archiving::default() })
-            }
-            Err(error) => {
-                // What was written may be incomplete: the next file begins behind what is whole.
-                self.writer = None;
-                self.go_back()?;
-                Err(error)
-            }
-            done => done,
+        let mut outcome = self.append_changes(most);
+        if outcome.as_ref().is_err_and(ends_history) {
+            self.cut_short();
+            // A lease that was revoked says nothing about the log: it may still reach back so far.
+            outcome = match self.append_changes(Duration::ZERO) {
+                Err(error) if ends_history(&error) => self.begin_again(),
+                outcome => outcome,
+            };
         }
+        if outcome.is_err() {
+            self.cut_short();
+        }
+        outcome
     }
 
-    /// Begins again behind the last change that is whole in the archive.
+    /// Notes that what was written since the last sync counts for nothing.
+    fn cut_short(&mut self) {
+        (self.writer, self.is_cut_short) = (None, true);
+        self.position = self.whole;
+    }
+
+    /// Begins again with a backup.
+    fn begin_again(&mut self) -> Result<Archiving> {
+        let lacked = Some(self.whole.seq());
+        let (changes, based) = base(&self.backups, &self.store, &self.leases, lacked)?;
+        (self.writer, self.changes) = (None, changes);
+        self.begin_at(based)?;
+        Ok(Archiving { based: self.based.take(), ..Archiving::default() })
+    }
+
+    /// Goes back to the last change that is durable in the archive. After a failed sync the kernel
+    /// may show what the disk does not have, so the file is cut there.
     fn go_back(&mut self) -> Result<()> {
-        let from = match archived::chains(&*self.backups.storage)?.pop() {
-            Some(chain) if chain.through.seq() <= self.position.seq() => chain.through,
-            _ => self.position,
-        };
+        if let Some((number, bytes)) = self.whole_file {
+            archived::cut(&*self.backups.storage, number, bytes)?;
+        }
+        archived::make_whole(&*self.backups.storage)?;
         let store = Arc::clone(&self.store);
-        self.changes = Changes::begin(store, &self.leases, ChangesFrom::After(from))?;
-        self.position = from;
+        self.changes = Changes::begin(store, &self.leases, ChangesFrom::After(self.whole))?;
+        (self.whole_file, self.is_cut_short) = (None, false);
         Ok(())
     }
 
     fn append_changes(&mut self, most: Duration) -> Result<Archiving> {
-        let mut done = Archiving { based: self.based.take(), ..Archiving::default() };
+        if self.is_cut_short {
+            self.go_back()?;
+        }
+        let (mut done, mut time_ms) = (Archiving::default(), 0);
         let mut next = self.changes.wait(most)?;
         while let Some(changed) = next {
             done.bytes += self.append(&changed)?;
             done.changes += 1;
             self.position = changed.position;
+            // Everything up to here had been committed by now, and what comes later had not.
+            time_ms = now_ms();
             next = self.changes.next()?;
         }
         if done.changes > 0 {
-            // Everything before it had been committed by now.
-            let time = Archived::Note(self.position, Note::Time(now_ms()));
-            done.bytes += self.put(&time)?;
+            done.bytes += self.put(&Archived::Note(self.position, Note::Time(time_ms)))?;
             self.sync()?;
         }
+        done.based = self.based.take();
         Ok(done)
     }
 
@@ -234,15 +281,23 @@ impl Archiver {
     fn put(&mut self, record: &Archived) -> Result<u64> {
         let is_inside = matches!(record, Archived::Entries(_) | Archived::LoadEnd);
         let is_full = self.writer.as_ref().is_some_and(|one| one.position() >= FILE_BYTES);
-        if is_full && !is_inside {
+        // Each file says with its history which numbers it shares with earlier ones.
+        let is_other = self.begun_history != self.changes.history().id;
+        if (is_full || is_other) && self.writer.is_some() && !is_inside {
             self.sync()?;
             self.writer = None;
         }
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
-                let history = self.changes.history().clone();
-                let begun = begin_file(&self.backups, &history, self.position)?;
+                let history = self.changes.history();
+                self.begun_history = history.id;
+                let number =
+                    archived::archives(&*self.backups.storage)?.last().map_or(1, |n| n + 1);
+                // Until it is durable, it is to be removed.
+                self.whole_file = Some((number, 0));
+                let begun = begin_file(&self.backups, number, history, self.position)?;
+                self.whole_file = Some((number, begun.position()));
                 self.writer.insert(begun)
             }
         };
@@ -251,11 +306,12 @@ impl Archiver {
         Ok(writer.position() - before)
     }
 
-    fn sync(&self) -> Result<()> {
-        match &self.writer {
-            Some(writer) => Ok(writer.file().sync()?),
-            None => Ok(()),
+    fn sync(&mut self) -> Result<()> {
+        if let (Some(writer), Some((_, bytes))) = (&self.writer, &mut self.whole_file) {
+            writer.file().sync()?;
+            (self.whole, *bytes) = (self.position, writer.position());
         }
+        Ok(())
     }
 
     /// The position up to which the archive has everything.
@@ -287,9 +343,13 @@ fn base(
 }
 
 /// Begins a file of the archive.
-fn begin_file(backups: &Backups, history: &History, position: Position) -> Result<LogWriter> {
+fn begin_file(
+    backups: &Backups,
+    number: u64,
+    history: &History,
+    position: Position,
+) -> Result<LogWriter> {
     let storage = &backups.storage;
-    let number = archived::archives(&**storage)?.last().map_or(1, |last| last + 1);
     let file = storage.create(&archive_name(number), Category::Other)?;
     let header = LogHeader { number, id: Random::from_entropy().draw() };
     let mut writer = LogWriter::create(file, LogKind::Archive, header)?;

@@ -15,7 +15,7 @@
 //! A file ends where its records do: what a crash left behind the last whole change counts for
 //! nothing. The next file goes on there.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use runstone_storage::{Category, Storage};
 
@@ -169,9 +169,10 @@ pub(super) struct Chain {
     pub(super) from: SeqNo,
     /// The end of the last change.
     pub(super) through: Position,
-    /// The histories whose numbers it has, with the last number that they share with it.
-    history: History,
-    seen: BTreeSet<u64>,
+    /// The history of its end.
+    history: u64,
+    /// The last number that each history has in common with that one.
+    common: BTreeMap<u64, SeqNo>,
     /// Each file, and what it goes on after.
     pub(super) files: Vec<(u64, SeqNo)>,
     /// The times that it tells, in order of the records, with the number before each.
@@ -193,20 +194,36 @@ impl Chain {
 
     /// Whether a state of the store lies in it.
     pub(super) fn holds(&self, history: &History, seq: SeqNo) -> bool {
-        let is_own = self.seen.contains(&history.id)
-            || self.history.last_common(history.id).is_some_and(|common| seq <= common);
-        is_own && self.from <= seq && seq <= self.through.seq()
+        let common = self.common.get(&history.id);
+        common.is_some_and(|common| seq <= *common) && self.from <= seq && seq <= self.through.seq()
     }
 
     fn begin(number: u64, history: History, from: SeqNo) -> Chain {
-        Chain {
+        let mut chain = Chain {
             from,
             through: Position::new(history.id, from),
-            seen: BTreeSet::from([history.id]),
-            history,
+            history: history.id,
+            common: BTreeMap::from([(history.id, SeqNo::MAX)]),
             files: vec![(number, from)],
             times: Vec::new(),
             bytes: 0,
+        };
+        chain.know(&history);
+        chain
+    }
+
+    /// Goes on in another history, which shares numbers up to `common` with the one before.
+    fn fork(&mut self, id: u64, common: SeqNo) {
+        self.common.values_mut().for_each(|one| *one = common.min(*one));
+        self.common.insert(id, SeqNo::MAX);
+        self.history = id;
+    }
+
+    /// Takes up what a history says about earlier ones.
+    fn know(&mut self, history: &History) {
+        for (earlier, _) in &history.forks {
+            let common = history.last_common(*earlier).unwrap_or(0);
+            self.common.entry(*earlier).or_insert(common);
         }
     }
 
@@ -216,7 +233,12 @@ impl Chain {
         let goes_on = from == self.through.seq() && common.is_some_and(|common| from <= common);
         if goes_on {
             self.files.push((number, from));
-            self.seen.insert(history.id);
+            if let Some(common) =
+                history.last_common(self.history).filter(|_| history.id != self.history)
+            {
+                self.fork(history.id, common);
+            }
+            self.know(history);
             self.through = Position::new(history.id, from);
         }
         goes_on
@@ -319,14 +341,33 @@ fn verify_file(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Opti
     }
 }
 
-/// Removes the last file if a crash left it without its begin. Behind the next one it would look
-/// damaged.
-pub(super) fn remove_unbegun(storage: &dyn Storage) -> Result<()> {
-    if let Some(last) = archives(storage)?.pop()
-        && open(storage, last, true)?.is_none()
-    {
-        storage.remove(&archive_name(last))?;
-        storage.sync_dir()?;
+/// Makes the archive whole that another archiver left. The last file is removed if a crash left it
+/// without its begin: behind the next one it would look damaged. What was written to it is made
+/// durable before anything goes on after it.
+pub(super) fn make_whole(storage: &dyn Storage) -> Result<()> {
+    let Some(last) = archives(storage)?.pop() else { return Ok(()) };
+    match open(storage, last, true)? {
+        None => {
+            storage.remove(&archive_name(last))?;
+            Ok(storage.sync_dir()?)
+        }
+        Some(_) => Ok(storage.open(&archive_name(last), Category::Other)?.sync()?),
+    }
+}
+
+/// Cuts a file of which only so much is known to be durable; removes it if nothing is.
+pub(super) fn cut(storage: &dyn Storage, number: u64, bytes: u64) -> Result<()> {
+    let name = archive_name(number);
+    if bytes == 0 {
+        return match storage.remove(&name) {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(storage.sync_dir()?),
+        };
+    }
+    let file = storage.open(&name, Category::Other)?;
+    if file.len()? > bytes {
+        file.set_len(bytes)?;
+        file.sync()?;
     }
     Ok(())
 }
@@ -366,7 +407,10 @@ fn read_into(storage: &dyn Storage, number: u64, chain: &mut Chain) -> Result<()
             }
         };
         if let Some(position) = position {
-            chain.seen.insert(position.history());
+            if position.history() != chain.history {
+                // What the two share behind this number is not known.
+                chain.fork(position.history(), chain.through.seq());
+            }
             chain.through = position;
         }
         Ok(true)

@@ -47,11 +47,13 @@ impl Backups {
     ) -> Result<BackupInfo> {
         let _lock = self.lock()?;
         let cut = Cut::take(store, leases)?;
+        // The copy may take hours, and shows this moment.
+        let time_ms = now_ms();
         self.mark(cut.state.uid)?;
         self.remove_unneeded_parts()?;
         let earlier = self.descriptions()?;
         let number = self.highest_number()? + 1;
-        let made = cut.judge(self.copy(&cut, number, &earlier))?;
+        let made = cut.judge(self.copy(&cut, (number, time_ms), &earlier))?;
         self.write_whole(&backup_name(number), &made.encode())?;
         // What backups left that were cut short, and that this one does not need either.
         self.remove_unneeded()?;
@@ -69,7 +71,7 @@ impl Backups {
     fn copy(
         &self,
         cut: &Cut,
-        number: u64,
+        (number, time_ms): (u64, u64),
         earlier: &BTreeMap<u64, Description>,
     ) -> Result<Description> {
         let known: BTreeMap<u64, TableFile> =
@@ -95,7 +97,6 @@ impl Backups {
         added_bytes += pack.end;
         pack.file.sync()?;
         let (state, last_seq) = (cut.state.clone(), cut.last_seq);
-        let time_ms = now_ms();
         Ok(Description { number, time_ms, last_seq, added_bytes, tables, segments, log, state })
     }
 

@@ -225,7 +225,20 @@ fn find(chains: &[Chain], moment: Moment) -> Result<(&Chain, End)> {
 fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
     // A part begins with a backup, and with the first time that it tells.
     let begun = |chain: &&Chain| chain.times.first().is_some_and(|(_, first)| *first <= ms);
-    let Some(chain) = chains.iter().rev().find(begun) else { return Ok(None) };
+    let Some(at) = chains.iter().rposition(|chain| begun(&chain)) else { return Ok(None) };
+    let chain = &chains[at];
+    if let (Some((seq, last)), Some(next)) = (chain.times.last(), chains.get(at + 1))
+        && *last < ms
+    {
+        return Err(Error::invalid(
+            format!(
+                "the archive has nothing of that time: one part ends at number {seq}, and the next \
+                 one begins with number {}",
+                next.from
+            ),
+            "restore to one of these numbers",
+        ));
+    }
     // Where the clock passes the time: more than once if it went back.
     let times = &chain.times;
     let passes = |i: usize| {
