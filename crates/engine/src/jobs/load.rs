@@ -156,7 +156,7 @@ impl Runner {
             true => self.settle_writes(keyspace)?,
             false => self.settle_generations(keyspace)?,
         }
-        let number = self.committer.number_load(keyspace)?;
+        let number = self.committer.number_load(keyspace, &load.tables)?;
         let seq = number.seq();
         if seeded!(LoadsPublishedFirst) {
             drop(number);

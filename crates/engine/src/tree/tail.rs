@@ -68,9 +68,12 @@ impl ManifestTail {
     fn loads_of_state(&self) -> Loads {
         let mut loads = Loads::new();
         let shapes = self.state.keyspaces.values().map(|keyspace| &keyspace.shape);
-        for (_, table) in shapes.flat_map(|shape| shape.tables()) {
-            if table.min_seq == table.max_seq {
-                loads.entry(table.max_seq).or_default().push(Arc::clone(table));
+        for shape in shapes {
+            for (_, table) in shape.tables() {
+                // One that shows only a part of its keys is not what a load left.
+                if table.min_seq == table.max_seq && !shape.trims.contains_key(&table.id) {
+                    loads.entry(table.max_seq).or_default().push(Arc::clone(table));
+                }
             }
         }
         loads
@@ -78,10 +81,10 @@ impl ManifestTail {
 
     /// The tables that came into the tree under this number alone, in order of their keys.
     pub fn loaded(&self, seq: SeqNo) -> Vec<Arc<Table>> {
-        let mut tables = self.loads.iter().find_map(|loads| loads.get(&seq)).cloned();
-        let tables = tables.get_or_insert_default();
+        let tables = self.loads.iter().find_map(|loads| loads.get(&seq));
+        let mut tables = tables.cloned().unwrap_or_default();
         tables.sort_by(|a, b| a.min_key.cmp(&b.min_key));
-        std::mem::take(tables)
+        tables
     }
 
     /// Forgets loads up to this number.

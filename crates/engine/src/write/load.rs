@@ -3,18 +3,19 @@
 //!
 //! The log has no entry for a load, but every sequence number has a place in it: recovery takes a
 //! missing sequence number for a lost record. So the sequence number of a load belongs to a record
-//! with one operation, whose keyspace does not exist, and whose value is the id of the keyspace
-//! that is loaded. Replays skip it, as they skip writes to a dropped keyspace.
+//! with one operation, whose keyspace does not exist, and whose value says which keyspace is loaded
+//! and which tables the load made. Replays skip it, as they skip writes to a dropped keyspace.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::sync::MutexGuard;
+use runstone_policy::shape::Table;
 
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::error::Result;
 use crate::keys::codec::put_varint;
-use crate::keys::{Kind, NO_KEYSPACE, SeqNo};
+use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo};
 use crate::wal::batch::Batch;
 use crate::write::commit::Committer;
 
@@ -48,14 +49,25 @@ impl Drop for LoadNumber<'_> {
     }
 }
 
+/// What the log says about a load.
+fn load_batch(keyspace: KeyspaceId, tables: &[Arc<Table>]) -> Result<Batch> {
+    let (mut batch, mut value) = (Batch::new(), Vec::new());
+    put_varint(&mut value, u64::from(keyspace));
+    put_varint(&mut value, tables.len() as u64);
+    tables.iter().for_each(|table| put_varint(&mut value, table.id));
+    batch.push(Kind::Put, NO_KEYSPACE, &[], &value)?;
+    Ok(batch)
+}
+
 impl Committer {
     /// Takes the next sequence number for a load into a keyspace. Replaces the active memtable by
     /// an empty one, so that older and newer writes are in different memtables.
-    pub(crate) fn number_load(&self, keyspace: &Arc<KeyspaceCore>) -> Result<LoadNumber<'_>> {
-        let mut batch = Batch::new();
-        let mut id = Vec::new();
-        put_varint(&mut id, u64::from(keyspace.id));
-        batch.push(Kind::Put, NO_KEYSPACE, &[], &id)?;
+    pub(crate) fn number_load(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        tables: &[Arc<Table>],
+    ) -> Result<LoadNumber<'_>> {
+        let batch = load_batch(keyspace.id, tables)?;
         let alone = std::slice::from_ref(keyspace);
         let fresh = Arc::new(self.catalog.new_memtable(&keyspace.options.load(), None));
         let one_at_a_time = self.loading.lock();
