@@ -43,7 +43,7 @@ use crate::memory::limit::limit_bytes;
 use crate::options::store::{KeyspaceOptions, Options, READY_SEGMENTS};
 use crate::schedule::CORES;
 use crate::store::engine::Engine;
-use crate::store::recovery::{recover, recover_in_memory};
+use crate::store::recovery::{recover, recover_in_memory, tell_options};
 use crate::table::handle::{DiskUse, TableContext};
 use crate::tree::history::History;
 use crate::tree::manifest::{
@@ -126,7 +126,7 @@ pub(super) fn open_on(
         }
         None => (new_state(&mut random), Current::default()),
     };
-    apply_options(&mut state, &options)?;
+    let are_other = apply_options(&mut state, &options)?;
     let read = (&state, found);
     let inner = Arc::new(assemble(storage, options, lock, read, random.clone(), &parts)?);
     let inner = match recover(&inner, random.clone()) {
@@ -134,6 +134,9 @@ pub(super) fn open_on(
         Err(error) if error.is_no_space() => open_full(inner, read, random, &error, &parts)?,
         Err(error) => return Err(error),
     };
+    if are_other {
+        tell_options(&inner);
+    }
     finish(inner, parts)
 }
 
@@ -237,7 +240,8 @@ fn new_state(random: &mut Random) -> StoreState {
 }
 
 /// Makes the default keyspace if it is absent, and replaces its stored options with the given ones.
-fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
+/// Returns whether they are others.
+fn apply_options(state: &mut StoreState, options: &Options) -> Result<bool> {
     let given = options.keyspace.as_ref();
     match state.keyspaces.values_mut().find(|keyspace| keyspace.name == DEFAULT_KEYSPACE) {
         Some(keyspace) => {
@@ -245,7 +249,8 @@ fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
                 if let Ok(stored) = KeyspaceOptions::from_toml(&keyspace.options) {
                     given.check_same_operator(&stored)?;
                 }
-                keyspace.options = given.to_toml();
+                let stored = std::mem::replace(&mut keyspace.options, given.to_toml());
+                return Ok(stored != keyspace.options);
             }
         }
         None => {
@@ -254,7 +259,7 @@ fn apply_options(state: &mut StoreState, options: &Options) -> Result<()> {
             state.keyspaces.insert(0, fresh);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Warns of a budget that is larger than the system allows.

@@ -31,6 +31,7 @@ use crate::lease::{EditPlace, HeldFile};
 use crate::log::number_in;
 use crate::memtable::Memtable;
 use crate::ranges::RangeDeletes;
+use crate::store::DEFAULT_KEYSPACE;
 use crate::store::engine::Engine;
 use crate::store::live;
 use crate::store::lost_log::{self, LostLog};
@@ -170,25 +171,44 @@ fn begin_history(inner: &Engine, last_seq: SeqNo, mut random: Random) -> Result<
 }
 
 /// Lets readers of the log know of a history that has begun. A crash may have come between an edit
-/// and its note, so they get all keyspaces.
+/// and its note, so they get all keyspaces. It may also have taken the segment of the note while
+/// the edit says that the log begins behind it: then no history begins.
 fn tell_history(inner: &Engine) {
     let manifest = inner.catalog.manifest.lock();
     let current = manifest.current().unwrap_or_default();
-    if current.number == 0 || manifest.history.id == manifest.found_history {
+    let is_same = manifest.history.id == manifest.found_history;
+    if current.number == 0 || (is_same && !inner.committer.has_readers()) {
         return;
     }
     let keyspaces = inner.catalog.keyspaces.read();
-    let describe = |keyspace: &Arc<KeyspaceCore>| NotedKeyspace {
-        id: keyspace.id,
-        name: keyspace.name.clone(),
-        options: keyspace.options.load().to_toml(),
-    };
     let note = Note::Opened {
         history: manifest.history.id,
         forked_at: manifest.history.forks.last().map_or(0, |(_, last)| *last),
-        keyspaces: keyspaces.values().map(describe).collect(),
+        keyspaces: keyspaces.values().map(|keyspace| describe(keyspace)).collect(),
     };
     inner.committer.log_opening(current, &note);
+}
+
+fn describe(keyspace: &KeyspaceCore) -> NotedKeyspace {
+    NotedKeyspace {
+        id: keyspace.id,
+        name: keyspace.name.clone(),
+        options: keyspace.options.load().to_toml(),
+    }
+}
+
+/// Lets readers of the log know that the open gave the default keyspace other options.
+pub(super) fn tell_options(inner: &Engine) {
+    let manifest = inner.catalog.manifest.lock();
+    let current = manifest.current().unwrap_or_default();
+    // Whoever is told of all keyspaces knows.
+    if let Some(keyspace) = inner.catalog.find_keyspace(DEFAULT_KEYSPACE)
+        && current.number > 0
+        && manifest.history.id == manifest.found_history
+        && !inner.committer.has_readers()
+    {
+        inner.committer.log_opening(current, &Note::Keyspace(describe(&keyspace)));
+    }
 }
 
 /// Does the same where the disk has no room for tables: the log stays, and its writes are in

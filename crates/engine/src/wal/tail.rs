@@ -159,6 +159,11 @@ impl LogTail {
         self.last_seq
     }
 
+    /// The sequence number of the first record that it has read, or would have.
+    pub fn begins_at(&self) -> SeqNo {
+        self.start.seq
+    }
+
     /// Where the log was read up to: segment and offset. `None` if there is no log.
     pub fn place(&self) -> Option<(u64, u64)> {
         self.segment.as_ref().map(|(number, reader)| (*number, reader.position()))

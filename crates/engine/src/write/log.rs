@@ -339,9 +339,14 @@ impl Committer {
         }
     }
 
+    /// Whether there are readers of the history, or may be some later.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.kept.keeps() || self.catalog.tables.leases.are_held()
+    }
+
     /// The same at the end of an opening without a write, if there are readers.
     pub(crate) fn tell_opening(&self) {
-        if self.kept.keeps() || self.catalog.tables.leases.are_held() {
+        if self.has_readers() {
             let mut state = self.state.lock();
             let next_seq = state.next_seq;
             note_unlogged(state.wal.tell_opening(next_seq));

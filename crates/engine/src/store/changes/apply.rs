@@ -89,6 +89,13 @@ impl Applier {
             self.keyspaces.insert(noted.id, None);
             return Ok(());
         }
+        // One of this name that nobody said was dropped.
+        let is_stale = |(id, one): &(&KeyspaceId, &Option<Keyspace>)| {
+            **id != noted.id && one.as_ref().is_some_and(|one| one.name() == noted.name)
+        };
+        if let Some((id, _)) = self.keyspaces.iter().find(is_stale) {
+            self.drop_keyspace(*id)?;
+        }
         let options = KeyspaceOptions::from_toml(&noted.options)?;
         let keyspace = self.store.open_keyspace(&noted.name, Some(options))?;
         self.keyspaces.insert(noted.id, Some(keyspace));

@@ -9,7 +9,7 @@ use runstone_storage::{Category, Storage, StorageFile};
 use super::{Change, Changed, ChangesFrom, Load, Position};
 use crate::error::{Error, Result};
 use crate::format::record::{ChecksumSeed, Pointer, record_bytes};
-use crate::keys::codec::{Reader, take_u32, u32_at};
+use crate::keys::codec::{Reader, take_list, take_u32, u32_at};
 use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo};
 use crate::lease::EditPlace;
 use crate::lease::holder::{Lease, LeasePart};
@@ -70,6 +70,8 @@ struct Ahead {
     is_behind: bool,
     /// The last load that was told.
     load: SeqNo,
+    /// What the log says about the next one.
+    logged: Logged,
     /// Segments and value files that were read since the last sync.
     segments: BTreeSet<u64>,
     value_files: BTreeSet<u64>,
@@ -83,7 +85,7 @@ enum Asked {
     /// More of the manifest.
     Manifest,
     /// The end of a load.
-    Load(SeqNo, KeyspaceId),
+    Load(SeqNo),
 }
 
 impl HistoryReader {
@@ -157,9 +159,15 @@ impl HistoryReader {
         let start_seq = self.manifest.state.log_start_seq;
         let found = LogTail::after(&self.storage, position.seq())?;
         match found.filter(|log| log.last_seq() == position.seq()) {
-            Some(log) => self.log = log,
+            Some(log) => {
+                let reaches_back = log.begins_at() <= position.seq();
+                self.log = log;
+                if !reaches_back {
+                    self.tell_keyspaces(position.seq())?;
+                }
+            }
             // All of it is in tables, and the log begins behind it.
-            None if start_seq == position.seq() + 1 => {}
+            None if start_seq == position.seq() + 1 => self.tell_keyspaces(position.seq())?,
             None if start_seq > position.seq() => return Err(self.gone()),
             None => {
                 let what = format!("position {position} lies behind the end of the log");
@@ -167,6 +175,41 @@ impl HistoryReader {
             }
         }
         self.read.own_seq = position.seq();
+        Ok(())
+    }
+
+    /// Tells which keyspaces there are, for a log that begins behind the position: what it said
+    /// about keyspaces between the last write before it and the next one is gone.
+    fn tell_keyspaces(&mut self, seq: SeqNo) -> Result<()> {
+        let Some(mut ahead) = self.log.look_ahead()? else { return Err(self.gone()) };
+        let known = &self.manifest.state.keyspaces;
+        let (mut made, mut repeats) = (BTreeSet::new(), false);
+        let (mut is_written, mut is_told, mut is_gone) = (false, false, false);
+        ahead.read(|record| {
+            match record.note()? {
+                Some(Note::Repeats(_)) => repeats = true,
+                Some(Note::Opened { .. }) if !is_written => is_told = true,
+                Some(Note::Keyspace(keyspace)) => drop(made.insert(keyspace.id)),
+                // The manifest has forgotten it, and earlier writes may be to it.
+                Some(Note::Dropped(_)) => is_gone = true,
+                Some(Note::Opened { .. } | Note::Time(_)) => {}
+                None if matches!(record.says()?, Says::Edits(..)) => {}
+                None if std::mem::take(&mut repeats) => {}
+                None => record.each(|_, operation| {
+                    is_written = true;
+                    let id = operation.keyspace;
+                    is_gone |= id != NO_KEYSPACE && !known.contains_key(&id) && !made.contains(&id);
+                    Ok(())
+                })?,
+            }
+            Ok(if is_told || is_gone { Flow::Hold } else { Flow::Next })
+        })?;
+        if is_gone {
+            return Err(self.gone());
+        }
+        if !is_told {
+            self.read.changes.push_back((seq, Change::Keyspaces(self.keyspaces())));
+        }
         Ok(())
     }
 
@@ -261,11 +304,11 @@ impl HistoryReader {
         let mut rounds = 0;
         loop {
             match self.read_records()? {
-                Asked::Load(seq, _) if !self.has_ended(seq)? => break,
-                Asked::Load(seq, id) => {
+                Asked::Load(seq) if !self.has_ended(seq)? => break,
+                Asked::Load(seq) => {
                     // The edit came before the end of the load was logged.
                     self.read_manifest()?;
-                    self.take_load(seq, id)?;
+                    self.take_load(seq)?;
                 }
                 // Also at the end: what the lease keeps becomes less, and a store that was opened
                 // anew shows.
@@ -288,16 +331,24 @@ impl HistoryReader {
     }
 
     /// Takes a load up that has ended.
-    fn take_load(&mut self, seq: SeqNo, id: KeyspaceId) -> Result<()> {
+    fn take_load(&mut self, seq: SeqNo) -> Result<()> {
+        let Logged { keyspace, tables: logged } = std::mem::take(&mut self.read.logged);
         let tables = self.manifest.loaded(seq);
+        if seq <= self.watched_from {
+            // A compaction may have rewritten some of its tables, or dropped some of its entries
+            // and left the rest under its number. Those that are as it left them have their ids.
+            // Whether it failed is not known.
+            let mut left: Vec<u64> = tables.iter().map(|table| table.id).collect();
+            left.sort_unstable();
+            if left.is_empty() || left != logged {
+                return Err(self.gone());
+            }
+        }
         if !tables.is_empty() {
             let part = self.lease.as_ref().map(|lease| lease.part(self.kept)).transpose()?;
-            let load = Load::new(id, tables, (&self.storage, self.manifest.state.uid), part);
+            let load = Load::new(keyspace, tables, (&self.storage, self.manifest.state.uid), part);
             self.read.bytes = AHEAD_BYTES;
             self.read.changes.push_back((seq, Change::Loaded(load)));
-        } else if seq <= self.watched_from {
-            // Whether it failed is not known: compactions may have taken its tables.
-            return Err(self.gone());
         }
         self.read.load = seq;
         Ok(())
@@ -417,7 +468,10 @@ impl Ahead {
                 }
             }
             Says::Load(seq) if seq <= self.load => self.own_seq = seq,
-            Says::Load(seq) => return Ok(Asked::Load(seq, loaded_keyspace(record)?)),
+            Says::Load(seq) => {
+                self.logged = logged_load(record)?;
+                return Ok(Asked::Load(seq));
+            }
             Says::Writes(seq) => {
                 let is_repeated = std::mem::take(&mut self.repeats);
                 self.segments.insert(record.segment());
@@ -484,14 +538,24 @@ impl Ahead {
     }
 }
 
-/// The keyspace that a load is into.
-fn loaded_keyspace(record: &LogRecord<'_>) -> Result<KeyspaceId> {
-    let mut id = NO_KEYSPACE;
+/// What the log says about a load.
+#[derive(Debug, Default)]
+struct Logged {
+    keyspace: KeyspaceId,
+    /// The ids of its tables, ascending. None in a log of a release that did not say them.
+    tables: Vec<u64>,
+}
+
+fn logged_load(record: &LogRecord<'_>) -> Result<Logged> {
+    let mut logged = Logged { keyspace: NO_KEYSPACE, tables: Vec::new() };
     record.each(|_, operation| {
-        id = take_u32(&mut Reader::new(operation.value)).unwrap_or(NO_KEYSPACE);
+        let mut reader = Reader::new(operation.value);
+        logged.keyspace = take_u32(&mut reader).unwrap_or(NO_KEYSPACE);
+        logged.tables = take_list(&mut reader, |reader| reader.take_varint()).unwrap_or_default();
         Ok(())
     })?;
-    Ok(id)
+    logged.tables.sort_unstable();
+    Ok(logged)
 }
 
 /// Reads values that were in their files before their writes were logged.
