@@ -1,6 +1,7 @@
 //! What others learn of a store's history: changes in order, and mirrors that are made of them.
 
 mod archives;
+mod attacks;
 mod cut_short;
 mod mirrors;
 

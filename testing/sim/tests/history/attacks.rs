@@ -1,0 +1,513 @@
+//! What is rare beside a reader of the history: bulk loads, keyspaces that come and go, disks that
+//! fail twice, backups beside an archive.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runstone::{
+    Archiver, Background, Backups, Error, KeyspaceOptions, MIRROR_KEYSPACE, Mirror, Moment,
+    Options, Result, SortedWriter, Store, ValuePlacement, WalMode,
+};
+use runstone_fault_storage::{Fault, FaultKind, SimStorage};
+use runstone_sim::random::{Random, seeds};
+use runstone_sim::workload::{options, placed, read_keyspace};
+
+/// The keyspaces of a store with what they hold.
+type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+fn open(storage: &SimStorage, options: &Options) -> Result<Store> {
+    Store::open_on(Arc::new(storage.clone()), options.clone())
+}
+
+fn contents(store: &Store) -> Contents {
+    let names = store.keyspaces().into_iter().filter(|name| name != MIRROR_KEYSPACE);
+    let read = |name: String| {
+        let keyspace = store.keyspace(&name).expect("it is there");
+        let content = read_keyspace(&keyspace, None).expect("no faults");
+        (name, content.into_iter().collect())
+    };
+    names.map(read).collect()
+}
+
+/// Where two states differ.
+fn differ(found: &Contents, state: Option<&Contents>) -> String {
+    let flat = |one: &Contents| -> BTreeMap<(String, String), (usize, u8)> {
+        let entries = one.iter().flat_map(|(name, content)| {
+            let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| {
+                let key = String::from_utf8_lossy(key).into_owned();
+                ((name.clone(), key), (value.len(), value.first().copied().unwrap_or(0)))
+            };
+            content.iter().map(entry).collect::<Vec<_>>()
+        });
+        entries.collect()
+    };
+    let (found_names, state) = (found.keys(), state.cloned().unwrap_or_default());
+    let names = format!("{found_names:?} for {:?}", state.keys());
+    let (found, state) = (flat(found), flat(&state));
+    let added: Vec<_> = found.iter().filter(|(key, value)| state.get(key) != Some(value)).collect();
+    let lost: Vec<_> = state.iter().filter(|(key, value)| found.get(key) != Some(value)).collect();
+    format!("{names}, found {added:?} instead of {lost:?}")
+}
+
+fn backups(disk: &SimStorage) -> Backups {
+    Backups::open_on(Arc::new(disk.clone())).expect("it is its own")
+}
+
+fn archiver(disk: &SimStorage, source: &SimStorage) -> Result<Archiver> {
+    backups(disk).archive_on(Arc::new(source.clone()))
+}
+
+fn mirror(source: &SimStorage, target: &SimStorage, options: &Options) -> Result<Mirror> {
+    let (source, target) = (Arc::new(source.clone()), Arc::new(target.clone()));
+    Mirror::open_on(source, target, options.clone())
+}
+
+/// What a restore shows.
+fn restored(disk: &SimStorage, moment: Moment, options: &Options) -> Result<Contents> {
+    let target = SimStorage::new(3);
+    backups(disk).restore_to_on(moment, &(Arc::new(target.clone()) as _))?;
+    Ok(contents(&open(&target, options)?))
+}
+
+/// Loads puts and deletes into a keyspace.
+fn load(store: &Store, name: &str, entries: &[(String, Option<Vec<u8>>)]) {
+    let files = Arc::new(SimStorage::new(5));
+    let mut writer =
+        SortedWriter::create_on(Arc::clone(&files) as _, "load", &KeyspaceOptions::default())
+            .expect("it is new");
+    for (key, value) in entries {
+        match value {
+            Some(value) => writer.put(key, value),
+            None => writer.delete(key),
+        }
+        .expect("they ascend");
+    }
+    writer.finish().expect("no faults");
+    let keyspace = store.keyspace(name).expect("it is there");
+    // A value file whose pointers are written back takes no load over keys that it has.
+    let _ = keyspace.ingest_from(&*files, &["load"]);
+}
+
+/// A load of which a compaction has dropped or rewritten a part is not taken for the load.
+#[test]
+fn a_load_that_was_compacted_is_told_whole_or_not_at_all() {
+    for seed in seeds(12) {
+        let options = placed(options(seed, Background::Manual), ValuePlacement::Inline);
+        let mut options = options.keep_log_bytes(1 << 30);
+        if let Some(keyspace) = &mut options.keyspace {
+            keyspace.compaction_filter = String::new();
+        }
+        let (source, target) = (SimStorage::new(seed), SimStorage::new(seed + 1));
+        let store = open(&source, &options).expect("no faults");
+        (0..40).for_each(|i| store.put(format!("key{i:03}"), "old").expect("no faults"));
+        mirror(&source, &target, &options).expect("it begins").close().expect("no faults");
+        let value = |i: u32| (!i.is_multiple_of(3)).then(|| vec![7; 900]);
+        let entries: Vec<_> = (0..40).map(|i| (format!("key{i:03}"), value(i))).collect();
+        load(&store, "default", &entries);
+        if seed.is_multiple_of(2) {
+            store.compact().expect("no faults");
+        } else {
+            store.put("key003", "new").expect("no faults");
+            store.flush().expect("no faults");
+            while store.run_one_job().expect("no faults") {}
+        }
+        let state = contents(&store);
+        // A load that is lost makes a mirror begin anew, and nothing worse.
+        let found = mirror(&source, &target, &options)
+            .and_then(|mut mirror| mirror.advance(Duration::ZERO).map(|_| mirror));
+        match found {
+            Ok(mirror) => assert_eq!(contents(mirror.store()), state, "seed {seed}"),
+            Err(error) => assert!(matches!(error, Error::HistoryGone { .. }), "{error}"),
+        }
+    }
+}
+
+/// A load whose tables are as it left them is told, also to a reader who comes later.
+#[test]
+fn a_load_that_lies_still_is_told_later() {
+    let options = placed(options(3, Background::Manual), ValuePlacement::Inline);
+    let options = options.keep_log_bytes(1 << 30);
+    let (source, target) = (SimStorage::new(1), SimStorage::new(2));
+    let store = open(&source, &options).expect("no faults");
+    store.put("before", "").expect("no faults");
+    mirror(&source, &target, &options).expect("it begins").close().expect("no faults");
+    let entries: Vec<_> = (0..400).map(|i| (format!("key{i:03}"), Some(vec![7; 900]))).collect();
+    load(&store, "default", &entries);
+    store.put("after", "").expect("no faults");
+    let mut mirror = mirror(&source, &target, &options).expect("it goes on");
+    mirror.advance(Duration::ZERO).expect("the load is there");
+    assert_eq!(contents(mirror.store()), contents(&store));
+}
+
+/// A disk of the archive that fails while the archiver finds out where it was.
+#[test]
+fn a_disk_that_fails_twice_costs_no_change() {
+    for seed in seeds(20) {
+        let options = placed(options(seed, Background::Manual), ValuePlacement::Inline);
+        let (source, disk) = (SimStorage::new(seed), SimStorage::new(seed + 1));
+        let store = open(&source, &options).expect("no faults");
+        let mut archiver = archiver(&disk, &source).expect("it begins");
+        store.put("first", "1").expect("no faults");
+        archiver.advance(Duration::ZERO).expect("no faults");
+        store.put("second", "2").expect("no faults");
+        // Writes fail, and so do reads.
+        let kinds = [FaultKind::Eio, FaultKind::ShortWrite, FaultKind::NoSpace];
+        let kind = kinds[seed as usize % 3];
+        disk.inject(Fault { at_op: disk.ops(), kind, sticky: true, category: None });
+        for read in [0, seed % 4] {
+            let at_op = disk.reads() + read;
+            disk.inject(Fault { at_op, kind: FaultKind::EioOnRead, sticky: true, category: None });
+        }
+        assert!(archiver.advance(Duration::ZERO).is_err(), "seed {seed}");
+        let _ = archiver.advance(Duration::ZERO);
+        disk.clear_faults();
+        store.put("third", "3").expect("no faults");
+        archiver.advance(Duration::ZERO).expect("it goes on");
+        drop(archiver);
+        let found = restored(&disk, Moment::End, &options).expect("it is there");
+        assert_eq!(found, contents(&store), "seed {seed}");
+    }
+}
+
+/// A backup may have what a power loss then takes from the store. No restore of the history that
+/// went on without it begins there.
+#[test]
+fn a_backup_of_a_lost_end_is_not_the_base_of_another_history() {
+    for seed in seeds(20) {
+        let options = placed(options(seed, Background::Manual), ValuePlacement::Inline);
+        let options = options.keep_log_bytes(1 << 30);
+        let (source, disk) = (SimStorage::new(seed), SimStorage::new(seed + 1));
+        let store = open(&source, &options).expect("no faults");
+        store.put("first", "1").expect("no faults");
+        let mut early = archiver(&disk, &source).expect("it begins");
+        early.advance(Duration::ZERO).expect("no faults");
+        drop(early);
+        (0..5).for_each(|i| store.put(format!("lost{i}"), "").expect("no faults"));
+        backups(&disk).create_on(Arc::new(source.clone())).expect("no faults");
+        let source = source.power_cut(seed).0;
+        let store = open(&source, &options).expect("it recovers");
+        (0..9).for_each(|i| store.put(format!("new{i}"), "").expect("no faults"));
+        let mut late = archiver(&disk, &source).expect("it goes on");
+        late.advance(Duration::ZERO).expect("no faults");
+        let found = restored(&disk, Moment::End, &options).expect("it is there");
+        assert_eq!(found, contents(&store), "seed {seed}");
+    }
+}
+
+/// Options of the default keyspace come with an open, and no call tells of them.
+#[test]
+fn options_of_an_open_are_told() {
+    let plain = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
+    let adding = plain.clone().keyspace(KeyspaceOptions::default().merge_operator("add-i64"));
+    let (source, disk, target) = (SimStorage::new(1), SimStorage::new(2), SimStorage::new(3));
+    let store = open(&source, &plain).expect("no faults");
+    store.put("first", "1").expect("no faults");
+    drop(archiver(&disk, &source).expect("it begins"));
+    mirror(&source, &target, &plain).expect("it begins").close().expect("no faults");
+    store.close().expect("no faults");
+    let store = open(&source, &adding).expect("it has no operator yet");
+    let one = 1i64.to_le_bytes();
+    for _ in 0..3 {
+        store.default_keyspace().merge("count", one).expect("it has one now");
+    }
+    let state = contents(&store);
+    archiver(&disk, &source).expect("it goes on").advance(Duration::ZERO).expect("no faults");
+    let found = restored(&disk, Moment::End, &plain).expect("it is there");
+    assert_eq!(found, state);
+    let mut mirror = mirror(&source, &target, &plain).expect("it goes on");
+    mirror.advance(Duration::ZERO).expect("no faults");
+    mirror.store().compact().expect("no faults");
+    assert_eq!(contents(mirror.store()), state);
+}
+
+/// What a log said about keyspaces goes with it, although no number is lacking.
+#[test]
+fn keyspaces_of_a_log_that_is_gone_are_told() {
+    let options = Options::default().background(Background::Manual);
+    let (source, disk, target) = (SimStorage::new(1), SimStorage::new(2), SimStorage::new(3));
+    let store = open(&source, &options).expect("no faults");
+    store.open_keyspace("dropped", None).expect("no faults").put("key", "").expect("no faults");
+    drop(archiver(&disk, &source).expect("it begins"));
+    mirror(&source, &target, &options).expect("it begins").close().expect("no faults");
+    store.drop_keyspace("dropped").expect("no faults");
+    store.open_keyspace("made", None).expect("no faults");
+    store.close().expect("no faults");
+    for round in 0..2 {
+        let store = open(&source, &options).expect("no faults");
+        store.keyspace("made").expect("it is there").put("key", [round]).expect("no faults");
+        archiver(&disk, &source).expect("it goes on").advance(Duration::ZERO).expect("no faults");
+        let found = restored(&disk, Moment::End, &options).expect("it is there");
+        assert_eq!(found, contents(&store));
+        let mut mirror = mirror(&source, &target, &options).expect("it goes on");
+        mirror.advance(Duration::ZERO).expect("no faults");
+        assert_eq!(contents(mirror.store()), contents(&store));
+        drop(mirror);
+        store.close().expect("no faults");
+    }
+}
+
+/// A sync of the archive that fails has lost what it should have made durable.
+#[test]
+fn whatever_fails_in_the_archive_is_mended() {
+    let kinds = [FaultKind::Eio, FaultKind::ShortWrite, FaultKind::NoSpace, FaultKind::FailedSync];
+    for (at, kind) in (0..12).flat_map(|at| kinds.map(|kind| (at, kind))) {
+        for (sticky, reopens) in [(false, false), (true, false), (false, true), (true, true)] {
+            let place = format!("{kind:?} at {at}, sticky {sticky}, reopened {reopens}");
+            let options = Options::default().background(Background::Manual);
+            let (source, disk) = (SimStorage::new(at), SimStorage::new(at + 1));
+            let store = open(&source, &options).expect("no faults");
+            let mut archiving = archiver(&disk, &source).expect("it begins");
+            store.put("first", "1").expect("no faults");
+            archiving.advance(Duration::ZERO).expect("no faults");
+            if reopens {
+                drop(archiving);
+                archiving = archiver(&disk, &source).expect("it goes on");
+            }
+            store.put("second", "2").expect("no faults");
+            let at_op = disk.ops() + at;
+            disk.inject(Fault { at_op, kind, sticky, category: None });
+            let _ = archiving.advance(Duration::ZERO);
+            let _ = archiving.advance(Duration::ZERO);
+            disk.clear_faults();
+            store.put("third", "3").expect("no faults");
+            archiving.advance(Duration::ZERO).unwrap_or_else(|e| panic!("{place}: {e}"));
+            drop(archiving);
+            let disk = disk.power_cut(at).0;
+            let found = restored(&disk, Moment::End, &options);
+            let found = found.unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert_eq!(found, contents(&store), "{place}");
+            assert_eq!(backups(&disk).verify_archives().expect("it can be read"), [], "{place}");
+        }
+    }
+}
+
+/// A store without a log has no history: whoever asks for it is told so once something is flushed.
+#[test]
+fn a_store_without_a_log_loses_its_readers() {
+    let options = Options::default().background(Background::Manual).wal_mode(WalMode::Off);
+    let (source, target) = (SimStorage::new(1), SimStorage::new(2));
+    let store = open(&source, &options).expect("no faults");
+    store.put("first", "1").expect("no faults");
+    store.flush().expect("no faults");
+    let mut mirror = mirror(&source, &target, &options).expect("it begins");
+    assert_eq!(contents(mirror.store()), contents(&store));
+    store.put("second", "2").expect("no faults");
+    store.flush().expect("no faults");
+    let gone = mirror.advance(Duration::ZERO);
+    assert!(matches!(gone, Err(Error::HistoryGone { .. })), "{gone:?}");
+}
+
+const NAMES: [&str; 3] = ["default", "ann", "bob"];
+
+/// A workload of what other workloads lack, beside a mirror and an archiver that come and go.
+struct Beside {
+    seed: u64,
+    options: Options,
+    random: Random,
+    source: SimStorage,
+    store: Store,
+    disk: SimStorage,
+    target: SimStorage,
+    mirror: Option<Mirror>,
+    archiver: Option<Archiver>,
+    archived: Vec<(u64, Contents)>,
+    copies: u64,
+}
+
+impl Beside {
+    fn new(seed: u64, options: Options) -> Beside {
+        let source = SimStorage::new(seed);
+        let store = open(&source, &options).expect("no faults");
+        Beside {
+            seed,
+            options,
+            random: Random::new(seed ^ 0xa77a),
+            source,
+            store,
+            disk: SimStorage::new(seed + 1),
+            target: SimStorage::new(seed + 2),
+            mirror: None,
+            archiver: None,
+            archived: Vec::new(),
+            copies: 0,
+        }
+    }
+
+    fn keyspace_options(&mut self) -> KeyspaceOptions {
+        let mut options = self.options.keyspace.clone().unwrap_or_default();
+        options.block_bytes = 512 << self.random.below(3);
+        options
+    }
+
+    fn write(&mut self) {
+        let name = NAMES[self.random.below(3) as usize];
+        let Ok(keyspace) = self.store.keyspace(name) else { return };
+        let key = format!("key{:03}", self.random.below(60));
+        match self.random.below(6) {
+            0 => keyspace.delete(key),
+            1 => keyspace.delete_range(key.clone()..format!("{key}5")),
+            2 if !self.options.keyspace.as_ref().is_some_and(|k| k.merge_operator.is_empty()) => {
+                keyspace.merge(key, [self.random.draw() as u8])
+            }
+            _ => keyspace.put(key, vec![self.random.draw() as u8; self.random.below(900) as usize]),
+        }
+        .expect("no faults");
+    }
+
+    fn step(&mut self) {
+        let name = NAMES[1 + self.random.below(2) as usize];
+        match self.random.below(100) {
+            0..60 => self.write(),
+            60..64 => drop(self.store.drop_keyspace(name)),
+            64..70 => {
+                let options = self.keyspace_options();
+                // The operator of a keyspace stays.
+                let _ = self.store.open_keyspace(name, Some(options));
+            }
+            70..76 => {
+                let name = NAMES[self.random.below(3) as usize];
+                let random = &mut self.random;
+                let mut entries = Vec::new();
+                for i in 0..60 {
+                    if random.one_in(2) {
+                        let value =
+                            (!random.one_in(3)).then(|| vec![i; random.below(900) as usize]);
+                        entries.push((format!("key{i:03}"), value));
+                    }
+                }
+                if self.store.keyspace(name).is_ok() && !entries.is_empty() {
+                    load(&self.store, name, &entries);
+                }
+            }
+            76..80 => self.store.flush().expect("no faults"),
+            80..82 => self.store.compact().expect("no faults"),
+            82..92 => drop(self.store.run_one_job().expect("no faults")),
+            92..95 => {
+                let options = self.keyspace_options();
+                self.options.keyspace = Some(options);
+                self.reopen();
+            }
+            95..97 => self.crash(),
+            _ => drop(self.store.sync()),
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.store.clone().close().expect("no faults");
+        self.store = open(&self.source, &self.options).expect("no faults");
+    }
+
+    fn crash(&mut self) {
+        let (mirror, archiver) = (self.mirror.is_some(), self.archiver.is_some());
+        (self.mirror, self.archiver) = (None, None);
+        self.source = match self.random.one_in(2) {
+            true => self.source.power_cut(self.random.draw()).0,
+            false => self.source.process_crash(),
+        };
+        if self.random.one_in(3) {
+            // The open crashes too.
+            let at_op = self.source.ops() + self.random.below(40);
+            let kind = FaultKind::Crash;
+            self.source.inject(Fault { at_op, kind, sticky: true, category: None });
+            drop(open(&self.source, &self.options));
+            self.source = self.source.process_crash();
+        }
+        self.store = open(&self.source, &self.options).expect("it recovers");
+        // What an open tells comes with the first write, so that an idle store gets no log.
+        self.store.put("opened", "").expect("no faults");
+        if mirror {
+            self.open_mirror();
+        }
+        if archiver {
+            self.archiver = Some(archiver_of(&self.disk, &self.source));
+        }
+    }
+
+    fn place(&self, step: usize) -> String {
+        format!("seed {}, step {step}", self.seed)
+    }
+
+    fn open_mirror(&mut self) {
+        self.mirror = match mirror(&self.source, &self.target, &self.options) {
+            Err(Error::HistoryGone { .. }) => {
+                self.copies += 1;
+                self.target = SimStorage::new(self.copies);
+                Some(mirror(&self.source, &self.target, &self.options).expect("it begins"))
+            }
+            opened => Some(opened.expect("it goes on")),
+        };
+    }
+
+    fn look(&mut self, step: usize) {
+        let place = self.place(step);
+        if self.random.one_in(4)
+            && let Some(mirror) = &mut self.mirror
+        {
+            match mirror.advance(Duration::ZERO) {
+                Err(Error::HistoryGone { .. }) => {
+                    self.mirror = None;
+                    self.target = SimStorage::new(!self.copies);
+                    self.copies += 1;
+                }
+                advanced => {
+                    advanced.unwrap_or_else(|error| panic!("{place}: {error}"));
+                    let found = contents(mirror.store());
+                    let state = contents(&self.store);
+                    assert!(
+                        found == state,
+                        "{place}: the mirror: {}",
+                        differ(&found, Some(&state))
+                    );
+                }
+            }
+        }
+        if self.random.one_in(5)
+            && let Some(archiver) = &mut self.archiver
+        {
+            archiver.advance(Duration::ZERO).unwrap_or_else(|error| panic!("{place}: {error}"));
+            self.archived.push((archiver.position().seq(), contents(&self.store)));
+        }
+        if self.random.one_in(40) {
+            self.mirror = None;
+            self.target = self.target.process_crash();
+        }
+        if self.random.one_in(40) {
+            self.archiver = None;
+            self.disk = self.disk.power_cut(self.random.draw()).0;
+        }
+        if self.mirror.is_none() && self.random.one_in(6) {
+            self.open_mirror();
+        }
+        if self.archiver.is_none() && self.random.one_in(6) {
+            self.archiver = Some(archiver_of(&self.disk, &self.source));
+        }
+        if self.random.one_in(60)
+            && let Some((seq, _)) = self.archived.last()
+        {
+            // The last one of a number: what takes no number came since.
+            let last = self.archived.iter().rfind(|(one, _)| one == seq).map(|(_, state)| state);
+            let found = restored(&self.disk, Moment::Number(*seq), &self.options);
+            let found = found.unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert!(Some(&found) == last, "{place}: restored to {seq}: {}", differ(&found, last));
+        }
+    }
+}
+
+fn archiver_of(disk: &SimStorage, source: &SimStorage) -> Archiver {
+    archiver(disk, source).expect("it can be archived")
+}
+
+#[test]
+fn loads_and_keyspaces_come_and_go() {
+    for seed in seeds(12) {
+        for placement in [ValuePlacement::Inline, ValuePlacement::HashGrouped] {
+            let options = placed(options(seed, Background::Manual), placement);
+            let mut beside = Beside::new(seed, options.keep_log_bytes((seed % 3) << 29));
+            for step in 0..400 {
+                beside.step();
+                beside.look(step);
+            }
+        }
+    }
+}
