@@ -55,7 +55,7 @@ fn compare(disk: &SimStorage, moment: Moment, options: &Options, state: &State, 
 
 /// A store after the first and after the second half of a workload, its log kept or not.
 fn halves(seed: u64) -> (Options, Vec<Operation>, Vec<Operation>) {
-    let options = options(seed, Background::Manual).keep_log_bytes(seed % 2 << 30);
+    let options = options(seed, Background::Manual).keep_log_bytes((seed % 2) << 30);
     let options = placed(options, ValuePlacement::Inline);
     let mut first = generate(seed, OPERATIONS);
     let second = first.split_off(OPERATIONS / 2);

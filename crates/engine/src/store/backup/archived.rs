@@ -312,9 +312,9 @@ pub(super) fn verify(storage: &dyn Storage) -> Result<Vec<Damage>> {
         let outcome = verify_file(storage, *number, numbers.last() == Some(number));
         match outcome {
             Ok(None) => {}
-            Ok(Some(what)) => damage.push(Damage::new(&archive_name(*number), what)),
+            Ok(Some(what)) => damage.push(Damage::new(archive_name(*number), what)),
             Err(Error::Corruption { file, offset, what }) => {
-                damage.push(Damage::new(&file, format!("byte {offset}: {what}")));
+                damage.push(Damage::new(file, format!("byte {offset}: {what}")));
             }
             Err(error) => return Err(error),
         }

@@ -51,6 +51,9 @@ fn pack_name(number: u64) -> String {
     format!("{number:06}.pack")
 }
 
+/// The backups whose description is whole, and those where it is damaged.
+type Descriptions = (BTreeMap<u64, Description>, Vec<(u64, String)>);
+
 /// A directory of backups of one store.
 ///
 /// ```
@@ -278,7 +281,7 @@ impl Backups {
     }
 
     /// Those that are whole, and those that are damaged.
-    fn all_descriptions(&self) -> Result<(BTreeMap<u64, Description>, Vec<(u64, String)>)> {
+    fn all_descriptions(&self) -> Result<Descriptions> {
         let (mut whole, mut damaged) = (BTreeMap::new(), Vec::new());
         for file in self.storage.list()? {
             let Some(number) = number_in(&file.name, "backup") else { continue };
