@@ -49,7 +49,8 @@ impl Engine {
         let visible = self.visibility.now();
         let is_behind = self.catalog.manifest.lock().log_start.1 <= visible;
         if (is_behind || self.committer.kept().keeps()) && self.env.options.has_log() {
-            self.committer.sync_all()?;
+            // Also on a full disk, where no more may be written.
+            self.committer.sync_through(visible)?;
         }
         self.committer.seal_log();
         let log_start = self.committer.log_floor_without(|_, _| false);
