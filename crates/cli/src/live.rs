@@ -1,5 +1,5 @@
-//! What the process that has a store open tells of it: its own counters, which no file keeps, and
-//! how fast they grow.
+//! Prints the counters of a store that another process has open, and how fast they grow. No table
+//! or log keeps them: the process tells them while somebody asks.
 
 use std::path::Path;
 use std::thread::sleep;

@@ -57,7 +57,7 @@ pub enum Bug {
     RepairPassesHoles,
     /// A writer removes and reuses what its followers read.
     LeasesIgnored,
-    /// Changes are handed out that a power loss may take back.
+    /// A power loss may take back changes that were handed out.
     HistoryNotSynced,
     /// Slots are free as soon as an edit frees them, although readers hold segments that name them.
     SlotsFreedEarly,

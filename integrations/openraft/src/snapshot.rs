@@ -63,7 +63,7 @@ where
 {
     async fn build_snapshot(&mut self) -> Result<Snapshot<C>, StorageError<C::NodeId>> {
         let mut current = self.current.lock();
-        // A newer one may have been installed while this one waited for its turn.
+        // Another task may have installed a newer snapshot while this one waited.
         let is_newer =
             current.as_ref().is_none_or(|(other, _)| self.meta.last_log_id >= other.last_log_id);
         if is_newer {

@@ -93,6 +93,10 @@ fn an_unfinished_restore_is_no_store() {
     std::fs::write(place.path("store").join("RESTORING"), "").expect("written");
     let refused = failed(&place, &["get", "store", "key"]);
     assert!(refused.contains("a restore into") && refused.contains("restore again"), "{refused}");
+    for copy in [&["backup", "create", "store", "backups"][..], &["mirror", "store", "mirror"]] {
+        let refused = failed(&place, copy);
+        assert!(refused.contains("a restore into"), "{copy:?}: {refused}");
+    }
 }
 
 #[test]

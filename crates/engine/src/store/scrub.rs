@@ -98,7 +98,7 @@ impl Store {
     }
 }
 
-/// Starts a scrub in a thread of its own, or changes the rate of the one that runs.
+/// Starts a scrub in its own thread, or changes the rate of the running scrub.
 pub(crate) fn start(engine: &Arc<Engine>, rate: u64) -> io::Result<()> {
     engine.scrubbing.rate.store(rate, Release);
     if engine.scrubbing.has_thread.swap(true, AcqRel) {

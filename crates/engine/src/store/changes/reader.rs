@@ -14,6 +14,7 @@ use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo};
 use crate::lease::EditPlace;
 use crate::lease::holder::{Lease, LeasePart};
 use crate::store::follow::cut::noted;
+use crate::store::open::check_restored;
 use crate::table::handle::file_uid;
 use crate::tree::history::History;
 use crate::tree::manifest::{Current, StoreState};
@@ -94,6 +95,7 @@ impl HistoryReader {
         own: &Arc<dyn Storage>,
         from: ChangesFrom,
     ) -> Result<HistoryReader> {
+        check_restored(&*storage)?;
         // A directory that is no store gets no lease.
         ManifestTail::open(&storage)?;
         let lease = match Lease::take(own, Random::from_entropy().draw()) {

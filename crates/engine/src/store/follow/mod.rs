@@ -27,6 +27,7 @@ use runstone_random::Random;
 use runstone_storage::Storage;
 
 use super::directory::SharedDirectory;
+use super::open::check_restored;
 use super::resources::Parts;
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::catalog::keyspace::KeyspaceCore;
@@ -213,6 +214,7 @@ impl Following {
         let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
         let storages = (Arc::clone(&storage), Arc::clone(leases));
         let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
+        check_restored(&*storage)?;
         // A directory that is no store gets no lease.
         ManifestTail::open(&storage)?;
         let lease = match Lease::take(leases, random.draw()) {
