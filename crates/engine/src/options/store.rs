@@ -274,8 +274,10 @@ impl Options {
 /// The number of log segments prepared ahead if writers keep using them up. At a million small
 /// writes a second a segment lasts 60 ms, and the background may need as long to prepare one.
 pub(crate) const READY_SEGMENTS: usize = 3;
-/// Mapped segments at a time: the current one, the spares, and one not unmapped yet.
-pub(crate) const MAPPED_SEGMENTS: u64 = READY_SEGMENTS as u64 + 2;
+/// Finished segments that wait to be unmapped. A writer that finishes one more unmaps them itself.
+pub(crate) const FINISHED_SEGMENTS: usize = 1;
+/// Mapped segments at a time: the current one, the spares, and the finished one.
+pub(crate) const MAPPED_SEGMENTS: u64 = (READY_SEGMENTS + FINISHED_SEGMENTS + 1) as u64;
 /// The same for a store that shares resources, which prepares one ahead.
 pub(crate) const SHARED_MAPPED_SEGMENTS: u64 = 3;
 

@@ -76,7 +76,7 @@ impl Spares {
 #[derive(Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: Arc<dyn StorageFile>,
-    _reservation: Option<Reservation>,
+    pub(super) reservation: Option<Reservation>,
 }
 
 impl WalFiles {
@@ -187,7 +187,7 @@ impl WalFiles {
         Ok(match self.mode {
             WalMode::Mapped => SegmentFile {
                 file: self.storage.create_mapped(name, Category::Wal, capacity_bytes)?,
-                _reservation: Some(self.cache.reserve(capacity_bytes)),
+                reservation: Some(self.cache.reserve(capacity_bytes)),
             },
             WalMode::Write | WalMode::Off => {
                 let file = self.storage.create(name, Category::Wal)?;
@@ -195,7 +195,7 @@ impl WalFiles {
                 sized
                     .and_then(|()| file.set_len(capacity_bytes))
                     .inspect_err(|_| self.leave(name))?;
-                SegmentFile { file, _reservation: None }
+                SegmentFile { file, reservation: None }
             }
         })
     }
@@ -210,10 +210,10 @@ impl WalFiles {
         Ok(match self.mode {
             WalMode::Mapped => SegmentFile {
                 file: self.storage.open_mapped(name, Category::Wal)?,
-                _reservation: Some(self.cache.reserve(self.segment_bytes)),
+                reservation: Some(self.cache.reserve(self.segment_bytes)),
             },
             WalMode::Write | WalMode::Off => {
-                SegmentFile { file: self.storage.open(name, Category::Wal)?, _reservation: None }
+                SegmentFile { file: self.storage.open(name, Category::Wal)?, reservation: None }
             }
         })
     }

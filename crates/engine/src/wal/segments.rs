@@ -459,6 +459,12 @@ impl Wal {
         finished.map(|segment| (segment.number, segment.unsynced.is_some())).collect()
     }
 
+    /// How many sealed segments count against the memory budget.
+    pub fn finished_in_memory(&self) -> usize {
+        let mapped = self.segments.iter().filter_map(|segment| segment.mapping.as_ref());
+        mapped.filter(|file| file.reservation.is_some()).count()
+    }
+
     /// How many sealed segments stay open for a sync.
     pub fn unsynced_count(&self) -> usize {
         self.segments.iter().filter(|segment| segment.unsynced.is_some()).count()

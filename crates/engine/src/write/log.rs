@@ -14,6 +14,7 @@ use crate::keys::codec::{put_bytes, put_varint};
 use crate::keys::{MAX_SEQ, SeqNo, pack};
 use crate::memtable::Memtable;
 use crate::metrics::Counter;
+use crate::options::store::FINISHED_SEGMENTS;
 use crate::tree::manifest::Current;
 use crate::wal::batch::Batch;
 use crate::wal::kept::KeptSegments;
@@ -173,11 +174,13 @@ impl Committer {
         self.close_finished(self.env.options.log_file_limit()).and(prepared)
     }
 
-    /// Whether the log takes too many bytes, or the background job cannot close its files fast
-    /// enough.
+    /// Whether the log takes too many bytes, or the background job is too late to unmap its
+    /// segments or to close its files.
     pub(super) fn wants_relief(&self, wal: &Wal) -> bool {
         let options = &self.env.options;
-        wal.bytes() > options.max_wal_bytes || wal.unsynced_count() > options.log_file_limit() * 2
+        wal.bytes() > options.max_wal_bytes
+            || wal.finished_in_memory() > FINISHED_SEGMENTS
+            || wal.unsynced_count() > options.log_file_limit() * 2
     }
 
     /// What a writer does when it found that the log wants relief.
