@@ -169,15 +169,18 @@ pub struct Wal {
     files: Arc<WalFiles>,
     /// The file that the writer writes to.
     current: Option<SegmentFile>,
+    /// Records end here at the latest in the current segment.
+    room_to: u64,
     /// Oldest first; the last one is being written.
     segments: VecDeque<Segment>,
     /// Number of the last segment that was used; 0 before there is one.
     last_number: u64,
     /// Whether the name of a segment may not be durable yet.
     dir_dirty: bool,
-    /// The operations of a record without writes with which the next segment begins; empty if there
-    /// is none.
-    opening: Vec<u8>,
+    /// The operations of records without writes with which the next segment begins.
+    opening: Vec<Vec<u8>>,
+    /// Whether one of them had no room before.
+    owes: bool,
     /// Whether an append failed, whose bytes may lie behind the last record.
     is_soiled: bool,
     random: Random,
@@ -198,10 +201,12 @@ impl Wal {
             files,
             writer: None,
             current: None,
+            room_to: 0,
             segments: VecDeque::new(),
             last_number: 0,
             dir_dirty: false,
             opening: Vec::new(),
+            owes: false,
             is_soiled: false,
             random,
         }
@@ -229,14 +234,26 @@ impl Wal {
         })
     }
 
-    /// Sets a record without writes that comes before all others from now on. A store that nobody
+    /// Adds a record without writes that comes before all others from now on. A store that nobody
     /// writes to gets no segment for it.
     pub fn begin_with(&mut self, next_seq: SeqNo, edits: Vec<u8>) -> Result<()> {
-        self.opening = edits;
+        self.opening.push(edits);
         if self.writer.is_some() { self.put_opening(next_seq) } else { Ok(()) }
     }
 
-    /// Begins a segment with that record, if none has it yet.
+    /// Puts a record without writes, for which there was no room, before all later ones. They begin
+    /// a new segment, or a write could slip in where only the record had no room.
+    pub fn owe(&mut self, edits: Vec<u8>) {
+        self.opening.push(edits);
+        (self.owes, self.room_to) = (true, 0);
+    }
+
+    /// Whether records had no room.
+    pub fn owes(&self) -> bool {
+        self.owes
+    }
+
+    /// Begins a segment with those records, if none has them yet.
     pub fn tell_opening(&mut self, next_seq: SeqNo) -> Result<()> {
         match self.opening.is_empty() {
             true => Ok(()),
@@ -245,23 +262,27 @@ impl Wal {
     }
 
     fn put_opening(&mut self, next_seq: SeqNo) -> Result<()> {
-        let edits = std::mem::take(&mut self.opening);
-        if edits.is_empty() {
+        if self.opening.is_empty() {
             return Ok(());
         }
-        // It says nothing about what is durable. The buffer of the thread may be in use.
+        // They say nothing about what is durable. The buffer of the thread may be in use.
         let mut head = Vec::with_capacity(HEAD_BYTES);
         [next_seq, next_seq - 1, 0].into_iter().for_each(|n| put_varint(&mut head, n));
-        self.append_record(next_seq, &[&head, &edits]).map(|_| ())
+        let mut left = std::mem::take(&mut self.opening).into_iter();
+        while let Some(edits) = left.next() {
+            if let Err(error) = self.append_record(next_seq, &[&head, &edits]) {
+                self.opening = std::iter::once(edits).chain(left).collect();
+                return Err(error);
+            }
+        }
+        self.owes = false;
+        Ok(())
     }
 
-    /// Bytes that the record takes in a segment.
+    /// Bytes that those records take in a segment.
     fn opening_bytes(&self) -> u64 {
-        if self.opening.is_empty() {
-            0
-        } else {
-            LogWriter::max_stored_bytes(self.opening.len() + HEAD_BYTES)
-        }
+        let stored_bytes = |edits: &Vec<u8>| LogWriter::max_stored_bytes(edits.len() + HEAD_BYTES);
+        self.opening.iter().map(stored_bytes).sum()
     }
 
     /// Reserves room for a record whose operations take this many bytes. Returns the number of its
@@ -375,8 +396,8 @@ impl Wal {
     // If this were a call, it would cost 40 of the 4,700 instructions of a put.
     #[inline(always)]
     fn make_room(&mut self, wanted: u64, first_seq: SeqNo) -> Result<()> {
-        if let (Some(writer), Some(segment)) = (&self.writer, self.segments.back())
-            && writer.position() + wanted <= segment.capacity_bytes
+        if let Some(writer) = &self.writer
+            && writer.position() + wanted <= self.room_to
         {
             return Ok(());
         }
@@ -407,7 +428,7 @@ impl Wal {
             .inspect_err(|_| self.files.leave(&segment_name(number)))?;
         self.seal().inspect_err(|_| self.files.leave(&segment_name(number)))?;
         self.writer = Some(writer);
-        self.current = Some(taken);
+        (self.current, self.room_to) = (Some(taken), capacity_bytes);
         self.segments.push_back(Segment {
             number,
             first_seq,

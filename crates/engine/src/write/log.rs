@@ -315,8 +315,10 @@ impl Committer {
     }
 
     /// Logs the time of day, at most once a second and only after writes. It stands for all of
-    /// them up to here. Called now and then: no write pays for it.
+    /// them up to here. Called now and then: no write pays for it. A note that had no room on a
+    /// full disk is logged as well, once there is room.
     pub(crate) fn log_time(&self) {
+        self.log_owed();
         let (told_seq, told_ms) = (&self.told_time.0, &self.told_time.1);
         let (seq, last_ms) = (self.visibility.now(), told_ms.load(Relaxed));
         if told_seq.load(Relaxed) == seq {
@@ -330,6 +332,14 @@ impl Committer {
         told_seq.store(seq, Relaxed);
         told_ms.store(now_ms, Relaxed);
         self.log_edits(Current::default(), 0, Some(&Note::Time(now_ms)));
+    }
+
+    fn log_owed(&self) {
+        let mut state = self.state.lock();
+        if state.wal.owes() && !state.closed {
+            let next_seq = state.next_seq;
+            note_unlogged(state.wal.tell_opening(next_seq));
+        }
     }
 
     /// Tells readers of the history that the store was opened, before any later write.
@@ -364,7 +374,11 @@ impl Committer {
         }
         let first_seq = state.next_seq;
         let unsynced = first_seq - 1 - self.catalog.durable_seq.load(Relaxed);
-        note_unlogged(state.wal.append(first_seq, unsynced, 0, &bytes).map(|_| ()));
+        let told = state.wal.append(first_seq, unsynced, 0, &bytes).map(|_| ());
+        if told.is_err() && !matches!(note, Some(Note::Time(_))) {
+            state.wal.owe(bytes);
+        }
+        note_unlogged(told);
     }
 
     /// Ends the current segment. A floor of the log that is taken after this may lie after the

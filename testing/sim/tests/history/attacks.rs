@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use runstone::storage::Category;
 use runstone::{
     Archiver, Background, Backups, Error, KeyspaceOptions, MIRROR_KEYSPACE, Mirror, Moment,
     Options, Result, SortedWriter, Store, ValuePlacement, WalMode,
@@ -245,6 +246,29 @@ fn keyspaces_of_a_log_that_is_gone_are_told() {
         drop(mirror);
         store.close().expect("no faults");
     }
+}
+
+/// A disk may be full where the log is to say that a keyspace came or went, and have room again for
+/// the next write.
+#[test]
+fn keyspaces_that_the_log_had_no_room_for_are_told_before_later_writes() {
+    let options = Options::default().background(Background::Manual).wal_mode(WalMode::Write);
+    let (source, disk, target) = (SimStorage::new(1), SimStorage::new(2), SimStorage::new(3));
+    let store = open(&source, &options).expect("no faults");
+    store.open_keyspace("dropped", None).expect("no faults").put("key", "").expect("no faults");
+    let mut archiver = archiver(&disk, &source).expect("it begins");
+    let mut mirror = mirror(&source, &target, &options).expect("it begins");
+    let (kind, category) = (FaultKind::NoSpace, Some(Category::Wal));
+    source.inject(Fault { at_op: source.ops(), kind, sticky: true, category });
+    store.drop_keyspace("dropped").expect("a full disk is a reason to drop one");
+    let made = store.open_keyspace("made", None).expect("the manifest has room");
+    source.clear_faults();
+    made.put("key", "value").expect("there is room again");
+    archiver.advance(Duration::ZERO).expect("no faults");
+    mirror.advance(Duration::ZERO).expect("no faults");
+    assert_eq!(contents(mirror.store()), contents(&store));
+    let found = restored(&disk, Moment::End, &options).expect("it is there");
+    assert_eq!(found, contents(&store));
 }
 
 /// A sync of the archive that fails has lost what it should have made durable.
