@@ -165,6 +165,7 @@ impl Catalog {
             log_synced_seq: self.durable_seq.load(Acquire),
             next_keyspace: manifest.next_keyspace,
             history: manifest.history.clone(),
+            has_no_log: !self.env.options.has_log(),
             keyspaces: keyspaces.iter().map(|(id, k)| (*id, describe(k))).collect(),
         }
     }

@@ -89,6 +89,8 @@ pub struct StoreState {
     pub next_keyspace: KeyspaceId,
     /// The history that sequence numbers belong to.
     pub history: History,
+    /// Whether writes do not go to a log, so that nobody can read the history.
+    pub has_no_log: bool,
     /// Keyspaces by id.
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
 }
@@ -109,6 +111,7 @@ impl StoreState {
                 self.next_keyspace = self.next_keyspace.max(*next_keyspace);
             }
             Change::History(history) => self.history = history.clone(),
+            Change::NoLog => self.has_no_log = true,
             Change::Keyspace { id, name, options } => {
                 if self.next_keyspace > 0 {
                     self.next_keyspace = self.next_keyspace.max(id.saturating_add(1));
@@ -168,6 +171,7 @@ impl StoreState {
             Change::Log { synced_seq: self.log_synced_seq, next_keyspace: self.next_keyspace },
             Change::History(self.history.clone()),
         ];
+        changes.extend(self.has_no_log.then_some(Change::NoLog));
         for (id, keyspace) in &self.keyspaces {
             changes.push(Change::Keyspace {
                 id: *id,

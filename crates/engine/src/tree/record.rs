@@ -12,6 +12,7 @@
 //!            a record without changes is a seal; trims and plans are drawn in `pending`
 //!            10 log: synced seq, next keyspace id
 //!            11 history: id u64, count, (earlier id u64, last common seq)*
+//!            12 no log: (nothing)
 //! table      := id | min key | max key | bytes | entries | tombstones | min seq | max seq
 //!               | filter bits | prefix count | prefixes | sketch | range deletes | expiries
 //!               (`format/properties.rs`)
@@ -67,6 +68,8 @@ pub enum Change {
     },
     /// The history that numbers belong to, and where it left earlier ones.
     History(History),
+    /// Writes do not go to a log.
+    NoLog,
     /// A keyspace was made, or its options changed.
     Keyspace {
         /// Its id. No other keyspace of the store ever gets it.
@@ -213,6 +216,7 @@ fn encode_change(change: &Change, out: &mut Vec<u8>) -> u64 {
             }
             11
         }
+        Change::NoLog => 12,
     }
 }
 
@@ -370,6 +374,7 @@ fn decode_change(tag: u64, body: &mut Reader<'_>) -> Result<Change, BadRecord> {
             id: body.take_u64()?,
             forks: take_list(body, |body| Ok((body.take_u64()?, take_number(body)?)))?,
         }),
+        12 => Change::NoLog,
         _ => return Err(BadRecord::Newer),
     })
 }

@@ -94,6 +94,11 @@ impl ManifestTail {
         }
     }
 
+    /// Where the store is.
+    pub fn location(&self) -> String {
+        self.storage.location()
+    }
+
     /// How much was read.
     pub fn place(&self) -> Current {
         Current { number: self.number, least_bytes: self.reader.position() }
@@ -172,7 +177,8 @@ fn keyspace_of(change: &Change) -> Option<KeyspaceId> {
         Change::Store { .. }
         | Change::Counters { .. }
         | Change::Log { .. }
-        | Change::History(_) => None,
+        | Change::History(_)
+        | Change::NoLog => None,
         Change::Keyspace { id, .. }
         | Change::Dropped { id }
         | Change::Edit { id, .. }

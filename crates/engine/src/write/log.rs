@@ -392,7 +392,9 @@ impl Committer {
     /// Makes the log durable and leaves it for the next open. Only files without records are
     /// removed.
     pub(crate) fn leave_log(&self) -> Result<()> {
-        self.sync_all()?;
+        if self.env.options.has_log() {
+            self.sync_all()?;
+        }
         self.drop_spares();
         Ok(())
     }

@@ -89,6 +89,7 @@ fn state(uid: u64, layout: &Layout) -> StoreState {
         log_start_seq: LOG_START_SEQ,
         log_synced_seq: 0,
         next_keyspace: 1,
+        has_no_log: false,
         keyspaces: [(0, keyspace)].into(),
         ..StoreState::default()
     }

@@ -147,6 +147,7 @@ impl Store {
                     assert!(last_common < 1 << 56);
                 }
             }
+            12 => {}
             _ => panic!("tag {tag}"),
         }
     }

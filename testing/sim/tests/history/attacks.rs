@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use runstone::storage::Category;
 use runstone::{
-    Archiver, Background, Backups, Error, KeyspaceOptions, MIRROR_KEYSPACE, Mirror, Moment,
-    Options, Result, SortedWriter, Store, ValuePlacement, WalMode,
+    Archiver, Background, Backups, Changes, ChangesFrom, Error, KeyspaceOptions, MIRROR_KEYSPACE,
+    Mirror, Moment, Options, Result, SortedWriter, Store, ValuePlacement, WalMode,
 };
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::random::{Random, seeds};
@@ -306,20 +306,39 @@ fn whatever_fails_in_the_archive_is_mended() {
     }
 }
 
-/// A store without a log has no history: whoever asks for it is told so once something is flushed.
+/// A store without a log has no history, and whoever asks for it is told so at once.
 #[test]
-fn a_store_without_a_log_loses_its_readers() {
-    let options = Options::default().background(Background::Manual).wal_mode(WalMode::Off);
+fn a_store_without_a_log_has_no_readers_of_its_history() {
+    let with_log = Options::default().background(Background::Manual).keep_log_bytes(1 << 30);
+    let without = with_log.clone().wal_mode(WalMode::Off);
     let (source, target) = (SimStorage::new(1), SimStorage::new(2));
-    let store = open(&source, &options).expect("no faults");
+    let refused = |outcome: Result<()>| {
+        let error = outcome.expect_err("it has no log");
+        assert!(error.to_string().contains("has no log"), "{error}");
+    };
+    let store = open(&source, &without).expect("no faults");
     store.put("first", "1").expect("no faults");
-    store.flush().expect("no faults");
-    let mut mirror = mirror(&source, &target, &options).expect("it begins");
+    refused(mirror(&source, &target, &with_log).map(drop));
+    refused(archiver(&SimStorage::new(3), &source).map(drop));
+    store.close().expect("no faults");
+    // A reader meets a store that goes without a log from now on.
+    let store = open(&source, &with_log).expect("no faults");
+    let mut mirror = mirror(&source, &SimStorage::new(4), &with_log).expect("it begins");
     assert_eq!(contents(mirror.store()), contents(&store));
+    store.close().expect("no faults");
+    let store = open(&source, &without).expect("no faults");
     store.put("second", "2").expect("no faults");
     store.flush().expect("no faults");
-    let gone = mirror.advance(Duration::ZERO);
-    assert!(matches!(gone, Err(Error::HistoryGone { .. })), "{gone:?}");
+    refused(mirror.advance(Duration::ZERO).map(drop));
+    // With a log again, it begins anew.
+    store.close().expect("no faults");
+    let store = open(&source, &with_log).expect("no faults");
+    let position = mirror.position();
+    drop(mirror);
+    let changes = Changes::open_on(Arc::new(source), ChangesFrom::After(position));
+    let next = changes.and_then(|mut changes| changes.next());
+    assert!(matches!(next, Err(Error::HistoryGone { .. })), "{next:?}");
+    drop(store);
 }
 
 const NAMES: [&str; 3] = ["default", "ann", "bob"];

@@ -103,6 +103,7 @@ impl HistoryReader {
             taken => Some(taken?),
         };
         let mut manifest = ManifestTail::open(&storage)?;
+        check_log(&manifest)?;
         manifest.watch_loads();
         let history = manifest.state.history.clone();
         let log = LogTail::new(&storage, log_start(&manifest.state));
@@ -390,6 +391,7 @@ impl HistoryReader {
         if self.manifest.advance()?.is_none() {
             // Edits between may have been missed.
             self.watched_from = self.manifest.state.last_seq;
+            check_log(&self.manifest)?;
         }
         self.read.is_behind = false;
         let now = &self.manifest.state.history;
@@ -446,6 +448,15 @@ impl HistoryReader {
         self.read.segments.clear();
         Ok(())
     }
+}
+
+/// Refuses a store without a log. What it writes is nowhere in order.
+fn check_log(manifest: &ManifestTail) -> Result<()> {
+    if !manifest.state.has_no_log {
+        return Ok(());
+    }
+    let what = format!("{} has no log, so nobody can read its changes", manifest.location());
+    Err(Error::invalid(what, "open it with another wal_mode than \"off\", or make backups"))
 }
 
 fn log_start(state: &StoreState) -> LogStart {

@@ -180,7 +180,7 @@ impl Basis {
                 (self.log_floor, self.log_start_seq) = (*log_floor, *log_start_seq);
             }
             // What is made of the parts begins a history of its own.
-            Change::History(_) => {}
+            Change::History(_) | Change::NoLog => {}
             Change::Log { synced_seq, next_keyspace } => {
                 self.synced_seq = self.synced_seq.max(*synced_seq);
                 self.next_keyspace = self.next_keyspace.max(*next_keyspace);

@@ -234,6 +234,7 @@ fn rebuild(
         log_synced_seq: 0,
         next_keyspace: keyspaces.keys().max().map_or(1, |id| id + 1).max(basis.next_keyspace),
         history: History::first(random.draw()),
+        has_no_log: false,
         keyspaces,
     };
     target.sync_dir()?;
