@@ -342,7 +342,9 @@ impl Error {
                     .into()
             }
             Error::HistoryGone { .. } => {
-                "begin anew from the state of the store; a larger keep_log_bytes keeps more".into()
+                "begin anew, or take the state (OnGap::State, --state); a larger keep_log_bytes \
+                 keeps more"
+                    .into()
             }
             Error::Closed => "reopen the store".into(),
         }

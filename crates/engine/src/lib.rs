@@ -247,7 +247,9 @@ pub use store::backup::archive::{Archiver, Archiving, Based};
 pub use store::backup::restore_to::{Moment, Restored};
 pub use store::backup::{ArchiveInfo, BackupInfo, Backups};
 pub use store::builder::StoreBuilder;
-pub use store::changes::{Change, Changed, Changes, ChangesFrom, Load, NotedKeyspace, Position};
+pub use store::changes::{
+    Change, Changed, Changes, ChangesFrom, Gap, Load, NotedKeyspace, OnGap, Position,
+};
 pub use store::mirror::{MIRROR_KEYSPACE, Mirror};
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runstone::{Batch, Change, Changed, Changes, ChangesFrom, Kind, NotedKeyspace, Operation};
+use runstone::{
+    Batch, Change, Changed, Changes, ChangesFrom, Kind, NotedKeyspace, OnGap, Operation, Options,
+};
 use serde_json::{Value, json};
 
 use crate::arguments::Encoding;
@@ -30,6 +32,10 @@ pub struct Args {
     /// Begin after this position; without it, with the oldest change that the log has.
     #[arg(long, value_name = "POSITION", conflicts_with = "now")]
     from: Option<String>,
+    /// Where the log does not reach back to that position, print what the keys written since have
+    /// now, and go on from there. Deletes that compactions have dropped are missing.
+    #[arg(long, requires = "from")]
+    state: bool,
     /// Begin with what is committed from now on.
     #[arg(long)]
     now: bool,
@@ -53,7 +59,13 @@ impl Args {
             None if self.now => ChangesFrom::Now,
             None => ChangesFrom::Oldest,
         };
-        let mut changes = Changes::open(&self.store, from)?;
+        let mut changes = match from {
+            ChangesFrom::After(position) if self.state => {
+                let on_gap = OnGap::State(Box::new(Options::default()));
+                Changes::resume(&self.store, position, on_gap)?
+            }
+            from => Changes::open(&self.store, from)?,
+        };
         let mut printer = Printer { names: BTreeMap::new(), encoding: self.encoding, output };
         changes.keyspaces().iter().for_each(|one| printer.know(one));
         loop {
@@ -87,12 +99,17 @@ impl Printer<'_> {
     fn print(&mut self, changed: &Changed) -> Result<()> {
         let position = changed.position.to_string();
         match &changed.change {
-            Change::Writes(batch) => self.writes(&position, batch),
+            Change::Writes(batch) => self.writes(&position, batch, false),
+            Change::State(batch) => self.writes(&position, batch, true),
+            Change::Gap(gap) => {
+                self.event(&position, "gap", &format!("{} to {}", gap.after, gap.through))
+            }
+            Change::GapEnd => self.event(&position, "gap-end", ""),
             Change::Loaded(load) => {
                 let mut outcome = Ok(());
                 load.read(|batch| {
                     if outcome.is_ok() {
-                        outcome = self.writes(&position, batch);
+                        outcome = self.writes(&position, batch, false);
                     }
                     Ok(())
                 })?;
@@ -124,11 +141,11 @@ impl Printer<'_> {
         }
     }
 
-    fn writes(&self, position: &str, batch: &Batch) -> Result<()> {
-        batch.operations().try_for_each(|one| self.write(position, &one))
+    fn writes(&self, position: &str, batch: &Batch, is_state: bool) -> Result<()> {
+        batch.operations().try_for_each(|one| self.write(position, &one, is_state))
     }
 
-    fn write(&self, position: &str, one: &Operation<'_>) -> Result<()> {
+    fn write(&self, position: &str, one: &Operation<'_>, is_state: bool) -> Result<()> {
         let kind = match one.kind {
             Kind::Delete => "delete",
             Kind::Merge => "merge",
@@ -140,9 +157,14 @@ impl Printer<'_> {
         if !self.output.is_json {
             let value = value.map_or_else(String::new, |value| self.encoding.show(value));
             let key = self.encoding.show(one.key);
-            return self.output.line(format!("{position}\t{kind}\t{keyspace}\t{key}\t{value}"));
+            let mark = if is_state { "state-" } else { "" };
+            let line = format!("{position}\t{mark}{kind}\t{keyspace}\t{key}\t{value}");
+            return self.output.line(line);
         }
         let mut object = json!({ "position": position, "kind": kind, "keyspace": keyspace });
+        if is_state {
+            object["state"] = json!(true);
+        }
         if let (Value::Object(own), Value::Object(entry)) =
             (&mut object, self.encoding.object(one.key, value, one.expires_ms()))
         {

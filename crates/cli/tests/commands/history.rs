@@ -132,3 +132,30 @@ fn changes_are_printed_and_mirrored() {
     let circle = failed(&place, &["mirror", "mirror", "store"]);
     assert!(circle.contains("is no mirror"), "{circle}");
 }
+
+#[test]
+fn what_the_log_lacks_is_printed_as_state() {
+    let place = Place::new();
+    let open = || Store::open(place.path("store"), Options::default()).expect("a store");
+    let store = open();
+    store.put("a", "1").expect("a put");
+    store.sync().expect("it syncs");
+    let first = &lines(&place, &["changes", "store", "--json"])[0];
+    let from = first["position"].as_str().expect("text");
+    store.put("b", "2").expect("a put");
+    store.delete("a").expect("a delete");
+    // The log goes with the close.
+    store.close().expect("it closes");
+    let store = open();
+    store.put("c", "3").expect("a put");
+    let gone = failed(&place, &["changes", "store", "--from", from]);
+    assert!(gone.contains("not there any more"), "{gone}");
+    let state = lines(&place, &["changes", "store", "--from", from, "--state", "--json"]);
+    let kinds: Vec<&str> = state.iter().map(|one| one["kind"].as_str().expect("text")).collect();
+    assert_eq!(kinds[..3], ["gap", "keyspaces", "delete"], "{state:?}");
+    assert!(state.iter().all(|one| (one["key"] == "b") <= (one["state"] == true)), "{state:?}");
+    let text = place.ok(&["changes", "store", "--from", from, "--state"]);
+    assert!(text.contains("state-put\tdefault\tb\t2"), "{text}");
+    assert!(text.contains("put\tdefault\tc\t3"), "{text}");
+    drop(store);
+}

@@ -72,7 +72,7 @@ fn restored(disk: &SimStorage, moment: Moment, options: &Options) -> Result<Cont
 }
 
 /// Loads puts and deletes into a keyspace.
-fn load(store: &Store, name: &str, entries: &[(String, Option<Vec<u8>>)]) {
+pub(super) fn load(store: &Store, name: &str, entries: &[(String, Option<Vec<u8>>)]) {
     let files = Arc::new(SimStorage::new(5));
     let mut writer =
         SortedWriter::create_on(Arc::clone(&files) as _, "load", &KeyspaceOptions::default())

@@ -3,6 +3,7 @@
 mod archives;
 mod attacks;
 mod cut_short;
+mod gaps;
 mod mirrors;
 
 use std::sync::Arc;

@@ -147,6 +147,8 @@ pub(super) fn note_of(position: Position, change: &Change) -> Option<Note> {
             keyspaces: all.clone(),
         }),
         Change::Time(ms) => Some(Note::Time(*ms)),
+        // Who archives begins with a backup where there is a gap.
+        Change::Gap(_) | Change::State(_) | Change::GapEnd => None,
         Change::Writes(_) | Change::Loaded(_) => None,
     }
 }

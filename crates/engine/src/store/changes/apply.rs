@@ -62,7 +62,7 @@ impl Applier {
     ) -> Result<()> {
         let mut last = Batch::new();
         match change {
-            Change::Writes(batch) => last = self.own(batch)?,
+            Change::Writes(batch) | Change::State(batch) => last = self.own(batch)?,
             Change::Loaded(load) => load.read(|batch| {
                 let own = self.own(batch)?;
                 self.store.write(&own, WriteOptions::default())
@@ -77,7 +77,7 @@ impl Applier {
                 }
                 all.iter().try_for_each(|one| self.make(one))?;
             }
-            Change::Time(_) => {}
+            Change::Time(_) | Change::Gap(_) | Change::GapEnd => {}
         }
         mark(&mut last)?;
         if last.is_empty() { Ok(()) } else { self.store.write(&last, WriteOptions::default()) }

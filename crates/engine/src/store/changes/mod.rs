@@ -9,11 +9,13 @@
 //! 4. What a collection moved is left out, and so is what an open logged again.
 //! 5. A load has no writes in the log. Its entries are read from the tables that it made, which the
 //!    lease keeps too.
+//! 6. Where the log does not reach back so far, a caller can have the state instead (`state`).
 
 pub(crate) mod apply;
 mod load;
 mod position;
 mod reader;
+mod state;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,15 +25,18 @@ use runstone_storage::Storage;
 
 pub use load::Load;
 pub use position::Position;
+pub use state::Gap;
 
 use super::Store;
-use super::follow::cut;
-use crate::error::Result;
+use super::follow::{Follower, cut};
+use crate::error::{Error, Result};
 use crate::keys::{KeyspaceId, SeqNo};
+use crate::options::store::Options;
 use crate::tree::history::History;
 use crate::wal::batch::Batch;
 pub use crate::wal::note::NotedKeyspace;
 use reader::HistoryReader;
+use state::StateReader;
 
 /// How often a reader that waits looks for more.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -46,6 +51,17 @@ pub enum ChangesFrom {
     Now,
     /// Everything after this position.
     After(Position),
+}
+
+/// What to do where the log does not reach back to a position.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum OnGap {
+    /// Fail with [`crate::Error::HistoryGone`], which names the first position that is there.
+    Fail,
+    /// Hand out the state of what was written since, as [`Change::Gap`] says, and then the changes.
+    /// The options are those of [`Store::follow`]: they name merge operators.
+    State(Box<Options>),
 }
 
 /// Something that was committed.
@@ -66,6 +82,17 @@ pub enum Change {
     /// The time of day, by the clock of the writer, in milliseconds since 1970. All changes before
     /// it had been committed by then. The clock may go back.
     Time(u64),
+    /// The log does not have what comes next: [`Change::State`] follows until the position is past
+    /// the gap. Values that were overwritten in between are not handed out, operands come as the
+    /// value that they make, and keyspaces are those that the store has now. Deletes of single keys
+    /// are handed out as long as tables hold them. A compaction drops one together with what it
+    /// hid, so a key that the consumer has and the store has not may not come. A later operand
+    /// would apply to the value that the consumer still has.
+    Gap(Gap),
+    /// What keys have as of the end of the gap: a put or a delete of each, after range deletes.
+    State(Batch),
+    /// The gap has ended.
+    GapEnd,
 }
 
 /// A change, and where it is.
@@ -103,6 +130,36 @@ pub struct Changed {
 pub struct Changes {
     reader: HistoryReader,
     position: Position,
+    /// What comes before the log.
+    state: Option<StateReader>,
+    /// How to go on where the log does not.
+    bridge: Option<Bridge>,
+}
+
+/// What it takes to hand out state where the log does not reach back to a position.
+#[derive(Debug)]
+struct Bridge {
+    storage: Arc<dyn Storage>,
+    leases: Arc<dyn Storage>,
+    options: Box<Options>,
+}
+
+impl Bridge {
+    /// Goes on after a position with the state, and then with the log.
+    fn begin(self, before: Position) -> Result<Changes> {
+        let (storage, leases) = (Arc::clone(&self.storage), &self.leases);
+        let mut changes = Changes::begin(storage, leases, ChangesFrom::Now)?;
+        let options = Options::clone(&self.options);
+        let follower = Follower::begin(Arc::clone(&self.storage), leases, options)?;
+        let through = follower.store().inner.visibility.now();
+        // What is handed out is durable.
+        changes.pass_through(through)?;
+        let is_known = changes.history().last_common(before.history()).is_some();
+        let gap = Gap { after: if is_known { before.seq() } else { 0 }, through };
+        let keyspaces = changes.keyspaces();
+        let state = Some(StateReader::new(follower, gap, before, keyspaces)?);
+        Ok(Changes { position: before, state, bridge: Some(self), ..changes })
+    }
 }
 
 impl Store {
@@ -142,7 +199,69 @@ impl Changes {
     ) -> Result<Changes> {
         let reader = HistoryReader::begin(storage, leases, from)?;
         let position = reader.position();
-        Ok(Changes { reader, position })
+        Ok(Changes { reader, position, state: None, bridge: None })
+    }
+
+    /// Goes on after a position, and does what the caller says where the log does not reach back so
+    /// far.
+    ///
+    /// # Errors
+    /// Those of [`Changes::open`] and of [`Store::follow`]. A position behind a fork is refused in
+    /// any case, because the consumer has what the store has lost.
+    pub fn resume(path: impl AsRef<Path>, after: Position, on_gap: OnGap) -> Result<Changes> {
+        let (storage, leases) = cut::open(path.as_ref())?;
+        Changes::resume_with(storage, &leases, after, on_gap)
+    }
+
+    /// Does the same as [`Changes::resume`] on a storage.
+    ///
+    /// # Errors
+    /// Those of [`Changes::resume`].
+    pub fn resume_on(storage: Arc<dyn Storage>, after: Position, on_gap: OnGap) -> Result<Changes> {
+        Changes::resume_with(Arc::clone(&storage), &storage, after, on_gap)
+    }
+
+    fn resume_with(
+        storage: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        after: Position,
+        on_gap: OnGap,
+    ) -> Result<Changes> {
+        let begun = Changes::begin(Arc::clone(&storage), leases, ChangesFrom::After(after));
+        let OnGap::State(options) = on_gap else { return begun };
+        let bridge = Bridge { storage, leases: Arc::clone(leases), options };
+        match begun {
+            Err(Error::HistoryGone { .. }) => bridge.begin(after),
+            begun => Ok(Changes { bridge: Some(bridge), ..begun? }),
+        }
+    }
+
+    /// The next change of the log, or the beginning of the state if the log does not have it.
+    fn next_logged(&mut self) -> Result<Option<Changed>> {
+        match (self.reader.next(), self.bridge.take()) {
+            (Err(Error::HistoryGone { .. }), Some(bridge)) => {
+                let syncs = self.reader.syncs;
+                *self = bridge.begin(self.position)?.unsynced(!syncs);
+                self.next_state()
+            }
+            (next, bridge) => {
+                self.bridge = bridge;
+                next
+            }
+        }
+    }
+
+    /// The next part of the state that comes before the log.
+    fn next_state(&mut self) -> Result<Option<Changed>> {
+        let Some(state) = &mut self.state else { return Ok(None) };
+        let before = state.before();
+        Ok(Some(match state.next()? {
+            Some(change) => Changed { position: before, change },
+            None => {
+                self.state = None;
+                Changed { position: self.reader.position(), change: Change::GapEnd }
+            }
+        }))
     }
 
     /// Also hands out what is not durable yet. After a power loss the store may not have it: then
@@ -161,7 +280,10 @@ impl Changes {
     // An iterator ends where this only has nothing for now.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Changed>> {
-        let next = self.reader.next()?;
+        let next = match self.next_state()? {
+            None => self.next_logged()?,
+            state => state,
+        };
         if let Some(changed) = &next {
             self.position = changed.position;
         }

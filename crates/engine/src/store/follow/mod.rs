@@ -128,7 +128,7 @@ impl Store {
 
 impl Follower {
     /// `leases` is the same storage, for the lease alone.
-    fn begin(
+    pub(super) fn begin(
         storage: Arc<dyn Storage>,
         leases: &Arc<dyn Storage>,
         options: Options,

@@ -1,0 +1,185 @@
+//! What the log no longer tells, as state: where it does not reach back to a position, the newest
+//! value of each key that was written since, and the deletes that tables still hold.
+//!
+//! 1. Writes after the position lie in tables with a larger number, in memtables, and nowhere else.
+//!    Their keys are handed out with what they have now.
+//! 2. What is no longer anywhere is not handed out: values that were overwritten meanwhile, and
+//!    deletes that compactions have dropped together with what they hid.
+//! 3. All of it is one view, and the log is read from that view on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Change, NotedKeyspace, Position};
+use crate::catalog::keyspace::View;
+use crate::error::Result;
+use crate::keys::{Kind, SeqNo, seq_of};
+use crate::read::cursor::Cursor;
+use crate::read::merge::MergeIter;
+use crate::read::options::ReadOptions;
+use crate::read::source::{RunIter, Source};
+use crate::store::follow::Follower;
+use crate::store::{Keyspace, Store};
+use crate::table::handle::TableHandle;
+use crate::table::iterator::Access;
+use crate::tree::level::{ReadLevel, RunTables};
+use crate::wal::batch::Batch;
+
+/// About how large a batch becomes.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// A part of the history that the log does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gap {
+    /// The state of each key that was written after this number follows. 0 if the history of the
+    /// position is not known any more: then it is the state of all keys.
+    pub after: SeqNo,
+    /// The state is as of this number, and the log goes on behind it.
+    pub through: SeqNo,
+}
+
+/// Hands out the state behind a gap.
+#[derive(Debug)]
+pub(super) struct StateReader {
+    /// Keeps the files of the view.
+    _follower: Follower,
+    gap: Gap,
+    /// The position before the gap: whoever is interrupted begins there again.
+    before: Position,
+    /// What comes before the keys.
+    first: VecDeque<Change>,
+    left: VecDeque<Keyspace>,
+    current: Option<KeyspaceReader>,
+}
+
+impl StateReader {
+    /// The state of `follower` as of `through`, of what was written after `after`.
+    pub(super) fn new(
+        follower: Follower,
+        gap: Gap,
+        before: Position,
+        keyspaces: Vec<NotedKeyspace>,
+    ) -> Result<StateReader> {
+        let store: Store = follower.store();
+        let names = store.keyspaces();
+        let left: Result<VecDeque<Keyspace>> =
+            names.iter().map(|name| store.keyspace(name)).collect();
+        let left = left?;
+        let first = [Change::Gap(gap), Change::Keyspaces(keyspaces)].into();
+        Ok(StateReader { _follower: follower, gap, before, first, left, current: None })
+    }
+
+    /// The position before the gap.
+    pub(super) fn before(&self) -> Position {
+        self.before
+    }
+
+    /// The next part; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Change>> {
+        if let Some(change) = self.first.pop_front() {
+            return Ok(Some(change));
+        }
+        loop {
+            if let Some(keyspace) = &mut self.current {
+                let batch = keyspace.next(self.gap.after)?;
+                if !batch.is_empty() {
+                    return Ok(Some(Change::State(batch)));
+                }
+                self.current = None;
+            }
+            let Some(next) = self.left.pop_front() else { return Ok(None) };
+            self.current = Some(KeyspaceReader::new(&next, self.gap.after)?);
+        }
+    }
+}
+
+/// Hands out the state of a keyspace.
+#[derive(Debug)]
+struct KeyspaceReader {
+    keyspace: Keyspace,
+    /// Everything that may have newer entries.
+    entries: MergeIter,
+    values: Cursor,
+    /// The last key that was handed out, if any was.
+    last: Option<Vec<u8>>,
+    /// They come first: a key that was written after one follows with what it has now.
+    range_deletes: Batch,
+}
+
+impl KeyspaceReader {
+    fn new(keyspace: &Keyspace, after: SeqNo) -> Result<KeyspaceReader> {
+        let view = keyspace.inner.view.load_full();
+        let mut entries = MergeIter::new(newer(&view, after));
+        entries.seek_to_first()?;
+        Ok(KeyspaceReader {
+            values: keyspace.cursor(ReadOptions::default())?,
+            range_deletes: range_deletes(keyspace, &view, after)?,
+            keyspace: keyspace.clone(),
+            entries,
+            last: None,
+        })
+    }
+
+    /// The next batch; an empty one at the end.
+    fn next(&mut self, after: SeqNo) -> Result<Batch> {
+        let mut batch = std::mem::take(&mut self.range_deletes);
+        while batch.encoded().len() < BATCH_BYTES
+            && let Some((key, trailer)) = self.entries.current()
+        {
+            if seq_of(trailer) > after && self.last.as_deref() != Some(key) {
+                let key = key.to_vec();
+                push_state(&mut batch, self.keyspace.id(), &mut self.values, &key)?;
+                self.last = Some(key);
+            }
+            self.entries.step()?;
+        }
+        Ok(batch)
+    }
+}
+
+/// Adds what a key has now.
+fn push_state(batch: &mut Batch, id: u32, values: &mut Cursor, key: &[u8]) -> Result<()> {
+    values.seek(key)?;
+    if !values.valid() || values.key() != key {
+        return batch.push(Kind::Delete, id, key, &[]);
+    }
+    match values.expiry()?.at_ms()? {
+        Some(at_ms) => batch.push_expiring(id, key, values.value(), at_ms),
+        None => batch.push(Kind::Put, id, key, values.value()),
+    }
+}
+
+/// Streams over the memtables and over the tables with entries after a number.
+fn newer(view: &View, after: SeqNo) -> Vec<Source> {
+    let memtables = view.memtables().filter(|memtable| memtable.max_seq() > after);
+    let mut sources: Vec<Source> = memtables.map(Source::memtable).collect();
+    let mut add = |run: &RunTables| {
+        let tables = run.tables.iter().filter(|table| table.meta().max_seq > after);
+        let tables: Vec<Arc<TableHandle>> = tables.cloned().collect();
+        if !tables.is_empty() {
+            let run = Arc::new(RunTables::new(tables));
+            sources.push(Source::Run(RunIter::new(run, Access::Sequential)));
+        }
+    };
+    for level in &view.version.levels {
+        match &**level {
+            ReadLevel::Runs(runs) => runs.iter().for_each(|run| add(run)),
+            ReadLevel::Overlapping(index) => index.chains.iter().for_each(|run| add(run)),
+        }
+    }
+    sources
+}
+
+fn range_deletes(keyspace: &Keyspace, view: &View, after: SeqNo) -> Result<Batch> {
+    let mut batch = Batch::new();
+    let in_memtables = view.memtables().filter_map(|memtable| memtable.range_deletes());
+    let all = in_memtables.chain(view.version.range_deletes.clone());
+    for range in all.flat_map(|ranges| ranges.iter().collect::<Vec<_>>()) {
+        if range.seq > after {
+            let end = range.end.as_deref().unwrap_or_default();
+            batch.push(Kind::RangeDelete, keyspace.id(), &range.start, end)?;
+        }
+    }
+    Ok(batch)
+}
