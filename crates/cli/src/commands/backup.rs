@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use runstone::{ArchiveInfo, BackupInfo, Backups, Moment};
+use runstone::{ArchiveInfo, BackupInfo, Backups, Changes, ChangesFrom, Moment};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Result};
@@ -125,6 +125,8 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool) -> Result<Ex
     check_places(store, dir)?;
     interrupt::watch(&[SIGINT, SIGTERM]);
     let mut archiver = Backups::open(dir)?.archive(store)?;
+    // Beside a busy writer there is always more.
+    let end = Changes::open(store, ChangesFrom::Now)?.position().seq();
     let (mut changes, mut bytes, mut wait) = (0, 0, Duration::ZERO);
     loop {
         let done = archiver.advance(wait)?;
@@ -137,12 +139,15 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool) -> Result<Ex
                 Some((from, to)) => format!("{began}; it lacks numbers {} to {to}", from + 1),
             });
         }
-        if !follow || interrupt::check().is_err() {
+        let has_all = done.is_drained || archiver.position().seq() >= end;
+        if interrupt::check().is_err() || (has_all && !follow) {
             break;
         }
-        // One sync for what a second brings.
-        std::thread::sleep(wait);
-        wait = Duration::from_millis(500);
+        if done.is_drained {
+            // One sync for what a second brings.
+            std::thread::sleep(wait);
+            wait = Duration::from_millis(500);
+        }
     }
     let position = archiver.position();
     let text = format!("archived {changes} changes, {}, up to {position}\n", amount(bytes));

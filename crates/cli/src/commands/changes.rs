@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use runstone::{
-    Batch, Change, Changed, Changes, ChangesFrom, Kind, NotedKeyspace, OnGap, Operation, Options,
+    Batch, Change, Changed, Changes, ChangesFrom, Kind, NotedKeyspace, OnGap, Operation,
 };
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ impl Args {
         };
         let mut changes = match from {
             ChangesFrom::After(position) if self.state => {
-                let on_gap = OnGap::State(Box::new(Options::default()));
+                let on_gap = OnGap::State(Box::default());
                 Changes::resume(&self.store, position, on_gap)?
             }
             from => Changes::open(&self.store, from)?,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use runstone::{Mirror, Options};
+use runstone::{Changes, ChangesFrom, Mirror, Options};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Result};
@@ -43,9 +43,16 @@ impl Args {
         }
         interrupt::watch(&[SIGINT, SIGTERM]);
         let mut mirror = Mirror::open(&self.store, &self.target, Options::default())?;
-        let mut changes = mirror.advance(Duration::ZERO)?;
-        while self.follow && interrupt::check().is_ok() {
-            changes += mirror.advance(WAIT)?;
+        // Beside a busy writer there is always more.
+        let end = Changes::open(&self.store, ChangesFrom::Now)?.position().seq();
+        let mut changes = 0;
+        loop {
+            let applied = mirror.advance(if self.follow { WAIT } else { Duration::ZERO })?;
+            changes += applied;
+            let is_behind = applied > 0 && mirror.position().seq() < end;
+            if interrupt::check().is_err() || !(self.follow || is_behind) {
+                break;
+            }
         }
         let position = mirror.position().to_string();
         mirror.close()?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use runstone_storage::{Access, PosixStorage, Storage};
 
 use super::changes::apply::Applier;
-use super::changes::{Changes, ChangesFrom, NotedKeyspace, Position};
+use super::changes::{Changes, ChangesFrom, NotedKeyspace, Position, ROUND_BYTES};
 use super::follow::cut::{self, Cut};
 use super::{Keyspace, Store};
 use crate::error::{Error, Result};
@@ -143,12 +143,13 @@ impl Mirror {
     }
 
     /// Applies what was committed since, and waits for a change for at most so long. Returns how
-    /// many there were. O(changes).
+    /// many there were. It returns after about 16 MiB although there is more, because beside a busy
+    /// writer there always is. O(changes).
     ///
     /// # Errors
     /// Those of [`Changes::next`] and of writes to the mirror.
     pub fn advance(&mut self, most: Duration) -> Result<u64> {
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         let mut next = self.changes.wait(most)?;
         while let Some(changed) = next {
             let position = changed.position;
@@ -162,6 +163,10 @@ impl Mirror {
                 self.note()?;
             }
             count += 1;
+            bytes += changed.change.bytes();
+            if bytes >= ROUND_BYTES {
+                break;
+            }
             next = self.changes.next()?;
         }
         Ok(count)

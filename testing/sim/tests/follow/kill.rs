@@ -1,5 +1,5 @@
-//! `kill -9` of a writer that is followed, and of a follower. The test runs its own executable as
-//! the child.
+//! `kill -9` of a writer that is followed, of followers and of mirrors. The test runs its own
+//! executable as the children. `RUNSTONE_KILLS` says how many die in each part of a test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 
 use runstone::policy::custom;
 use runstone::{
-    Batch, Follower, KeyspaceOptions, Options, Store, ValueOptions, ValuePlacement, WriteOptions,
+    Batch, Error, Follower, KeyspaceOptions, Mirror, Options, Store, ValueOptions, ValuePlacement,
+    WriteOptions,
 };
 use runstone_sim::random::Random;
 
 const CHILD: &str = "RUNSTONE_FOLLOW_TEST_STORE";
 const PLACEMENT: &str = "RUNSTONE_FOLLOW_TEST_PLACEMENT";
+/// How many are killed if nobody says so.
+const KILLS: u64 = 6;
 /// Keys of a keyspace. Write `i` goes to key `i % KEYS` of both keyspaces.
 const KEYS: u64 = 1_500;
 
@@ -36,7 +39,7 @@ fn keyspace_options(placement: ValuePlacement) -> KeyspaceOptions {
 
 fn options(placement: ValuePlacement) -> Options {
     let options = Options::default().memory_budget_bytes(8 << 20).wal_segment_bytes(128 << 10);
-    options.keyspace(keyspace_options(placement))
+    options.keep_log_bytes(64 << 20).keyspace(keyspace_options(placement))
 }
 
 fn value(i: u64) -> Vec<u8> {
@@ -60,7 +63,15 @@ fn child_writes_until_killed() {
         batch.put(&other, key, &value).expect("put");
         batch.put(store.default_keyspace(), "last", i.to_le_bytes()).expect("put");
         store.write(&batch, WriteOptions::default()).expect("write");
+        // A mirror on the same cores keeps up.
+        if i % 8 == 0 {
+            sleep(Duration::from_micros(500));
+        }
     }
+}
+
+fn kills() -> u64 {
+    std::env::var("RUNSTONE_KILLS").map_or(KILLS, |text| text.parse().expect("a number"))
 }
 
 fn number_in(value: &[u8]) -> u64 {
@@ -143,7 +154,120 @@ fn a_follower_sees_only_moments_while_its_writer_is_killed() {
         return;
     }
     for name in ["inline", "vlog", "hash-grouped"] {
-        follow_through_kills(name, 6);
+        follow_through_kills(name, kills());
+    }
+}
+
+/// Not a test of its own: a child that follows and checks each view. It ends if one is wrong.
+#[test]
+fn child_checks_until_killed() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let follower = wait_for(Path::new(&path));
+    let mut last = 0;
+    loop {
+        follower.refresh().expect("refreshed");
+        let now = check(&follower.store(), "the child's view");
+        assert!(now >= last, "{now} after {last}");
+        last = now;
+    }
+}
+
+/// Not a test of its own: a child that mirrors the store into the directory beside it.
+#[test]
+fn child_mirrors_until_killed() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let mut mirror = mirror(Path::new(&path));
+    loop {
+        match mirror.advance(Duration::from_millis(20)) {
+            // Nothing was written for too long, or the writer is being opened.
+            Err(Error::LeaseRevoked { .. }) => return,
+            advanced => drop(advanced.expect("advanced")),
+        }
+    }
+}
+
+/// Goes on with the mirror beside a store, or makes one. What a child left that was killed while it
+/// made one is removed.
+fn mirror(path: &Path) -> Mirror {
+    let target = path.with_extension("mirror");
+    let began = Instant::now();
+    loop {
+        match Mirror::open(path, &target, options(ValuePlacement::Inline)) {
+            Ok(mirror) => return mirror,
+            Err(Error::HistoryForked { last_common, .. }) => panic!("forked at {last_common}"),
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(&target);
+                assert!(began.elapsed() < Duration::from_secs(60), "it is made: {error}");
+                sleep(Duration::from_millis(5));
+            }
+        }
+    }
+}
+
+/// Kills a writer and its reader in turn. A reader that has ended by itself has found something.
+fn kill_either(name: &str, reader: &str, mut killed: impl FnMut(&Path, &str)) {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path: PathBuf = directory.path().join("store");
+    let mut random = Random::new(kills());
+    let mut children =
+        ["kill::child_writes_until_killed", reader].map(|test| (test, spawn(test, &path, name)));
+    for kill in 0..kills() {
+        sleep(Duration::from_millis(200 + random.below(400)));
+        let place = format!("{name}, kill {kill}");
+        let (test, child) = &mut children[usize::from(random.one_in(2))];
+        let ended = child.try_wait().expect("a child");
+        assert_eq!(ended, None, "{place}: {test} ended by itself");
+        child.kill().expect("SIGKILL");
+        child.wait().expect("reaped");
+        if *test == reader {
+            killed(&path, &place);
+        }
+        *child = spawn(test, &path, name);
+    }
+    for (test, mut child) in children {
+        let ended = child.try_wait().expect("a child");
+        assert_eq!(ended, None, "{name}: {test} ended by itself");
+        child.kill().expect("SIGKILL");
+        child.wait().expect("reaped");
+    }
+    killed(&path, name);
+}
+
+#[test]
+fn followers_see_only_moments_whoever_is_killed() {
+    if std::env::var(CHILD).is_ok() {
+        return;
+    }
+    for name in ["inline", "vlog", "hash-grouped"] {
+        kill_either(name, "kill::child_checks_until_killed", |path, place| {
+            check(&wait_for(path).store(), place);
+        });
+    }
+}
+
+/// What a mirror shows when it was killed is a moment of the other store, and in the end it is
+/// equal.
+#[test]
+fn a_mirror_is_equal_after_kills_of_either() {
+    if std::env::var(CHILD).is_ok() {
+        return;
+    }
+    for name in ["inline", "vlog", "hash-grouped"] {
+        let mut ends = (PathBuf::new(), 0);
+        kill_either(name, "kill::child_mirrors_until_killed", |path, place| {
+            let mut mirror = mirror(path);
+            let last = check(mirror.store(), place);
+            mirror.advance(Duration::ZERO).unwrap_or_else(|error| panic!("{place}: {error}"));
+            let now = check(mirror.store(), place);
+            assert!(now >= last && last >= ends.1, "{place}: {} to {last} to {now}", ends.1);
+            ends = (path.to_path_buf(), now);
+            let follower = wait_for(path);
+            if place == name {
+                // Nobody writes any more.
+                assert_eq!(check(&follower.store(), place), now);
+            }
+        });
+        assert!(ends.1 > 500, "{} writes were seen", ends.1);
     }
 }
 

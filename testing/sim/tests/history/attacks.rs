@@ -271,6 +271,33 @@ fn keyspaces_that_the_log_had_no_room_for_are_told_before_later_writes() {
     assert_eq!(found, contents(&store));
 }
 
+/// A writer that is faster than its readers does not keep them from returning, and what an archiver
+/// returned from is durable.
+#[test]
+fn rounds_end_although_there_is_more() {
+    let options = Options::default().background(Background::Manual).memory_budget_bytes(64 << 20);
+    let (source, disk, target) = (SimStorage::new(1), SimStorage::new(2), SimStorage::new(3));
+    let store = open(&source, &options).expect("no faults");
+    let mut archiving = archiver(&disk, &source).expect("it begins");
+    let mut mirror = mirror(&source, &target, &options).expect("it begins");
+    for n in 0..36 {
+        store.put([n], vec![n; 1 << 20]).expect("no faults");
+    }
+    let round = archiving.advance(Duration::ZERO).expect("no faults");
+    assert!(!round.is_drained && (16..30).contains(&round.changes), "{round:?}");
+    let last = archiving.position().seq() as u8 - 1;
+    drop(archiving);
+    let disk = disk.power_cut(1).0;
+    let early = restored(&disk, Moment::End, &options).expect("it is there");
+    assert_eq!(early["default"].last_key_value().expect("many").0, &[last]);
+    assert!((16..30).contains(&mirror.advance(Duration::ZERO).expect("no faults")));
+    let mut archiving = archiver(&disk, &source).expect("it goes on");
+    while !archiving.advance(Duration::ZERO).expect("no faults").is_drained {}
+    while mirror.advance(Duration::ZERO).expect("no faults") > 0 {}
+    assert_eq!(restored(&disk, Moment::End, &options).expect("it is there"), contents(&store));
+    assert_eq!(contents(mirror.store()), contents(&store));
+}
+
 /// A sync of the archive that fails has lost what it should have made durable.
 #[test]
 fn whatever_fails_in_the_archive_is_mended() {

@@ -20,7 +20,7 @@ use super::{BackupInfo, Backups};
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::log::{LogHeader, LogKind, LogWriter};
-use crate::store::changes::{Change, Changed, Changes, ChangesFrom, Position};
+use crate::store::changes::{Change, Changed, Changes, ChangesFrom, Position, ROUND_BYTES};
 use crate::store::follow::cut;
 use crate::tree::history::History;
 use crate::wal::note::Note;
@@ -94,6 +94,8 @@ pub struct Archiving {
     pub changes: u64,
     /// Bytes that were appended.
     pub bytes: u64,
+    /// Whether there was no more.
+    pub is_drained: bool,
     /// The backup with which the archive began, if it did.
     pub based: Option<Based>,
 }
@@ -187,7 +189,8 @@ impl Archiver {
     }
 
     /// Appends what was committed since, and waits for a change for at most so long. It is durable
-    /// when this returns. O(changes).
+    /// when this returns. It returns after about 16 MiB although there is more, because beside a
+    /// busy writer there always is. O(changes).
     ///
     /// # Errors
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
@@ -240,18 +243,26 @@ impl Archiver {
         if self.is_cut_short {
             self.go_back()?;
         }
-        let (mut done, mut time_ms) = (Archiving::default(), 0);
+        let (mut done, mut drained_ms) = (Archiving::default(), None);
         let mut next = self.changes.wait(most)?;
+        done.is_drained = next.is_none();
         while let Some(changed) = next {
             done.bytes += self.append(&changed)?;
             done.changes += 1;
             self.position = changed.position;
-            // Everything up to here had been committed by now, and what comes later had not.
-            time_ms = now_ms();
+            if done.bytes >= ROUND_BYTES {
+                break;
+            }
+            let now_ms = now_ms();
             next = self.changes.next()?;
+            // Everything up to here had been committed by then, and what comes later had not.
+            done.is_drained = next.is_none();
+            drained_ms = done.is_drained.then_some(now_ms);
+        }
+        if let Some(ms) = drained_ms {
+            done.bytes += self.put(&Archived::Note(self.position, Note::Time(ms)))?;
         }
         if done.changes > 0 {
-            done.bytes += self.put(&Archived::Note(self.position, Note::Time(time_ms)))?;
             self.sync()?;
         }
         done.based = self.based.take();

@@ -46,6 +46,11 @@ impl Load {
         self.keyspace
     }
 
+    /// The size of its tables.
+    pub(super) fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.bytes).sum()
+    }
+
     /// Hands out its entries in order of keys, in batches of about 1 MiB. They were one change.
     ///
     /// # Errors

@@ -41,6 +41,10 @@ use state::StateReader;
 /// How often a reader that waits looks for more.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// About how many bytes whoever applies changes takes before it returns. Beside a busy writer there
+/// are always more.
+pub(crate) const ROUND_BYTES: u64 = 16 << 20;
+
 /// Where changes begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -93,6 +97,17 @@ pub enum Change {
     State(Batch),
     /// The gap has ended.
     GapEnd,
+}
+
+impl Change {
+    /// About how much there is to apply.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Change::Writes(batch) | Change::State(batch) => batch.encoded().len() as u64,
+            Change::Loaded(load) => load.bytes(),
+            _ => 0,
+        }
+    }
 }
 
 /// A change, and where it is.
