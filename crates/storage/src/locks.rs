@@ -2,39 +2,56 @@
 //! those lock a real file, so that other processes see it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{LockMode, StorageLock};
+use crate::{Error, LockMode, Operation, Result, StorageLock};
 
 /// Who holds which name. Clones share the table.
 #[derive(Clone, Debug, Default)]
 pub struct LockTable {
-    held: Arc<Mutex<BTreeMap<String, Held>>>,
+    locks: Arc<Mutex<Locks>>,
+}
+
+#[derive(Debug, Default)]
+struct Locks {
+    held: BTreeMap<String, Held>,
+    /// Names of files are used again, so a lock has a number of its own.
+    last_number: u64,
 }
 
 #[derive(Debug)]
-enum Held {
-    Exclusive,
-    Shared { holder_count: usize },
+struct Held {
+    number: u64,
+    mode: LockMode,
+    holder_count: usize,
 }
 
 impl LockTable {
     /// Takes the lock, or `None` if another holder excludes it.
     pub fn take(&self, name: String, mode: LockMode) -> Option<Box<dyn StorageLock>> {
-        let mut held = self.held.lock();
-        match (held.get_mut(&name), mode) {
-            (None, LockMode::Exclusive) => {
-                held.insert(name.clone(), Held::Exclusive);
+        let mut locks = self.locks.lock();
+        locks.last_number += 1;
+        let number = match locks.held.get_mut(&name) {
+            Some(held) if (held.mode, mode) == (LockMode::Shared, LockMode::Shared) => {
+                held.holder_count += 1;
+                held.number
             }
-            (None, LockMode::Shared) => {
-                held.insert(name.clone(), Held::Shared { holder_count: 1 });
+            Some(_) => return None,
+            None => {
+                let number = locks.last_number;
+                locks.held.insert(name.clone(), Held { number, mode, holder_count: 1 });
+                number
             }
-            (Some(Held::Shared { holder_count }), LockMode::Shared) => *holder_count += 1,
-            _ => return None,
-        }
-        Some(Box::new(TableLock { table: self.clone(), name }))
+        };
+        Some(Box::new(TableLock { table: self.clone(), name, number }))
+    }
+
+    /// Notes that another file has the name from now on. Whoever holds a lock holds the old file.
+    pub fn replace(&self, name: &str) {
+        self.locks.lock().held.remove(name);
     }
 }
 
@@ -42,18 +59,30 @@ impl LockTable {
 struct TableLock {
     table: LockTable,
     name: String,
+    number: u64,
 }
 
-impl StorageLock for TableLock {}
+impl StorageLock for TableLock {
+    fn check(&self) -> Result<()> {
+        let locks = self.table.locks.lock();
+        match locks.held.get(&self.name).filter(|held| held.number == self.number) {
+            Some(_) => Ok(()),
+            None => {
+                let source = io::Error::other("the lock file was replaced");
+                Err(Error::new(Operation::Lock, self.name.clone(), source))
+            }
+        }
+    }
+}
 
 impl Drop for TableLock {
     fn drop(&mut self) {
-        let mut held = self.table.held.lock();
-        match held.get_mut(&self.name) {
-            Some(Held::Shared { holder_count }) if *holder_count > 1 => *holder_count -= 1,
-            _ => {
-                held.remove(&self.name);
-            }
+        let mut locks = self.table.locks.lock();
+        let own = locks.held.get_mut(&self.name).filter(|held| held.number == self.number);
+        let Some(held) = own else { return };
+        held.holder_count -= 1;
+        if held.holder_count == 0 {
+            locks.held.remove(&self.name);
         }
     }
 }

@@ -128,6 +128,7 @@ impl Storage for MemoryStorage {
         self.with_entries(|entries| match entries.remove(from) {
             Some(content) => {
                 entries.insert(to.to_string(), content);
+                self.world.locks.replace(&path_text(&self.place, to));
                 Ok(())
             }
             None => Err(self.failed(Operation::Rename, from, io::ErrorKind::NotFound)),

@@ -350,7 +350,9 @@ impl Storage for SimStorage {
         check_name(Operation::Rename, to)?;
         let change = EntryOp::Rename { from: from.to_string(), to: to.to_string() };
         let rename = |state: &mut State| self.try_change(state, OpKind::Rename, from, change);
-        self.run(Operation::Rename, from, rename)
+        self.run(Operation::Rename, from, rename)?;
+        self.disk.locks.replace(&self.path_text(to));
+        Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -132,6 +132,12 @@ impl Env {
         self.health.state.load(Acquire) == STOPPED
     }
 
+    /// Whether the disk is full.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        let cause = || self.health.cause.lock();
+        self.is_out_of_space() && cause().as_ref().is_some_and(|(error, _)| error.is_no_space())
+    }
+
     /// Whether a full disk, or too many open files, are waited out.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.health.state.load(Acquire) == NO_SPACE

@@ -65,6 +65,9 @@ impl Runner {
             if !matches!(error, Error::Closed | Error::UnknownKeyspace { .. }) {
                 self.env.note_job_error(error);
             }
+            if error.is_no_space() {
+                self.release_held();
+            }
         })
     }
 

@@ -337,6 +337,10 @@ impl Runner {
     }
 
     fn do_job(&self, job: Job) -> bool {
+        if self.env.is_disk_full() {
+            // A write found no space. The job may free none, or end the state that says so.
+            self.release_held();
+        }
         // These succeed on a full disk too.
         let shows_space = !matches!(job, Job::Prepare(Preparation::Chunk) | Job::Purge | Job::Sync);
         let outcome = match job {
@@ -372,9 +376,13 @@ impl Runner {
         self.catalog.purge_files(!self.schedule.is_closing());
     }
 
-    /// Frees what no follower needs any more.
+    /// Frees what no follower needs any more. On a full disk that is everything.
     pub(crate) fn release_held(&self) {
-        self.catalog.tables.leases.look_again();
+        let leases = &self.catalog.tables.leases;
+        if self.env.is_disk_full() && leases.usage().bytes > 0 {
+            leases.revoke();
+        }
+        leases.look_again();
         self.catalog.release_held();
         self.committer.release_held_log();
     }

@@ -323,3 +323,43 @@ fn a_backup_of_overwritten_slots_is_no_backup() {
         assert_eq!(error.kind(), ErrorKind::LeaseRevoked, "{placement:?}: {error}");
     }
 }
+
+/// What a follower holds is given up where the writer has no other space.
+#[test]
+fn a_full_disk_takes_the_lease_of_a_follower() {
+    let options = plain(ValuePlacement::Inline);
+    let storage = SimStorage::new(3);
+    let store = open(&storage, &options);
+    fill(&store, 0..200, 1, 1000);
+    store.compact().expect("no faults");
+    let follower = Store::follow_on(Arc::new(storage.clone()), options.clone()).expect("follows");
+    let old = follower.store();
+    // Room for the log and for a few copies of what the store holds.
+    storage.set_capacity_bytes(Some(2 << 20));
+    let mut refused = 0;
+    for round in 0..12 {
+        for number in 0..200 {
+            while let Err(error) = store.put(key(number), [round; 1000]) {
+                assert!(error.is_no_space(), "{error}");
+                refused += 1;
+                assert!(refused < 100, "round {round}: what the follower holds is never freed");
+                let _ = store.compact();
+            }
+        }
+        if let Err(error) = store.compact() {
+            assert!(error.is_no_space(), "{error}");
+        }
+    }
+    store.compact().expect("there is space for what the store holds");
+    let metrics = store.metrics();
+    assert_eq!((metrics.follower_leases_revoked, metrics.follower_held_bytes), (1, 0));
+    let error = follower.refresh().expect_err("it has no lease");
+    assert!(matches!(error.kind(), ErrorKind::LeaseRevoked), "{error}");
+    // The old view shows what it has in memory, or the same error.
+    for number in 0..200 {
+        match old.get(key(number)) {
+            Ok(found) => assert_eq!(found.as_deref(), Some(&[1; 1000][..])),
+            Err(error) => assert!(matches!(error.kind(), ErrorKind::LeaseRevoked), "{error}"),
+        }
+    }
+}

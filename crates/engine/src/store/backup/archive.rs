@@ -133,17 +133,16 @@ impl Archiver {
             process: storage.lock_holder(ARCHIVE_LOCK),
         })?;
         archived::make_whole(&**storage)?;
-        let last = archived::chains(&**storage)?.pop();
-        let (changes, based) = match last {
-            Some(chain) => {
-                let from = ChangesFrom::After(chain.through);
+        let (changes, based) = match archived::end(&**storage)? {
+            Some(end) => {
+                let from = ChangesFrom::After(end);
                 match Changes::begin(Arc::clone(&store), &leases, from) {
                     Ok(changes) => {
                         backups.check_own(changes.store_uid())?;
                         (changes, None)
                     }
                     Err(error) if ends_history(&error) => {
-                        let lacked = Some(chain.through.seq());
+                        let lacked = Some(end.seq());
                         let (changes, based) = base(backups, &store, &leases, lacked)?;
                         (changes, Some(based))
                     }

@@ -390,6 +390,20 @@ pub(super) fn chains(storage: &dyn Storage) -> Result<Vec<Chain>> {
     Ok(chains)
 }
 
+/// Where the archive ends, which its last file says; `None` if there is none.
+pub(super) fn end(storage: &dyn Storage) -> Result<Option<Position>> {
+    let numbers = archives(storage)?;
+    for number in numbers.iter().rev() {
+        let is_last = numbers.last() == Some(number);
+        if let Some((_, history, from)) = open(storage, *number, is_last)? {
+            let mut chain = Chain::begin(*number, history, from);
+            read_into(storage, *number, &mut chain)?;
+            return Ok(Some(chain.through));
+        }
+    }
+    Ok(None)
+}
+
 fn read_into(storage: &dyn Storage, number: u64, chain: &mut Chain) -> Result<()> {
     let mut load = None;
     each(storage, number, |record| {

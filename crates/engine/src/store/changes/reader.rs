@@ -43,6 +43,8 @@ pub(super) struct HistoryReader {
     /// What the lease keeps: everything that edits behind this place freed.
     part: Option<LeasePart>,
     kept: EditPlace,
+    /// A load whose end is looked for, and how far the log was read for it.
+    sought: Option<(SeqNo, LogTail)>,
     /// Of loads up to this number, the manifest need not have shown the tables.
     watched_from: SeqNo,
     manifest: ManifestTail,
@@ -115,6 +117,7 @@ impl HistoryReader {
             lease,
             part: None,
             kept: EditPlace::START,
+            sought: None,
             watched_from: manifest.state.last_seq,
             manifest,
             log,
@@ -372,7 +375,12 @@ impl HistoryReader {
 
     /// Whether the log says that a load has ended.
     fn has_ended(&mut self, load: SeqNo) -> Result<bool> {
-        let Some(mut ahead) = self.log.look_ahead()? else {
+        let known = self.sought.take().filter(|(sought, _)| *sought == load);
+        let ahead = match known {
+            Some((_, ahead)) => Some(ahead),
+            None => self.log.look_ahead()?,
+        };
+        let Some(mut ahead) = ahead else {
             // Its segment is gone, below the floor of the log.
             return Ok(self.manifest.state.log_start_seq > load);
         };
@@ -383,6 +391,8 @@ impl HistoryReader {
                 || matches!(record.note()?, Some(Note::Opened { .. } | Note::Repeats(_)));
             Ok(if has_ended { Flow::Hold } else { Flow::Next })
         })?;
+        // A load may take long, and callers ask often.
+        self.sought = (!has_ended).then_some((load, ahead));
         Ok(has_ended)
     }
 
