@@ -50,6 +50,12 @@ pub enum Code {
     Busy = 19,
     /// A fault of the store itself. Please report it.
     Internal = 20,
+    /// The writer of a store keeps no files for this reader any more. Open the store again.
+    LeaseRevoked = 21,
+    /// The store has lost what was read of its history. Begin again with its state.
+    HistoryForked = 22,
+    /// The log does not reach back so far. Begin again with the state of the store.
+    HistoryGone = 23,
 }
 
 /// A failure: its code, and a message for people.
@@ -113,6 +119,9 @@ fn code_of(kind: ErrorKind) -> Code {
         ErrorKind::Closed => Code::Closed,
         ErrorKind::Corruption => Code::Corruption,
         ErrorKind::InsideCallback => Code::InsideCallback,
+        ErrorKind::LeaseRevoked => Code::LeaseRevoked,
+        ErrorKind::HistoryForked => Code::HistoryForked,
+        ErrorKind::HistoryGone => Code::HistoryGone,
         // A kind that a later release adds counts as a failure of the storage.
         _ => Code::Storage,
     }

@@ -61,7 +61,8 @@ struct Entry<T> {
     handle: u64,
     /// Whose object it is.
     process: Process,
-    object: T,
+    /// Or why there is none any more.
+    object: Result<T>,
 }
 
 impl<T: Send + Sync + 'static> Handles<T> {
@@ -105,8 +106,32 @@ impl<T: Send + Sync + 'static> Handles<T> {
             return Err(Failure::new(Code::InvalidArgument, what));
         };
         let process = Process::current();
-        slot.entry.store(Some(Arc::new(Entry { handle, process, object })));
+        slot.entry.store(Some(Arc::new(Entry { handle, process, object: Ok(object) })));
         Ok(given)
+    }
+
+    /// Puts another object behind a handle, or a reason why there is none any more. Whoever uses
+    /// the one before goes on with it.
+    ///
+    /// # Errors
+    /// If the handle was closed, or never was one of this kind, and in a fork.
+    pub fn replace(&self, handle: u64, object: Result<T>) -> Result<()> {
+        let slot = self.slot(handle).ok_or_else(|| self.refuse(handle))?;
+        let before = slot.entry.load();
+        let found = before.as_ref().filter(|entry| entry.handle == handle);
+        let found = found.ok_or_else(|| self.refuse(handle))?;
+        self.check(found)?;
+        let entry = Arc::new(Entry { handle, process: found.process, object });
+        let was = slot.entry.compare_and_swap(&*before, Some(entry));
+        // Otherwise it was closed meanwhile: whoever replaces keeps others from doing it.
+        let is_replaced = was.as_ref().is_some_and(|was| Arc::ptr_eq(was, found));
+        if is_replaced { Ok(()) } else { Err(self.refuse(handle)) }
+    }
+
+    /// Whether a handle is that of an object, or of the reason why there is none any more.
+    pub fn is_open(&self, handle: u64) -> bool {
+        let entry = self.slot(handle).and_then(|slot| slot.entry.load_full());
+        entry.is_some_and(|entry| entry.handle == handle)
     }
 
     /// The object of a handle, which stays alive while the result lives. O(1), without a lock.
@@ -118,7 +143,10 @@ impl<T: Send + Sync + 'static> Handles<T> {
         let entry = slot.entry.load_full().filter(|entry| entry.handle == handle);
         let entry = entry.ok_or_else(|| self.refuse(handle))?;
         self.check(&entry)?;
-        Ok(InUse(entry))
+        match &entry.object {
+            Ok(_) => Ok(InUse(entry)),
+            Err(reason) => Err(reason.clone()),
+        }
     }
 
     /// What `work` makes of the object of a handle: [`Handles::get`] for what is called once per
@@ -133,7 +161,10 @@ impl<T: Send + Sync + 'static> Handles<T> {
         match &*entry {
             Some(entry) if entry.handle == handle => {
                 self.check(entry)?;
-                work(&entry.object)
+                match &entry.object {
+                    Ok(object) => work(object),
+                    Err(reason) => Err(reason.clone()),
+                }
             }
             _ => Err(self.refuse(handle)),
         }
@@ -146,15 +177,18 @@ impl<T: Send + Sync + 'static> Handles<T> {
     /// If the handle is 0, was closed, or never was one of this kind.
     pub fn close(&self, handle: u64) -> Result<()> {
         let slot = self.slot(handle).ok_or_else(|| self.refuse(handle))?;
-        let entry = slot.entry.load();
-        let found = entry.as_ref().filter(|entry| entry.handle == handle);
-        let found = found.ok_or_else(|| self.refuse(handle))?;
-        let before = slot.entry.compare_and_swap(&*entry, None);
-        if !before.as_ref().is_some_and(|before| Arc::ptr_eq(before, found)) {
-            return Err(self.refuse(handle));
-        }
-        if self.check(found).is_err() {
-            std::mem::forget(Arc::clone(found));
+        loop {
+            let entry = slot.entry.load();
+            let found = entry.as_ref().filter(|entry| entry.handle == handle);
+            let found = found.ok_or_else(|| self.refuse(handle))?;
+            let before = slot.entry.compare_and_swap(&*entry, None);
+            // Otherwise another thread closed it, or replaced its object.
+            if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, found)) {
+                if self.check(found).is_err() {
+                    std::mem::forget(Arc::clone(found));
+                }
+                break;
+            }
         }
         // Only one thread gets here for each use of the slot.
         let used = slot.used.load(Relaxed) + 1;
@@ -239,7 +273,10 @@ impl<T> Deref for InUse<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        &self.0.object
+        match &self.0.object {
+            Ok(object) => object,
+            Err(_) => unreachable!("an entry with an object never loses it"),
+        }
     }
 }
 
@@ -290,6 +327,43 @@ mod tests {
             assert_eq!(code(NUMBERS.get(bits)), Code::Closed, "{bits:x}");
         }
         NUMBERS.close(number).expect("open");
+    }
+
+    /// A follower that is refreshed shows its keyspaces anew behind the handles that a program has.
+    #[test]
+    fn a_handle_takes_another_object() {
+        let handle = TEXTS.keep("old".into()).expect("room").get();
+        let old = TEXTS.get(handle).expect("open");
+        TEXTS.replace(handle, Ok("new".into())).expect("open");
+        assert_eq!((&**old, &**TEXTS.get(handle).expect("open")), ("old", "new"));
+        let gone = Failure::new(Code::UnknownKeyspace, "it was dropped");
+        TEXTS.replace(handle, Err(gone)).expect("open");
+        assert_eq!(code(TEXTS.get(handle)), Code::UnknownKeyspace);
+        assert_eq!(code(TEXTS.with(handle, |_| Ok(()))), Code::UnknownKeyspace);
+        assert!(TEXTS.is_open(handle));
+        TEXTS.close(handle).expect("it is still to be closed");
+        assert!(!TEXTS.is_open(handle) && TEXTS.replace(handle, Ok("late".into())).is_err());
+        assert_eq!(code(TEXTS.get(handle)), Code::Closed);
+    }
+
+    /// A close that meets a refresh closes all the same, and the slot is given back once.
+    #[test]
+    fn a_close_wins_over_those_who_replace() {
+        static BOTH: Handles<u64> = Handles::new(6, "both");
+        for round in 0..2000 {
+            let handle = BOTH.keep(round).expect("room").get();
+            let begin = Barrier::new(2);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    begin.wait();
+                    while BOTH.replace(handle, Ok(round + 1)).is_ok() {}
+                });
+                begin.wait();
+                BOTH.close(handle).expect("open");
+            });
+            assert_eq!(code(BOTH.close(handle)), Code::Closed);
+        }
+        assert_eq!(BOTH.slots.count(), 1);
     }
 
     #[test]

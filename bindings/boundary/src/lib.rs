@@ -2,15 +2,18 @@
 //!
 //! * [`handles`]: numbers that stand for objects and can tell that an object was closed.
 //!   [`pointers`]: the same as C pointers. [`alone`]: objects that one thread at a time may use.
+//! * [`stores`]: open stores, and what a refresh of one that follows another process changes.
 //! * [`failure`]: what goes wrong, as a code and a message; a panic ends here.
 //! * [`options`]: options of a store as TOML. [`events`]: events of a store as kinds and fields.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
 //!   cursors over a store or over a transaction.
+//! * [`backups`]: what all bindings say of backups.
 //! * [`properties`]: what LevelDB's programs ask of a store.
 
 #![forbid(unsafe_code)]
 
 pub mod alone;
+pub mod backups;
 pub mod cursors;
 pub mod events;
 pub mod failure;
@@ -18,6 +21,7 @@ pub mod handles;
 pub mod options;
 pub mod pointers;
 pub mod properties;
+pub mod stores;
 pub mod transactions;
 
 pub use failure::{Code, Failure, Result, guard};

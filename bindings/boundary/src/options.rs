@@ -17,12 +17,9 @@
 //! background_bytes_per_second = "100M"
 //! ```
 
-use std::path::Path;
 use std::time::Duration;
 
-use runstone::{
-    Background, Durability, Error, KeyspaceOptions, Options, Resources, Store, WalMode,
-};
+use runstone::{Background, Durability, KeyspaceOptions, Options, Resources, WalMode};
 use runstone_policy::units;
 use serde::Deserialize;
 
@@ -160,19 +157,6 @@ pub fn of_store(text: &str) -> Result<Options> {
     options.keyspace = keyspace;
     options.check()?;
     Ok(options)
-}
-
-/// Opens a store. Where another process has it open, one that is to be read is read beside that
-/// process, as of now.
-///
-/// # Errors
-/// Those of [`Store::open`] and [`Store::follow`].
-pub fn open(path: impl AsRef<Path>, options: Options) -> runstone::Result<Store> {
-    let is_read = options.read_only;
-    match Store::open(&path, options.clone()) {
-        Err(Error::InUse { .. }) if is_read => Ok(Store::follow(path, options)?.store()),
-        opened => opened,
-    }
 }
 
 /// Options of a keyspace, as `runstone help options` lists them; `preset = "NAME"` alone gives

@@ -72,6 +72,12 @@ typedef enum {
     RUNSTONE_BUSY = 19,
     // A fault of the store itself. Please report it.
     RUNSTONE_INTERNAL = 20,
+    // The writer of a store keeps no files for this reader any more. Open the store again.
+    RUNSTONE_LEASE_REVOKED = 21,
+    // The store has lost what was read of its history. Begin again with its state.
+    RUNSTONE_HISTORY_FORKED = 22,
+    // The log does not reach back so far. Begin again with the state of the store.
+    RUNSTONE_HISTORY_GONE = 23,
 } runstone_status;
 
 // What a write survives once it has returned.
@@ -93,6 +99,24 @@ typedef enum {
     // Its value becomes what was set as `output`.
     RUNSTONE_CHANGE = 2,
 } runstone_decision;
+
+// How runstone_backups_restore_to() names a moment.
+typedef enum {
+    // The end of the archive. The value is ignored.
+    RUNSTONE_AT_END = 0,
+    // After everything that had been committed by then, in milliseconds since 1970. The archive
+    // knows the time of a change to about a second.
+    RUNSTONE_AT_TIME = 1,
+    // After the last batch whose number is at most this: exact.
+    RUNSTONE_AT_NUMBER = 2,
+} runstone_moment;
+
+// Appends what is committed to a store to the archive beside its backups. One thread at a time may
+// use it.
+typedef struct runstone_archiver runstone_archiver;
+
+// A directory of backups. Any number of threads may use it.
+typedef struct runstone_backups runstone_backups;
 
 // Writes for runstone_write(). One thread at a time may use it.
 typedef struct runstone_batch runstone_batch;
@@ -127,6 +151,63 @@ typedef struct runstone_store runstone_store;
 // Reads and writes that happen together or not at all. One thread at a time may use it.
 typedef struct runstone_transaction runstone_transaction;
 
+// What a round of archiving did.
+typedef struct {
+    // Changes that were appended.
+    uint64_t changes;
+    // Bytes that were appended.
+    uint64_t bytes;
+    // The number of the backup with which the archive began, at first or again; 0 if it went on.
+    uint64_t backup;
+    // If the archive began again: it has nothing after this number.
+    uint64_t lacks_after;
+    // Up to this one. 0 if it lacks nothing.
+    uint64_t lacks_through;
+} runstone_archiving;
+
+// A place in the history of a store, after a write. After a power loss the same number can mean
+// another write; the history tells them apart.
+typedef struct {
+    // The number of the last write before it.
+    uint64_t seq;
+    // The id of the history.
+    uint64_t history;
+} runstone_position;
+
+// A backup.
+typedef struct {
+    // Its number, from 1 up. Later backups have larger ones.
+    uint64_t number;
+    // When it was made, in milliseconds since 1970, by the clock of the machine.
+    uint64_t time_ms;
+    // The number of the last write in it.
+    uint64_t last_seq;
+    // Tables.
+    uint64_t tables;
+    // Segments of values.
+    uint64_t value_segments;
+    // Bytes that a restore writes.
+    uint64_t bytes;
+    // Bytes that it added to the directory when it was made.
+    uint64_t added_bytes;
+} runstone_backup;
+
+// A part of an archive that has every change.
+typedef struct {
+    // It has everything after this number.
+    uint64_t from_seq;
+    // Up to this one.
+    uint64_t through_seq;
+    // The history of its end, as in a runstone_position.
+    uint64_t history;
+    // The first time that it tells, in milliseconds since 1970; 0 if it tells none.
+    uint64_t from_ms;
+    // The last time that it tells; 0 if it tells none.
+    uint64_t through_ms;
+    // Bytes of its files.
+    uint64_t bytes;
+} runstone_archive;
+
 // Bytes that the library returns. Release them with runstone_bytes_free().
 typedef struct {
     // The first byte; null if there are no bytes, as for an absent key. The pointer to empty bytes
@@ -137,6 +218,16 @@ typedef struct {
     // Belongs to the library. Do not change it.
     void *owner;
 } runstone_bytes;
+
+// What a restore to a moment made.
+typedef struct {
+    // The number of the backup that it began with.
+    uint64_t backup;
+    // Changes of the archive that were applied to it.
+    uint64_t changes;
+    // The last number of the original store that the new one has.
+    uint64_t last_seq;
+} runstone_restored;
 
 // How a cursor reads. All zero means: everything, as of now.
 typedef struct {
@@ -214,6 +305,27 @@ typedef void (*runstone_listener)(void *context,
                                   const char *kind,
                                   const char *json);
 
+// What a repair did.
+typedef struct {
+    // Whether the store was found healthy. Then nothing was done, and there is no new store.
+    bool is_healthy;
+    // Tables read, those with damage included.
+    uint64_t tables;
+    // Records of the log that were used.
+    uint64_t log_records;
+    // Entries of the new store.
+    uint64_t entries;
+    // Bytes of its tables.
+    uint64_t bytes;
+    // The largest number of a write that was found. Later ones, if there were any, are not there.
+    uint64_t last_seq;
+    // How many files, or parts of them, are damaged or missing.
+    uint64_t lost;
+    // How many ranges of keys may be wrong. 0: every key of the new store is right, and none is
+    // missing.
+    uint64_t doubts;
+} runstone_repaired;
+
 // How a transaction runs. All zero means optimistic, with snapshot isolation.
 typedef struct {
     // Whether the transaction locks the keys that it writes or reads for update, and waits for the
@@ -228,6 +340,101 @@ typedef struct {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Goes on with the archive of the store in a directory, or begins it with a backup. The store may
+// be open in this process or in another one, or closed. It keeps its log for the archiver, within
+// its limits. A second archiver of one directory is refused with RUNSTONE_IN_USE. Close it with
+// runstone_archiver_close().
+runstone_status runstone_archiver_create(const runstone_backups *backups,
+                                         const char *store_path,
+                                         runstone_archiver **archiver);
+
+// Appends what was committed since, and waits for a change for at most `wait_ms` first. It is
+// durable when this returns. After an error the archive is whole, and the next call goes on.
+// `done` may be null. Call it every second, or in a loop with a wait.
+runstone_status runstone_archiver_advance(runstone_archiver *archiver,
+                                          uint64_t wait_ms,
+                                          runstone_archiving *done);
+
+// The position up to which the archive has everything.
+runstone_status runstone_archiver_position(const runstone_archiver *archiver,
+                                           runstone_position *position);
+
+// Closes an archiver; a round that runs ends first. The archive stays, and another archiver goes
+// on with it. Null is not an error.
+runstone_status runstone_archiver_close(runstone_archiver *archiver);
+
+// Opens a directory of backups of one store. If `may_create`, one that is new or empty will do.
+// The directory of a store is refused, and so is one that holds anything else. It may lie on
+// another disk than the store, and should.
+runstone_status runstone_backups_open(const char *path,
+                                      bool may_create,
+                                      runstone_backups **backups);
+
+// Closes a directory of backups; what it holds stays, and an archiver goes on. Null is not an
+// error.
+runstone_status runstone_backups_close(runstone_backups *backups);
+
+// Adds a backup of the store in a directory, as it is now. The store may be open in this process
+// or in another one, or closed; who writes to it waits for nothing. Only what the directory lacks
+// is copied. Two at a time in one directory are refused with RUNSTONE_IN_USE. `made`, which may be
+// null, gets the backup.
+runstone_status runstone_backups_create(const runstone_backups *backups,
+                                        const char *store_path,
+                                        runstone_backup *made);
+
+// Lists the backups, the oldest first: at most `capacity` of them, from the one at `first` on.
+// `count` gets how many there are. A backup whose description is damaged is not among them:
+// runstone_backups_damaged() has those.
+runstone_status runstone_backups_list(const runstone_backups *backups,
+                                      size_t first,
+                                      size_t capacity,
+                                      runstone_backup *list,
+                                      size_t *count);
+
+// Lists the parts of the archive without a gap, the oldest first, as runstone_backups_list() does.
+runstone_status runstone_backups_archives(const runstone_backups *backups,
+                                          size_t first,
+                                          size_t capacity,
+                                          runstone_archive *list,
+                                          size_t *count);
+
+// The backups whose description is damaged, which cannot be restored, as a JSON list of objects
+// with `number` and `what`. While there is one, prune removes no files for lack of a backup.
+runstone_status runstone_backups_damaged(const runstone_backups *backups,
+                                         runstone_bytes *list);
+
+// Reads every byte of a backup and checks it. `number` 0 is the newest. `report` gets the damage
+// as a JSON list of objects with `file` and `what`; damage makes the status RUNSTONE_CORRUPTION.
+runstone_status runstone_backups_verify(const runstone_backups *backups,
+                                        uint64_t number,
+                                        runstone_bytes *report);
+
+// Reads the archive and checks it, as runstone_backups_verify() does with a backup.
+runstone_status runstone_backups_verify_archives(const runstone_backups *backups,
+                                                 runstone_bytes *report);
+
+// Makes a store of a backup in a directory that is new or empty, and checks everything on the way.
+// `number` 0 is the newest.
+runstone_status runstone_backups_restore(const runstone_backups *backups,
+                                         uint64_t number,
+                                         const char *path);
+
+// Makes a store as of a moment of the archive in a directory that is new or empty. `moment` is a
+// runstone_moment, and says what `value` is. A moment that neither a backup nor the archive has is
+// refused with RUNSTONE_INVALID_ARGUMENT, and so is a time that the clock showed twice: the
+// message has the numbers. `restored` may be null.
+runstone_status runstone_backups_restore_to(const runstone_backups *backups,
+                                            int32_t moment,
+                                            uint64_t value,
+                                            const char *path,
+                                            runstone_restored *restored);
+
+// Removes all backups but the newest `keep`, at least 1, and what only they needed, the beginning
+// of the archive included. `removed`, which may be null, gets how many.
+runstone_status runstone_backups_prune(const runstone_backups *backups,
+                                       size_t keep,
+                                       uint64_t *removed);
 
 // Makes an empty batch. Close it with runstone_batch_close().
 runstone_status runstone_batch_create(runstone_batch **batch);
@@ -495,6 +702,27 @@ runstone_status runstone_options_set_listener(runstone_options *options,
                                               void *context,
                                               runstone_end end);
 
+// Makes a new store in `to` of what the damaged one in `from` holds. `from` is only read; `to` is
+// new or empty. Every key of the new store is right, or the report doubts it. A healthy store is
+// left alone.
+//
+// `options` are those with which the application opens the store, because of the merge operators
+// that they have; null if it has none. If `lost_log`, writes that an earlier open kept aside in
+// `lost-NNNNNN.wal` come back, for keys that were not written since.
+//
+// `repaired` and `report` may be null. `report` gets a JSON object: `basis` (`manifest`,
+// `part-of-manifest` or `tables`), `keyspaces`, `lost` (`file` and `what`), `notes`, and `doubts`.
+// Each doubt has a `keyspace` (null: all), `from_hex` and `to_hex` (its first and last key as
+// hexadecimal digits; a null `to_hex`: no last one), `numbers` (null, or the first and last number
+// of the writes), a `reason` (`may-be-old`, `may-be-back`, `value-lost`, `operands-may-repeat` or
+// `from-lost-log`) and a text `what`.
+runstone_status runstone_repair(const char *from,
+                                const char *to,
+                                const runstone_options *options,
+                                bool lost_log,
+                                runstone_repaired *repaired,
+                                runstone_bytes *report);
+
 // Takes a snapshot. Close it with runstone_snapshot_close().
 runstone_status runstone_snapshot_create(const runstone_store *store,
                                          runstone_snapshot **snapshot);
@@ -534,10 +762,31 @@ const char *runstone_last_message(void);
 // The release of this library, such as "0.1.0".
 const char *runstone_version(void);
 
-// Opens the store in a directory, or makes one there. `options` may be null.
+// Opens the store in a directory, or makes one there. `options` may be null. With `read_only =
+// true`, a store that another process has open is followed, as by runstone_follow().
 runstone_status runstone_open(const char *path,
                               const runstone_options *options,
                               runstone_store **store);
+
+// Opens a store for reading, whether or not another process writes to it, and keeps nobody from
+// that. It shows one moment; runstone_refresh() shows a later one. The writer keeps the files that
+// this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`); behind
+// them reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
+runstone_status runstone_follow(const char *path,
+                                const runstone_options *options,
+                                runstone_store **store);
+
+// Shows what another process has committed to a store that is open for reading. `is_newer`, which
+// may be null, gets whether there was anything. The store and its keyspaces show it from then on;
+// snapshots, cursors and transactions keep their moment. Other threads read meanwhile. A keyspace
+// that was dropped is refused with RUNSTONE_UNKNOWN_KEYSPACE.
+runstone_status runstone_refresh(runstone_store *store,
+                                 bool *is_newer);
+
+// How old what a store that is open for reading shows may be, in milliseconds: what was committed
+// before then is in it. 0 for a store that no other process can write to.
+runstone_status runstone_age(const runstone_store *store,
+                             uint64_t *age_ms);
 
 // Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
 // directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from

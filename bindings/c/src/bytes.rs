@@ -182,6 +182,22 @@ impl<T: Kept> Place<*mut T> {
     }
 }
 
+/// The caller's places for `count` results.
+///
+/// # Safety
+/// As for [`Place::new`], for each of them.
+pub(crate) unsafe fn places<T>(
+    name: &str,
+    first: *mut T,
+    count: usize,
+) -> Result<impl Iterator<Item = Place<T>>> {
+    if first.is_null() && count > 0 || count > isize::MAX as usize / size_of::<T>().max(1) {
+        return Err(Failure::invalid(format!("{name} is no array of {count} items")));
+    }
+    // Those that are set lie inside the caller's array.
+    Ok((0..count).map(move |at| Place(first.wrapping_add(at))))
+}
+
 /// The caller's array.
 ///
 /// # Safety

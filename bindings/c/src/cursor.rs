@@ -1,6 +1,7 @@
 //! Cursors over a keyspace, of a store or of a transaction.
 
 use std::ffi::c_void;
+use std::ptr;
 
 use runstone::ReadOptions;
 use runstone_boundary::cursors::AnyCursor;
@@ -78,7 +79,7 @@ pub(crate) unsafe fn read_options(options: *const runstone_read_options) -> Resu
         options = options.keys_only();
     }
     if let Some(snapshot) = runstone_snapshot::get_some(given.snapshot)? {
-        options = options.at(&snapshot);
+        options = options.at(&snapshot.snapshot);
     }
     match prefix {
         None => Ok(options.with_bounds(from, to)),
@@ -99,8 +100,17 @@ pub unsafe extern "C" fn runstone_cursor_create(
 ) -> runstone_status {
     answer(|| {
         // SAFETY: the caller promises valid options and a valid place.
-        let (options, place) = unsafe { (read_options(options)?, Place::new("cursor", cursor)?) };
-        let made = runstone_keyspace::get(keyspace)?.cursor(options)?;
+        let (snapshot, place) = unsafe {
+            (options.as_ref().map(|given| given.snapshot), Place::new("cursor", cursor)?)
+        };
+        // SAFETY: as above.
+        let options = unsafe { read_options(options) }?;
+        let moment = runstone_snapshot::get_some(snapshot.unwrap_or(ptr::null()))?;
+        let keyspace = runstone_keyspace::get(keyspace)?;
+        let made = match moment {
+            Some(moment) => moment.keyspace(&keyspace)?.cursor(options)?,
+            None => keyspace.cursor(options)?,
+        };
         place.keep(Alone::new(AnyCursor::from(made)))
     })
 }

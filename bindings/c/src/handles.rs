@@ -39,3 +39,12 @@ pub struct runstone_options(());
 /// What many stores share: memory, threads, open files. Any number of threads may use them.
 #[allow(non_camel_case_types)]
 pub struct runstone_resources(());
+
+/// A directory of backups. Any number of threads may use it.
+#[allow(non_camel_case_types)]
+pub struct runstone_backups(());
+
+/// Appends what is committed to a store to the archive beside its backups. One thread at a time may
+/// use it.
+#[allow(non_camel_case_types)]
+pub struct runstone_archiver(());

@@ -31,7 +31,9 @@ fn look_up(
     runstone_keyspace::with(keyspace, |keyspace| {
         let found = match snapshot.is_null() {
             true => keyspace.get(key),
-            false => runstone_snapshot::with(snapshot, |at| Ok(keyspace.get_at(key, at)))?,
+            false => runstone_snapshot::with(snapshot, |at| {
+                Ok(at.keyspace(keyspace)?.get_at(key, &at.snapshot))
+            })?,
         };
         if let Some(value) = found? {
             give(value);

@@ -5,6 +5,8 @@
 //!   [`durability`]: what a write survives. [`handles`]: what C holds in place of objects.
 //! * [`options`], [`store`], [`keyspace`]: opening, and functions that need no object of their own.
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
+//! * [`backups`], [`archiver`]: backups, and every moment between them. [`repair`]: a new store of
+//!   what a damaged one holds.
 //! * [`callbacks`]: the caller's merge operators, compaction filters and listeners.
 //!
 //! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: it points to no
@@ -13,6 +15,8 @@
 // The header states what a function promises to C; `bytes` states the promises for arguments.
 #![allow(clippy::missing_safety_doc)]
 
+pub mod archiver;
+pub mod backups;
 pub mod batch;
 pub mod bytes;
 pub mod callbacks;
@@ -21,6 +25,7 @@ pub mod durability;
 pub mod handles;
 pub mod keyspace;
 pub mod options;
+pub mod repair;
 pub mod snapshot;
 pub mod sorted;
 pub mod status;

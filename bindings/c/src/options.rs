@@ -3,14 +3,16 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use runstone::{CompactionFilter, EventListener, MergeOperator, Options, Resources, Store};
+use runstone::{CompactionFilter, EventListener, MergeOperator, Options, Resources};
 use runstone_boundary::Failure;
-use runstone_boundary::options::{check_sharing, of_resources, of_store, open};
+use runstone_boundary::options::{check_sharing, of_resources, of_store};
+use runstone_boundary::stores::OpenStore;
 
 use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
 
+use crate::Result;
 use crate::bytes::{Place, optional_text, text};
 use crate::callbacks::{
     Context, EventCallback, FilterCallback, MergeCallback, runstone_end, runstone_filter,
@@ -32,10 +34,26 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    pub(crate) fn open(&self, path: &str) -> runstone::Result<Store> {
+    pub(crate) fn open(&self, path: &str) -> runstone::Result<OpenStore> {
         match &self.resources {
-            Some(resources) => resources.open(path, self.options.clone()),
-            None => open(path, self.options.clone()),
+            Some(resources) => OpenStore::open_sharing(resources, path, self.options.clone()),
+            None => OpenStore::open(path, self.options.clone()),
+        }
+    }
+
+    /// What a repair takes of them.
+    pub(crate) fn to_repair(&self) -> Options {
+        self.options.clone()
+    }
+
+    /// What a store that follows takes of them.
+    pub(crate) fn to_follow(&self) -> Result<Options> {
+        match &self.resources {
+            Some(_) => Err(Failure::invalid(
+                "a store that follows another process shares no resources; give it options of its \
+                 own",
+            )),
+            None => Ok(self.options.clone()),
         }
     }
 }

@@ -1,15 +1,14 @@
 //! Snapshots.
 
-use runstone::Snapshot;
-
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
+use runstone_boundary::stores::Moment;
 
 use crate::bytes::Place;
 use crate::handles::{runstone_snapshot, runstone_store};
 use crate::status::{answer, runstone_status};
 
-handle!(4 "snapshot" runstone_snapshot: Snapshot);
+handle!(4 "snapshot" runstone_snapshot: Moment);
 
 /// Takes a snapshot. Close it with runstone_snapshot_close().
 #[unsafe(no_mangle)]
@@ -20,8 +19,7 @@ pub unsafe extern "C" fn runstone_snapshot_create(
     answer(|| {
         // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("snapshot", snapshot) }?;
-        let taken: Snapshot = runstone_store::get(store)?.snapshot();
-        place.keep(taken)
+        place.keep(Moment::of(&*runstone_store::get(store)?))
     })
 }
 

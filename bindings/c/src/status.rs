@@ -55,6 +55,12 @@ pub enum runstone_status {
     RUNSTONE_BUSY = 19,
     /// A fault of the store itself. Please report it.
     RUNSTONE_INTERNAL = 20,
+    /// The writer of a store keeps no files for this reader any more. Open the store again.
+    RUNSTONE_LEASE_REVOKED = 21,
+    /// The store has lost what was read of its history. Begin again with its state.
+    RUNSTONE_HISTORY_FORKED = 22,
+    /// The log does not reach back so far. Begin again with the state of the store.
+    RUNSTONE_HISTORY_GONE = 23,
 }
 
 use runstone_status::*;
@@ -82,6 +88,9 @@ impl From<Code> for runstone_status {
             Code::InsideCallback => RUNSTONE_INSIDE_CALLBACK,
             Code::Busy => RUNSTONE_BUSY,
             Code::Internal => RUNSTONE_INTERNAL,
+            Code::LeaseRevoked => RUNSTONE_LEASE_REVOKED,
+            Code::HistoryForked => RUNSTONE_HISTORY_FORKED,
+            Code::HistoryGone => RUNSTONE_HISTORY_GONE,
         }
     }
 }

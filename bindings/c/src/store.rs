@@ -1,21 +1,30 @@
 //! The store: opening, closing, and functions that concern all keyspaces.
 
 use std::ffi::c_char;
+use std::ptr;
 
-use runstone::{Options, Store};
-use runstone_boundary::Failure;
+use runstone::{Keyspace, Options, Store};
+use runstone_boundary::stores::{self, OpenStore};
+use runstone_boundary::{Failure, Handles};
 
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
 
+use crate::Result;
 use crate::bytes::{Place, optional_text, runstone_bytes, text};
 use crate::durability::write_options;
 use crate::handles::{runstone_batch, runstone_keyspace, runstone_options, runstone_store};
 use crate::status::{answer, runstone_status};
 
-handle!(1 "store" runstone_store: Store);
+handle!(1 "store" runstone_store: OpenStore);
 
-/// Opens the store in a directory, or makes one there. `options` may be null.
+/// A store as the functions for all bindings take it.
+fn named(store: *const runstone_store) -> (&'static Handles<OpenStore>, u64) {
+    (runstone_store::table(), store.addr() as u64)
+}
+
+/// Opens the store in a directory, or makes one there. `options` may be null. With `read_only =
+/// true`, a store that another process has open is followed, as by runstone_follow().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_open(
     path: *const c_char,
@@ -27,9 +36,65 @@ pub unsafe extern "C" fn runstone_open(
         let (path, place) = unsafe { (text("path", path)?, Place::new("store", store)?) };
         let opened = match runstone_options::get_some(options)? {
             Some(options) => options.lock()?.open(path)?,
-            None => Store::open(path, Options::default())?,
+            None => OpenStore::open(path, Options::default())?,
         };
         place.keep(opened)
+    })
+}
+
+/// Opens a store for reading, whether or not another process writes to it, and keeps nobody from
+/// that. It shows one moment; runstone_refresh() shows a later one. The writer keeps the files that
+/// this moment needs, within its limits (`follower_keep_bytes`, `follower_keep_seconds`); behind
+/// them reads and refreshes end with RUNSTONE_LEASE_REVOKED. `options` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_follow(
+    path: *const c_char,
+    options: *const runstone_options,
+    store: *mut *mut runstone_store,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller's arguments, as the header says.
+        let (path, place) = unsafe { (text("path", path)?, Place::new("store", store)?) };
+        let options = match runstone_options::get_some(options)? {
+            Some(options) => options.lock()?.to_follow()?,
+            None => Options::default(),
+        };
+        place.keep(OpenStore::follow(path, options)?)
+    })
+}
+
+/// Shows what another process has committed to a store that is open for reading. `is_newer`, which
+/// may be null, gets whether there was anything. The store and its keyspaces show it from then on;
+/// snapshots, cursors and transactions keep their moment. Other threads read meanwhile. A keyspace
+/// that was dropped is refused with RUNSTONE_UNKNOWN_KEYSPACE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_refresh(
+    store: *mut runstone_store,
+    is_newer: *mut bool,
+) -> runstone_status {
+    answer(|| {
+        let found = stores::refresh(named(store), runstone_keyspace::table())?;
+        if !is_newer.is_null() {
+            // SAFETY: the caller promises a valid place.
+            unsafe { Place::new("is_newer", is_newer) }?.set(found);
+        }
+        Ok(())
+    })
+}
+
+/// How old what a store that is open for reading shows may be, in milliseconds: what was committed
+/// before then is in it. 0 for a store that no other process can write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_age(
+    store: *const runstone_store,
+    age_ms: *mut u64,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises a valid place.
+        let place = unsafe { Place::new("age_ms", age_ms) }?;
+        let age = runstone_store::get(store)?.age()?;
+        place.set(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        Ok(())
     })
 }
 
@@ -39,12 +104,9 @@ pub unsafe extern "C" fn runstone_open(
 /// memory and files that it needs. Close all of these too. A null store is no error.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_close(store: *mut runstone_store) -> runstone_status {
-    answer(|| {
-        let Some(open) = runstone_store::get_some(store)?.map(|open| Store::clone(&open)) else {
-            return Ok(());
-        };
-        runstone_store::close(store)?;
-        Ok(open.close()?)
+    answer(|| match store.is_null() {
+        true => Ok(()),
+        false => stores::close(named(store), runstone_keyspace::table()),
     })
 }
 
@@ -142,6 +204,15 @@ pub unsafe extern "C" fn runstone_metrics(
     })
 }
 
+/// The handle of a keyspace.
+fn found(
+    store: *const runstone_store,
+    find: impl FnOnce(&Store) -> Result<Keyspace>,
+) -> Result<*mut runstone_keyspace> {
+    let handle = stores::keep_keyspace(named(store), runstone_keyspace::table(), find)?;
+    Ok(ptr::without_provenance_mut(handle.get() as usize))
+}
+
 /// The keyspace that every store has. Close it with runstone_keyspace_close().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_default_keyspace(
@@ -151,7 +222,8 @@ pub unsafe extern "C" fn runstone_default_keyspace(
     answer(|| {
         // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("keyspace", keyspace) }?;
-        place.keep(runstone_store::get(store)?.default_keyspace().clone())
+        place.set(found(store, |store| Ok(store.default_keyspace().clone()))?);
+        Ok(())
     })
 }
 
@@ -172,8 +244,8 @@ pub unsafe extern "C" fn runstone_open_keyspace(
             (text("name", name)?, optional_text("options", options)?, place)
         };
         let options = options.map(runstone_boundary::options::of_keyspace).transpose()?;
-        let store = runstone_store::get(store)?;
-        place.keep(store.open_keyspace(name, options)?)
+        place.set(found(store, |store| Ok(store.open_keyspace(name, options)?))?);
+        Ok(())
     })
 }
 
@@ -187,7 +259,8 @@ pub unsafe extern "C" fn runstone_find_keyspace(
     answer(|| {
         // SAFETY: the caller promises valid strings and a valid place.
         let (name, place) = unsafe { (text("name", name)?, Place::new("keyspace", keyspace)?) };
-        place.keep(runstone_store::get(store)?.keyspace(name)?)
+        place.set(found(store, |store| Ok(store.keyspace(name)?))?);
+        Ok(())
     })
 }
 

@@ -20,6 +20,8 @@ static runstone_keyspace *keyspace;
 static runstone_cursor *shared_cursor;
 static runstone_batch *shared_batch;
 static runstone_transaction *shared_transaction;
+static runstone_backups *shared_backups;
+static runstone_archiver *shared_archiver;
 static atomic_bool is_over;
 
 /* Takes every kind of lock, again and again. Another thread may have an object that all share. */
@@ -96,6 +98,10 @@ static void refuses(struct objects *all) {
     REFUSED(OTHER, "fork", runstone_flush(store));
     REFUSED(OTHER, "fork", runstone_sync(store));
     REFUSED(OTHER, "fork", runstone_wait_idle(store));
+    REFUSED(OTHER, "fork", runstone_refresh(store, &flag));
+    REFUSED(OTHER, "fork", runstone_age(store, &count));
+    REFUSED(OTHER, "fork", runstone_backups_create(shared_backups, "nowhere", NULL));
+    REFUSED(OTHER, "fork", runstone_archiver_advance(shared_archiver, 0, NULL));
     REFUSED(OTHER, "fork", runstone_close(store));
     /* A batch is memory. Whether a thread had it when the fork came is not known. */
     runstone_status status = runstone_batch_clear(shared_batch);
@@ -113,6 +119,8 @@ static void child(struct objects *all) {
     WORKS(runstone_batch_close(all->batch));
     WORKS(runstone_batch_close(shared_batch));
     WORKS(runstone_sorted_writer_close(all->writer));
+    WORKS(runstone_archiver_close(shared_archiver));
+    WORKS(runstone_backups_close(shared_backups));
     WORKS(runstone_keyspace_close(keyspace));
     REFUSED(RUNSTONE_CLOSED, "snapshot", runstone_snapshot_close(all->snapshot));
     /* Options and new objects of its own work. */
@@ -180,6 +188,10 @@ int main(int argc, char **argv) {
     WORKS(runstone_cursor_create(keyspace, NULL, &shared_cursor));
     WORKS(runstone_batch_create(&shared_batch));
     WORKS(runstone_begin(store, NULL, &shared_transaction));
+    char backups[512], command[600];
+    snprintf(backups, sizeof backups, "%s.backups", argv[1]);
+    WORKS(runstone_backups_open(backups, true, &shared_backups));
+    WORKS(runstone_archiver_create(shared_backups, argv[1], &shared_archiver));
     for (uintptr_t at = 0; at < THREADS; at++)
         pthread_create(&threads[at], NULL, is_busy, (void *)at);
     for (int round = 0; round < FORKS; round++) fork_once(argv[1]);
@@ -188,6 +200,12 @@ int main(int argc, char **argv) {
     WORKS(runstone_rollback(shared_transaction));
     WORKS(runstone_batch_close(shared_batch));
     WORKS(runstone_cursor_close(shared_cursor));
+    /* What the children did took nothing from the archive. */
+    WORKS(runstone_archiver_advance(shared_archiver, 0, NULL));
+    WORKS(runstone_archiver_close(shared_archiver));
+    WORKS(runstone_backups_close(shared_backups));
+    snprintf(command, sizeof command, "rm -r %s", backups);
+    CHECK(system(command) == 0);
     WORKS(runstone_keyspace_close(keyspace));
     WORKS(runstone_close(store));
     WORKS(runstone_destroy(argv[1]));

@@ -73,6 +73,9 @@ exceptions! {
         InsideCallback: "A callback called into its own store.",
         Busy: "Another thread is using an object that one thread at a time may use.",
         Internal: "A fault of the store itself. Please report it.",
+        LeaseRevoked: "The writer keeps no files for this reader any more. Open the store again.",
+        HistoryForked: "The store has lost what was read of its history. Begin with its state.",
+        HistoryGone: "The log does not reach back so far. Begin with the state of the store.",
     ]
     [
         InvalidArgument(PyValueError): "An argument or option is out of range.",

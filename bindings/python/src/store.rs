@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 use runstone::EventListener;
 use runstone_boundary::options::{check_sharing, of_keyspace, of_store};
 use runstone_boundary::properties::property;
+use runstone_boundary::stores::OpenStore;
 use runstone_boundary::{Code, Failure};
 
 use crate::batch::WriteBatch;
@@ -68,7 +69,7 @@ pub fn open<'py>(
     let store = wait(py, || {
         Ok(match resources {
             Some(shared) => shared.open(&path, options)?,
-            None => runstone_boundary::options::open(&path, options)?,
+            None => runstone::Store::clone(&*OpenStore::open(&path, options)?),
         })
     })?;
     if let Some(message) = lost.take() {

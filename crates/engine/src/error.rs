@@ -410,7 +410,7 @@ is! {
 
 /// What helps against a failure of the file system.
 fn storage_hint(error: &runstone_storage::Error) -> String {
-    use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
+    use std::io::ErrorKind::{AlreadyExists, NotFound, PermissionDenied, ReadOnlyFilesystem};
     if error.is_not_found() && is_of_store(&error.path) {
         return format!("the file is missing: {}", damage_hint(&error.path));
     }
@@ -430,6 +430,7 @@ fn storage_hint(error: &runstone_storage::Error) -> String {
             "choose a directory that can be written; a store that is there can be opened read-only"
         }
         NotFound => "check the path",
+        AlreadyExists => "choose an empty or new directory",
         _ => "check the device, then reopen the store",
     };
     hint.to_string()

@@ -6,6 +6,7 @@ use jni::EnvUnowned;
 use jni::objects::{JClass, JObject, JString};
 use jni::sys::jlong;
 use runstone::{Resources, Store};
+use runstone_boundary::stores::OpenStore;
 use runstone_boundary::{Handles, options};
 
 use crate::calls::{call, handle, string, text};
@@ -69,7 +70,7 @@ extern "system" fn Java_org_runstone_Native_open<'l>(
         let mut options = options::of_store(&toml)?;
         options.listener = Some(Arc::new(Listener::new(env, &events)?));
         let store = match resources {
-            0 => options::open(path, options)?,
+            0 => Store::clone(&*OpenStore::open(path, options)?),
             _ => {
                 options::check_sharing(&toml)?;
                 // This is a copy: opening takes long, and the handle may be closed meanwhile.

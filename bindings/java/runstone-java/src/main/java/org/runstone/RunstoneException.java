@@ -73,6 +73,12 @@ public class RunstoneException extends RuntimeException {
         BUSY(19),
         /** A fault of the store itself. Please report it. */
         INTERNAL(20),
+        /** The writer of a store keeps no files for this reader any more. Open the store again. */
+        LEASE_REVOKED(21),
+        /** The store has lost what was read of its history. Begin again with its state. */
+        HISTORY_FORKED(22),
+        /** The log does not reach back so far. Begin again with the state of the store. */
+        HISTORY_GONE(23),
         /** The native library is missing, is of another version, or cannot be loaded. */
         LIBRARY(100);
 

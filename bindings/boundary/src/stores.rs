@@ -1,0 +1,270 @@
+//! Open stores, among them those that follow another process.
+//!
+//! A store that follows shows one moment of what another process writes. A refresh shows a later
+//! one, by the store and by its keyspaces:
+//!
+//! 1. What was committed since is read, while other calls go on with the moment before.
+//! 2. The object behind the handle of the store is replaced, and then that behind the handle of
+//!    each of its keyspaces. A reader that began before ends with the moment before.
+//! 3. Snapshots, cursors and transactions go on with theirs.
+//!
+//! Readers of other stores pay nothing for that: a keyspace that follows is a plain keyspace.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use runstone::{Error, Follower, Keyspace, Options, Resources, Snapshot, Store};
+
+use crate::failure::{Code, Failure, Result};
+use crate::handles::{Handle, Handles};
+
+/// An open store.
+#[derive(Clone, Debug)]
+pub struct OpenStore {
+    store: Store,
+    following: Option<Arc<Following>>,
+    is_read_only: bool,
+}
+
+/// A store that another process may write to.
+struct Following {
+    follower: Follower,
+    /// When what the store shows was read. The follower's own age waits for a refresh.
+    as_of: Mutex<Instant>,
+    shown: Shown,
+}
+
+/// The handles of keyspaces that a refresh has to replace, with their names. Whoever holds the lock
+/// keeps the store from showing another moment.
+type Shown = Mutex<Names>;
+
+/// Names by handles.
+#[derive(Default)]
+struct Names {
+    by_handle: HashMap<u64, String>,
+    /// With this many, those that were closed are forgotten.
+    most: usize,
+}
+
+impl fmt::Debug for Following {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.follower.fmt(f)
+    }
+}
+
+impl Deref for OpenStore {
+    type Target = Store;
+
+    #[inline]
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl OpenStore {
+    /// Opens a store. Where another process has it open, one that is to be read follows that
+    /// process.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`] and [`Store::follow`].
+    pub fn open(path: impl AsRef<Path>, options: Options) -> runstone::Result<OpenStore> {
+        let is_read_only = options.read_only;
+        match Store::open(&path, options.clone()) {
+            Err(Error::InUse { .. }) if is_read_only => OpenStore::follow(path, options),
+            opened => Ok(OpenStore { store: opened?, following: None, is_read_only }),
+        }
+    }
+
+    /// Opens a store that shares resources.
+    ///
+    /// # Errors
+    /// Those of [`Resources::open`].
+    pub fn open_sharing(
+        resources: &Resources,
+        path: impl AsRef<Path>,
+        options: Options,
+    ) -> runstone::Result<OpenStore> {
+        let is_read_only = options.read_only;
+        let store = resources.open(path, options)?;
+        Ok(OpenStore { store, following: None, is_read_only })
+    }
+
+    /// Follows a store, whether or not another process has it open.
+    ///
+    /// # Errors
+    /// Those of [`Store::follow`].
+    pub fn follow(path: impl AsRef<Path>, options: Options) -> runstone::Result<OpenStore> {
+        let as_of = Mutex::new(Instant::now());
+        let follower = Store::follow(path, options)?;
+        let store = follower.store();
+        let following = Following { follower, as_of, shown: Shown::default() };
+        Ok(OpenStore { store, following: Some(Arc::new(following)), is_read_only: true })
+    }
+
+    /// Does something while no refresh shows another moment.
+    pub fn at_one_moment<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _names = self.following.as_ref().map(|following| following.shown.lock());
+        work()
+    }
+
+    /// Reads what the other process has committed since. If there is anything, `show` gets the
+    /// store of now, and shows it. Nobody else shows one meanwhile. Returns whether there was.
+    ///
+    /// # Errors
+    /// If the store is open for writing; those of [`Follower::refresh`], and those of `show`.
+    pub fn refresh(&self, show: impl FnOnce(OpenStore) -> Result<()>) -> Result<bool> {
+        self.refresh_names(|store, _| show(store))
+    }
+
+    fn refresh_names(
+        &self,
+        show: impl FnOnce(OpenStore, &mut Names) -> Result<()>,
+    ) -> Result<bool> {
+        self.check_read_only()?;
+        // Nobody can write to a store that is open for reading without following.
+        let Some(following) = &self.following else { return Ok(false) };
+        let began = Instant::now();
+        let is_newer = following.follower.refresh()?;
+        let mut names = following.shown.lock();
+        if is_newer {
+            let store = following.follower.store();
+            show(OpenStore { store, ..self.clone() }, &mut names)?;
+        }
+        let mut as_of = following.as_of.lock();
+        *as_of = began.max(*as_of);
+        Ok(is_newer)
+    }
+
+    /// How old what the store shows may be: the time since the last refresh began. Zero where
+    /// nobody can write to the store.
+    ///
+    /// # Errors
+    /// If the store is open for writing.
+    pub fn age(&self) -> Result<Duration> {
+        self.check_read_only()?;
+        let as_of = self.following.as_ref().map(|following| *following.as_of.lock());
+        Ok(as_of.map_or(Duration::ZERO, |as_of| as_of.elapsed()))
+    }
+
+    /// Copies the store, as of now, into a new directory.
+    ///
+    /// # Errors
+    /// Those of [`Store::checkpoint`] or [`Follower::checkpoint`].
+    pub fn checkpoint(&self, path: impl AsRef<Path>) -> runstone::Result<()> {
+        match &self.following {
+            Some(following) => following.follower.checkpoint(path),
+            None => self.store.checkpoint(path),
+        }
+    }
+
+    fn check_read_only(&self) -> Result<()> {
+        match self.is_read_only {
+            true => Ok(()),
+            false => Err(Failure::invalid(
+                "the store is open for writing, so it always shows the newest; only one that is \
+                 open for reading is refreshed",
+            )),
+        }
+    }
+}
+
+/// A snapshot, with the store that it is of if that may show another moment by now.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    view: Option<Store>,
+}
+
+impl Moment {
+    /// The present moment of a store.
+    pub fn of(open: &OpenStore) -> Moment {
+        let view = open.following.as_ref().map(|_| open.store.clone());
+        Moment { snapshot: open.snapshot(), view }
+    }
+
+    /// A keyspace by which the snapshot can be read.
+    ///
+    /// # Errors
+    /// If there was none of that name.
+    pub fn keyspace<'k>(&self, keyspace: &'k Keyspace) -> runstone::Result<Cow<'k, Keyspace>> {
+        Ok(match &self.view {
+            None => Cow::Borrowed(keyspace),
+            Some(view) => Cow::Owned(view.keyspace(keyspace.name())?),
+        })
+    }
+}
+
+/// Finds a keyspace of a store, and gives it a handle.
+///
+/// # Errors
+/// If the store is closed, and those of `find`.
+pub fn keep_keyspace(
+    (stores, store): (&Handles<OpenStore>, u64),
+    keyspaces: &Handles<Keyspace>,
+    find: impl FnOnce(&Store) -> Result<Keyspace>,
+) -> Result<Handle> {
+    let open = stores.get(store)?;
+    let Some(following) = &open.following else { return keyspaces.keep(find(&open)?) };
+    let mut names = following.shown.lock();
+    // As it is now that no refresh changes it.
+    let now = stores.get(store)?;
+    let keyspace = find(&now)?;
+    let name = keyspace.name().to_string();
+    let handle = keyspaces.keep(keyspace)?;
+    names.by_handle.insert(handle.get(), name);
+    if names.by_handle.len() > names.most {
+        names.by_handle.retain(|handle, _| keyspaces.is_open(*handle));
+        names.most = 2 * names.by_handle.len() + 16;
+    }
+    Ok(handle)
+}
+
+/// Shows what was committed since, behind the handles of a store and of its keyspaces. Returns
+/// whether there was anything. A keyspace that was dropped is refused from then on.
+///
+/// # Errors
+/// Those of [`OpenStore::refresh`].
+pub fn refresh(
+    (stores, store): (&Handles<OpenStore>, u64),
+    keyspaces: &Handles<Keyspace>,
+) -> Result<bool> {
+    let open = OpenStore::clone(&*stores.get(store)?);
+    open.refresh_names(|now, names| {
+        stores.replace(store, Ok(now.clone()))?;
+        names.by_handle.retain(|handle, name| {
+            let found = now.keyspace(name).map_err(Failure::from);
+            keyspaces.replace(*handle, found).is_ok()
+        });
+        Ok(())
+    })
+}
+
+/// Closes a store and its handle. Those of its keyspaces are refused from then on.
+///
+/// # Errors
+/// If the handle is not open; those of [`Store::close`].
+pub fn close(
+    (stores, store): (&Handles<OpenStore>, u64),
+    keyspaces: &Handles<Keyspace>,
+) -> Result<()> {
+    let open = OpenStore::clone(&*stores.get(store)?);
+    // From here on its handle leads to nothing, whether or not the close succeeds.
+    stores.close(store)?;
+    if let Some(following) = &open.following {
+        let names = std::mem::take(&mut following.shown.lock().by_handle);
+        for handle in names.into_keys() {
+            let closed = Failure::new(Code::Closed, Error::Closed.to_string());
+            // It may be closed itself.
+            let _ = keyspaces.replace(handle, Err(closed));
+        }
+    }
+    let OpenStore { store, .. } = open;
+    Ok(store.close()?)
+}

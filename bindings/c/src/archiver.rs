@@ -1,0 +1,112 @@
+//! Archivers: every change of a store, beside its backups.
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use runstone::Archiver;
+use runstone_boundary::alone::Alone;
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
+use crate::bytes::{Place, text};
+use crate::handles::{runstone_archiver, runstone_backups};
+use crate::status::{answer, runstone_status};
+
+handle!(11 "archiver" runstone_archiver: Alone<Archiver>);
+
+/// A place in the history of a store, after a write. After a power loss the same number can mean
+/// another write; the history tells them apart.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct runstone_position {
+    /// The number of the last write before it.
+    pub seq: u64,
+    /// The id of the history.
+    pub history: u64,
+}
+
+/// What a round of archiving did.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct runstone_archiving {
+    /// Changes that were appended.
+    pub changes: u64,
+    /// Bytes that were appended.
+    pub bytes: u64,
+    /// The number of the backup with which the archive began, at first or again; 0 if it went on.
+    pub backup: u64,
+    /// If the archive began again: it has nothing after this number.
+    pub lacks_after: u64,
+    /// Up to this one. 0 if it lacks nothing.
+    pub lacks_through: u64,
+}
+
+/// Goes on with the archive of the store in a directory, or begins it with a backup. The store may
+/// be open in this process or in another one, or closed. It keeps its log for the archiver, within
+/// its limits. A second archiver of one directory is refused with RUNSTONE_IN_USE. Close it with
+/// runstone_archiver_close().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_archiver_create(
+    backups: *const runstone_backups,
+    store_path: *const c_char,
+    archiver: *mut *mut runstone_archiver,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises valid strings and a valid place.
+        let (path, place) =
+            unsafe { (text("store_path", store_path)?, Place::new("archiver", archiver)?) };
+        let begun = runstone_backups::get(backups)?.archive(path)?;
+        place.keep(Alone::new(begun))
+    })
+}
+
+/// Appends what was committed since, and waits for a change for at most `wait_ms` first. It is
+/// durable when this returns. After an error the archive is whole, and the next call goes on.
+/// `done` may be null. Call it every second, or in a loop with a wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_archiver_advance(
+    archiver: *mut runstone_archiver,
+    wait_ms: u64,
+    done: *mut runstone_archiving,
+) -> runstone_status {
+    answer(|| {
+        let archiver = runstone_archiver::get(archiver)?;
+        let round = archiver.lock()?.advance(Duration::from_millis(wait_ms))?;
+        if !done.is_null() {
+            let lacks = round.based.as_ref().and_then(|based| based.lacks).unwrap_or((0, 0));
+            // SAFETY: the caller promises a valid place.
+            unsafe { Place::new("done", done) }?.set(runstone_archiving {
+                changes: round.changes,
+                bytes: round.bytes,
+                backup: round.based.map_or(0, |based| based.backup.number),
+                lacks_after: lacks.0,
+                lacks_through: lacks.1,
+            });
+        }
+        Ok(())
+    })
+}
+
+/// The position up to which the archive has everything.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_archiver_position(
+    archiver: *const runstone_archiver,
+    position: *mut runstone_position,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises a valid place.
+        let place = unsafe { Place::new("position", position) }?;
+        let found = runstone_archiver::get(archiver)?.lock()?.position();
+        place.set(runstone_position { seq: found.seq(), history: found.history() });
+        Ok(())
+    })
+}
+
+/// Closes an archiver; a round that runs ends first. The archive stays, and another archiver goes
+/// on with it. Null is not an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_archiver_close(archiver: *mut runstone_archiver) -> runstone_status {
+    answer(|| runstone_archiver::close(archiver))
+}

@@ -1,0 +1,116 @@
+//! Repairs: a new store of what a damaged one holds.
+
+use std::ffi::c_char;
+
+use runstone::{Doubt, RepairOptions, RepairReport, Store};
+use serde_json::{Value, json};
+
+use runstone_boundary::pointers::Kept;
+
+use crate::bytes::{Place, runstone_bytes, text};
+use crate::handles::runstone_options;
+use crate::status::{answer, runstone_status};
+
+/// What a repair did.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct runstone_repaired {
+    /// Whether the store was found healthy. Then nothing was done, and there is no new store.
+    pub is_healthy: bool,
+    /// Tables read, those with damage included.
+    pub tables: u64,
+    /// Records of the log that were used.
+    pub log_records: u64,
+    /// Entries of the new store.
+    pub entries: u64,
+    /// Bytes of its tables.
+    pub bytes: u64,
+    /// The largest number of a write that was found. Later ones, if there were any, are not there.
+    pub last_seq: u64,
+    /// How many files, or parts of them, are damaged or missing.
+    pub lost: u64,
+    /// How many ranges of keys may be wrong. 0: every key of the new store is right, and none is
+    /// missing.
+    pub doubts: u64,
+}
+
+/// Makes a new store in `to` of what the damaged one in `from` holds. `from` is only read; `to` is
+/// new or empty. Every key of the new store is right, or the report doubts it. A healthy store is
+/// left alone.
+///
+/// `options` are those with which the application opens the store, because of the merge operators
+/// that they have; null if it has none. If `lost_log`, writes that an earlier open kept aside in
+/// `lost-NNNNNN.wal` come back, for keys that were not written since.
+///
+/// `repaired` and `report` may be null. `report` gets a JSON object: `basis` (`manifest`,
+/// `part-of-manifest` or `tables`), `keyspaces`, `lost` (`file` and `what`), `notes`, and `doubts`.
+/// Each doubt has a `keyspace` (null: all), `from_hex` and `to_hex` (its first and last key as
+/// hexadecimal digits; a null `to_hex`: no last one), `numbers` (null, or the first and last number
+/// of the writes), a `reason` (`may-be-old`, `may-be-back`, `value-lost`, `operands-may-repeat` or
+/// `from-lost-log`) and a text `what`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_repair(
+    from: *const c_char,
+    to: *const c_char,
+    options: *const runstone_options,
+    lost_log: bool,
+    repaired: *mut runstone_repaired,
+    report: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises valid strings.
+        let (from, to) = unsafe { (text("from", from)?, text("to", to)?) };
+        let store = match runstone_options::get_some(options)? {
+            Some(options) => options.lock()?.to_repair(),
+            None => runstone::Options::default(),
+        };
+        let found =
+            Store::repair(from, to, RepairOptions::default().store(store).lost_log(lost_log));
+        let found = found?;
+        if !repaired.is_null() {
+            // SAFETY: the caller promises a valid place.
+            unsafe { Place::new("repaired", repaired) }?.set(counts(&found));
+        }
+        if !report.is_null() {
+            // SAFETY: the caller promises a valid place.
+            let place = unsafe { Place::new("report", report) }?;
+            place.set(runstone_bytes::of_text(to_json(&found).to_string()));
+        }
+        Ok(())
+    })
+}
+
+fn counts(report: &RepairReport) -> runstone_repaired {
+    runstone_repaired {
+        is_healthy: report.is_healthy,
+        tables: report.tables,
+        log_records: report.log_records,
+        entries: report.entries,
+        bytes: report.bytes,
+        last_seq: report.last_seq,
+        lost: report.lost.len() as u64,
+        doubts: report.doubts.len() as u64,
+    }
+}
+
+fn to_json(report: &RepairReport) -> Value {
+    let hex = |key: &[u8]| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let doubt = |doubt: &Doubt| {
+        json!({
+            "keyspace": doubt.keyspace,
+            "from_hex": hex(&doubt.from),
+            "to_hex": doubt.to.as_deref().map(hex),
+            "numbers": doubt.numbers,
+            "reason": doubt.reason,
+            "what": doubt.what,
+        })
+    };
+    json!({
+        "basis": report.basis,
+        "keyspaces": report.keyspaces,
+        "lost": report.lost,
+        "doubts": report.doubts.iter().map(doubt).collect::<Vec<_>>(),
+        "notes": report.notes,
+    })
+}
