@@ -48,6 +48,13 @@ struct Text {
     max_delayed_bytes_per_second: Option<Bytes>,
     /// 0: never.
     idle_after_seconds: Option<u64>,
+    /// 0: never.
+    scrub_every_seconds: Option<u64>,
+    scrub_bytes_per_second: Option<Bytes>,
+    follower_keep_bytes: Option<Bytes>,
+    follower_keep_seconds: Option<u64>,
+    keep_log_bytes: Option<Bytes>,
+    keep_log_seconds: Option<u64>,
     keyspace: Option<toml::Table>,
 }
 
@@ -154,6 +161,14 @@ pub fn of_store(text: &str) -> Result<Options> {
     if let Some(seconds) = text.idle_after_seconds {
         options.idle_after = (seconds > 0).then(|| Duration::from_secs(seconds));
     }
+    if let Some(seconds) = text.scrub_every_seconds {
+        options.scrub_every = (seconds > 0).then(|| Duration::from_secs(seconds));
+    }
+    set(&mut options.scrub_bytes_per_second, bytes(text.scrub_bytes_per_second));
+    set(&mut options.follower_keep_bytes, bytes(text.follower_keep_bytes));
+    set(&mut options.follower_keep_seconds, text.follower_keep_seconds);
+    set(&mut options.keep_log_bytes, bytes(text.keep_log_bytes));
+    set(&mut options.keep_log_seconds, text.keep_log_seconds);
     options.keyspace = keyspace;
     options.check()?;
     Ok(options)
@@ -194,6 +209,16 @@ mod tests {
         let keyspace = options.keyspace.expect("given");
         assert_eq!((keyspace.policy.as_str(), keyspace.block_bytes), ("garnering", 8192));
         assert!(of_store("").expect("defaults").keyspace.is_none());
+        let kept = of_store(
+            "keep_log_bytes = '1G'\nkeep_log_seconds = 7\nfollower_keep_bytes = '2G'\n\
+             follower_keep_seconds = 8\nscrub_every_seconds = 604800\n\
+             scrub_bytes_per_second = '1M'\n",
+        )
+        .expect("valid");
+        assert_eq!((kept.keep_log_bytes, kept.keep_log_seconds), (1 << 30, 7));
+        assert_eq!((kept.follower_keep_bytes, kept.follower_keep_seconds), (2 << 30, 8));
+        let scrub = (kept.scrub_every, kept.scrub_bytes_per_second);
+        assert_eq!(scrub, (Some(Duration::from_secs(604_800)), 1 << 20));
         let preset = of_keyspace("preset = 'balanced'").expect("known");
         assert_eq!(preset, KeyspaceOptions::preset("balanced").expect("known"));
     }

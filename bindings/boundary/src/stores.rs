@@ -35,6 +35,9 @@ pub struct OpenStore {
 /// A store that another process may write to.
 struct Following {
     follower: Follower,
+    /// Whoever refreshes holds it, until what was read is shown: another refresh that finds nothing
+    /// new would otherwise return before.
+    refreshing: Mutex<()>,
     /// When what the store shows was read. The follower's own age waits for a refresh.
     as_of: Mutex<Instant>,
     shown: Shown,
@@ -103,7 +106,8 @@ impl OpenStore {
         let as_of = Mutex::new(Instant::now());
         let follower = Store::follow(path, options)?;
         let store = follower.store();
-        let following = Following { follower, as_of, shown: Shown::default() };
+        let (refreshing, shown) = (Mutex::default(), Shown::default());
+        let following = Following { follower, refreshing, as_of, shown };
         Ok(OpenStore { store, following: Some(Arc::new(following)), is_read_only: true })
     }
 
@@ -129,15 +133,15 @@ impl OpenStore {
         self.check_read_only()?;
         // Nobody can write to a store that is open for reading without following.
         let Some(following) = &self.following else { return Ok(false) };
+        let _alone = following.refreshing.lock();
         let began = Instant::now();
         let is_newer = following.follower.refresh()?;
-        let mut names = following.shown.lock();
         if is_newer {
             let store = following.follower.store();
+            let mut names = following.shown.lock();
             show(OpenStore { store, ..self.clone() }, &mut names)?;
         }
-        let mut as_of = following.as_of.lock();
-        *as_of = began.max(*as_of);
+        *following.as_of.lock() = began;
         Ok(is_newer)
     }
 

@@ -270,13 +270,7 @@ fn cursor(
     fill_cache: bool,
 ) -> PyResult<runstone::Cursor> {
     let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
-    wait(py, || {
-        let options = match &snapshot {
-            None => options,
-            Some(snapshot) => options.at(snapshot),
-        };
-        Ok(keyspace.inner()?.cursor(options.fill_cache(fill_cache))?)
-    })
+    wait(py, || keyspace.cursor_at(options.fill_cache(fill_cache), snapshot.as_ref()))
 }
 
 impl Iterator {

@@ -24,15 +24,17 @@ use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
 use pyo3::{Py, PyAny, Python};
 use runstone::{Error, Store};
-use runstone_boundary::Result;
 use runstone_boundary::alone::Alone;
+use runstone_boundary::stores::OpenStore;
+use runstone_boundary::transactions::SharedTransaction;
+use runstone_boundary::{Failure, Result};
 use runstone_storage::fork::Process;
 
 use crate::programs::is_inside;
 
 /// An open store, and what its objects hold.
 pub struct Family {
-    store: Shared<Store>,
+    store: Shared<OpenStore>,
     /// The functions that the store calls, which Python's collector has to see.
     functions: Vec<Arc<Py<PyAny>>>,
     members: Mutex<Members>,
@@ -48,7 +50,7 @@ struct Members {
 }
 
 impl Family {
-    pub fn new(store: Store, functions: Vec<Arc<Py<PyAny>>>) -> Arc<Family> {
+    pub fn new(store: OpenStore, functions: Vec<Arc<Py<PyAny>>>) -> Arc<Family> {
         let (store, process) = (Shared::new(store), Process::current());
         Arc::new(Family { store, functions, members: Mutex::default(), process })
     }
@@ -62,16 +64,37 @@ impl Family {
     ///
     /// # Errors
     /// Once it is closed, and in a fork of the process that opened it.
-    pub fn store(&self) -> Result<InUse<Store>> {
+    pub fn store(&self) -> Result<InUse<OpenStore>> {
         self.check()?;
         self.store.get()
+    }
+
+    /// Shows what another process has committed since, in the store and its keyspaces. Returns
+    /// whether there was anything.
+    pub fn refresh(&self) -> Result<bool> {
+        let open = OpenStore::clone(&*self.store()?);
+        open.refresh(|now| {
+            let mut before = Vec::new();
+            let members = self.members.lock();
+            if members.is_closed {
+                return Err(Error::Closed.into());
+            }
+            for object in members.objects.iter().flatten().filter_map(Weak::upgrade) {
+                before.push(object.show(&now));
+            }
+            self.store.put(now);
+            // What was shown before may end with the last reference, and that takes a while.
+            drop(members);
+            drop(before);
+            Ok(())
+        })
     }
 
     /// Closes the store, and releases what its objects hold. A second call does nothing.
     pub fn close(&self) -> Result<()> {
         self.check()?;
-        let Some(store) = self.store.0.load_full() else { return Ok(()) };
-        let outcome = Store::clone(&store).close();
+        let Ok(store) = self.store.get().map(|open| Store::clone(&open)) else { return Ok(()) };
+        let outcome = store.close();
         if let Err(refused @ Error::InsideCallback) = outcome {
             return Err(refused.into());
         }
@@ -81,7 +104,7 @@ impl Family {
             mem::take(&mut members.objects)
         };
         objects.iter().flatten().filter_map(Weak::upgrade).for_each(|object| object.let_go());
-        self.store.let_go();
+        self.store.0.store(None);
         Ok(outcome?)
     }
 
@@ -139,14 +162,46 @@ pub trait LetGo: Send + Sync {
     /// Releases it. This may wait for threads that use it, and those for Python, whose lock is not
     /// held.
     fn let_go(&self);
+
+    /// Shows a later moment of the store, if it shows any. Returns what it held before.
+    fn show(&self, _: &Store) -> Option<Arc<dyn Send + Sync>> {
+        None
+    }
 }
 
+/// What the objects of a store show at a later moment of it.
+pub trait Later: Sized {
+    /// The same at that moment, or why there is none. `None` for what keeps its moment.
+    fn later(&self, _: &Store) -> Option<Result<Self>> {
+        None
+    }
+}
+
+impl Later for runstone::Keyspace {
+    fn later(&self, store: &Store) -> Option<Result<Self>> {
+        Some(store.keyspace(self.name()).map_err(Failure::from))
+    }
+}
+
+impl Later for (SharedTransaction, runstone::Keyspace) {}
+
 /// An object that several threads use at once.
-pub struct Shared<T>(ArcSwapOption<T>);
+pub struct Shared<T>(ArcSwapOption<State<T>>);
+
+/// An object, and why it cannot be used, if it cannot.
+struct State<T> {
+    object: T,
+    gone: Option<Failure>,
+}
 
 impl<T> Shared<T> {
     pub fn new(object: T) -> Shared<T> {
-        Shared(ArcSwapOption::from_pointee(object))
+        Shared(ArcSwapOption::from_pointee(State { object, gone: None }))
+    }
+
+    /// Another object in its place.
+    fn put(&self, object: T) {
+        self.0.store(Some(Arc::new(State { object, gone: None })));
     }
 
     /// The object, which stays while the result lives.
@@ -156,13 +211,27 @@ impl<T> Shared<T> {
     #[inline]
     pub fn get(&self) -> Result<InUse<T>> {
         let object = self.0.load();
-        if object.is_some() { Ok(InUse(object)) } else { Err(Error::Closed.into()) }
+        match object.as_deref() {
+            Some(State { gone: None, .. }) => Ok(InUse(object)),
+            Some(State { gone: Some(reason), .. }) => Err(reason.clone()),
+            None => Err(Error::Closed.into()),
+        }
     }
 }
 
-impl<T: Send + Sync> LetGo for Shared<T> {
+impl<T: Later + Clone + Send + Sync + 'static> LetGo for Shared<T> {
     fn let_go(&self) {
         self.0.store(None);
+    }
+
+    fn show(&self, store: &Store) -> Option<Arc<dyn Send + Sync>> {
+        let before = self.0.load_full()?;
+        let (object, gone) = match before.object.later(store)? {
+            Ok(object) => (object, None),
+            Err(reason) => (before.object.clone(), Some(reason)),
+        };
+        let before: Arc<dyn Send + Sync> = self.0.swap(Some(Arc::new(State { object, gone })))?;
+        Some(before)
     }
 }
 
@@ -236,7 +305,7 @@ impl<T: Send + Sync + 'static> Shared<T> {
 }
 
 /// An object that somebody uses.
-pub struct InUse<T>(Guard<Option<Arc<T>>>);
+pub struct InUse<T>(Guard<Option<Arc<State<T>>>>);
 
 impl<T> Deref for InUse<T> {
     type Target = T;
@@ -244,8 +313,47 @@ impl<T> Deref for InUse<T> {
     #[inline]
     fn deref(&self) -> &T {
         match &*self.0 {
-            Some(object) => object,
+            Some(state) => &state.object,
             None => unreachable!("it was there, and the guard keeps it"),
+        }
+    }
+}
+
+/// What an object of Python holds by itself: it belongs to no open store.
+pub struct Own<T: Send + Sync + 'static> {
+    /// `None` only while it ends.
+    object: Option<Arc<T>>,
+    process: Process,
+}
+
+impl<T: Send + Sync + 'static> Own<T> {
+    pub fn new(object: T) -> Own<T> {
+        Own { object: Some(Arc::new(object)), process: Process::current() }
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// In a fork of the process that made it.
+    pub fn get(&self) -> Result<&T> {
+        match &self.object {
+            Some(object) if !self.is_foreign() => Ok(object),
+            _ => Err(Error::OtherProcess.into()),
+        }
+    }
+
+    /// Whether this is a fork of the process that made it.
+    pub fn is_foreign(&self) -> bool {
+        !self.process.is_current()
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for Own<T> {
+    fn drop(&mut self) {
+        if self.is_foreign() {
+            mem::forget(self.object.take());
+        } else {
+            end(self.object.take());
         }
     }
 }

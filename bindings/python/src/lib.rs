@@ -5,6 +5,8 @@
 //! * [`keyspace`], [`store`]: a store is its default keyspace and more.
 //! * [`keyspace::views`]: what `keys`, `values` and `items` give.
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
+//! * [`backups`]: backups, and every moment between them. [`repair`]: a new store of what a damaged
+//!   one holds.
 //! * [`between`]: iterators of plyvel. [`page`]: what iterators read ahead.
 //! * [`resources`]: what many stores share.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
@@ -18,6 +20,7 @@
 // Documentation for users is in the stubs and in the Python sources.
 #![allow(missing_docs)]
 
+mod backups;
 mod batch;
 mod between;
 mod bytes;
@@ -26,6 +29,7 @@ mod held;
 mod keyspace;
 mod page;
 mod programs;
+mod repair;
 mod resources;
 mod snapshot;
 mod store;
@@ -58,6 +62,16 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bytes::View>()?;
     module.add_class::<programs::Event>()?;
     module.add_class::<resources::Resources>()?;
+    module.add_class::<backups::Backups>()?;
+    module.add_class::<backups::Backup>()?;
+    module.add_class::<backups::Archive>()?;
+    module.add_class::<backups::Restored>()?;
+    module.add_class::<backups::Position>()?;
+    module.add_class::<backups::Archiver>()?;
+    module.add_class::<backups::Archiving>()?;
+    module.add_class::<repair::RepairReport>()?;
+    module.add_class::<repair::Doubt>()?;
+    module.add_function(wrap_pyfunction!(repair::repair, module)?)?;
     module.add_function(wrap_pyfunction!(store::open, module)?)?;
     module.add_function(wrap_pyfunction!(store::destroy, module)?)
 }

@@ -4,20 +4,21 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use runstone_boundary::alone::Alone;
+use runstone_boundary::stores::Moment;
 
 use crate::errors::{closed, wait};
 use crate::held::{Family, Held};
 
 /// A view of all keyspaces that later writes do not change.
 #[pyclass(frozen, module = "runstone")]
-pub struct Snapshot(Held<Alone<Option<runstone::Snapshot>>>);
+pub struct Snapshot(Held<Alone<Option<Moment>>>);
 
 impl Snapshot {
-    pub fn new(snapshot: runstone::Snapshot, family: &Arc<Family>) -> Snapshot {
-        Snapshot(Held::new(Alone::new(Some(snapshot)), family))
+    pub fn new(moment: Moment, family: &Arc<Family>) -> Snapshot {
+        Snapshot(Held::new(Alone::new(Some(moment)), family))
     }
 
-    pub fn get(&self, py: Python<'_>) -> PyResult<runstone::Snapshot> {
+    pub fn get(&self, py: Python<'_>) -> PyResult<Moment> {
         wait(py, || self.0.get()?.wait()?.clone().ok_or_else(|| closed("snapshot")))
     }
 }

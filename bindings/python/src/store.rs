@@ -11,7 +11,7 @@ use pyo3::types::PyDict;
 use runstone::EventListener;
 use runstone_boundary::options::{check_sharing, of_keyspace, of_store};
 use runstone_boundary::properties::property;
-use runstone_boundary::stores::OpenStore;
+use runstone_boundary::stores::{Moment, OpenStore};
 use runstone_boundary::{Code, Failure};
 
 use crate::batch::WriteBatch;
@@ -32,12 +32,14 @@ pub struct Store {
     object: Arc<()>,
 }
 
-/// Opens a store, or makes it. `options` is TOML. Without a listener, a lost end of the log is a
-/// warning.
+/// Opens a store, or makes it, or follows it. `options` is TOML. Without a listener, a lost end of
+/// the log is a warning.
 #[pyfunction]
+#[allow(clippy::too_many_arguments)]
 pub fn open<'py>(
     py: Python<'py>,
     path: PathBuf,
+    follows: bool,
     options: &str,
     merge_operators: &Bound<'py, PyDict>,
     compaction_filters: &Bound<'py, PyDict>,
@@ -68,14 +70,17 @@ pub fn open<'py>(
     });
     let store = wait(py, || {
         Ok(match resources {
-            Some(shared) => shared.open(&path, options)?,
-            None => runstone::Store::clone(&*OpenStore::open(&path, options)?),
+            Some(shared) => OpenStore::open_sharing(&shared, &path, options)?,
+            None if follows => OpenStore::follow(&path, options)?,
+            None => OpenStore::open(&path, options)?,
         })
     })?;
     if let Some(message) = lost.take() {
         // What it raises is raised by the open, where warnings are errors.
         let warned = warn(py, &format!("{}: {message}", path.display()));
-        warned.or_else(|error| wait(py, || Ok(store.clone().close()?)).and(Err(error)))?;
+        warned.or_else(|error| {
+            wait(py, || Ok(runstone::Store::clone(&store).close()?)).and(Err(error))
+        })?;
     }
     let default = store.default_keyspace().clone();
     let family = Family::new(store, functions);
@@ -94,7 +99,7 @@ fn text_of(options: Bound<'_, PyAny>) -> PyResult<String> {
 
 /// A function of Python that the store and its object share: one reference, which Python's
 /// collector sees through the object.
-fn kept(function: Bound<'_, PyAny>, all: &mut Vec<Arc<Py<PyAny>>>) -> Arc<Py<PyAny>> {
+pub fn kept(function: Bound<'_, PyAny>, all: &mut Vec<Arc<Py<PyAny>>>) -> Arc<Py<PyAny>> {
     let function = Arc::new(function.unbind());
     all.push(Arc::clone(&function));
     function
@@ -159,7 +164,7 @@ impl Store {
     }
 
     #[getter]
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.path.clone()
     }
 
@@ -173,14 +178,16 @@ impl Store {
     ) -> PyResult<Keyspace> {
         let options = options.map(text_of).transpose()?;
         wait(py, || {
-            let store = self.family.store()?;
             let options = options.as_deref().map(of_keyspace).transpose()?;
-            let existing = if create { None } else { Some(store.keyspace(name)?) };
-            let keyspace = match existing {
-                Some(keyspace) if options.is_none() => keyspace,
-                _ => store.open_keyspace(name, options)?,
-            };
-            Ok(Keyspace::new(keyspace, &self.family))
+            OpenStore::clone(&*self.family.store()?).at_one_moment(|| {
+                let store = self.family.store()?;
+                let existing = if create { None } else { Some(store.keyspace(name)?) };
+                let keyspace = match existing {
+                    Some(keyspace) if options.is_none() => keyspace,
+                    _ => store.open_keyspace(name, options)?,
+                };
+                Ok(Keyspace::new(keyspace, &self.family))
+            })
         })
     }
 
@@ -214,7 +221,7 @@ impl Store {
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        wait(py, || Ok(Snapshot::new(self.family.store()?.snapshot(), &self.family)))
+        wait(py, || Ok(Snapshot::new(Moment::of(&*self.family.store()?), &self.family)))
     }
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
@@ -227,6 +234,16 @@ impl Store {
 
     fn wait_idle(&self, py: Python<'_>) -> PyResult<()> {
         wait(py, || Ok(self.family.store()?.wait_idle()?))
+    }
+
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        wait(py, || self.family.refresh())
+    }
+
+    /// In seconds.
+    #[getter]
+    fn age(&self, py: Python<'_>) -> PyResult<f64> {
+        wait(py, || Ok(self.family.store()?.age()?.as_secs_f64()))
     }
 
     fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {

@@ -177,7 +177,7 @@ impl Transaction {
         reverse: bool,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<Walk> {
-        let range = Range { start, stop, prefix, snapshot: None };
+        let range = Range { start, stop, prefix };
         self.walk(py, range, keyspace, Shows::Keys, reverse)
     }
 
@@ -191,7 +191,7 @@ impl Transaction {
         reverse: bool,
         keyspace: Option<&Keyspace>,
     ) -> PyResult<Walk> {
-        let range = Range { start, stop, prefix, snapshot: None };
+        let range = Range { start, stop, prefix };
         self.walk(py, range, keyspace, Shows::Items, reverse)
     }
 

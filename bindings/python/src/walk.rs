@@ -54,12 +54,11 @@ impl Shows {
     }
 }
 
-/// Which keys, at which moment, in which direction.
+/// Which keys.
 pub struct Range {
     pub start: Option<Buffer>,
     pub stop: Option<Buffer>,
     pub prefix: Option<Buffer>,
-    pub snapshot: Option<runstone::Snapshot>,
 }
 
 impl Range {
@@ -76,10 +75,7 @@ impl Range {
                 return Err(Failure::new(Code::InvalidArgument, what));
             }
         };
-        Ok(match &self.snapshot {
-            None => options,
-            Some(snapshot) => options.at(snapshot),
-        })
+        Ok(options)
     }
 }
 

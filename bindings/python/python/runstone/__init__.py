@@ -24,12 +24,18 @@ from typing import Any, Callable, Mapping, Optional, Union
 
 from . import _runstone
 from ._runstone import (
+    Archive,
+    Archiver,
+    Archiving,
+    Backup,
+    Backups,
     Busy,
     Closed,
     Conflict,
     Corruption,
     Cursor,
     Deadlock,
+    Doubt,
     Error,
     Event,
     ForeignFiles,
@@ -49,7 +55,10 @@ from ._runstone import (
     NoSpace,
     NotAStore,
     OtherProcess,
+    Position,
     ReadOnly,
+    RepairReport,
+    Restored,
     Snapshot,
     Stopped,
     Storage,
@@ -64,12 +73,18 @@ from ._runstone import (
 )
 
 __all__ = [
+    "Archive",
+    "Archiver",
+    "Archiving",
+    "Backup",
+    "Backups",
     "Busy",
     "Closed",
     "Conflict",
     "Corruption",
     "Cursor",
     "Deadlock",
+    "Doubt",
     "Error",
     "Event",
     "ForeignFiles",
@@ -89,8 +104,11 @@ __all__ = [
     "NoSpace",
     "NotAStore",
     "OtherProcess",
+    "Position",
     "ReadOnly",
+    "RepairReport",
     "Resources",
+    "Restored",
     "Snapshot",
     "Stopped",
     "Storage",
@@ -102,8 +120,10 @@ __all__ = [
     "WriteBatch",
     "__version__",
     "destroy",
+    "follow",
     "get_view",
     "open",
+    "repair",
     "to_toml",
 ]
 
@@ -172,8 +192,8 @@ def open(
     Options have the names of the store's: ``memory_budget_bytes="1G"``, ``durability="sync"``,
     ``read_only=True``, ``create_if_missing=False``; ``keyspace={"policy": "garnering"}`` holds
     those of the default keyspace, as ``runstone help options`` lists them. With ``read_only`` a
-    store that another process has open is read as of now. A value of the wrong kind is a TypeError
-    or an `InvalidArgument`, which is a ValueError, and so is an impossible value.
+    store that another process has open is followed, as by `follow`. A value of the wrong kind is a
+    TypeError or an `InvalidArgument`, which is a ValueError, and so is an impossible value.
 
     A merge operator is a function of a key, its value or None, and a list of operands, oldest
     first; it gives the new value. A compaction filter is a function of a level, a key and a value;
@@ -192,6 +212,7 @@ def open(
         raise TypeError(f"path is text, bytes or a path, not {path!r}")
     store = _runstone.open(
         os.fsdecode(path),
+        False,
         to_toml(options),
         _functions("merge_operators", merge_operators),
         _functions("compaction_filters", compaction_filters),
@@ -200,6 +221,47 @@ def open(
     )
     _watch(store, store._opening())
     return store
+
+
+def follow(
+    path: Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"],
+    *,
+    merge_operators: Optional[Mapping[str, Merger]] = None,
+    **options: Any,
+) -> Store:
+    """Opens a store for reading, whether or not another process writes to it.
+
+    It keeps nobody from that, and shows one moment. `Store.refresh` shows a later one, and
+    `Store.age` says how old it may be. The writer keeps the files that the moment needs, within its
+    ``follower_keep_bytes`` and ``follower_keep_seconds``: behind them `LeaseRevoked` is raised, and
+    the store is to be followed again. Options are those of `open`.
+    """
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise TypeError(f"path is text, bytes or a path, not {path!r}")
+    operators = _functions("merge_operators", merge_operators)
+    text = to_toml(options)
+    store = _runstone.open(os.fsdecode(path), True, text, operators, {}, None, None)
+    _watch(store, store._opening())
+    return store
+
+
+def repair(
+    source: Union[str, "os.PathLike[str]"],
+    target: Union[str, "os.PathLike[str]"],
+    *,
+    merge_operators: Optional[Mapping[str, Merger]] = None,
+    lost_log: bool = False,
+    **options: Any,
+) -> RepairReport:
+    """Makes a new store in `target` of what the damaged one in `source` holds.
+
+    `source` is only read; `target` is new or empty. Every key of the new store is right, or a
+    `Doubt` of the report covers it. A healthy store is left alone. ``lost_log`` takes back writes
+    that an earlier open kept aside in ``lost-NNNNNN.wal``, for keys that were not written since.
+    Options and merge operators are those with which the application opens the store.
+    """
+    operators = _functions("merge_operators", merge_operators)
+    return _runstone.repair(source, target, to_toml(options), operators, lost_log)
 
 
 def _watch(store: Store, opening: _runstone.Opening) -> None:

@@ -1,5 +1,6 @@
 """What the native part of runstone looks like from Python."""
 
+import datetime
 import os
 import typing
 from types import TracebackType
@@ -421,6 +422,19 @@ class Store(_Closing, Keyspace):
         sync: Optional[bool] = None,
     ) -> Transaction: ...
     def snapshot(self) -> Snapshot: ...
+    def refresh(self) -> bool:
+        """Shows what another process has committed to a store that is open for reading.
+
+        Tells whether there was anything. The store and its keyspaces show it from then on;
+        snapshots, iterators, cursors and transactions keep their moment. A keyspace that was
+        dropped is refused with `UnknownKeyspace`.
+        """
+    @property
+    def age(self) -> float:
+        """How old what a store that is open for reading shows may be, in seconds.
+
+        What was committed before then is in it. 0 for one that no other process can write to.
+        """
     def sync(self) -> None: ...
     def flush(self) -> None: ...
     def wait_idle(self) -> None: ...
@@ -449,6 +463,7 @@ class Resources:
 
 def open(
     path: str,
+    follows: bool,
     options: str,
     merge_operators: Dict[str, Callable[..., Any]],
     compaction_filters: Dict[str, Callable[..., Any]],
@@ -457,3 +472,210 @@ def open(
 ) -> Store: ...
 def destroy(path: Union[str, os.PathLike[str]]) -> None:
     """Removes the files of a store."""
+
+_Path = Union[str, os.PathLike[str]]
+
+class Position:
+    """A place in the history of a store, after a write. As text: NUMBER@HISTORY.
+
+    After a power loss the same number can mean another write; the history tells them apart.
+    """
+
+    def __new__(cls, text: str) -> Position: ...
+    @property
+    def number(self) -> int:
+        """The number of the last write before it."""
+    @property
+    def history(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+class Backup:
+    """A backup."""
+
+    @property
+    def number(self) -> int:
+        """From 1 up; later backups have larger ones."""
+    @property
+    def time(self) -> float:
+        """When it was made, in seconds since 1970."""
+    @property
+    def last_number(self) -> int:
+        """The number of the last write in it."""
+    @property
+    def tables(self) -> int: ...
+    @property
+    def value_segments(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """Bytes that a restore writes."""
+    @property
+    def added_bytes(self) -> int:
+        """Bytes that it added to the directory when it was made."""
+
+class Archive:
+    """A part of an archive that has every change."""
+
+    @property
+    def after_number(self) -> int:
+        """It has everything after this number."""
+    @property
+    def end(self) -> Position: ...
+    @property
+    def begin_time(self) -> Optional[float]:
+        """The first time that it tells, in seconds since 1970."""
+    @property
+    def end_time(self) -> Optional[float]: ...
+    @property
+    def bytes(self) -> int: ...
+
+class Restored:
+    """What a restore to a moment made."""
+
+    @property
+    def backup(self) -> int:
+        """The number of the backup that it began with."""
+    @property
+    def changes(self) -> int:
+        """Changes of the archive that were applied to it."""
+    @property
+    def last_number(self) -> int:
+        """The last number of the original store that the new one has."""
+
+class Archiving:
+    """What a round of archiving did."""
+
+    @property
+    def changes(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def backup(self) -> Optional[Backup]:
+        """The backup with which the archive began, at first or again; None if it went on."""
+    @property
+    def lacks(self) -> Optional[Tuple[int, int]]:
+        """Where the archive began again: it has nothing after the first number up to the second."""
+
+class Archiver(_Closing):
+    """Appends what is committed to a store to the archive beside its backups."""
+
+    def advance(self, wait: float = 0.0) -> Archiving:
+        """Appends what was committed since, and waits for a change for at most `wait` seconds.
+
+        It is durable when this returns. After an error the archive is whole, and the next call goes
+        on. Other threads run meanwhile; one that closes the archiver ends the wait with `Closed`.
+        """
+    @property
+    def position(self) -> Position:
+        """The position up to which the archive has everything."""
+
+class Backups(_Closing):
+    """A directory of backups of one store, which may lie on another disk, and should.
+
+    A store is given by its directory, or as the `Store` that is open there. It may be open in any
+    process, or closed. A directory that holds anything else, such as a store, is `ForeignFiles`.
+    """
+
+    def __new__(cls, path: _Path, *, create: bool = True) -> Backups: ...
+    @property
+    def path(self) -> os.PathLike[str]: ...
+    def create(self, store: Union[_Path, Store]) -> Backup:
+        """Adds a backup of a store, as it is now. Copies only what the directory lacks.
+
+        Who writes to the store waits for nothing. Two backups at a time are `InUse`.
+        """
+    def list(self) -> List[Backup]:
+        """All backups whose description is whole, the oldest first."""
+    def damaged(self) -> List[Tuple[int, str]]:
+        """The numbers of those whose description is damaged, and what is wrong."""
+    def archives(self) -> List[Archive]:
+        """The parts of the archive without a gap, the oldest first."""
+    def verify(self, number: Optional[int] = None) -> None:
+        """Reads every byte of a backup, by default of the newest. Damage raises `Corruption`."""
+    def verify_archives(self) -> None:
+        """Reads the archive and checks it. Damage raises `Corruption`."""
+    def restore(self, path: _Path, number: Optional[int] = None) -> None:
+        """Makes a store of a backup, by default of the newest, in a directory new or empty."""
+    def restore_to(
+        self,
+        path: _Path,
+        *,
+        time: Union[float, datetime.datetime, None] = None,
+        number: Optional[int] = None,
+    ) -> Restored:
+        """Makes a store as of a moment of the archive, by default of its end.
+
+        `time` is a datetime, or seconds since 1970: everything that had been committed by then,
+        exact to about a second. `number` is that of a write: exact to the batch. What neither a
+        backup nor the archive has is an `InvalidArgument`, and so is a time that the clock showed
+        twice: the message has the numbers.
+        """
+    def prune(self, keep: int) -> int:
+        """Removes all backups but the newest, and what only they needed. Gives how many."""
+    def archive(self, store: Union[_Path, Store]) -> Archiver:
+        """Goes on with the archive of a store, or begins it with a backup.
+
+        A second archiver at a time is `InUse`. The store keeps its log for one that is open, and
+        up to its ``keep_log_bytes`` while none is.
+        """
+
+class Doubt:
+    """Keys that a repaired store may have wrong."""
+
+    @property
+    def keyspace(self) -> Optional[str]:
+        """The name of the keyspace; None: all of them."""
+    @property
+    def first(self) -> bytes: ...
+    @property
+    def last(self) -> Optional[bytes]:
+        """The last key, inclusive; None: there is none."""
+    @property
+    def numbers(self) -> Optional[Tuple[int, int]]:
+        """The first and last number of the writes, if they are known."""
+    @property
+    def reason(self) -> str:
+        """may-be-old, may-be-back, value-lost, operands-may-repeat or from-lost-log."""
+    @property
+    def message(self) -> str: ...
+    def covers(self, keyspace: str, key: Buffer) -> bool:
+        """Whether it is about a key."""
+
+class RepairReport:
+    """What a repair did, and what it cannot vouch for."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the store was found healthy. Then there is no new store."""
+    @property
+    def basis(self) -> str:
+        """What told which tables are in force: manifest, part-of-manifest or tables."""
+    @property
+    def keyspaces(self) -> List[str]: ...
+    @property
+    def tables(self) -> int: ...
+    @property
+    def log_records(self) -> int: ...
+    @property
+    def entries(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def last_number(self) -> int:
+        """The largest number of a write that was found. Later ones are not there."""
+    @property
+    def lost(self) -> List[Tuple[str, str]]:
+        """Files that are damaged or missing, and what is wrong."""
+    @property
+    def doubts(self) -> List[Doubt]:
+        """Empty: every key of the new store is right, and none is missing."""
+    @property
+    def notes(self) -> List[str]: ...
+
+def repair(
+    source: _Path,
+    target: _Path,
+    options: str,
+    merge_operators: Dict[str, Callable[..., Any]],
+    lost_log: bool,
+) -> RepairReport: ...

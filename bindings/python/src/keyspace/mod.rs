@@ -10,8 +10,9 @@ use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyTuple, PyType};
-use runstone::{Durability, Value, WriteOptions, prefix_successor};
+use runstone::{Durability, ReadOptions, Value, WriteOptions, prefix_successor};
 use runstone_boundary::Result;
+use runstone_boundary::stores::Moment;
 
 use crate::bytes::{Buffer, View};
 use crate::errors::wait;
@@ -68,13 +69,27 @@ impl Keyspace {
         &self,
         py: Python<'_>,
         key: &[u8],
-        snapshot: Option<runstone::Snapshot>,
+        snapshot: Option<Moment>,
     ) -> PyResult<Option<Value>> {
         wait(py, || {
+            let own = self.inner()?;
             Ok(match &snapshot {
-                None => self.inner()?.get(key)?,
-                Some(snapshot) => self.inner()?.get_at(key, snapshot)?,
+                None => own.get(key)?,
+                Some(at) => at.keyspace(&own)?.get_at(key, &at.snapshot)?,
             })
+        })
+    }
+
+    /// A cursor, at a snapshot or now.
+    pub fn cursor_at(
+        &self,
+        options: ReadOptions,
+        snapshot: Option<&Moment>,
+    ) -> Result<runstone::Cursor> {
+        let own = self.inner()?;
+        Ok(match snapshot {
+            None => own.cursor(options)?,
+            Some(at) => at.keyspace(&own)?.cursor(options.at(&at.snapshot))?,
         })
     }
 
@@ -90,7 +105,7 @@ impl Keyspace {
     }
 
     fn all_keys(&self, py: Python<'_>, is_reverse: bool) -> PyResult<Walk> {
-        let options = runstone::ReadOptions::default().keys_only();
+        let options = ReadOptions::default().keys_only();
         let cursor = wait(py, || Ok(self.inner()?.cursor(options)?))?;
         Ok(Walk::new(cursor.into(), Shows::Keys, is_reverse, self.held.family()))
     }
@@ -178,7 +193,7 @@ impl Keyspace {
 
     /// Counts the keys one by one.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let options = runstone::ReadOptions::default().keys_only();
+        let options = ReadOptions::default().keys_only();
         wait(py, || count(self.inner()?.cursor(options)?))
     }
 
@@ -263,9 +278,10 @@ impl Keyspace {
         fill_cache: bool,
     ) -> PyResult<Cursor> {
         let snapshot = snapshot.map(|at| at.get(py)).transpose()?;
-        let range = Range { start, stop, prefix, snapshot };
-        let cursor =
-            wait(py, || Ok(self.inner()?.cursor(range.options()?.fill_cache(fill_cache))?))?;
+        let range = Range { start, stop, prefix };
+        let cursor = wait(py, || {
+            self.cursor_at(range.options()?.fill_cache(fill_cache), snapshot.as_ref())
+        })?;
         Ok(Cursor::new(cursor.into(), self.held.family()))
     }
 

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 use runstone::{Cursor, ReadOptions, prefix_successor};
+use runstone_boundary::stores::Moment;
 
 use super::Keyspace;
 use crate::bytes::Buffer;
@@ -89,19 +90,19 @@ impl EntriesView {
         Ok(view)
     }
 
-    fn options(&self, py: Python<'_>) -> PyResult<ReadOptions> {
+    fn options(&self) -> ReadOptions {
         let options = ReadOptions::default();
         let options = options.with_bounds(self.start.as_deref(), self.stop.as_deref());
-        let options = if self.shows == Shows::Keys { options.keys_only() } else { options };
-        Ok(match &self.snapshot {
-            None => options,
-            Some(snapshot) => options.at(&snapshot.get().get(py)?),
-        })
+        if self.shows == Shows::Keys { options.keys_only() } else { options }
+    }
+
+    fn moment(&self, py: Python<'_>) -> PyResult<Option<Moment>> {
+        self.snapshot.as_ref().map(|at| at.get().get(py)).transpose()
     }
 
     fn cursor(&self, py: Python<'_>) -> PyResult<Cursor> {
-        let options = self.options(py)?;
-        wait(py, || Ok(self.keyspace.get().inner()?.cursor(options)?))
+        let (options, moment) = (self.options(), self.moment(py)?);
+        wait(py, || self.keyspace.get().cursor_at(options, moment.as_ref()))
     }
 
     fn walk(&self, py: Python<'_>, is_reverse: bool) -> PyResult<Walk> {
@@ -123,7 +124,7 @@ impl EntriesView {
         if !is_inside {
             return Ok(None);
         }
-        let snapshot = self.snapshot.as_ref().map(|at| at.get().get(py)).transpose()?;
+        let snapshot = self.moment(py)?;
         self.keyspace.get().look_up(py, key, snapshot)
     }
 }
@@ -152,10 +153,8 @@ impl EntriesView {
 
     /// Counts the entries one by one.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        let options = self.options(py)?.keys_only();
-        wait(py, || {
-            self.keyspace.get().inner()?.cursor(options).map_err(Into::into).and_then(count)
-        })
+        let (options, moment) = (self.options().keys_only(), self.moment(py)?);
+        wait(py, || count(self.keyspace.get().cursor_at(options, moment.as_ref())?))
     }
 
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
