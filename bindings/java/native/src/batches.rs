@@ -17,8 +17,8 @@ use runstone_boundary::{Failure, Result};
 
 use crate::bytes::in_place;
 use crate::calls::{call, handle, refused};
-use crate::keyspaces::{KEYSPACES, durability};
-use crate::stores::STORES;
+use crate::keyspaces::durability;
+use crate::stores::{KEYSPACES, STORES};
 
 const HEAD_BYTES: usize = 10;
 

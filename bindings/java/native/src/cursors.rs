@@ -16,8 +16,9 @@ use runstone_boundary::{Code, Failure, Handles, Result};
 
 use crate::bytes::{Copied, fill, size};
 use crate::calls::{call, handle, refused};
-use crate::keyspaces::{KEYSPACES, bounds};
+use crate::keyspaces::bounds;
 use crate::snapshots::moment;
+use crate::stores::KEYSPACES;
 
 /// Open cursors.
 static CURSORS: Handles<Mutex<Walk>> = Handles::new(4, "cursor");
@@ -60,11 +61,13 @@ extern "system" fn Java_org_runstone_Native_cursor<'l>(
 ) -> jlong {
     call(env, |env| {
         let (from, to) = bounds(env, &from, &to)?;
-        let mut options = ReadOptions::default().with_bounds(from.as_deref(), to.as_deref());
-        if let Some(snapshot) = moment(snapshot)? {
-            options = options.at(&snapshot);
-        }
-        let cursor = KEYSPACES.get(handle(keyspace))?.cursor(options.fill_cache(fill_cache))?;
+        let options = ReadOptions::default().with_bounds(from.as_deref(), to.as_deref());
+        let options = options.fill_cache(fill_cache);
+        let keyspace = KEYSPACES.get(handle(keyspace))?;
+        let cursor = match moment(snapshot)? {
+            None => keyspace.cursor(options)?,
+            Some(at) => at.keyspace(&keyspace)?.cursor(options.at(&at.snapshot))?,
+        };
         let walk = Walk { cursor, is_forward: true, page: Vec::new(), failure: None };
         Ok(CURSORS.keep(Mutex::new(walk))?.get() as jlong)
     })

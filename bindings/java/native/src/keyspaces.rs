@@ -3,16 +3,14 @@
 use jni::objects::{JByteArray, JByteBuffer, JClass, JLongArray, JString};
 use jni::sys::{jboolean, jint, jlong};
 use jni::{Env, EnvUnowned};
-use runstone::{Keyspace, Value, WriteOptions};
-use runstone_boundary::{Failure, Handles, Result, options};
+use runstone::{Value, WriteOptions};
+use runstone_boundary::stores::keep_keyspace;
+use runstone_boundary::{Failure, Result, options};
 
 use crate::bytes::{Copied, array, direct, fill_direct, size};
 use crate::calls::{call, handle, optional_text, refused, text};
 use crate::snapshots::moment;
-use crate::stores::STORES;
-
-/// Open keyspaces.
-pub static KEYSPACES: Handles<Keyspace> = Handles::new(2, "keyspace");
+use crate::stores::{KEYSPACES, STORES};
 
 /// What Java gets instead of a size in bytes when a key has no value.
 const ABSENT: jint = -1;
@@ -26,7 +24,7 @@ fn value(keyspace: jlong, key: &[u8], snapshot: jlong) -> Result<Option<Value>> 
     let keyspace = KEYSPACES.get(handle(keyspace))?;
     Ok(match moment(snapshot)? {
         None => keyspace.get(key)?,
-        Some(snapshot) => keyspace.get_at(key, &snapshot)?,
+        Some(at) => at.keyspace(&keyspace)?.get_at(key, &at.snapshot)?,
     })
 }
 
@@ -40,16 +38,17 @@ extern "system" fn Java_org_runstone_Native_openKeyspace<'l>(
     may_make: jboolean,
 ) -> jlong {
     call(env, |env| {
-        let store = STORES.get(handle(store))?;
         let name = text(env, &name, "name of the keyspace")?;
         let options = optional_text(env, &options, "options")?;
         let options = options.map(|text| options::of_keyspace(&text)).transpose()?;
-        let existing = if may_make { None } else { Some(store.keyspace(&name)?) };
-        let keyspace = match existing {
-            Some(keyspace) if options.is_none() => keyspace,
-            _ => store.open_keyspace(&name, options)?,
-        };
-        Ok(KEYSPACES.keep(keyspace)?.get() as jlong)
+        let kept = keep_keyspace((&STORES, handle(store)), &KEYSPACES, |store| {
+            let existing = if may_make { None } else { Some(store.keyspace(&name)?) };
+            Ok(match existing {
+                Some(keyspace) if options.is_none() => keyspace,
+                _ => store.open_keyspace(&name, options)?,
+            })
+        });
+        Ok(kept?.get() as jlong)
     })
 }
 

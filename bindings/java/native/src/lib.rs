@@ -4,10 +4,13 @@
 //! * [`calls`]: what each method does at its edges: panics and errors become Java exceptions.
 //! * [`bytes`]: byte arrays and direct buffers as slices. The only unsafe code.
 //! * [`stores`], [`keyspaces`], [`snapshots`], [`cursors`], [`transactions`]: a module per object.
+//! * [`backups`]: backups, archives and repairs. [`answers`]: what has several fields.
 //! * [`batches`]: many writes in one call. [`events`]: what a listener in Java receives.
 //!
 //! Java holds handles, which are numbers: one that was closed is refused by its table.
 
+mod answers;
+mod backups;
 mod batches;
 mod bytes;
 mod calls;

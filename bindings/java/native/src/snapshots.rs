@@ -3,17 +3,17 @@
 use jni::EnvUnowned;
 use jni::objects::JClass;
 use jni::sys::jlong;
-use runstone::Snapshot;
+use runstone_boundary::stores::Moment;
 use runstone_boundary::{Handles, Result};
 
 use crate::calls::{call, handle};
 use crate::stores::STORES;
 
 /// Open snapshots.
-pub static SNAPSHOTS: Handles<Snapshot> = Handles::new(3, "snapshot");
+pub static SNAPSHOTS: Handles<Moment> = Handles::new(3, "snapshot");
 
 /// The snapshot that a reader named; 0 is for now.
-pub fn moment(snapshot: jlong) -> Result<Option<Snapshot>> {
+pub fn moment(snapshot: jlong) -> Result<Option<Moment>> {
     match snapshot {
         0 => Ok(None),
         _ => Ok(Some(SNAPSHOTS.get(handle(snapshot))?.clone())),
@@ -27,7 +27,7 @@ extern "system" fn Java_org_runstone_Native_snapshot<'l>(
     store: jlong,
 ) -> jlong {
     call(env, |_| {
-        let snapshot = STORES.get(handle(store))?.snapshot();
+        let snapshot = Moment::of(&*STORES.get(handle(store))?);
         Ok(SNAPSHOTS.keep(snapshot)?.get() as jlong)
     })
 }

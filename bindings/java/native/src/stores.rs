@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use jni::EnvUnowned;
 use jni::objects::{JClass, JObject, JString};
-use jni::sys::jlong;
-use runstone::{Resources, Store};
-use runstone_boundary::stores::OpenStore;
+use jni::sys::{jboolean, jlong};
+use runstone::{Keyspace, Resources};
+use runstone_boundary::stores::{self, OpenStore};
 use runstone_boundary::{Handles, options};
 
 use crate::calls::{call, handle, string, text};
 use crate::events::Listener;
 
 /// Open stores.
-pub static STORES: Handles<Store> = Handles::new(1, "store");
+pub static STORES: Handles<OpenStore> = Handles::new(1, "store");
+/// Open keyspaces: a refresh of their store shows others behind the same handles.
+pub static KEYSPACES: Handles<Keyspace> = Handles::new(2, "keyspace");
 /// Resources that stores share.
 static RESOURCES: Handles<Resources> = Handles::new(6, "resources object");
 
@@ -70,12 +72,12 @@ extern "system" fn Java_org_runstone_Native_open<'l>(
         let mut options = options::of_store(&toml)?;
         options.listener = Some(Arc::new(Listener::new(env, &events)?));
         let store = match resources {
-            0 => Store::clone(&*OpenStore::open(path, options)?),
+            0 => OpenStore::open(path, options)?,
             _ => {
                 options::check_sharing(&toml)?;
                 // This is a copy: opening takes long, and the handle may be closed meanwhile.
                 let resources = RESOURCES.get(handle(resources))?.clone();
-                resources.open(path, options)?
+                OpenStore::open_sharing(&resources, path, options)?
             }
         };
         Ok(STORES.keep(store)?.get() as jlong)
@@ -88,12 +90,45 @@ extern "system" fn Java_org_runstone_Native_closeStore<'l>(
     _: JClass<'l>,
     store: jlong,
 ) {
+    call(env, |_| stores::close((&STORES, handle(store)), &KEYSPACES));
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_follow<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    path: JString<'l>,
+    options: JString<'l>,
+    events: JObject<'l>,
+) -> jlong {
+    call(env, |env| {
+        let path = text(env, &path, "path")?;
+        let mut options = options::of_store(&text(env, &options, "options")?)?;
+        options.listener = Some(Arc::new(Listener::new(env, &events)?));
+        Ok(STORES.keep(OpenStore::follow(path, options)?)?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_refresh<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) -> jboolean {
+    call(env, |_| stores::refresh((&STORES, handle(store)), &KEYSPACES))
+}
+
+/// In nanoseconds.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_age<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) -> jlong {
     call(env, |_| {
-        let open = STORES.get(handle(store))?.clone();
-        // From here on its handle leads to nothing, whether or not the close succeeds.
-        STORES.close(handle(store))?;
-        Ok(open.close()?)
-    });
+        let age = STORES.get(handle(store))?.age()?;
+        Ok(jlong::try_from(age.as_nanos()).unwrap_or(jlong::MAX))
+    })
 }
 
 #[unsafe(no_mangle)]

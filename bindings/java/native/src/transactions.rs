@@ -9,8 +9,8 @@ use runstone_boundary::{Failure, Handles};
 
 use crate::bytes::{Copied, array};
 use crate::calls::{call, handle};
-use crate::keyspaces::{KEYSPACES, durability};
-use crate::stores::STORES;
+use crate::keyspaces::durability;
+use crate::stores::{KEYSPACES, STORES};
 
 /// Open transactions. One that was committed stays until it is closed, and is refused.
 static TRANSACTIONS: Handles<SharedTransaction> = Handles::new(5, "transaction");

@@ -21,6 +21,12 @@ final class Native {
 
     static native void closeStore(long store);
 
+    static native long follow(String path, String options, Events events);
+
+    static native boolean refresh(long store);
+
+    static native long age(long store);
+
     static native long openKeyspace(long store, String name, String options, boolean mayMake);
 
     static native void dropKeyspace(long store, String name);
@@ -83,4 +89,36 @@ final class Native {
     static native void transactionDelete(long transaction, long keyspace, byte[] key);
 
     static native void commit(long transaction, boolean sync);
+
+    static native long openBackups(String path, boolean mayCreate);
+
+    static native void closeBackups(long backups);
+
+    static native byte[] createBackup(long backups, String store);
+
+    static native byte[] listBackups(long backups);
+
+    static native byte[] damagedBackups(long backups);
+
+    static native byte[] archives(long backups);
+
+    static native void verifyBackup(long backups, long number);
+
+    static native void verifyArchives(long backups);
+
+    static native void restore(long backups, long number, String path);
+
+    static native byte[] restoreTo(long backups, int kind, long value, String path);
+
+    static native long prune(long backups, int keep);
+
+    static native long openArchiver(long backups, String store);
+
+    static native void closeArchiver(long archiver);
+
+    static native byte[] advance(long archiver, long waitMillis);
+
+    static native byte[] archived(long archiver);
+
+    static native byte[] repair(String from, String to, String options, boolean lostLog);
 }

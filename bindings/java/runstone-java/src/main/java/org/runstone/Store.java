@@ -3,6 +3,7 @@
 package org.runstone;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -60,6 +61,29 @@ public final class Store extends Handle {
      */
     public static Store open(Path path, String options, Consumer<StoreEvent> onEvent) {
         return opened(path, options, null, Objects.requireNonNull(onEvent, "onEvent"));
+    }
+
+    /** Follows the store in a directory with default options. */
+    public static Store follow(Path path) {
+        return follow(path, "");
+    }
+
+    /**
+     * Opens the store in a directory for reading, whether or not another process writes to it, and
+     * keeps nobody from that. It shows one moment; {@link #refresh} shows a later one.
+     *
+     * <p>The writer keeps the files that the moment needs, within its options {@code
+     * follower_keep_bytes} and {@code follower_keep_seconds}. Behind them reads and refreshes throw
+     * with the code {@code LEASE_REVOKED}; then follow the store again. With {@code read_only =
+     * true}, {@link #open} does the same where another process has the store open.
+     *
+     * @param options those of {@link #open(Path, String)}
+     */
+    public static Store follow(Path path, String options) {
+        Objects.requireNonNull(options, "options");
+        String directory = path.toString();
+        Library.load();
+        return new Store(Native.follow(directory, options, new Events(directory, null)));
     }
 
     /** Opens a store; null resources mean its own. With a null listener, events are logged. */
@@ -152,6 +176,33 @@ public final class Store extends Handle {
     public Snapshot snapshot() {
         try {
             return new Snapshot(this, Native.snapshot(handle()));
+        } finally {
+            keep(this);
+        }
+    }
+
+    /**
+     * Shows what another process has committed to a store that is open for reading. The store and
+     * its keyspaces show it from then on; snapshots, cursors and transactions keep their moment. A
+     * keyspace that was dropped throws with the code {@code UNKNOWN_KEYSPACE}.
+     *
+     * @return whether there was anything
+     */
+    public boolean refresh() {
+        try {
+            return Native.refresh(handle());
+        } finally {
+            keep(this);
+        }
+    }
+
+    /**
+     * How old what a store that is open for reading shows may be: what was committed before then is
+     * in it. Zero for a store that no other process can write to.
+     */
+    public Duration age() {
+        try {
+            return Duration.ofNanos(Native.age(handle()));
         } finally {
             keep(this);
         }

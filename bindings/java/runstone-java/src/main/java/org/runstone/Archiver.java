@@ -1,0 +1,94 @@
+// Appends the changes of a store to an archive.
+
+package org.runstone;
+
+import java.time.Duration;
+
+/**
+ * Appends what is committed to a store to the archive beside its backups, so that {@link
+ * Backups#restoreTo} can go to any moment. It does not end with the {@link Backups} or the store.
+ *
+ * <pre>{@code
+ * try (Archiver archiver = backups.archive(Path.of("my-store"))) {
+ *     while (!Thread.currentThread().isInterrupted()) {
+ *         archiver.advance(Duration.ofSeconds(1));
+ *     }
+ * }
+ * }</pre>
+ */
+public final class Archiver extends Handle {
+    /** A wait gives way this often: to an interrupt, to a close, and to other threads. */
+    private static final long SLICE_MILLIS = 100;
+
+    Archiver(long handle) {
+        super("archiver", handle, Native::closeArchiver);
+    }
+
+    /**
+     * What a round of archiving did.
+     *
+     * @param changes changes that were appended
+     * @param bytes bytes that were appended
+     * @param backup the backup with which the archive began, at first or again; null if it went on
+     * @param lacks what the archive lacks because it began again; null if nothing
+     */
+    public record Round(long changes, long bytes, Backup backup, Gap lacks) {
+        static Round of(Answer answer) {
+            long changes = answer.number();
+            long bytes = answer.number();
+            Backup backup = null;
+            Gap lacks = null;
+            if (answer.number() == 1) {
+                backup = Backup.of(answer);
+                lacks = answer.optional(gap -> new Gap(gap.number(), gap.number()));
+            }
+            return new Round(changes, bytes, backup, lacks);
+        }
+    }
+
+    /**
+     * Numbers that an archive does not have.
+     *
+     * @param after the last number before them
+     * @param through the last of them
+     */
+    public record Gap(long after, long through) {
+    }
+
+    /** Appends what was committed since, without a wait. */
+    public Round advance() {
+        return advance(Duration.ZERO);
+    }
+
+    /**
+     * Appends what was committed since, and waits for a change for at most so long first. It is
+     * durable when this returns. After an exception the archive is whole, and the next call goes
+     * on. A thread that closes the archiver ends the wait with {@link RunstoneException.Closed}. An
+     * interrupt of this thread ends the wait too, and stays set.
+     */
+    public Round advance(Duration wait) {
+        long begin = System.nanoTime();
+        while (true) {
+            long left = wait.minusNanos(System.nanoTime() - begin).toMillis();
+            boolean isLast = left <= SLICE_MILLIS || Thread.currentThread().isInterrupted();
+            long slice = isLast && left > SLICE_MILLIS ? 0 : Math.min(left, SLICE_MILLIS);
+            try {
+                Round round = Round.of(new Answer(Native.advance(handle(), Math.max(slice, 0))));
+                if (isLast || round.changes > 0 || round.backup != null) {
+                    return round;
+                }
+            } finally {
+                keep(this);
+            }
+        }
+    }
+
+    /** The position up to which the archive has everything. */
+    public Position position() {
+        try {
+            return Position.of(new Answer(Native.archived(handle())));
+        } finally {
+            keep(this);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+// A new store of what a damaged one holds.
+
+package org.runstone;
+
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.List;
+
+/**
+ * What a repair did, and what it cannot vouch for.
+ *
+ * <pre>{@code
+ * Repair repair = Repair.of(Path.of("damaged"), Path.of("new"));
+ * repair.doubts().forEach(System.out::println);
+ * }</pre>
+ *
+ * @param isHealthy whether the store was found healthy; then there is no new store
+ * @param basis what told which tables are in force
+ * @param keyspaces the names of the keyspaces of the new store
+ * @param tables tables that were read, those with damage included
+ * @param logRecords records of the log that were used
+ * @param entries entries of the new store
+ * @param bytes bytes of its tables
+ * @param lastNumber the largest number of a write that was found; later ones are not there
+ * @param lost what is damaged or missing, as far as it could be told
+ * @param doubts keys that may be wrong; if there are none, every key of the new store is right, and
+ *     none is missing
+ * @param notes what else to know
+ */
+public record Repair(boolean isHealthy, Basis basis, List<String> keyspaces, long tables,
+        long logRecords, long entries, long bytes, long lastNumber, List<Lost> lost,
+        List<Doubt> doubts, List<String> notes) {
+
+    /** What told which tables belong to the store. The order is that of the native library. */
+    public enum Basis {
+        /** A manifest that is whole. */
+        MANIFEST,
+        /** What can be read of a manifest, or an older one. */
+        PART_OF_MANIFEST,
+        /** No manifest: all tables were used. */
+        TABLES
+    }
+
+    /** Why a key may be wrong. The order is that of the native library. */
+    public enum Reason {
+        /** The newest writes of the key may be missing. */
+        MAY_BE_OLD,
+        /** The key may be back although it was deleted, had expired, or was filtered away. */
+        MAY_BE_BACK,
+        /** The key was left out, because its value cannot be read. */
+        VALUE_LOST,
+        /** Operands of the merge operator may count twice. */
+        OPERANDS_MAY_REPEAT,
+        /** The newest write of the key comes from a log that was kept aside. */
+        FROM_LOST_LOG
+    }
+
+    /**
+     * Something damaged or missing.
+     *
+     * @param file the name of the file in the store
+     * @param what what is wrong
+     */
+    public record Lost(String file, String what) {
+    }
+
+    /**
+     * The first and the last number of writes.
+     *
+     * @param first the first
+     * @param last the last
+     */
+    public record Numbers(long first, long last) {
+    }
+
+    /**
+     * Keys that the new store may have wrong.
+     *
+     * @param keyspace the name of the keyspace; null: all of them
+     * @param first the first key
+     * @param last the last key, inclusive; null: there is none
+     * @param numbers the writes that may be missing or back; null if they are not known
+     * @param reason the reason
+     * @param what what was found, in words
+     */
+    public record Doubt(String keyspace, byte[] first, byte[] last, Numbers numbers, Reason reason,
+            String what) {
+        private static Doubt of(Answer answer) {
+            return new Doubt(answer.optional(Answer::text), answer.bytes(),
+                    answer.optional(Answer::bytes),
+                    answer.optional(two -> new Numbers(two.number(), two.number())),
+                    Reason.values()[(int) answer.number()], answer.text());
+        }
+
+        /** Whether it is about a key. */
+        public boolean covers(String name, byte[] key) {
+            return (keyspace == null || keyspace.equals(name))
+                    && Arrays.compareUnsigned(first, key) <= 0
+                    && (last == null || Arrays.compareUnsigned(key, last) <= 0);
+        }
+    }
+
+    /** Does the same with default options, and without logs that were kept aside. */
+    public static Repair of(Path from, Path to) {
+        return of(from, to, "", false);
+    }
+
+    /**
+     * Makes a new store of what a damaged one holds. The damaged one is only read. A healthy store
+     * is left alone.
+     *
+     * @param from the damaged store
+     * @param to the directory of the new store, which is new or empty
+     * @param options those with which the application opens the store, as TOML
+     * @param lostLog whether writes that an earlier open kept aside in {@code lost-NNNNNN.wal} come
+     *     back, for keys that were not written since
+     */
+    public static Repair of(Path from, Path to, String options, boolean lostLog) {
+        Library.load();
+        Answer answer = new Answer(
+                Native.repair(from.toString(), to.toString(), options, lostLog));
+        return new Repair(answer.number() == 1, Basis.values()[(int) answer.number()],
+                answer.list(Answer::text), answer.number(), answer.number(), answer.number(),
+                answer.number(), answer.number(),
+                answer.list(lost -> new Lost(lost.text(), lost.text())),
+                answer.list(Doubt::of), answer.list(Answer::text));
+    }
+}
