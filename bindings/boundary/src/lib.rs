@@ -7,13 +7,14 @@
 //! * [`options`]: options of a store as TOML. [`events`]: events of a store as kinds and fields.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
 //!   cursors over a store or over a transaction.
-//! * [`backups`]: what all bindings say of backups.
+//! * [`backups`]: what all bindings say of backups. [`changes`]: what was committed, with names.
 //! * [`properties`]: what LevelDB's programs ask of a store.
 
 #![forbid(unsafe_code)]
 
 pub mod alone;
 pub mod backups;
+pub mod changes;
 pub mod cursors;
 pub mod events;
 pub mod failure;

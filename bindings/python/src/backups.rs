@@ -15,7 +15,7 @@ use crate::held::{Own, Shared};
 use crate::store::Store;
 
 /// How long a wait lasts before Python looks for signals, and others get at the archiver.
-const SLICE: Duration = Duration::from_millis(100);
+pub const SLICE: Duration = Duration::from_millis(100);
 
 /// A directory of backups.
 #[pyclass(frozen, module = "runstone")]
@@ -78,7 +78,7 @@ pub struct Archiving {
     lacks: Option<(u64, u64)>,
 }
 
-fn seconds(ms: u64) -> f64 {
+pub fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }
 

@@ -7,6 +7,7 @@
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
 //! * [`backups`]: backups, and every moment between them. [`repair`]: a new store of what a damaged
 //!   one holds.
+//! * [`changes`]: what was committed, in order.
 //! * [`between`]: iterators of plyvel. [`page`]: what iterators read ahead.
 //! * [`resources`]: what many stores share.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
@@ -24,6 +25,7 @@ mod backups;
 mod batch;
 mod between;
 mod bytes;
+mod changes;
 mod errors;
 mod held;
 mod keyspace;
@@ -69,6 +71,10 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<backups::Position>()?;
     module.add_class::<backups::Archiver>()?;
     module.add_class::<backups::Archiving>()?;
+    module.add_class::<changes::Changes>()?;
+    module.add_class::<changes::Change>()?;
+    module.add_class::<changes::Writes>()?;
+    module.add_class::<changes::Write>()?;
     module.add_class::<repair::RepairReport>()?;
     module.add_class::<repair::Doubt>()?;
     module.add_function(wrap_pyfunction!(repair::repair, module)?)?;

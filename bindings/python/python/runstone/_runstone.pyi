@@ -679,3 +679,82 @@ def repair(
     merge_operators: Dict[str, Callable[..., Any]],
     lost_log: bool,
 ) -> RepairReport: ...
+
+class Write:
+    """A write of a change."""
+
+    @property
+    def kind(self) -> str:
+        """put, delete, merge or delete-range."""
+    @property
+    def keyspace(self) -> str: ...
+    @property
+    def key(self) -> bytes:
+        """The key; of a range, the first one."""
+    @property
+    def value(self) -> Optional[bytes]:
+        """The value of a put, or the operand of a merge."""
+    @property
+    def stop(self) -> Optional[bytes]:
+        """Of a range, the key before which it ends; None: it has no end."""
+    @property
+    def expires(self) -> Optional[float]:
+        """When the value expires, in seconds since 1970."""
+
+class Writes(typing.Iterator[Write]):
+    """The writes of a change, in order."""
+
+    def __iter__(self) -> Writes: ...
+    def __next__(self) -> Write: ...
+
+class Change(Iterable[Write]):
+    """Something that was committed. Iterating over it gives its writes, in order.
+
+    They became visible together. Those of a load are read a megabyte at a time.
+    """
+
+    @property
+    def position(self) -> Position:
+        """The position after it. Whoever begins there gets no write twice."""
+    @property
+    def kind(self) -> str:
+        """writes, loaded, keyspace, dropped, keyspaces or time.
+
+        keyspace: one was made, or its options changed. keyspaces: all that there are, after a
+        crash. time: all changes before it had been committed by then.
+        """
+    @property
+    def keyspaces(self) -> List[Tuple[str, Optional[str]]]:
+        """Names, with the options as TOML of those that were made or changed."""
+    @property
+    def time(self) -> Optional[float]:
+        """Of a time, by the writer's clock, in seconds since 1970. The clock may go back."""
+    def __iter__(self) -> Writes: ...
+
+class Changes(_Closing, typing.Iterator[Change]):
+    """Reads what is committed to a store, in order, whether or not a process writes to it.
+
+    A loop over it ends with what there is now; a later loop, or `next`, goes on. It begins with the
+    oldest change of the log, or behind a position, or `now`. What it hands out is durable, unless
+    `unsynced`. `HistoryGone`: the log does not reach back so far (``keep_log_bytes``).
+    `HistoryForked`: the store lost to a power loss what was read. Then begin with its state.
+    """
+
+    def __new__(
+        cls,
+        store: Union[_Path, Store],
+        *,
+        after: Union[Position, str, None] = None,
+        now: bool = False,
+        unsynced: bool = False,
+    ) -> Changes: ...
+    def __iter__(self) -> Changes: ...
+    def __next__(self) -> Change: ...
+    def next(self, wait: float = 0.0) -> Optional[Change]:
+        """The next change; None if there is none within `wait` seconds."""
+    @property
+    def position(self) -> Position:
+        """The position after the last change that was handed out.
+
+        Keep it in one batch with what the change does, and each has its effect once.
+        """

@@ -1,0 +1,358 @@
+//! What was committed to a store, in order, as other languages take it: with names in place of the
+//! numbers of keyspaces, and with the writes of a load one after another.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use runstone::{
+    Batch, Change, Changes, ChangesFrom, Error, Kind, Load, NotedKeyspace, Operation, Position,
+};
+
+use crate::failure::{Code, Failure, Result};
+
+/// Names of keyspaces by their ids.
+type Names = Arc<BTreeMap<u32, Arc<str>>>;
+
+/// Reads what is committed to a store.
+#[derive(Debug)]
+pub struct ChangeReader {
+    changes: Changes,
+    /// Those of dropped keyspaces stay: their changes may come later.
+    names: Names,
+}
+
+/// What kind of change it is. The numbers are part of the bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum ChangeKind {
+    /// Writes that became visible together.
+    Writes = 0,
+    /// A load into a keyspace: many writes that became visible together.
+    Loaded = 1,
+    /// A keyspace was made, or its options changed.
+    Keyspace = 2,
+    /// A keyspace was dropped.
+    Dropped = 3,
+    /// All keyspaces, after a crash: it may have come between a change of one and its record.
+    Keyspaces = 4,
+    /// The time of day.
+    Time = 5,
+}
+
+/// A change.
+#[derive(Clone, Debug)]
+pub struct OneChange {
+    /// The position after it.
+    pub position: Position,
+    /// What kind it is.
+    pub kind: ChangeKind,
+    /// Of keyspaces: their names, with their options if they were made or changed.
+    pub keyspaces: Vec<(String, Option<String>)>,
+    /// Of a time, in milliseconds since 1970.
+    pub time_ms: Option<u64>,
+    source: Source,
+    names: Names,
+}
+
+/// Where writes come from.
+#[derive(Clone, Debug)]
+enum Source {
+    Nothing,
+    Batch(Batch),
+    Load(Load),
+}
+
+/// What a write does. The numbers are part of the bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum WriteKind {
+    /// Stores a value.
+    Put = 0,
+    /// Removes a key.
+    Delete = 1,
+    /// Adds an operand of the merge operator.
+    Merge = 2,
+    /// Removes a range of keys.
+    DeleteRange = 3,
+}
+
+/// A write of a change.
+#[derive(Clone, Debug)]
+pub struct OneWrite {
+    /// What it does.
+    pub kind: WriteKind,
+    /// The name of the keyspace.
+    pub keyspace: Arc<str>,
+    /// The key; of a range, the first one.
+    pub key: Vec<u8>,
+    /// The value or operand; of a range, the key before which it ends. `None` for a delete, and for
+    /// a range without an end.
+    pub value: Option<Vec<u8>>,
+    /// When the value expires, in milliseconds since 1970.
+    pub expires_ms: Option<u64>,
+}
+
+impl ChangeReader {
+    /// Reads what is committed to the store in a directory.
+    ///
+    /// # Errors
+    /// Those of [`Changes::open`].
+    pub fn open(
+        path: impl AsRef<Path>,
+        from: ChangesFrom,
+        unsynced: bool,
+    ) -> runstone::Result<ChangeReader> {
+        let changes = Changes::open(path, from)?.unsynced(unsynced);
+        let mut reader = ChangeReader { changes, names: Names::default() };
+        let known = reader.changes.keyspaces();
+        known.iter().for_each(|one| reader.know(one));
+        Ok(reader)
+    }
+
+    /// The next change; `None` if there is no more after so long.
+    ///
+    /// # Errors
+    /// Those of [`Changes::next`].
+    pub fn next(&mut self, wait: Duration) -> runstone::Result<Option<OneChange>> {
+        loop {
+            let Some(changed) = self.changes.wait(wait)? else { return Ok(None) };
+            if let Some(told) = self.tell(changed.position, changed.change) {
+                return Ok(Some(told));
+            }
+        }
+    }
+
+    /// The position after the last change that was handed out.
+    pub fn position(&self) -> Position {
+        self.changes.position()
+    }
+
+    fn know(&mut self, one: &NotedKeyspace) {
+        if self.names.get(&one.id).is_none_or(|name| **name != *one.name) {
+            Arc::make_mut(&mut self.names).insert(one.id, one.name.as_str().into());
+        }
+    }
+
+    fn tell(&mut self, position: Position, change: Change) -> Option<OneChange> {
+        let (mut keyspaces, mut time_ms, mut source) = (Vec::new(), None, Source::Nothing);
+        let noted = |one: &NotedKeyspace| (one.name.clone(), Some(one.options.clone()));
+        let kind = match change {
+            Change::Writes(batch) => {
+                source = Source::Batch(batch);
+                ChangeKind::Writes
+            }
+            Change::Loaded(load) => {
+                keyspaces.push((name_of(&self.names, load.keyspace()).to_string(), None));
+                source = Source::Load(load);
+                ChangeKind::Loaded
+            }
+            Change::Keyspace(one) => {
+                self.know(&one);
+                keyspaces.push(noted(&one));
+                ChangeKind::Keyspace
+            }
+            Change::Dropped(id) => {
+                keyspaces.push((name_of(&self.names, id).to_string(), None));
+                ChangeKind::Dropped
+            }
+            Change::Keyspaces(all) => {
+                all.iter().for_each(|one| self.know(one));
+                keyspaces.extend(all.iter().map(noted));
+                ChangeKind::Keyspaces
+            }
+            Change::Time(ms) => {
+                time_ms = Some(ms);
+                ChangeKind::Time
+            }
+            // A kind that a later release adds.
+            _ => return None,
+        };
+        let names = Arc::clone(&self.names);
+        Some(OneChange { position, kind, keyspaces, time_ms, source, names })
+    }
+}
+
+fn name_of(names: &Names, id: u32) -> Arc<str> {
+    names.get(&id).cloned().unwrap_or_else(|| format!("#{id}").into())
+}
+
+impl OneChange {
+    /// Begins to read its writes.
+    ///
+    /// # Errors
+    /// If there are no more threads: a load is read by one.
+    pub fn writes(&self) -> Result<WriteReader> {
+        let source = match &self.source {
+            Source::Nothing => Pieces::One(None),
+            Source::Batch(batch) => Pieces::One(Some(batch.clone())),
+            Source::Load(load) => Pieces::Many(pieces_of(load.clone())?),
+        };
+        Ok(WriteReader { source, names: Arc::clone(&self.names) })
+    }
+}
+
+/// Reads the writes of a change, a piece of them at a time.
+#[derive(Debug)]
+pub struct WriteReader {
+    source: Pieces,
+    names: Names,
+}
+
+#[derive(Debug)]
+enum Pieces {
+    One(Option<Batch>),
+    Many(Receiver<Result<Batch>>),
+}
+
+/// Reads a load in a thread, because the load hands out its entries and cannot be asked for them.
+/// The thread is at most one piece ahead, and ends with the receiver.
+fn pieces_of(load: Load) -> Result<Receiver<Result<Batch>>> {
+    let (sender, receiver) = sync_channel(0);
+    let read = move || {
+        let mut is_over = false;
+        let outcome = load.read(|batch| {
+            is_over = sender.send(Ok(batch.clone())).is_err();
+            if is_over { Err(Error::Closed) } else { Ok(()) }
+        });
+        if let Err(error) = outcome
+            && !is_over
+        {
+            // Nobody may wait for it any more.
+            let _ = sender.send(Err(error.into()));
+        }
+    };
+    let begun = thread::Builder::new().name("runstone-load".into()).spawn(read);
+    begun.map(|_| receiver).map_err(|error| {
+        Failure::new(Code::Storage, format!("no thread can be had to read a load: {error}"))
+    })
+}
+
+impl WriteReader {
+    /// The next writes, in order; `None` if there are no more.
+    ///
+    /// # Errors
+    /// Those of [`Load::read`].
+    pub fn read(&mut self) -> Result<Option<Vec<OneWrite>>> {
+        let piece = match &mut self.source {
+            Pieces::One(batch) => batch.take(),
+            Pieces::Many(receiver) => receiver.recv().ok().transpose()?,
+        };
+        Ok(piece.map(|batch| batch.operations().map(|one| self.write(&one)).collect()))
+    }
+
+    fn write(&self, one: &Operation<'_>) -> OneWrite {
+        let kind = match one.kind {
+            Kind::Delete => WriteKind::Delete,
+            Kind::Merge => WriteKind::Merge,
+            Kind::RangeDelete => WriteKind::DeleteRange,
+            _ => WriteKind::Put,
+        };
+        let value = one.plain_value();
+        let is_none = match kind {
+            WriteKind::Delete => true,
+            WriteKind::DeleteRange => value.is_empty(),
+            _ => false,
+        };
+        OneWrite {
+            kind,
+            keyspace: name_of(&self.names, one.keyspace),
+            key: one.key.to_vec(),
+            value: (!is_none).then(|| value.to_vec()),
+            expires_ms: one.expires_ms(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use runstone::{KeyspaceOptions, Options, Store, WriteOptions};
+
+    use super::*;
+
+    fn all(change: &OneChange) -> Vec<OneWrite> {
+        let mut reader = change.writes().expect("a thread");
+        let mut writes = Vec::new();
+        while let Some(more) = reader.read().expect("readable") {
+            writes.extend(more);
+        }
+        writes
+    }
+
+    fn open(dir: &Path, from: ChangesFrom) -> ChangeReader {
+        ChangeReader::open(dir, from, false).expect("a store")
+    }
+
+    #[test]
+    fn changes_have_names_and_writes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        let mut reader = open(dir.path(), ChangesFrom::Now);
+        let apart = store.open_keyspace("apart", Some(KeyspaceOptions::default())).expect("room");
+        let mut batch = Batch::new();
+        batch.put(&apart, "k", "v").expect("small");
+        batch.delete(store.default_keyspace(), "d").expect("small");
+        batch.delete_range(&apart, "a".."b").expect("small");
+        store.write(&batch, WriteOptions::default()).expect("room");
+        store.drop_keyspace("apart").expect("room");
+        let mut kinds = Vec::new();
+        while let Some(change) = reader.next(Duration::ZERO).expect("readable") {
+            assert_eq!(change.position, reader.position());
+            match change.kind {
+                ChangeKind::Time => continue,
+                ChangeKind::Writes => {
+                    let writes = all(&change);
+                    let kinds: Vec<WriteKind> = writes.iter().map(|one| one.kind).collect();
+                    let wanted = [WriteKind::Put, WriteKind::Delete, WriteKind::DeleteRange];
+                    assert_eq!(kinds, wanted);
+                    assert_eq!((&*writes[0].keyspace, &*writes[1].keyspace), ("apart", "default"));
+                    assert_eq!(writes[2].value.as_deref(), Some(&b"b"[..]));
+                    assert_eq!(writes[1].value, None);
+                }
+                _ => assert_eq!(change.keyspaces[0].0, "apart"),
+            }
+            kinds.push(change.kind);
+        }
+        assert_eq!(kinds, [ChangeKind::Keyspace, ChangeKind::Writes, ChangeKind::Dropped]);
+    }
+
+    /// A load of more than a piece comes in pieces, and its thread ends with the reader.
+    #[test]
+    fn a_load_comes_in_pieces() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        let mut reader = open(dir.path(), ChangesFrom::Now);
+        let count = 30_000u32;
+        let entries = (0..count).map(|at| (at.to_be_bytes(), [7; 100]));
+        store.default_keyspace().bulk_load(entries).expect("loads");
+        let mut loaded = None;
+        while let Some(change) = reader.next(Duration::ZERO).expect("readable") {
+            loaded = Some(change).filter(|one| one.kind == ChangeKind::Loaded).or(loaded);
+        }
+        let loaded = loaded.expect("told");
+        let mut pieces = loaded.writes().expect("a thread");
+        let first = pieces.read().expect("readable").expect("there is one").len();
+        assert!(first > 0 && first < count as usize, "{first}");
+        drop(pieces);
+        assert_eq!(all(&loaded).len(), count as usize);
+        let began = Instant::now();
+        while threads_reading() > 0 && began.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(threads_reading(), 0);
+    }
+
+    fn threads_reading() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").expect("Linux");
+        let named = tasks.flatten().filter(|task| {
+            let name = std::fs::read_to_string(task.path().join("comm"));
+            name.is_ok_and(|name| name.trim() == "runstone-load")
+        });
+        named.count()
+    }
+}
