@@ -5,7 +5,8 @@
 //! * [`bytes`]: byte arrays and direct buffers as slices. The only unsafe code.
 //! * [`stores`], [`keyspaces`], [`snapshots`], [`cursors`], [`transactions`]: a module per object.
 //! * [`backups`]: backups, archives and repairs. [`answers`]: what has several fields.
-//! * [`batches`]: many writes in one call. [`events`]: what a listener in Java receives.
+//! * [`changes`]: what was committed, in order. [`events`]: what a listener in Java receives.
+//! * [`batches`]: many writes in one call.
 //!
 //! Java holds handles, which are numbers: one that was closed is refused by its table.
 
@@ -14,6 +15,7 @@ mod backups;
 mod batches;
 mod bytes;
 mod calls;
+mod changes;
 mod cursors;
 mod events;
 mod keyspaces;

@@ -120,5 +120,17 @@ final class Native {
 
     static native byte[] archived(long archiver);
 
+    static native long openChanges(String store, int from, long number, long history);
+
+    static native void closeChanges(long changes);
+
+    static native byte[] nextChange(long changes, long waitMillis);
+
+    static native byte[] changesPosition(long changes);
+
+    static native byte[] nextWrites(long writes);
+
+    static native void closeWrites(long writes);
+
     static native byte[] repair(String from, String to, String options, boolean lostLog);
 }

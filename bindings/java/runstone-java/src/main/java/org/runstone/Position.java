@@ -2,6 +2,9 @@
 
 package org.runstone;
 
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
 /**
  * A place in the history of a store, after a write.
  *
@@ -10,6 +13,27 @@ package org.runstone;
  *     in another history
  */
 public record Position(long number, long history) {
+    private static final Pattern TEXT = Pattern.compile("([0-9]+)@([0-9a-fA-F]{16})");
+
+    /**
+     * The position of a text that {@link #toString} made.
+     *
+     * @throws RunstoneException.InvalidArgument if it is none
+     */
+    public static Position parse(String text) {
+        Matcher parts = TEXT.matcher(text);
+        try {
+            if (parts.matches()) {
+                return new Position(Long.parseLong(parts.group(1)),
+                        Long.parseUnsignedLong(parts.group(2), 16));
+            }
+        } catch (NumberFormatException tooLarge) {
+            // As any other text.
+        }
+        throw new RunstoneException.InvalidArgument("\"" + text + "\" is no position; give it as it "
+                + "was printed: a number, @, and 16 hexadecimal digits");
+    }
+
     static Position of(Answer answer) {
         return new Position(answer.number(), answer.number());
     }

@@ -1,0 +1,136 @@
+//! What was committed to a store, in order.
+
+use std::time::Duration;
+
+use jni::EnvUnowned;
+use jni::objects::{JByteArray, JClass, JString};
+use jni::sys::{jint, jlong};
+use parking_lot::Mutex;
+use runstone::{ChangesFrom, Position};
+use runstone_boundary::changes::{ChangeKind, ChangeReader, OneChange, OneWrite, WriteReader};
+use runstone_boundary::{Failure, Handles, Result};
+
+use crate::answers::Answer;
+use crate::calls::{call, handle, text};
+
+/// Open readers of changes.
+static CHANGES: Handles<Mutex<ChangeReader>> = Handles::new(9, "reader of changes");
+/// Changes whose writes Java has not read to their end.
+static WRITES: Handles<Mutex<WriteReader>> = Handles::new(10, "change");
+
+/// Where changes begin; the numbers are Java's.
+const OLDEST: jint = 0;
+const NOW: jint = 1;
+const AFTER: jint = 2;
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_openChanges<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: JString<'l>,
+    from: jint,
+    number: jlong,
+    history: jlong,
+) -> jlong {
+    call(env, |env| {
+        let store = text(env, &store, "path of the store")?;
+        let from = match from {
+            OLDEST => ChangesFrom::Oldest,
+            NOW => ChangesFrom::Now,
+            AFTER => ChangesFrom::After(Position::new(history as u64, number as u64)),
+            _ => return Err(Failure::invalid(format!("there is no beginning {from}"))),
+        };
+        let reader = ChangeReader::open(store, from, false)?;
+        Ok(CHANGES.keep(Mutex::new(reader))?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeChanges<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    changes: jlong,
+) {
+    call(env, |_| CHANGES.close(handle(changes)));
+}
+
+/// The next change, or null. Java waits by short calls, so that others get at the reader between
+/// them. Writes follow the change as the first page of them; the handle of the rest is 0 if there
+/// is none.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_nextChange<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    changes: jlong,
+    wait_ms: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
+        let reader = CHANGES.get(handle(changes))?;
+        let Some(change) = reader.lock().next(wait)? else { return Ok(JByteArray::default()) };
+        tell(change)?.give(env)
+    })
+}
+
+fn tell(change: OneChange) -> Result<Answer> {
+    let mut writes = change.writes()?;
+    let first = writes.read()?;
+    // A plain change has all of its writes in one page.
+    let rest = match (&first, change.kind == ChangeKind::Loaded) {
+        (Some(_), true) => WRITES.keep(Mutex::new(writes))?.get(),
+        _ => 0,
+    };
+    let answer = Answer::default()
+        .numbers([change.position.seq(), change.position.history(), change.kind as u64])
+        .list(change.keyspaces, |answer, (name, options)| {
+            answer.bytes(name).optional(options, Answer::bytes)
+        })
+        .optional(change.time_ms, Answer::number);
+    Ok(page(answer, first).number(rest))
+}
+
+fn page(answer: Answer, writes: Option<Vec<OneWrite>>) -> Answer {
+    answer.list(writes.unwrap_or_default(), |answer, one| {
+        answer
+            .number(one.kind as u64)
+            .bytes(one.keyspace.as_bytes())
+            .bytes(one.key)
+            .optional(one.value, Answer::bytes)
+            .optional(one.expires_ms, Answer::number)
+    })
+}
+
+/// More writes of a change; none if there are no more.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_nextWrites<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    writes: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let more = WRITES.get(handle(writes))?.lock().read()?;
+        page(Answer::default(), more).give(env)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeWrites<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    writes: jlong,
+) {
+    call(env, |_| WRITES.close(handle(writes)));
+}
+
+/// The position after the last change that was handed out.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_changesPosition<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    changes: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let found = CHANGES.get(handle(changes))?.lock().position();
+        Answer::default().numbers([found.seq(), found.history()]).give(env)
+    })
+}

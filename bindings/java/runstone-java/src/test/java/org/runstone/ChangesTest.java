@@ -1,0 +1,173 @@
+// What was committed to a store, in order.
+
+package org.runstone;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.runstone.StoreTest.bytes;
+import static org.runstone.StoreTest.text;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.NoSuchElementException;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.runstone.RunstoneException.Code;
+
+class ChangesTest {
+    @TempDir
+    Path directory;
+
+    private Path path;
+
+    @BeforeEach
+    void place() {
+        path = directory.resolve("store");
+    }
+
+    private static List<Change> all(Changes changes) {
+        List<Change> found = new ArrayList<>();
+        for (Change change : changes) {
+            if (change.kind() != Change.Kind.TIME) {
+                found.add(change);
+            } else {
+                assertNotNull(change.time());
+            }
+        }
+        return found;
+    }
+
+    private static String said(Change.Write write) {
+        return write.kind() + " " + write.keyspace() + " " + text(write.key()) + " "
+                + text(write.value());
+    }
+
+    @Test
+    void allKinds() {
+        try (Store store = Store.open(path); Changes changes = Changes.now(path)) {
+            Keyspace keyspace = store.defaultKeyspace();
+            Keyspace apart = store.openKeyspace("apart", "ttl_seconds = 60");
+            store.write(new WriteBatch().put(keyspace, bytes("k"), bytes("v"))
+                    .delete(keyspace, bytes("gone")));
+            keyspace.deleteRange(bytes("a"), bytes("b"));
+            keyspace.deleteRange(bytes("x"), null);
+            apart.put(bytes("soon"), bytes("v"));
+            store.dropKeyspace("apart");
+            Position begin = changes.position();
+            List<Change> found = all(changes);
+            List<Change.Kind> kinds = found.stream().map(Change::kind).toList();
+            assertEquals(List.of(Change.Kind.KEYSPACE, Change.Kind.WRITES, Change.Kind.WRITES,
+                    Change.Kind.WRITES, Change.Kind.WRITES, Change.Kind.DROPPED), kinds);
+            assertEquals("apart", found.get(0).keyspaces().get(0).name());
+            assertTrue(found.get(0).keyspaces().get(0).options().contains("ttl"));
+            assertNull(found.get(5).keyspaces().get(0).options());
+            List<String> writes = new ArrayList<>();
+            for (int twice = 0; twice < 2; twice++) {
+                found.get(1).forEach(write -> writes.add(said(write)));
+            }
+            List<String> once = List.of("PUT default k v", "DELETE default gone null");
+            assertEquals(once, writes.subList(0, 2));
+            assertEquals(once, writes.subList(2, 4));
+            assertEquals("DELETE_RANGE default a b", said(found.get(2).iterator().next()));
+            assertEquals("DELETE_RANGE default x null", said(found.get(3).iterator().next()));
+            Change.Write soon = found.get(4).iterator().next();
+            assertTrue(soon.expires().isAfter(Instant.now()) && soon.keyspace().equals("apart"));
+            assertTrue(changes.position().number() > begin.number());
+            assertFalse(changes.iterator().hasNext());
+            assertThrows(NoSuchElementException.class, () -> changes.iterator().next());
+
+            // Behind a position comes what came behind it, also after its text.
+            Position second = Position.parse(found.get(1).position().toString());
+            assertEquals(found.get(1).position(), second);
+            try (Changes again = Changes.after(path, second)) {
+                assertEquals(4, all(again).size());
+            }
+        }
+    }
+
+    /** What an iterator looked at is not lost, and counts only once it was handed out. */
+    @Test
+    void anIteratorThatLooksAheadLosesNothing() {
+        try (Store store = Store.open(path); Changes changes = Changes.now(path)) {
+            store.defaultKeyspace().put(bytes("1"), bytes(""));
+            store.defaultKeyspace().put(bytes("2"), bytes(""));
+            Iterator<Change> iterator = changes.iterator();
+            Position before = changes.position();
+            assertTrue(iterator.hasNext() && iterator.hasNext());
+            assertEquals(before, changes.position());
+            List<String> keys = new ArrayList<>();
+            for (Change change = changes.next(); change != null; change = changes.next()) {
+                assertEquals(change.position(), changes.position());
+                change.forEach(write -> keys.add(text(write.key())));
+            }
+            assertEquals(List.of("1", "2"), keys);
+        }
+    }
+
+    @Test
+    void waits() throws Exception {
+        try (BackupsTest.Writer writer = new BackupsTest.Writer(path)) {
+            Changes changes = Changes.now(path);
+            assertNull(changes.next(Duration.ofMillis(20)));
+            CompletableFuture<List<String>> found = CompletableFuture.supplyAsync(() -> {
+                List<String> values = new ArrayList<>();
+                while (!values.contains("last")) {
+                    Change change = changes.next(Duration.ofSeconds(60));
+                    change.forEach(write -> values.add(text(write.value())));
+                }
+                return values;
+            });
+            writer.write("first");
+            writer.write("last");
+            assertEquals("first", found.get(60, TimeUnit.SECONDS).get(0));
+            while (changes.next(Duration.ofMillis(200)) != null) {
+                // To the end.
+            }
+            CompletableFuture<Change> closed =
+                    CompletableFuture.supplyAsync(() -> changes.next(Duration.ofMinutes(10)));
+            Thread.sleep(50);
+            changes.close();
+            ExecutionException ended = assertThrows(
+                    ExecutionException.class, () -> closed.get(60, TimeUnit.SECONDS));
+            assertEquals(RunstoneException.Closed.class, ended.getCause().getClass());
+            assertThrows(RunstoneException.Closed.class, changes::next);
+            assertThrows(RunstoneException.Closed.class, changes::position);
+        }
+    }
+
+    @Test
+    void whatIsGone() {
+        Position first;
+        try (Store store = Store.open(path); Changes changes = Changes.oldest(path)) {
+            store.defaultKeyspace().put(bytes("key"), bytes("value"));
+            List<Change> found = all(changes);
+            first = found.get(found.size() - 1).position();
+        }
+        try (Store store = Store.open(path)) {
+            store.defaultKeyspace().put(bytes("key"), bytes("other"));
+        }
+        RunstoneException gone = assertThrows(
+                RunstoneException.class, () -> Changes.after(path, first));
+        assertEquals(Code.HISTORY_GONE, gone.code());
+        assertTrue(gone.getMessage().contains("keep_log_bytes"), gone.getMessage());
+        RunstoneException none = assertThrows(
+                RunstoneException.class, () -> Changes.now(directory.resolve("none")));
+        assertEquals(Code.NOT_A_STORE, none.code());
+        for (String text : List.of("", "7", "7@12", "x@0123456789abcdef",
+                "99999999999999999999@0123456789abcdef")) {
+            assertThrows(RunstoneException.InvalidArgument.class, () -> Position.parse(text));
+        }
+    }
+}
