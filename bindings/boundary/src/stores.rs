@@ -6,7 +6,8 @@
 //! 1. What was committed since is read, while other calls go on with the moment before.
 //! 2. The object behind the handle of the store is replaced, and then that behind the handle of
 //!    each of its keyspaces. A reader that began before ends with the moment before.
-//! 3. Snapshots, cursors and transactions go on with theirs.
+//! 3. Snapshots and cursors go on with theirs. So do transactions, but they refuse the keyspaces of
+//!    now: they are for writes, and here there are none.
 //!
 //! Readers of other stores pay nothing for that: a keyspace that follows is a plain keyspace.
 

@@ -778,8 +778,9 @@ runstone_status runstone_follow(const char *path,
 
 // Shows what another process has committed to a store that is open for reading. `is_newer`, which
 // may be null, gets whether there was anything. The store and its keyspaces show it from then on;
-// snapshots, cursors and transactions keep their moment. Other threads read meanwhile. A keyspace
-// that was dropped is refused with RUNSTONE_UNKNOWN_KEYSPACE.
+// snapshots and cursors keep their moment. Transactions from before refuse these keyspaces: begin
+// them again. Other threads read meanwhile. A keyspace that was dropped is refused with
+// RUNSTONE_UNKNOWN_KEYSPACE.
 runstone_status runstone_refresh(runstone_store *store,
                                  bool *is_newer);
 

@@ -65,8 +65,9 @@ pub unsafe extern "C" fn runstone_follow(
 
 /// Shows what another process has committed to a store that is open for reading. `is_newer`, which
 /// may be null, gets whether there was anything. The store and its keyspaces show it from then on;
-/// snapshots, cursors and transactions keep their moment. Other threads read meanwhile. A keyspace
-/// that was dropped is refused with RUNSTONE_UNKNOWN_KEYSPACE.
+/// snapshots and cursors keep their moment. Transactions from before refuse these keyspaces: begin
+/// them again. Other threads read meanwhile. A keyspace that was dropped is refused with
+/// RUNSTONE_UNKNOWN_KEYSPACE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn runstone_refresh(
     store: *mut runstone_store,

@@ -346,11 +346,19 @@ static void follow_another_process(void) {
     CHECK(shows(keyspace, NULL, "1") && shows(apart, NULL, "1"));
     WORKS(runstone_snapshot_create(store, &snapshot));
     runstone_read_options at = {.snapshot = snapshot};
+    runstone_transaction *transaction;
+    runstone_bytes value;
+    WORKS(runstone_begin(store, NULL, &transaction));
+    WORKS(runstone_transaction_get(transaction, keyspace, "key", 3, &value));
+    runstone_bytes_free(&value);
     tell('2');
     CHECK(shows(keyspace, NULL, "1"));
     WORKS(runstone_refresh(store, &is_newer));
     CHECK(is_newer && shows(keyspace, NULL, "2") && shows(apart, NULL, "2"));
     CHECK(shows(keyspace, snapshot, "1") && shows(apart, snapshot, "1"));
+    REFUSED(RUNSTONE_INVALID_ARGUMENT, "before a reopen",
+            runstone_transaction_get(transaction, keyspace, "key", 3, &value));
+    WORKS(runstone_rollback(transaction));
     WORKS(runstone_cursor_create(keyspace, &at, &cursor));
     WORKS(runstone_refresh(store, &is_newer));
     CHECK(!is_newer);
@@ -372,7 +380,6 @@ static void follow_another_process(void) {
     /* A keyspace that is gone, and one that comes again by its name. */
     tell('d');
     WORKS(runstone_refresh(store, &is_newer));
-    runstone_bytes value;
     REFUSED(RUNSTONE_UNKNOWN_KEYSPACE, "apart", runstone_get(apart, NULL, "key", 3, &value));
     tell('5');
     WORKS(runstone_refresh(store, &is_newer));

@@ -426,8 +426,8 @@ class Store(_Closing, Keyspace):
         """Shows what another process has committed to a store that is open for reading.
 
         Tells whether there was anything. The store and its keyspaces show it from then on;
-        snapshots, iterators, cursors and transactions keep their moment. A keyspace that was
-        dropped is refused with `UnknownKeyspace`.
+        snapshots, iterators and cursors keep their moment. Transactions from before refuse these
+        keyspaces: begin them again. A keyspace that was dropped is `UnknownKeyspace`.
         """
     @property
     def age(self) -> float:
