@@ -2,7 +2,7 @@
 //! executable as the children. `RUNSTONE_KILLS` says how many die in each part of a test.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -78,13 +78,19 @@ fn number_in(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().expect("eight bytes"))
 }
 
+/// Where a child says what it found.
+fn said(path: &Path, test: &str) -> PathBuf {
+    path.with_extension(test.replace("::", "."))
+}
+
 fn spawn(test: &str, path: &Path, placement: &str) -> Child {
+    let said = std::fs::File::create(said(path, test)).expect("a file");
     Command::new(std::env::current_exe().expect("own path"))
         .args([test, "--exact", "--nocapture"])
         .env(CHILD, path)
         .env(PLACEMENT, placement)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(said.try_clone().expect("a handle"))
+        .stderr(said)
         .spawn()
         .expect("spawn")
 }
@@ -204,7 +210,14 @@ fn mirror(path: &Path) -> Mirror {
     }
 }
 
-/// Kills a writer and its reader in turn. A reader that has ended by itself has found something.
+/// A child that has ended has found something.
+fn check_runs(test: &str, child: &mut Child, path: &Path, place: &str) {
+    let ended = child.try_wait().expect("a child").is_some();
+    let said = || std::fs::read_to_string(said(path, test)).unwrap_or_default();
+    assert!(!ended, "{place}: {test} ended by itself: {}", said());
+}
+
+/// Kills a writer and its reader in turn.
 fn kill_either(name: &str, reader: &str, mut killed: impl FnMut(&Path, &str)) {
     let directory = tempfile::tempdir().expect("temporary directory");
     let path: PathBuf = directory.path().join("store");
@@ -215,8 +228,7 @@ fn kill_either(name: &str, reader: &str, mut killed: impl FnMut(&Path, &str)) {
         sleep(Duration::from_millis(200 + random.below(400)));
         let place = format!("{name}, kill {kill}");
         let (test, child) = &mut children[usize::from(random.one_in(2))];
-        let ended = child.try_wait().expect("a child");
-        assert_eq!(ended, None, "{place}: {test} ended by itself");
+        check_runs(test, child, &path, &place);
         child.kill().expect("SIGKILL");
         child.wait().expect("reaped");
         if *test == reader {
@@ -225,8 +237,7 @@ fn kill_either(name: &str, reader: &str, mut killed: impl FnMut(&Path, &str)) {
         *child = spawn(test, &path, name);
     }
     for (test, mut child) in children {
-        let ended = child.try_wait().expect("a child");
-        assert_eq!(ended, None, "{name}: {test} ended by itself");
+        check_runs(test, &mut child, &path, name);
         child.kill().expect("SIGKILL");
         child.wait().expect("reaped");
     }
