@@ -54,11 +54,17 @@ impl Catalog {
             log_floor,
             log_start_seq,
         };
-        // Acquire: what was synced by then is durable before the edit is.
-        let synced_seq = self.durable_seq.load(Acquire);
-        let log = Change::Log { synced_seq, next_keyspace: manifest.next_keyspace };
+        let log = self.log_change(manifest);
         let all: Vec<Change> = [counters, log].into_iter().chain(changes).collect();
         manifest.append(&all)
+    }
+
+    /// What the log holds for sure. Every edit says it: one that frees values is taken up only by
+    /// readers who know the writes that made them garbage.
+    pub(crate) fn log_change(&self, manifest: &ManifestState) -> Change {
+        // Acquire: what was synced by then is durable before the edit is.
+        let synced_seq = self.durable_seq.load(Acquire);
+        Change::Log { synced_seq, next_keyspace: manifest.next_keyspace }
     }
 
     /// Like [`Catalog::append_edit`], for changes that name these values. Returns the values if the

@@ -179,6 +179,8 @@ impl ManifestState {
 
     /// Appends changes to the manifest. A read-only store has no manifest to append to.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<()> {
+        let says_log = changes.iter().any(|change| matches!(change, Change::Log { .. }));
+        invariant!(says_log, "an edit does not say what the log holds");
         self.log.as_mut().map_or(Err(Error::ReadOnly), |log| log.append(changes))?;
         // Only now: a lease that is not seen was taken after the edit.
         if let Some(Current { number, least_bytes }) = self.current() {

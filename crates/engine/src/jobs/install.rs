@@ -252,7 +252,8 @@ impl Installer {
             store.publish(&edit);
             return Ok(());
         }
-        manifest.append(&[Change::Values { id: keyspace.id, edit: edit.clone() }])?;
+        let log = self.catalog.log_change(&manifest);
+        manifest.append(&[log, Change::Values { id: keyspace.id, edit: edit.clone() }])?;
         store.publish(&edit);
         Ok(())
     }
