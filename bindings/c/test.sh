@@ -61,7 +61,7 @@ compile "$work/howto.c" runstone
 cmp "$work/example.txt" examples/example.txt
 # Both static libraries go into one program, and are small.
 for library in runstone leveldb; do
-    test "$(wc -c < "$work/usr/lib/lib$library.a")" -lt 18000000
+    test "$(wc -c < "$work/usr/lib/lib$library.a")" -lt 15000000
 done
 mkdir "$work/static"
 cp "$work/usr/lib/librunstone.a" "$work/usr/lib/libleveldb.a" "$work/static"
