@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use runstone::{Durability, Expiry, Value as Bytes};
+use runstone::metrics::KeyspaceHeat;
+use runstone::{Durability, Expiry, KeySurvey, Value as Bytes};
 use runstone_kv::{KvStore, KvWrite};
 use serde_json::Value;
 
@@ -154,6 +155,15 @@ pub trait Opened {
     fn drawing(&self) -> Result<Box<dyn Drawing>>;
     /// Figures of one keyspace, or of all, and of the tables that the range meets.
     fn stats(&self, keyspace: Option<&str>, range: &Range) -> Result<Figures>;
+    /// Which keys of the keyspace are big.
+    fn survey(&self, _limit: usize) -> Result<KeySurvey> {
+        let hint = "use a store of files, or `runstone scan --keys-only`";
+        Err(Failure::usage("a device keeps no index of its blocks to look at", hint))
+    }
+    /// Which keys are read most, of all keyspaces.
+    fn heat(&self) -> Result<Vec<KeyspaceHeat>> {
+        Err(Failure::usage("a device does not count reads of keys", "use a store of files"))
+    }
     /// Compacts the keys of a range, in one keyspace or in all.
     fn compact(&self, keyspace: Option<&str>, range: &Range) -> Result<()>;
     /// Counters in the exposition format of Prometheus.

@@ -255,9 +255,9 @@ pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;
 pub use store::{
-    DEFAULT_KEYSPACE, Damage, Doubt, DoubtReason, Follower, Keyspace, LiveChange, LiveRequest,
-    LiveSetting, LiveState, RangeEstimate, RepairBasis, RepairOptions, RepairReport, Snapshot,
-    Store, Transaction, VerifyReport, Watch,
+    DEFAULT_KEYSPACE, Damage, Doubt, DoubtReason, Follower, KeySurvey, Keyspace, LiveChange,
+    LiveRequest, LiveSetting, LiveState, PrefixBytes, RangeEstimate, RepairBasis, RepairOptions,
+    RepairReport, Snapshot, Store, SurveyedKey, Transaction, VerifyReport, Watch,
 };
 pub use transaction::cursor::{TransactionCursor, TransactionScan};
 pub use transaction::options::{Isolation, TransactionMode, TransactionOptions};

@@ -19,6 +19,7 @@ mod export;
 mod get;
 mod help;
 mod import;
+mod keys;
 mod man;
 mod merge;
 mod mirror;
@@ -77,6 +78,7 @@ commands! {
     Shell => shell,
     Shape => shape,
     Stats => stats,
+    Keys => keys,
     Verify => verify,
     Compact => compact,
     Options => options,

@@ -9,14 +9,18 @@ pub mod verify;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use runstone::metrics::KeyspaceHeat;
 use runstone::unstable;
-use runstone::{Batch, Durability, Expiry, Keyspace, Snapshot, Store, Value, WriteOptions};
+use runstone::{
+    Batch, Durability, Expiry, KeySurvey, Keyspace, Snapshot, Store, Value, WriteOptions,
+};
 use runstone_kv::{KvStore, KvWrite};
 
 use crate::counters::Counter;
 use crate::failure::{Exit, Failure, Result};
 use crate::files::stats::Measured;
 use crate::keyspaces;
+use crate::live;
 use crate::opened::{Drawing, Entries, Figures, Limits, Opened, Target, Verified};
 use crate::picture::Picture;
 use crate::range::{Failed, Missing, Range, Visit};
@@ -160,6 +164,19 @@ impl Opened for FileStore {
         stats::figures(&self.entries.store, self.beside.as_deref(), keyspace, range)
     }
 
+    fn survey(&self, limit: usize) -> Result<KeySurvey> {
+        Ok(self.entries.keyspace.survey(limit)?)
+    }
+
+    fn heat(&self) -> Result<Vec<KeyspaceHeat>> {
+        let Some(path) = self.beside.as_deref() else {
+            return Err(heat_is_not_known("no process has the store open"));
+        };
+        let untold = "the process that has the store open does not tell";
+        let told = live::told(path)?.and_then(|state| state.heat);
+        told.ok_or_else(|| heat_is_not_known(untold))
+    }
+
     fn compact(&self, keyspace: Option<&str>, range: &Range) -> Result<()> {
         compact(&self.entries.store, keyspace, range)
     }
@@ -203,6 +220,14 @@ impl Opened for FileStore {
         drop(keyspace);
         Ok(store.close()?)
     }
+}
+
+/// Why nobody knows what is hot.
+fn heat_is_not_known(what: &str) -> Failure {
+    Failure::new(Exit::CannotOpen, format!("which keys are hot is not known: {what}")).hint(
+        "run it while the application has the store open, in threads; --big and --sample work \
+         without",
+    )
 }
 
 /// Compacts the keys of a range, in one keyspace or in all.

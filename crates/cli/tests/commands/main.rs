@@ -12,6 +12,7 @@ mod full;
 mod handbook;
 mod hints;
 mod history;
+mod keys;
 mod live;
 mod lost_log;
 mod models;

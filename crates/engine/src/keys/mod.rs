@@ -2,6 +2,7 @@
 
 pub(crate) mod codec;
 pub(crate) mod expiry;
+pub(crate) mod heaviest;
 mod key;
 pub(crate) mod range;
 

@@ -3,19 +3,27 @@
 //! Counters of hot paths are striped over cache lines by thread, so that counting never makes two
 //! readers share a line. Histograms have 16 buckets per power of two: at most 6% error, no locks.
 
+pub(crate) mod heat;
 mod prometheus;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use runstone_policy::units::Thousandths;
+use runstone_random::mix64;
 use serde::{Deserialize, Serialize};
 
 use crate::sync::threads::thread_number;
 
+use self::heat::Heat;
+pub use self::heat::{Hot, KeyspaceHeat};
+
 const STRIPES: usize = 16;
+/// Of so many calls one is measured.
+const SAMPLED_ONE_IN: u32 = 64;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident),+ $(,)?) => {
@@ -216,6 +224,8 @@ pub struct Metrics {
     pub(crate) stall_ns: Histogram,
     /// Every log sync.
     pub(crate) sync_ns: Histogram,
+    /// Keys that are read, one in 64.
+    pub(crate) heat: Heat,
 }
 
 #[inline]
@@ -223,18 +233,34 @@ fn stripe() -> usize {
     thread_number() % STRIPES
 }
 
-/// Whether this call is the one in 64 whose latency is measured. A measurement takes two clock
-/// reads of 25 ns.
+/// Whether this call is the one in 64 that is measured. A measurement takes two clock reads of 25
+/// ns. The calls between two of them are 1 to 127, drawn at random: a program that puts and gets in
+/// turn would have all its measurements fall on one of both, and one that reads 64 keys in turn on
+/// one key.
 #[inline]
 pub(crate) fn sampled() -> bool {
     thread_local! {
-        static CALLS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+        static LEFT: Cell<u32> = const { Cell::new(SAMPLED_ONE_IN) };
     }
-    CALLS.with(|calls| {
-        let next = calls.get().wrapping_add(1);
-        calls.set(next);
-        next.is_multiple_of(64)
+    LEFT.with(|left| {
+        let rest = left.get() - 1;
+        left.set(rest);
+        rest == 0 && {
+            left.set(calls_between());
+            true
+        }
     })
+}
+
+/// Always at least 1.
+#[cold]
+fn calls_between() -> u32 {
+    thread_local! {
+        static DRAWN: Cell<u64> = const { Cell::new(0) };
+    }
+    let drawn = DRAWN.with(|drawn| drawn.replace(drawn.get() + 1));
+    let mixed = mix64(drawn ^ (thread_number() as u64) << 32);
+    1 + (mixed % u64::from(2 * SAMPLED_ONE_IN - 1)) as u32
 }
 
 impl Default for Metrics {
@@ -246,6 +272,7 @@ impl Default for Metrics {
             get_ns: Histogram::default(),
             stall_ns: Histogram::default(),
             sync_ns: Histogram::default(),
+            heat: Heat::default(),
         }
     }
 }
@@ -521,6 +548,17 @@ mod tests {
         assert!((500_000..540_000).contains(&p.p50_ns), "{p:?}");
         assert!((990_000..=1_000_000).contains(&p.p99_ns), "{p:?}");
         assert_eq!((p.count, p.max_ns, p.sum_ns), (1000, 1_000_000, 500_500_000));
+    }
+
+    /// A counter of calls that was measured at each multiple of 64 never fell on the odd ones.
+    #[test]
+    fn no_rhythm_of_calls_escapes_the_samples() {
+        for period in [2, 3, 64, 128] {
+            let mut hits = vec![0; period];
+            (0..period * 64_000).for_each(|call| hits[call % period] += u32::from(sampled()));
+            let (least, most) = (hits.iter().min(), hits.iter().max());
+            assert!(hits.iter().all(|hits| (850..1150).contains(hits)), "{least:?} {most:?}");
+        }
     }
 
     #[test]

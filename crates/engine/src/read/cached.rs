@@ -2,6 +2,7 @@
 //! in the same order, but only memory: memtables, open tables, and what the cache holds.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::catalog::keyspace::{KeyspaceCore, View};
 use crate::error::Result;
@@ -11,7 +12,7 @@ use crate::keys::{
     Kind, SeqNo, is_delete, is_operand, is_pointer, kind_of, seek_trailer, seq_of, unsupported_kind,
 };
 use crate::memtable::MemtableIter;
-use crate::metrics::Counter;
+use crate::metrics::{Counter, sampled};
 use crate::read::get::{Got, Reader, hit_counter};
 use crate::table::iterator::Access;
 use crate::table::reader::{ProbeStats, Seen};
@@ -48,7 +49,11 @@ impl Reader {
         }
         let mut stats = ProbeStats::default();
         let got = self.get_in_memory(keyspace, &view, key, seq, &mut stats)?;
+        // Where it fails, a get that reads follows.
         if got != CachedGet::NeedsIo {
+            if sampled() {
+                self.env.metrics.heat.note(keyspace.id, key, Instant::now());
+            }
             let is_hit = stats.in_memtable || stats.hit_level.is_some();
             self.env.metrics.add_all(&[
                 (Counter::gets, 1),

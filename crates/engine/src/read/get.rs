@@ -273,6 +273,7 @@ impl Reader {
         }
         if let Some(started) = started {
             self.env.metrics.get_ns.record(started.elapsed());
+            self.env.metrics.heat.note(keyspace.id, key, started);
         }
         Ok(value)
     }

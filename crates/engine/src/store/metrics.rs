@@ -1,12 +1,13 @@
 //! Gathers the counters and sizes of a store at one moment.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use runstone_policy::policy::compaction_debt_bytes;
 use runstone_storage::Category;
 
 use crate::catalog::keyspace::KeyspaceCore;
-use crate::metrics::{IoCounters, KeyspaceMetrics, MetricsSnapshot};
+use crate::metrics::{IoCounters, KeyspaceHeat, KeyspaceMetrics, MetricsSnapshot};
 use crate::store::engine::Engine;
 use crate::tree::manifest::Manifest;
 
@@ -61,6 +62,13 @@ impl Engine {
             sync: self.env.metrics.sync_ns.percentiles(),
             counters,
         }
+    }
+
+    /// The keys that are read most, of the keyspaces with most reads.
+    pub(crate) fn heat(&self, now: Instant) -> Vec<KeyspaceHeat> {
+        let keyspaces = self.catalog.keyspaces.read().clone();
+        let name = |id| keyspaces.get(&id).map(|keyspace| keyspace.name.clone());
+        self.env.metrics.heat.told(now, name)
     }
 
     /// Bytes of the value files of all keyspaces.

@@ -12,6 +12,7 @@
 //! - `directory`: the directory that log, manifest and value files share; `open_files`: how many
 //!   tables and value files are open; `owner`: whether the directory is still this process's.
 //! - `scrub`: reading everything now and then.
+//! - `survey`: which keys are big.
 //! - `metrics`, `verify`, `checkpoint`: measuring, checking and copying a store; `repair`: making
 //!   a new one out of a damaged one.
 //! - `live`: what an open store tells other processes.
@@ -45,6 +46,7 @@ pub(crate) mod resources;
 mod scrub;
 mod single_keys;
 pub mod sorted;
+mod survey;
 mod transaction;
 pub mod unstable;
 mod verify;
@@ -53,6 +55,7 @@ mod write_back;
 use std::mem;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::sync::{Mutex, rank};
 use runstone_storage::Storage;
@@ -67,11 +70,12 @@ pub use live::watch::Watch;
 pub use queries::RangeEstimate;
 pub use repair::RepairOptions;
 pub use repair::report::{Doubt, DoubtReason, RepairBasis, RepairReport};
+pub use survey::{KeySurvey, PrefixBytes, SurveyedKey};
 pub use transaction::Transaction;
 pub use verify::{Damage, VerifyReport};
 
 use crate::error::{Error, Result};
-use crate::metrics::MetricsSnapshot;
+use crate::metrics::{KeyspaceHeat, MetricsSnapshot};
 use crate::options::store::{KeyspaceOptions, Options, WriteOptions};
 use crate::values::Value;
 use crate::wal::batch::Batch;
@@ -355,6 +359,29 @@ impl Store {
     /// The counters, sizes and latencies of the store.
     pub fn metrics(&self) -> MetricsSnapshot {
         self.inner.metrics_snapshot()
+    }
+
+    /// The keys and prefixes that are read most, of the 64 keyspaces with most reads. It is an
+    /// estimate from a sample of the last minutes. Keyspaces of which no read was sampled are
+    /// missing.
+    ///
+    /// ```
+    /// # fn main() -> runstone::Result<()> {
+    /// # let dir = tempfile::tempdir().expect("a directory");
+    /// # let store = runstone::Store::open(dir.path(), runstone::Options::default())?;
+    /// for number in 0..10_000 {
+    ///     store.get(if number % 2 == 0 { "hot".into() } else { format!("cold {number}") })?;
+    /// }
+    /// let heat = &store.heat()[0];
+    /// let hot = &heat.keys[0];
+    /// assert_eq!((heat.keyspace.as_str(), &hot.key[..]), ("default", &b"hot"[..]));
+    /// let permille = hot.samples * 1000 / heat.samples;
+    /// assert!((300..700).contains(&permille), "about half of all reads");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn heat(&self) -> Vec<KeyspaceHeat> {
+        self.inner.heat(Instant::now())
     }
 
     /// Bytes that the store takes on disk now: tables, values, log and manifest.

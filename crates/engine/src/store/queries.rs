@@ -146,7 +146,7 @@ pub(super) fn tally_of(memtable: &Arc<Memtable>, from: &[u8], to: Option<&[u8]>)
 }
 
 /// Bytes of the records of a value file.
-fn records_bytes(usage: &ValueUsage) -> u64 {
+pub(super) fn records_bytes(usage: &ValueUsage) -> u64 {
     usage.groups.iter().chain(&usage.cold).map(|group| group.bytes).sum()
 }
 

@@ -161,6 +161,8 @@ ranks! {
     LeaseViews,
     /// Tables that reads asked in vain often enough.
     SpentSeeks,
+    /// The reads that were sampled.
+    Heat,
     /// Segments that are prepared for the log.
     Spares,
     /// The file that reserves space for deletes.

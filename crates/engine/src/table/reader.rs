@@ -272,6 +272,13 @@ impl TableReader {
     /// A key at about this place among the data blocks, in 2^32nds of them all. Reads at most a
     /// partition.
     pub fn key_at(&self, place: u128) -> Result<Option<Vec<u8>>> {
+        let Some((part, block)) = self.block_at(place)? else { return Ok(None) };
+        Ok(Some(self.partition(part)?.separators.key(block)))
+    }
+
+    /// The partition and the number of the block at this place among the data blocks, in 2^32nds
+    /// of them all. Reads at most a partition.
+    pub fn block_at(&self, place: u128) -> Result<Option<(usize, usize)>> {
         let end = self.slots.last().map_or(self.file_len, |slot| slot.offset);
         let offset = ((u128::from(end) * place) >> 32) as u64;
         // A partition follows its blocks.
@@ -283,7 +290,7 @@ impl TableReader {
         let begins_before =
             |block: &usize| partition.block_range(*block).is_some_and(|(start, _)| start <= offset);
         let block = (0..partition.block_count()).rev().find(begins_before);
-        Ok(block.map(|block| partition.separators.key(block)))
+        Ok(block.map(|block| (part, block)))
     }
 
     /// Loads (or finds) a partition.

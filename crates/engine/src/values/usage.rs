@@ -1,7 +1,11 @@
 //! What a value file holds, as metrics and users see it.
 
+use crate::error::Result;
+use crate::format::record::{first_key, record_bytes};
+use crate::keys::MAX_KEY_BYTES;
 use crate::options::values::ValuePlacement;
 use crate::values::file::{ValueFile, values_name};
+use crate::values::layout::Segment;
 use crate::visibility::snapshot::Readers;
 
 impl ValueFile {
@@ -35,6 +39,21 @@ impl ValueFile {
             groups,
             cold,
         }
+    }
+
+    /// The segments that hold a single value each, because it is larger than a slot.
+    pub(crate) fn single_values(&self) -> Vec<Segment> {
+        let of_group = |group| Some(self.load(group)?.to_vec());
+        let all = (0..).map_while(of_group).flatten();
+        all.filter(|segment| segment.slots > 1 && segment.records == 1).collect()
+    }
+
+    /// The key of the first record of a segment, which may have been replaced meanwhile: nothing is
+    /// checked. One read.
+    pub(crate) fn key_of_first(&self, segment: &Segment) -> Result<Option<Vec<u8>>> {
+        let most = record_bytes(MAX_KEY_BYTES, 0).min(segment.bytes);
+        let bytes = self.file.read_vec(self.position(segment), most as usize)?;
+        Ok(first_key(&bytes).map(<[u8]>::to_vec))
     }
 }
 

@@ -13,6 +13,7 @@ mod hidden;
 
 use std::mem;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use self::hidden::Versions;
 use crate::catalog::dead_ranges::Walk;
@@ -25,7 +26,7 @@ use crate::keys::{
     Kind, SeqNo, expires, is_inline, is_operand, is_pointer, kind_of, seek_trailer, seq_of,
     unsupported_kind,
 };
-use crate::metrics::Counter;
+use crate::metrics::{Counter, sampled};
 use crate::read::ahead::{Next, ReadAhead, gone};
 use crate::read::covers::Covers;
 use crate::read::get::{Got, Reader};
@@ -244,6 +245,7 @@ impl Walker {
 
     pub(super) fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek()?;
+        self.note_heat(key);
         let from = match &self.start {
             Some(start) if &start[..] > key => start,
             _ => key,
@@ -254,6 +256,7 @@ impl Walker {
 
     pub(super) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.begin_seek()?;
+        self.note_heat(key);
         match &self.end {
             Some(end) if &end[..] <= key => self.merge.seek_before(end, BEFORE_ALL_VERSIONS)?,
             _ => {
@@ -270,7 +273,10 @@ impl Walker {
     pub(super) fn seek_to_first(&mut self) -> Result<()> {
         self.begin_seek()?;
         match &self.start {
-            Some(start) => self.merge.seek(start, BEFORE_ALL_VERSIONS)?,
+            Some(start) => {
+                self.note_heat(start);
+                self.merge.seek(start, BEFORE_ALL_VERSIONS)?;
+            }
             None => self.merge.seek_to_first()?,
         }
         self.settle_forward(false)
@@ -669,6 +675,14 @@ impl Walker {
             self.reader.stir(&self.keyspace);
         }
         self.keyspace.bytes_to_sample()
+    }
+
+    /// Counts a seek as a read of its key, if it is sampled.
+    #[inline]
+    fn note_heat(&self, key: &[u8]) {
+        if sampled() {
+            self.reader.env.metrics.heat.note(self.keyspace.id, key, Instant::now());
+        }
     }
 
     /// Begins a seek, as [`Walker::leave`] begins a step.

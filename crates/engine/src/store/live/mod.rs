@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! {"runstone_metrics": 1, "process": .., "number": .., "written_ms": .., "every_ms": ..,
-//!  "metrics": {..}}
+//!  "metrics": {..}, "heat": [..]}
 //! ```
 //!
 //! - [`publish`]: the writer's side. [`watch`]: the reader's side.
@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 use runstone_storage::{Category, Storage};
 
 use crate::error::Result;
-use crate::metrics::MetricsSnapshot;
+use crate::metrics::{KeyspaceHeat, MetricsSnapshot};
 
 /// The file.
 pub(crate) const METRICS: &str = "metrics";
@@ -65,6 +65,8 @@ pub struct LiveState {
     pub every: Duration,
     /// What [`crate::Store::metrics`] gives in that process.
     pub metrics: MetricsSnapshot,
+    /// What [`crate::Store::heat`] gives there; `None` if it is of a release that does not tell.
+    pub heat: Option<Vec<KeyspaceHeat>>,
 }
 
 impl LiveState {
@@ -88,6 +90,7 @@ impl LiveState {
             age: Duration::from_millis(since_1970_ms(now).saturating_sub(written_ms)),
             every: Duration::from_millis(number("every_ms")?.min(u64::from(u32::MAX))),
             metrics: serde_json::from_value(told.get_mut("metrics")?.take()).ok()?,
+            heat: told.get_mut("heat").and_then(|heat| serde_json::from_value(heat.take()).ok()),
         })
     }
 }
@@ -140,6 +143,11 @@ mod tests {
         let told = LiveState::parse(whole, at(6500)).expect("whole");
         assert_eq!((told.process, told.number, told.metrics.counters.gets), (7, 3, 9));
         assert_eq!((told.age, told.is_current()), (Duration::from_millis(1500), true));
+        assert_eq!(told.heat, None, "which is not the same as that nothing is read");
+        let heat = br#"{"runstone_metrics":1,"process":7,"number":3,"written_ms":5000,"every_ms":1,
+            "metrics":{},"heat":[{"keyspace":"k","samples":2,"keys":[{"key":"61","samples":2}]}]}"#;
+        let heat = LiveState::parse(heat, at(0)).and_then(|told| told.heat).expect("told");
+        assert_eq!((heat[0].samples, &heat[0].keys[0].key[..]), (2, &b"a"[..]));
         let late = LiveState::parse(whole, at(11_000)).expect("whole");
         assert!(!late.is_current());
         let turned_back = LiveState::parse(whole, at(4000)).expect("whole");

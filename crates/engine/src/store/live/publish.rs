@@ -104,12 +104,14 @@ impl Engine {
         let began = Instant::now();
         // Numbers and texts: this cannot fail.
         let metrics = serde_json::to_string(&self.metrics_snapshot()).unwrap_or_default();
+        let heat = serde_json::to_string(&self.heat(began)).unwrap_or_default();
         let took = began.elapsed();
         let every_ms = EVERY.max(took * PART_OF_TIME).as_millis();
         let (process, written_ms) = (std::process::id(), since_1970_ms(SystemTime::now()));
         let told = format!(
             "{{\"runstone_metrics\":1,\"process\":{process},\"number\":{number},\
-             \"written_ms\":{written_ms},\"every_ms\":{every_ms},\"metrics\":{metrics}}}\n"
+             \"written_ms\":{written_ms},\"every_ms\":{every_ms},\"metrics\":{metrics},\
+             \"heat\":{heat}}}\n"
         );
         (took, told)
     }

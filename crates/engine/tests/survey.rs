@@ -1,0 +1,240 @@
+//! Which keys are big and which are hot, against what is known of a store that was made for it.
+
+use std::sync::Arc;
+
+use runstone::policy::custom;
+use runstone::storage::{Category, MemoryStorage, Storage};
+use runstone::{
+    Background, Batch, KeySurvey, Keyspace, KeyspaceOptions, Options, Store, ValueOptions,
+    ValuePlacement, WriteOptions,
+};
+use runstone_random::Random;
+
+fn options(table_bytes: u64, values: Option<ValuePlacement>) -> Options {
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 1 << 20;
+    custom::options_mut(&mut keyspace).table_bytes = table_bytes;
+    if let Some(placement) = values {
+        let mut values = ValueOptions::default();
+        (values.placement, values.separate_at) = (placement, 512);
+        (values.slot_bytes, values.groups) = (64 << 10, 8);
+        keyspace.values = values;
+    }
+    Options::default()
+        .memory_budget_bytes(8 << 20)
+        .wal_segment_bytes(256 << 10)
+        .keyspace(keyspace)
+        .background(Background::Manual)
+}
+
+/// Puts entries in an order that a seed draws, so that tables overlap.
+fn fill(store: &Store, mut keys: Vec<(String, usize)>) {
+    let mut random = Random::new(7);
+    for at in (1..keys.len()).rev() {
+        keys.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let keyspace = store.default_keyspace();
+    for part in keys.chunks(100) {
+        let mut batch = Batch::new();
+        for (key, bytes) in part {
+            let value: Vec<u8> = (0..*bytes).map(|_| random.draw() as u8).collect();
+            batch.put(keyspace, key, &value).expect("a put");
+        }
+        store.write(&batch, WriteOptions::default()).expect("a write");
+        while store.run_one_job().expect("a job") {}
+    }
+    store.flush().expect("a flush");
+    while store.run_one_job().expect("a job") {}
+}
+
+/// Reopens it, so that no table is open and no block in memory.
+fn cold(storage: &Arc<dyn Storage>) -> Store {
+    Store::open_on(Arc::clone(storage), Options::default().read_only(true)).expect("an open")
+}
+
+fn reads(storage: &Arc<dyn Storage>) -> u64 {
+    let of = |category| storage.counters().snapshot(category).reads;
+    of(Category::Table) + of(Category::Value)
+}
+
+/// What a survey shows of a prefix, in thousandths of all.
+fn permille(survey: &KeySurvey, prefix: &[u8]) -> u64 {
+    let under = survey.prefixes.iter().filter(|one| one.prefix.starts_with(prefix));
+    under.map(|one| one.bytes).sum::<u64>() * 1000 / survey.bytes
+}
+
+fn surveyed(storage: &Arc<dyn Storage>, keyspace: &Keyspace, limit: usize) -> KeySurvey {
+    let before = reads(storage);
+    let survey = keyspace.survey(limit).expect("a survey");
+    let took = reads(storage) - before;
+    assert!(took <= survey.reads && survey.reads <= 400, "{took} of at most {}", survey.reads);
+    survey
+}
+
+/// A store of thousands of blocks in hundreds of tables. Three tenths of the bytes are under one
+/// prefix, and six under another.
+#[test]
+fn a_survey_of_a_large_store_takes_few_reads() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    for table_bytes in [64 << 10, 4 << 20] {
+        let store = Store::open_on(Arc::clone(&storage), options(table_bytes, None)).expect("open");
+        let (mut keys, mut made) = (Vec::new(), 0);
+        for number in 0..60_000 {
+            keys.push((format!("log/{number:08}"), 300));
+            if number % 2 == 0 {
+                keys.push((format!("user/{number:08}"), 300));
+            }
+            if number % 6 == 0 {
+                keys.push((format!("x/{number:08}"), 300));
+            }
+            made += 300;
+        }
+        fill(&store, keys);
+        let tables = store.metrics().keyspaces[0].tables;
+        store.close().expect("a close");
+        let store = cold(&storage);
+        for _ in 0..10 {
+            let survey = surveyed(&storage, store.default_keyspace(), 1000);
+            let all = store.default_keyspace().estimate(..).expect("an estimate");
+            assert_eq!(survey.entries, all.entries);
+            assert!(survey.looked_at < survey.entries / 10, "{}", survey.looked_at);
+            assert!(survey.bytes.abs_diff(all.bytes) < all.bytes / 20, "{survey:?} of {all:?}");
+            assert!(survey.bytes > made, "{survey:?}");
+            for (prefix, share) in [(&b"log/"[..], 600), (b"user/", 300), (b"x/", 100)] {
+                let found = permille(&survey, prefix);
+                assert!(found.abs_diff(share) < 60, "{prefix:?}: {found} of {share}, {tables}");
+            }
+        }
+        let drawn = store.default_keyspace().survey(400).expect("a survey").sample;
+        assert!(drawn.len().abs_diff(400) <= 1 && drawn.is_sorted_by_key(|one| one.key.clone()));
+        let logs = drawn.iter().filter(|one| one.key.starts_with(b"log/")).count();
+        assert!(logs.abs_diff(240) < 24, "{logs} of 400");
+        assert!(drawn.iter().all(|one| one.bytes >= 300 && !one.is_separated && !one.is_delete));
+        store.close().expect("a close");
+        for file in storage.list().expect("a list") {
+            storage.remove(&file.name).expect("removed");
+        }
+    }
+}
+
+/// One inline value among thousands makes a block that stands out in the index.
+#[test]
+fn a_large_value_is_found_wherever_it_lies() {
+    let placements = [None, Some(ValuePlacement::Vlog), Some(ValuePlacement::HashGrouped)];
+    for placement in placements {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let store =
+            Store::open_on(Arc::clone(&storage), options(256 << 10, placement)).expect("open");
+        let mut keys: Vec<(String, usize)> =
+            (0..20_000).map(|number| (format!("key{number:06}"), 100)).collect();
+        keys.push(("key012345large".into(), 300_000));
+        // Replaced by a small one; and deleted, in memory.
+        keys.push(("key000777".into(), 200_000));
+        fill(&store, keys);
+        let keyspace = store.default_keyspace();
+        keyspace.put("key000777", "small").expect("a put");
+        keyspace.put("key000999", vec![7; 150_000]).expect("a put");
+        store.flush().expect("a flush");
+        keyspace.delete("key000999").expect("a delete");
+        if placement.is_none() {
+            store.compact().expect("compacted");
+            keyspace.delete("key000999").expect("a delete");
+        }
+        let survey = surveyed(&storage, keyspace, 3);
+        let largest = &survey.largest[0];
+        assert_eq!(largest.key, b"key012345large", "{placement:?}: {survey:?}");
+        assert_eq!((largest.bytes, largest.is_separated), (300_014, placement.is_some()));
+        assert!(survey.largest[1].bytes < 1000, "{placement:?}: {survey:?}");
+    }
+}
+
+/// Value files hold most, and their keys are told by pointers.
+#[test]
+fn separated_values_count_for_their_keys() {
+    for placement in [ValuePlacement::Vlog, ValuePlacement::HashGrouped] {
+        let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+        let options = options(64 << 10, Some(placement));
+        let store = Store::open_on(Arc::clone(&storage), options).expect("open");
+        let small = (0..10_000).map(|number| (format!("small/{number:06}"), 100));
+        let large = (0..4_000).map(|number| (format!("large/{number:06}"), 2_000));
+        fill(&store, small.chain(large).collect());
+        store.close().expect("a close");
+        let store = cold(&storage);
+        let survey = surveyed(&storage, store.default_keyspace(), 1000);
+        let all = store.default_keyspace().estimate(..).expect("an estimate");
+        assert!(survey.bytes.abs_diff(all.bytes) < all.bytes / 10, "{survey:?} of {all:?}");
+        let large = permille(&survey, b"large/");
+        assert!((820..930).contains(&large), "{placement:?}: {large}");
+        assert!(survey.sample.iter().filter(|one| one.is_separated).count() > 20, "{survey:?}");
+        assert_eq!(survey.largest[0].bytes, 2_012);
+        assert!(survey.largest[..20].iter().all(|one| one.is_separated));
+    }
+}
+
+#[test]
+fn what_is_small_is_looked_at_whole() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let store = Store::open_on(Arc::clone(&storage), options(64 << 10, None)).expect("open");
+    let keyspace = store.default_keyspace();
+    let nothing = keyspace.survey(5).expect("a survey");
+    assert_eq!(nothing, KeySurvey::default(), "nothing is there, and nothing is made up");
+    (0..100).for_each(|number| keyspace.put(format!("{number:03}"), "value").expect("a put"));
+    store.flush().expect("a flush");
+    (50..90).for_each(|number| keyspace.delete(format!("{number:03}")).expect("a delete"));
+    keyspace.delete_range("000".."002").expect("a delete");
+    let survey = surveyed(&storage, keyspace, 1000);
+    assert_eq!((survey.looked_at, survey.largest.len()), (141, 100), "{survey:?}");
+    assert_eq!(keyspace.survey(0).expect("a survey").largest, []);
+    drop(store.drop_keyspace("none"));
+    let other = store.open_keyspace("other", None).expect("made");
+    store.drop_keyspace("other").expect("dropped");
+    assert!(other.survey(5).is_err());
+}
+
+/// Thousands of entries in memory take no read.
+#[test]
+fn memtables_are_sampled() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let mut options = options(64 << 10, None);
+    options.keyspace.as_mut().expect("given").write_buffer_bytes = 4 << 20;
+    let store = Store::open_on(Arc::clone(&storage), options).expect("open");
+    let keyspace = store.default_keyspace();
+    for number in 0..6_000 {
+        keyspace.put(format!("a/{number:06}"), [1; 100]).expect("a put");
+        if number % 3 == 0 {
+            keyspace.put(format!("b/{number:06}"), [2; 300]).expect("a put");
+        }
+    }
+    let survey = surveyed(&storage, keyspace, 1000);
+    assert_eq!((survey.entries, survey.reads), (8_000, 0), "{survey:?}");
+    assert_eq!(survey.looked_at, 8_000);
+    let share = permille(&survey, b"b/");
+    assert!(share.abs_diff(487) < 80, "{share}");
+    assert_eq!(survey.largest[0].bytes, 308);
+    assert_eq!(survey.largest[63].bytes, 308, "{survey:?}");
+}
+
+/// Gets, seeks and ranges are read, by any handle and by snapshots.
+#[test]
+fn reads_make_heat() {
+    let store = Store::open_on(Arc::new(MemoryStorage::new()), options(64 << 10, None));
+    let store = store.expect("an open");
+    let keyspace = store.open_keyspace("k", None).expect("made");
+    keyspace.put("hot", "value").expect("a put");
+    assert!(store.heat().is_empty(), "not known, and no zeros");
+    for number in 0..64 * 200 {
+        match number % 4 {
+            0 => drop(keyspace.get("hot").expect("a get")),
+            1 => drop(keyspace.range("scanned".."z").expect("a range").next()),
+            2 => keyspace.put("hot", "written").expect("a put"),
+            _ => drop(keyspace.get(format!("cold/{number}")).expect("a get")),
+        }
+    }
+    let heat = store.heat();
+    assert_eq!((heat.len(), heat[0].keyspace.as_str()), (1, "k"));
+    let keys: Vec<&[u8]> = heat[0].keys.iter().map(|hot| &hot.key[..]).collect();
+    assert!(keys.contains(&&b"hot"[..]) && keys.contains(&&b"scanned"[..]), "{heat:?}");
+    assert!(heat[0].samples.abs_diff(150) < 75, "{heat:?}");
+    store.drop_keyspace("k").expect("dropped");
+    assert!(store.heat().is_empty());
+}
