@@ -244,6 +244,7 @@ pub use read::options::ReadOptions;
 pub use read::scan::Scan;
 pub use runstone_policy::units::{Tenths, Thousandths};
 pub use store::backup::archive::{Archiver, Archiving, Based};
+pub use store::backup::deep::DeepReport;
 pub use store::backup::restore_to::{Moment, Restored};
 pub use store::backup::{ArchiveInfo, BackupInfo, Backups};
 pub use store::builder::StoreBuilder;

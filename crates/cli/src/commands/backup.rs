@@ -3,11 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use runstone::{ArchiveInfo, BackupInfo, Backups, Changes, ChangesFrom, Moment};
+use runstone::{
+    ArchiveInfo, BackupInfo, Backups, Changes, ChangesFrom, Damage, DeepReport, Moment,
+};
 use serde_json::{Value, json};
 
+use crate::arguments::parse_size;
+use crate::entries::ttl;
 use crate::failure::{Exit, Failure, Result};
 use crate::interrupt::{self, SIGINT, SIGTERM};
+use crate::layout::plural;
 use crate::nesting;
 use crate::opening::Location;
 use crate::output::{
@@ -35,6 +40,8 @@ enum What {
         store: PathBuf,
         /// The directory of backups; new, empty, or with backups of this store.
         dir: PathBuf,
+        #[command(flatten)]
+        rate: Rate,
     },
     /// Add every change of a store to the archive in the directory, beginning with a backup
     ///
@@ -49,6 +56,8 @@ enum What {
         /// Go on until Ctrl-C. What is committed is in the archive about a second later.
         #[arg(long)]
         follow: bool,
+        #[command(flatten)]
+        rate: Rate,
     },
     /// List the backups
     List {
@@ -62,6 +71,13 @@ enum What {
         /// Only this one.
         #[arg(long, value_name = "NUMBER")]
         backup: Option<u64>,
+        /// Also open the store of each backup, and that of the end of the archive, in memory, and
+        /// read every entry with its value. Nothing is written. It takes the memory of what the log
+        /// and the archive hold.
+        #[arg(long)]
+        deep: bool,
+        #[command(flatten)]
+        rate: Rate,
     },
     /// Make a store of a backup
     Restore {
@@ -76,33 +92,68 @@ enum What {
         /// number of a write, or `end`.
         #[arg(long, value_name = "MOMENT", conflicts_with = "backup")]
         to: Option<String>,
+        #[command(flatten)]
+        rate: Rate,
     },
     /// Remove old backups, and what only they need
+    ///
+    /// With both --keep and --older-than, a backup goes if both say so. Where there is an archive,
+    /// one older backup stays, from which it goes on.
     Prune {
         /// The directory of backups.
         dir: PathBuf,
-        /// How many of the newest stay.
-        #[arg(long, value_name = "COUNT")]
-        keep: usize,
+        /// How many of the newest stay; with --older-than at least 1.
+        #[arg(long, value_name = "COUNT", required_unless_present = "older_than")]
+        keep: Option<usize>,
+        /// Only backups that are older: 30d, 12h.
+        #[arg(long, value_name = "TIME", value_parser = ttl::parse)]
+        older_than: Option<Duration>,
     },
+}
+
+#[derive(clap::Args, Clone, Copy)]
+struct Rate {
+    /// Copy or read at most so many bytes a second, such as 20M.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    rate: Option<u64>,
+}
+
+impl Rate {
+    fn limit(self, backups: Backups) -> Result<Backups> {
+        match self.rate {
+            Some(rate) => Ok(backups.rate(rate)?),
+            None => Ok(backups),
+        }
+    }
 }
 
 impl Args {
     pub fn run(self, output: &Output) -> Result<Exit> {
         match self.what {
-            What::Create { store, dir } => create(output, &store, &dir),
-            What::Archive { store, dir, follow } => archive(output, &store, &dir, follow),
+            What::Create { store, dir, rate } => create(output, &store, &dir, rate),
+            What::Archive { store, dir, follow, rate } => {
+                archive(output, &store, &dir, follow, rate)
+            }
             What::List { dir } => list(output, &dir),
-            What::Verify { dir, backup } => verify(output, &dir, backup),
-            What::Restore { dir, target, backup, to: None } => {
-                restore(output, &dir, &target, backup)
+            What::Verify { dir, backup, deep, rate } => {
+                let backups = rate.limit(Backups::open_existing(&dir)?)?;
+                verify(output, &backups, backup, deep)
             }
-            What::Restore { dir, target, to: Some(to), .. } => {
-                restore_to(output, &dir, &target, &to)
+            What::Restore { dir, target, backup, to, rate } => {
+                nesting::check_new(&target)?;
+                let backups = rate.limit(Backups::open_existing(&dir)?)?;
+                match to {
+                    None => restore(output, &backups, &target, backup),
+                    Some(to) => restore_to(output, &backups, &target, &to),
+                }
             }
-            What::Prune { dir, keep } => {
+            What::Prune { dir, keep, older_than } => {
                 let backups = Backups::open_existing(&dir)?;
-                let removed = backups.prune(keep)?;
+                let keep = keep.unwrap_or(1);
+                let removed = match older_than {
+                    Some(age) => backups.prune_older_than(age, keep)?,
+                    None => backups.prune(keep)?,
+                };
                 let kept = backups.list()?.len();
                 let text = format!("removed {removed}, kept {kept}\n");
                 output.figures(&text, &json!({ "removed": removed, "kept": kept }))?;
@@ -121,10 +172,10 @@ fn check_places(store: &Path, dir: &Path) -> Result<()> {
     nesting::refuse_inside(dir)
 }
 
-fn archive(output: &Output, store: &Path, dir: &Path, follow: bool) -> Result<Exit> {
+fn archive(output: &Output, store: &Path, dir: &Path, follow: bool, rate: Rate) -> Result<Exit> {
     check_places(store, dir)?;
     interrupt::watch(&[SIGINT, SIGTERM]);
-    let mut archiver = Backups::open(dir)?.archive(store)?;
+    let mut archiver = rate.limit(Backups::open(dir)?)?.archive(store)?;
     // Beside a busy writer there is always more.
     let end = Changes::open(store, ChangesFrom::Now)?.position().seq();
     let (mut changes, mut bytes, mut wait) = (0, 0, Duration::ZERO);
@@ -157,10 +208,10 @@ fn archive(output: &Output, store: &Path, dir: &Path, follow: bool) -> Result<Ex
     Ok(Exit::Ok)
 }
 
-fn create(output: &Output, store: &Path, dir: &Path) -> Result<Exit> {
+fn create(output: &Output, store: &Path, dir: &Path, rate: Rate) -> Result<Exit> {
     check_places(store, dir)?;
     let started = Instant::now();
-    let made = Backups::open(dir)?.create(store)?;
+    let made = rate.limit(Backups::open(dir)?)?.create(store)?;
     let took = started.elapsed();
     let text = format!(
         "backup {} of {}: {}, of which {} are new, {}\n",
@@ -201,42 +252,88 @@ fn list(output: &Output, dir: &PathBuf) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-fn verify(output: &Output, dir: &PathBuf, backup: Option<u64>) -> Result<Exit> {
-    let backups = Backups::open_existing(dir)?;
+/// What a check found.
+#[derive(Default)]
+struct Found {
+    text: String,
+    damage: Vec<Value>,
+    deep: Vec<Value>,
+}
+
+impl Found {
+    /// Damage of a backup, or of the archive.
+    fn note(&mut self, backup: Option<u64>, all: &[Damage]) {
+        for one in all {
+            self.text.push_str(&format!("{}: {}: {}\n", place_of(backup), one.file, one.what));
+            self.damage.push(json!({ "backup": backup, "file": one.file, "what": one.what }));
+        }
+    }
+
+    fn note_deep(&mut self, backup: Option<u64>, deep: &DeepReport) {
+        self.note(backup, &deep.report.damage);
+        let read = plural(deep.read, "entry");
+        let mut text = format!("{}: opened in memory, {read} read", place_of(backup));
+        if backup.is_none() {
+            text.push_str(&format!(", {} applied", plural(deep.changes, "change")));
+        }
+        if deep.unfolded > 0 {
+            let count = plural(deep.unfolded, "entry");
+            text.push_str(&format!("; {count} not read: a program has their merge operator"));
+        }
+        self.text.push_str(&format!("{text}\n"));
+        self.deep.push(json!({
+            "backup": backup, "read": deep.read, "unfolded": deep.unfolded,
+            "changes": deep.changes, "tables": deep.report.tables,
+            "log_entries": deep.report.log_entries, "records": deep.report.records,
+        }));
+    }
+}
+
+fn place_of(backup: Option<u64>) -> String {
+    backup.map_or("archive".to_string(), |number| format!("backup {number}"))
+}
+
+fn verify(output: &Output, backups: &Backups, backup: Option<u64>, is_deep: bool) -> Result<Exit> {
     let all = backups.list()?.into_iter().map(|one| one.number);
     let chosen: Vec<u64> = match backup {
         Some(number) => vec![number],
         None => all.collect(),
     };
-    let (mut text, mut damaged) = (String::new(), Vec::new());
+    let mut found = Found::default();
     for number in &chosen {
-        let damage = backups.verify(*number)?;
-        for one in &damage {
-            text.push_str(&format!("backup {number}: {}: {}\n", one.file, one.what));
-            damaged.push(json!({ "backup": number, "file": one.file, "what": one.what }));
+        let before = found.damage.len();
+        match is_deep {
+            true => found.note_deep(Some(*number), &backups.verify_deep(*number)?),
+            false => found.note(Some(*number), &backups.verify(*number)?),
         }
-        if damage.is_empty() {
-            text.push_str(&format!("backup {number}: whole\n"));
+        if found.damage.len() == before {
+            found.text.push_str(&format!("backup {number}: whole\n"));
         }
     }
     if backup.is_none() {
         for (number, what) in backups.damaged()? {
-            text.push_str(&format!("backup {number}: its description: {what}\n"));
-            damaged.push(json!({ "backup": number, "file": null, "what": what }));
+            found.text.push_str(&format!("backup {number}: its description: {what}\n"));
+            found.damage.push(json!({ "backup": number, "file": null, "what": what }));
         }
-        for one in backups.verify_archives()? {
-            text.push_str(&format!("archive: {}: {}\n", one.file, one.what));
-            damaged.push(json!({ "backup": null, "file": one.file, "what": one.what }));
+        match is_deep {
+            true => {
+                if let Some(deep) = backups.verify_archive_deep()? {
+                    found.note_deep(None, &deep);
+                }
+            }
+            false => found.note(None, &backups.verify_archives()?),
         }
     }
-    let is_clean = damaged.is_empty();
-    output.figures(&text, &json!({ "backups": chosen, "damage": damaged }))?;
+    let is_clean = found.damage.is_empty();
+    let mut json = json!({ "backups": chosen, "damage": found.damage });
+    if is_deep {
+        json["deep"] = found.deep.into();
+    }
+    output.figures(&found.text, &json)?;
     Ok(if is_clean { Exit::Ok } else { Exit::Damaged })
 }
 
-fn restore(output: &Output, dir: &PathBuf, target: &PathBuf, backup: Option<u64>) -> Result<Exit> {
-    nesting::check_new(target)?;
-    let backups = Backups::open_existing(dir)?;
+fn restore(output: &Output, backups: &Backups, target: &Path, backup: Option<u64>) -> Result<Exit> {
     let newest = backups.list()?.last().map(|one| one.number);
     let number = backup.or(newest).ok_or_else(|| {
         Failure::usage("there is no backup yet", "`runstone backup create STORE DIR` makes one")
@@ -252,11 +349,10 @@ fn restore(output: &Output, dir: &PathBuf, target: &PathBuf, backup: Option<u64>
     Ok(Exit::Ok)
 }
 
-fn restore_to(output: &Output, dir: &Path, target: &Path, to: &str) -> Result<Exit> {
+fn restore_to(output: &Output, backups: &Backups, target: &Path, to: &str) -> Result<Exit> {
     let moment = moment_of(to)?;
-    nesting::check_new(target)?;
     let started = Instant::now();
-    let restored = Backups::open_existing(dir)?.restore_to(moment, target)?;
+    let restored = backups.restore_to(moment, target)?;
     let took = started.elapsed();
     if output.is_json {
         output.json(&json!({

@@ -62,6 +62,13 @@ fn backups_hold_what_was_there_and_share_what_stays() {
     assert_eq!(place.ok(&["get", "new", "key0001"]), "new");
     assert_eq!(place.ok(&["count", "new"]), "500\n");
     place.ok(&["verify", "new"]);
+    let deep = place.json(&["backup", "verify", "b", "--deep", "--rate", "500M"]);
+    let reads = deep["deep"].as_array().expect("a list").iter().map(|one| one["read"].as_u64());
+    let counts = ["old", "new"].map(|store| place.json(&["count", store])["count"].as_u64());
+    assert_eq!(reads.collect::<Vec<_>>(), counts, "{deep}");
+    place.ok(&["backup", "prune", "b", "--older-than", "1d"]);
+    assert_eq!(place.json(&["backup", "list", "b"])["backups"].as_array().map(Vec::len), Some(2));
+    place.ok(&["backup", "prune", "b", "--older-than", "0s", "--keep", "2"]);
     place.ok(&["backup", "prune", "b", "--keep", "1"]);
     assert!(place.ok(&["backup", "verify", "b"]).contains("backup 2: whole"));
     let ran = place.run(&["backup", "restore", "b", "older", "--backup", "1"]);

@@ -193,4 +193,8 @@ ranks! {
     SlabClass,
     /// Regions that slabs do not use.
     SpareRegions,
+    /// The files of a backup that is verified.
+    OverlayFiles,
+    /// What was written to one of them.
+    OverlayPages,
 }

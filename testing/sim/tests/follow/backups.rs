@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone::storage::Storage;
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, Backups, Options, Store, ValuePlacement};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 use runstone_sim::clock::WorkloadClock;
@@ -63,6 +63,8 @@ fn check(options: &Options, operations: &[Operation]) {
     for (number, state) in &states {
         let place = format!("seed {seed}, backup {number}");
         assert_eq!(backups.verify(*number).expect("no faults"), [], "{place}");
+        let deep = backups.verify_deep(*number).expect("no faults");
+        assert_eq!(deep.report.damage, [], "{place}");
         compare(&backups, *number, options, state, &place);
     }
 }
@@ -164,4 +166,50 @@ fn a_checkpoint_beside_the_writer_is_a_moment() {
             assert_same(&found, run.oracle.state(), &place);
         }
     }
+}
+
+/// A flipped byte anywhere in a backup is found, and what can be read still is. So is a table that
+/// is gone, which keeps the store from being read, and not from being opened.
+#[test]
+fn a_deep_check_finds_damage_and_goes_on() {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let options = placed(options(7, Background::Manual), ValuePlacement::HashGrouped);
+    let store = Store::open_on(Arc::clone(&storage), options).expect("no faults");
+    for round in 0..4 {
+        for number in 0..500 {
+            let value = vec![round; if number % 3 == 0 { 2000 } else { 50 }];
+            store.put(format!("key{number:04}"), value).expect("no faults");
+        }
+        if round < 3 {
+            store.flush().expect("no faults");
+        }
+    }
+    let disk: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let backups = Backups::open_on(Arc::clone(&disk)).expect("a new directory");
+    let made = backups.create_on(storage).expect("no faults");
+    let whole = backups.verify_deep(made.number).expect("no faults");
+    assert!(whole.report.is_clean() && whole.read == 500, "{whole:?}");
+    assert!(backups.verify_archive_deep().expect("no faults").is_none());
+    let mut random = Random::new(7);
+    for file in disk.list().expect("a list") {
+        if !["table", "pack"].iter().any(|kind| file.name.ends_with(kind)) {
+            continue;
+        }
+        for _ in 0..20 {
+            let at = random.below(file.len_bytes);
+            let open = disk.open(&file.name, Category::Other).expect("it is there");
+            let was = open.read_vec(at, 1).expect("inside");
+            open.write_at(at, &[was[0] ^ 1 << random.below(8)]).expect("written");
+            let found = backups.verify_deep(made.number).expect("damage is in the report");
+            assert!(!found.report.is_clean(), "{} byte {at}", file.name);
+            open.write_at(at, &was).expect("written");
+        }
+        if file.name.ends_with("table") {
+            disk.rename(&file.name, "aside").expect("renamed");
+            let found = backups.verify_deep(made.number).expect("damage is in the report");
+            assert!(found.report.damage.iter().any(|one| one.file == file.name), "{found:?}");
+            disk.rename("aside", &file.name).expect("renamed");
+        }
+    }
+    assert!(backups.verify_deep(made.number).expect("no faults").report.is_clean());
 }

@@ -23,6 +23,8 @@ struct Seen {
     restored: u64,
     /// How often an archive began again.
     bases: u64,
+    /// Changes of the archives that a deep check applied.
+    replayed: u64,
 }
 
 struct Test {
@@ -113,17 +115,23 @@ fn check(options: &Options, operations: &[Operation]) -> Seen {
     }
     drop(archiver);
     test.restore(&format!("seed {seed}, at the end"));
+    let backups = Backups::open_on(Arc::new(test.backups.clone())).expect("a directory");
+    if let Some(deep) = backups.verify_archive_deep().expect("no faults") {
+        assert_eq!(deep.report.damage, [], "seed {seed}");
+        test.seen.replayed += deep.changes;
+    }
     test.seen
 }
 
 #[test]
 fn any_moment_of_any_options() {
-    let mut restored = 0;
+    let (mut restored, mut replayed) = (0, 0);
     for seed in 1000..1016 {
         let options = options(seed, Background::Manual);
-        restored += check(&options, &generate(seed, OPERATIONS)).restored;
+        let seen = check(&options, &generate(seed, OPERATIONS));
+        (restored, replayed) = (restored + seen.restored, replayed + seen.replayed);
     }
-    assert!(restored > 40, "{restored}");
+    assert!(restored > 40 && replayed > 100, "{restored}, {replayed}");
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Archiver {
             }
         };
         let position = changes.position();
-        let backups = Backups { storage: Arc::clone(storage) };
+        let backups = Backups { storage: Arc::clone(storage), rate: Arc::clone(&backups.rate) };
         let mut archiver = Archiver {
             backups,
             store,
@@ -246,7 +246,9 @@ impl Archiver {
         let mut next = self.changes.wait(most)?;
         done.is_drained = next.is_none();
         while let Some(changed) = next {
-            done.bytes += self.append(&changed)?;
+            let bytes = self.append(&changed)?;
+            self.backups.pace(bytes as usize);
+            done.bytes += bytes;
             done.changes += 1;
             self.position = changed.position;
             if done.bytes >= ROUND_BYTES {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use runstone_storage::{Category, Storage, StorageFile};
 use xxhash_rust::xxh3::Xxh3;
@@ -65,6 +66,15 @@ impl Backups {
         let files = self.storage.list()?;
         let numbers = files.iter().filter_map(|file| number_in(&file.name, "backup"));
         Ok(numbers.max().unwrap_or(0))
+    }
+
+    /// Waits until bytes that were copied or read may have been, at the rate that was asked for.
+    pub(super) fn pace(&self, bytes: usize) {
+        self.rate.charge(bytes);
+        let wait = self.rate.wait();
+        if wait > Duration::ZERO {
+            thread::sleep(wait);
+        }
     }
 
     /// Copies what a cut needs and the directory lacks.
@@ -163,6 +173,22 @@ impl Backups {
         Ok(())
     }
 
+    pub(super) fn hash_of(
+        &self,
+        file: &dyn StorageFile,
+        mut offset: u64,
+        mut bytes: u64,
+    ) -> Result<u64> {
+        let mut hash = Xxh3::new();
+        while bytes > 0 {
+            let step = bytes.min(1 << 20);
+            hash.update(&file.read_vec(offset, step as usize)?);
+            self.pace(step as usize);
+            (offset, bytes) = (offset + step, bytes - step);
+        }
+        Ok(hash.digest())
+    }
+
     /// Copies a table. One that a backup left that was cut short is whole, and is only read. It may
     /// be another table: a store that was restored uses numbers again that no backup has.
     fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut u64) -> Result<TableFile> {
@@ -171,15 +197,18 @@ impl Backups {
         if let Ok(there) = self.storage.open(&name, Category::Table)
             && there.len()? == bytes
         {
-            let hash = hash_of(&*there, 0, bytes)?;
-            if hash == hash_of(&*from, 0, bytes)? {
+            let hash = self.hash_of(&*there, 0, bytes)?;
+            if hash == self.hash_of(&*from, 0, bytes)? {
                 return Ok(TableFile { id, bytes, hash });
             }
         }
         let part = format!("{name}.part");
         let to = self.storage.create(&part, Category::Table)?;
         let mut hash = Xxh3::new();
-        copy_range(&*from, (0, bytes), &*to, 0, |piece| hash.update(piece))?;
+        copy_range(&*from, (0, bytes), &*to, 0, |piece| {
+            hash.update(piece);
+            self.pace(piece.len());
+        })?;
         to.sync()?;
         drop(to);
         self.remove_part(&name)?;
@@ -190,24 +219,28 @@ impl Backups {
 }
 
 /// The pack of a backup, while it is written.
-struct Pack {
+struct Pack<'a> {
+    backups: &'a Backups,
     number: u64,
     file: Arc<dyn StorageFile>,
     end: u64,
 }
 
-impl Pack {
-    fn create(backups: &Backups, number: u64) -> Result<Pack> {
+impl<'a> Pack<'a> {
+    fn create(backups: &'a Backups, number: u64) -> Result<Pack<'a>> {
         let name = pack_name(number);
         // A backup that was cut short may have left one.
         backups.remove_part(&name)?;
         let file = backups.storage.create(&name, Category::Other)?;
-        Ok(Pack { number, file, end: 0 })
+        Ok(Pack { backups, number, file, end: 0 })
     }
 
     fn add(&mut self, from: &dyn StorageFile, offset: u64, bytes: u64) -> Result<Content> {
         let mut hash = Xxh3::new();
-        copy_range(from, (offset, bytes), &*self.file, self.end, |piece| hash.update(piece))?;
+        copy_range(from, (offset, bytes), &*self.file, self.end, |piece| {
+            hash.update(piece);
+            self.backups.pace(piece.len());
+        })?;
         let content = Content { pack: self.number, offset: self.end, bytes, hash: hash.digest() };
         self.end += bytes;
         Ok(content)
@@ -219,7 +252,7 @@ fn add_segments(
     cut: &Cut,
     backups: &Backups,
     earlier: &BTreeMap<u64, Description>,
-    pack: &mut Pack,
+    pack: &mut Pack<'_>,
 ) -> Result<Vec<(SegmentName, Content)>> {
     let known: BTreeMap<SegmentName, Content> =
         earlier.values().flat_map(|one| one.segments.iter().copied()).collect();
@@ -261,16 +294,6 @@ fn is_same(
     };
     let there = pack.read_vec(old.offset + old.bytes - bytes, bytes as usize)?;
     Ok(there == from.read_vec(piece.offset + piece.bytes - bytes, bytes as usize)?)
-}
-
-pub(super) fn hash_of(file: &dyn StorageFile, mut offset: u64, mut bytes: u64) -> Result<u64> {
-    let mut hash = Xxh3::new();
-    while bytes > 0 {
-        let step = bytes.min(1 << 20);
-        hash.update(&file.read_vec(offset, step as usize)?);
-        (offset, bytes) = (offset + step, bytes - step);
-    }
-    Ok(hash.digest())
 }
 
 pub(super) fn now_ms() -> u64 {

@@ -23,11 +23,14 @@
 pub(crate) mod archive;
 mod archived;
 mod create;
+pub(crate) mod deep;
 mod format;
+mod overlay;
+mod prune;
 mod restore;
 pub(crate) mod restore_to;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,6 +39,8 @@ use runstone_storage::{Access, Category, LockMode, PosixStorage, Storage, Storag
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::log::number_in;
+use crate::options::store::LEAST_RATE_BYTES;
+use crate::pace::io_rate::IoRate;
 use crate::store::changes::Position;
 use crate::store::verify::Damage;
 use format::Description;
@@ -78,6 +83,8 @@ type Descriptions = (BTreeMap<u64, Description>, Vec<(u64, String)>);
 #[derive(Debug)]
 pub struct Backups {
     storage: Arc<dyn Storage>,
+    /// What is copied and read in a second.
+    rate: Arc<IoRate>,
 }
 
 /// A backup.
@@ -147,7 +154,7 @@ impl Backups {
     /// # Errors
     /// Those of [`Backups::open`].
     pub fn open_on(storage: Arc<dyn Storage>) -> Result<Backups> {
-        let backups = Backups { storage };
+        let backups = Backups { storage, rate: Arc::new(IoRate::new(None)) };
         let foreign = backups.storage.list()?.into_iter().find(|file| !is_own(&file.name));
         match foreign.filter(|_| backups.uid().is_ok_and(|uid| uid.is_none())) {
             Some(foreign) => {
@@ -155,6 +162,21 @@ impl Backups {
             }
             None => Ok(backups),
         }
+    }
+
+    /// Copies and reads at most so many bytes in a second from now on: backups, archives, checks
+    /// and restores, together. A backup or archive that is slower than the store changes holds files of
+    /// the store meanwhile, up to `follower_keep_bytes` and `follower_keep_seconds`.
+    ///
+    /// # Errors
+    /// If the rate is below 16 KiB.
+    pub fn rate(self, bytes_per_second: u64) -> Result<Backups> {
+        if bytes_per_second < LEAST_RATE_BYTES {
+            let what = format!("a backup of {bytes_per_second} bytes a second would not end");
+            return Err(Error::invalid(what, format!("use {LEAST_RATE_BYTES} or more")));
+        }
+        self.rate.set(Some(bytes_per_second));
+        Ok(self)
     }
 
     /// All backups whose description is whole, the oldest first; see [`Backups::damaged`].
@@ -189,72 +211,6 @@ impl Backups {
     /// A storage error.
     pub fn verify_archives(&self) -> Result<Vec<Damage>> {
         archived::verify(&*self.storage)
-    }
-
-    /// Removes all backups but the newest `keep`, and what only they needed. Returns how many.
-    ///
-    /// # Errors
-    /// If `keep` is zero, or another process uses the directory; or a storage error.
-    pub fn prune(&self, keep: usize) -> Result<u64> {
-        if keep == 0 {
-            return Err(Error::invalid(
-                "no backup would be left",
-                "keep at least one, or remove the directory",
-            ));
-        }
-        let _lock = self.lock()?;
-        let all = self.descriptions()?;
-        let gone: Vec<u64> = all.keys().copied().take(all.len().saturating_sub(keep)).collect();
-        let oldest_kept = all.keys().copied().nth(gone.len()).unwrap_or(0);
-        let damaged = self.damaged()?.into_iter().map(|(number, _)| number);
-        let damaged = damaged.filter(|number| *number < oldest_kept);
-        for number in gone.iter().copied().chain(damaged) {
-            self.storage.remove(&backup_name(number))?;
-        }
-        // Otherwise a crash could leave a backup without its files.
-        self.storage.sync_dir()?;
-        self.remove_archives()?;
-        self.remove_unneeded()?;
-        Ok(gone.len() as u64)
-    }
-
-    /// Removes the files of the archive that end before the oldest backup.
-    fn remove_archives(&self) -> Result<()> {
-        let (all, damaged) = self.all_descriptions()?;
-        let oldest = all.into_values().next().filter(|_| damaged.is_empty());
-        let Some(oldest) = oldest else { return Ok(()) };
-        let chains = archived::chains(&*self.storage)?;
-        let own = chains.iter().rev().find(|one| one.holds(&oldest.state.history, oldest.last_seq));
-        let begins = own.iter().flat_map(|chain| &chain.files);
-        let needed = begins.rev().find(|(_, from)| *from <= oldest.last_seq).map(|(file, _)| *file);
-        for number in archived::archives(&*self.storage)? {
-            if needed.is_some_and(|needed| number < needed) {
-                self.storage.remove(&archived::archive_name(number))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes files that no backup needs.
-    fn remove_unneeded(&self) -> Result<()> {
-        let (all, damaged) = self.all_descriptions()?;
-        if !damaged.is_empty() {
-            // What a damaged one needs is not known.
-            return Ok(());
-        }
-        let tables: BTreeSet<u64> = all.values().flat_map(Description::table_ids).collect();
-        let packs: BTreeSet<u64> = all.values().flat_map(Description::pack_numbers).collect();
-        for file in self.storage.list()? {
-            let needed = match (number_in(&file.name, "table"), number_in(&file.name, "pack")) {
-                (Some(id), _) => tables.contains(&id),
-                (_, Some(number)) => packs.contains(&number),
-                _ => !file.name.ends_with(".part"),
-            };
-            if !needed {
-                self.storage.remove(&file.name)?;
-            }
-        }
-        Ok(self.storage.sync_dir()?)
     }
 
     fn lock(&self) -> Result<Box<dyn StorageLock>> {

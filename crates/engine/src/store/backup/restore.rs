@@ -6,7 +6,6 @@ use std::sync::Arc;
 use runstone_storage::{Access, Category, PosixStorage, Storage, StorageFile};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::create::hash_of;
 use super::format::{Content, Description};
 use super::{Backups, pack_name};
 use crate::error::{Error, Result};
@@ -52,7 +51,7 @@ impl Backups {
             let from = self.storage.open(&name, Category::Table)?;
             let to = target.create(&name, Category::Table)?;
             let range = (0, table.bytes, table.hash);
-            copy_checked(&name, &*from, range, &*to, 0)?;
+            self.copy_checked(&name, &*from, range, &*to, 0)?;
             to.sync()?;
         }
         self.restore_values(&backup, target)?;
@@ -82,7 +81,7 @@ impl Backups {
     fn unpack(&self, content: &Content, to: &dyn StorageFile, at: u64) -> Result<()> {
         let name = pack_name(content.pack);
         let from = self.storage.open(&name, Category::Other)?;
-        copy_checked(&name, &*from, (content.offset, content.bytes, content.hash), to, at)
+        self.copy_checked(&name, &*from, (content.offset, content.bytes, content.hash), to, at)
     }
 
     /// Reads every byte of a backup and checks it. Returns the damage.
@@ -121,30 +120,34 @@ impl Backups {
         let len = file.len()?;
         if len < offset + bytes {
             damage.push(Damage::new(name, format!("the file is cut short at {len}")));
-        } else if hash_of(&*file, offset, bytes)? != hash {
+        } else if self.hash_of(&*file, offset, bytes)? != hash {
             let what = format!("bytes {offset} to {} are not those written", offset + bytes);
             damage.push(Damage::new(name, what));
         }
         Ok(())
     }
-}
 
-fn copy_checked(
-    name: &str,
-    from: &dyn StorageFile,
-    (offset, bytes, hash): (u64, u64, u64),
-    to: &dyn StorageFile,
-    at: u64,
-) -> Result<()> {
-    let len = from.len()?;
-    if len < offset + bytes {
-        let what = format!("the file is cut short: {} bytes are needed", offset + bytes);
-        return Err(Error::corruption(name, len, what));
-    }
-    let mut found = Xxh3::new();
-    copy_range(from, (offset, bytes), to, at, |piece| found.update(piece))?;
-    match found.digest() == hash {
-        true => Ok(()),
-        false => Err(Error::corruption(name, offset, "the backup is damaged here")),
+    fn copy_checked(
+        &self,
+        name: &str,
+        from: &dyn StorageFile,
+        (offset, bytes, hash): (u64, u64, u64),
+        to: &dyn StorageFile,
+        at: u64,
+    ) -> Result<()> {
+        let len = from.len()?;
+        if len < offset + bytes {
+            let what = format!("the file is cut short: {} bytes are needed", offset + bytes);
+            return Err(Error::corruption(name, len, what));
+        }
+        let mut found = Xxh3::new();
+        copy_range(from, (offset, bytes), to, at, |piece| {
+            found.update(piece);
+            self.pace(piece.len());
+        })?;
+        match found.digest() == hash {
+            true => Ok(()),
+            false => Err(Error::corruption(name, offset, "the backup is damaged here")),
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::format::Description;
 use crate::error::{Error, Result};
 use crate::keys::SeqNo;
 use crate::options::store::{Background, Options};
+use crate::store::Store;
 use crate::store::changes::apply::Applier;
 use crate::store::changes::{Change, Position};
 use crate::store::follow::cut::noted;
@@ -44,7 +45,7 @@ pub struct Restored {
 
 /// How far the changes of a chain are applied.
 #[derive(Clone, Copy, Debug)]
-struct End {
+pub(super) struct End {
     seq: SeqNo,
     /// This many times that the chain tells come before it.
     times: usize,
@@ -72,15 +73,25 @@ impl Backups {
             let example = file.name.clone();
             return Err(Error::ForeignFiles { path: target.location(), example });
         }
+        self.at_moment(moment, |chain, end, backup| {
+            let restored = self.write_moment(chain, end, backup, target);
+            restored.inspect_err(|_| {
+                // Half a store is of no use.
+                let files = target.list().unwrap_or_default();
+                files.iter().for_each(|file| drop(target.remove(&file.name)));
+            })
+        })
+    }
+
+    /// Finds a moment in the archive, and the backup from which it is reached.
+    pub(super) fn at_moment<T>(
+        &self,
+        moment: Moment,
+        act: impl FnOnce(&Chain, End, &Description) -> Result<T>,
+    ) -> Result<T> {
         let chains = archived::chains(&*self.storage)?;
         let (chain, end) = find(&chains, moment)?;
-        let backup = self.newest_before(chain, end.seq)?;
-        let restored = self.write_moment(chain, end, &backup, target);
-        restored.inspect_err(|_| {
-            // Half a store is of no use.
-            let files = target.list().unwrap_or_default();
-            files.iter().for_each(|file| drop(target.remove(&file.name)));
-        })
+        act(chain, end, &self.newest_before(chain, end.seq)?)
     }
 
     /// The newest backup that lies in a chain at or before a number.
@@ -107,6 +118,21 @@ impl Backups {
         self.write_store(backup.clone(), target)?;
         let options = Options::default().background(Background::Threads(2));
         let store = open_on(Arc::clone(target), options, None)?;
+        let (store, restored) = self.replay(chain, end, backup, store)?;
+        store.close()?;
+        target.remove(RESTORING)?;
+        target.sync_dir()?;
+        Ok(restored)
+    }
+
+    /// Applies the changes of a chain to the store of a backup.
+    pub(super) fn replay(
+        &self,
+        chain: &Chain,
+        end: End,
+        backup: &Description,
+        store: Store,
+    ) -> Result<(Store, Restored)> {
         let applier = Applier::new(store, &noted(&backup.state), None)?;
         let mut replay = Replay {
             applier,
@@ -121,10 +147,7 @@ impl Backups {
             archived::each(&*self.storage, *number, |record| replay.take(record))?;
         }
         let Replay { applier, last_seq, changes, .. } = replay;
-        applier.into_store().close()?;
-        target.remove(RESTORING)?;
-        target.sync_dir()?;
-        Ok(Restored { backup: backup.number, changes, last_seq })
+        Ok((applier.into_store(), Restored { backup: backup.number, changes, last_seq }))
     }
 }
 

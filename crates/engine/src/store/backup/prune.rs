@@ -1,0 +1,137 @@
+//! Removes backups by count and by age, and never what one that stays needs.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::create::now_ms;
+use super::format::Description;
+use super::{Backups, archived, backup_name};
+use crate::error::{Error, Result};
+use crate::log::number_in;
+
+impl Backups {
+    /// Removes all backups but the newest `keep`, and what only they needed. Returns how many.
+    ///
+    /// # Errors
+    /// If `keep` is zero, or another process uses the directory; or a storage error.
+    pub fn prune(&self, keep: usize) -> Result<u64> {
+        self.prune_by(keep, None)
+    }
+
+    /// Removes the backups that are older than `age`, but none of the newest `keep`. Where there is
+    /// an archive, the newest of the older ones stays too: with it the archive reaches every moment
+    /// of that time. By the clock of the machine, so one that was turned far forward leaves the
+    /// newest `keep` alone.
+    ///
+    /// # Errors
+    /// Those of [`Backups::prune`].
+    pub fn prune_older_than(&self, age: Duration, keep: usize) -> Result<u64> {
+        self.prune_by(keep, Some(age))
+    }
+
+    fn prune_by(&self, keep: usize, age: Option<Duration>) -> Result<u64> {
+        if keep == 0 {
+            return Err(Error::invalid(
+                "no backup would be left",
+                "keep at least one, or remove the directory",
+            ));
+        }
+        let _lock = self.lock()?;
+        let all: Vec<Description> = self.descriptions()?.into_values().collect();
+        let is_archived = !archived::archives(&*self.storage)?.is_empty();
+        let times: Vec<u64> = all.iter().map(|one| one.time_ms).collect();
+        let count = gone(&times, keep, age.map(|age| (age, now_ms())), is_archived);
+        let oldest_kept = all.get(count).map_or(0, |one| one.number);
+        let damaged = self.damaged()?.into_iter().map(|(number, _)| number);
+        let damaged = damaged.filter(|number| *number < oldest_kept);
+        for number in all[..count].iter().map(|one| one.number).chain(damaged) {
+            self.storage.remove(&backup_name(number))?;
+        }
+        // Otherwise a crash could leave a backup without its files.
+        self.storage.sync_dir()?;
+        self.remove_archives()?;
+        self.remove_unneeded()?;
+        Ok(count as u64)
+    }
+
+    /// Removes the files of the archive that end before the oldest backup.
+    fn remove_archives(&self) -> Result<()> {
+        let (all, damaged) = self.all_descriptions()?;
+        let oldest = all.into_values().next().filter(|_| damaged.is_empty());
+        let Some(oldest) = oldest else { return Ok(()) };
+        let chains = archived::chains(&*self.storage)?;
+        let own = chains.iter().rev().find(|one| one.holds(&oldest.state.history, oldest.last_seq));
+        let begins = own.iter().flat_map(|chain| &chain.files);
+        let needed = begins.rev().find(|(_, from)| *from <= oldest.last_seq).map(|(file, _)| *file);
+        for number in archived::archives(&*self.storage)? {
+            if needed.is_some_and(|needed| number < needed) {
+                self.storage.remove(&archived::archive_name(number))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes files that no backup needs.
+    pub(super) fn remove_unneeded(&self) -> Result<()> {
+        let (all, damaged) = self.all_descriptions()?;
+        if !damaged.is_empty() {
+            // What a damaged one needs is not known.
+            return Ok(());
+        }
+        let tables: BTreeSet<u64> = all.values().flat_map(Description::table_ids).collect();
+        let packs: BTreeSet<u64> = all.values().flat_map(Description::pack_numbers).collect();
+        for file in self.storage.list()? {
+            let needed = match (number_in(&file.name, "table"), number_in(&file.name, "pack")) {
+                (Some(id), _) => tables.contains(&id),
+                (_, Some(number)) => packs.contains(&number),
+                _ => !file.name.ends_with(".part"),
+            };
+            if !needed {
+                self.storage.remove(&file.name)?;
+            }
+        }
+        Ok(self.storage.sync_dir()?)
+    }
+}
+
+/// How many of the oldest backups go, of which the times are given, the oldest first. With an age,
+/// those go that lie before the first that is young enough: a clock that went back makes a later
+/// one seem old, and it is not.
+fn gone(times: &[u64], keep: usize, age: Option<(Duration, u64)>, is_archived: bool) -> usize {
+    let beyond = times.len().saturating_sub(keep);
+    let Some((age, now_ms)) = age else { return beyond };
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let is_old = |time_ms: &&u64| now_ms.saturating_sub(**time_ms) > age_ms;
+    let old = times.iter().take_while(is_old).count();
+    beyond.min(if is_archived { old.saturating_sub(1) } else { old })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_and_count_both_keep() {
+        let day = |days: u64| days * 86_400_000;
+        let times: Vec<u64> = (0..40).map(day).collect();
+        let older = |days: u64| Some((Duration::from_millis(day(days)), day(40)));
+        assert_eq!(gone(&times, 7, None, false), 33);
+        assert_eq!(gone(&times, 7, older(30), false), 10, "those of 31 to 40 days");
+        assert_eq!(gone(&times, 7, older(30), true), 9, "the archive goes on from the tenth");
+        assert_eq!(gone(&times, 35, older(30), false), 5);
+        assert_eq!(gone(&times, 1, older(0), false), 39, "the newest stays at any age");
+        assert_eq!(gone(&times, 1, older(400), true), 0);
+        assert_eq!(gone(&[], 1, older(0), true), 0);
+        // The clock went back by a hundred days after the second, and forward again.
+        assert_eq!(
+            gone(
+                &[day(100), day(139), day(1), day(140)],
+                1,
+                Some((Duration::from_millis(day(30)), day(140))),
+                false
+            ),
+            1
+        );
+        assert_eq!(gone(&[day(900)], 1, older(0), false), 0, "a time to come is not old");
+    }
+}
