@@ -1,5 +1,6 @@
 //! The text for Prometheus, held against the rules of `promtool check metrics`: by a checker of
-//! our own, and by promtool itself where it is installed (Debian's package `prometheus`).
+//! our own, and by promtool itself where it is installed: Debian's package `prometheus`, or
+//! `go install github.com/prometheus/prometheus/cmd/promtool@v0.316.0`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -224,6 +225,35 @@ fn alerts_and_dashboard_name_metrics_that_are_there() {
         assert!(named.len() > least, "{name}: {named:?}");
         let missing: Vec<&String> = named.iter().filter(|one| !there.contains(&***one)).collect();
         assert!(missing.is_empty(), "{name}: {missing:?}");
+    }
+}
+
+/// Each alert has a case in which it fires, and promtool runs them where it is installed.
+#[test]
+fn alerts_fire() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/monitoring");
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).expect("a file");
+    let (alerts, tests) = (read("alerts.yml"), read("alerts_test.yml"));
+    let names = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() >= 7, "{names:?}");
+    for name in names {
+        let cases: Vec<&str> = tests.split(&format!("- alertname: {name}\n")).skip(1).collect();
+        let expected = |case: &&&str| case.lines().nth(1).is_some_and(|line| line.ends_with(':'));
+        let firing = cases.iter().filter(expected).count();
+        assert!(firing > 0 && firing < cases.len(), "{name}: fires, and stays silent");
+    }
+    for what in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
+        match Command::new("promtool").args(what).current_dir(folder).output() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                eprintln!("promtool is not installed: {} was not run", what.join(" "));
+            }
+            ran => {
+                let ran = ran.expect("promtool starts");
+                let said = [ran.stdout, ran.stderr].concat();
+                assert!(ran.status.success(), "{}", String::from_utf8_lossy(&said));
+            }
+        }
     }
 }
 
