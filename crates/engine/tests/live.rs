@@ -201,6 +201,8 @@ fn settings_of_an_open_store_can_be_changed() {
         ("background_threads", "3"),
         ("background_io_bytes_per_second", "1048576"),
         ("background_io_bytes_per_second", "unlimited"),
+        ("target_p99", "5000us"),
+        ("target_p99", "off"),
         ("compactions", "paused"),
         ("compactions", "running"),
         ("background_threads", "1"),
@@ -214,6 +216,9 @@ fn settings_of_an_open_store_can_be_changed() {
         ("background_threads", "0", "must be 1 to 256"),
         ("background_threads", "many", "is no number"),
         ("background_io_bytes_per_second", "0", "must be at least 16384"),
+        ("target_p99", "0ms", "is no latency from 10us to 60s"),
+        ("target_p99", "5", "is no latency from 10us to 60s"),
+        ("target_p99", "99999999999999999999s", "is no latency from 10us to 60s"),
         ("compactions", "stopped", "neither paused nor running"),
         ("background_thread", "2", "did you mean background_threads?"),
     ] {
@@ -291,9 +296,10 @@ fn stores_that_share_resources_share_their_settings() {
     one.set_live("memory_budget_bytes", "32M").expect("possible");
     one.set_live("background_threads", "4").expect("possible");
     one.set_live("compactions", "paused").expect("possible");
+    one.set_live("target_p99", "5ms").expect("possible");
     let values = other.live_settings().expect("it is open");
     let values: Vec<&str> = values.iter().map(|setting| setting.value.as_str()).collect();
-    assert_eq!(values, ["33554432", "4", "unlimited", "running", "off"]);
+    assert_eq!(values, ["33554432", "4", "unlimited", "5000us", "running", "off"]);
     assert_eq!(resources.memory().budget_bytes, 32 << 20);
     drop(one);
     other.put("key", "value").expect("a put");
@@ -404,7 +410,7 @@ fn what_a_dead_or_torn_request_asks_is_not_done() {
     leave(&request_bytes);
     assert!(store.answer_requests().expect("removed"));
     assert!(!is_there(&storage, "set.request") && !is_there(&storage, "set.answer"));
-    assert_eq!(store.live_settings().expect("open")[3].value, "running");
+    assert_eq!(store.live_settings().expect("open")[4].value, "running");
     // The open removes it too.
     leave(&request_bytes);
     drop(store);
@@ -450,4 +456,41 @@ fn a_file_of_such_a_name_where_no_store_is_stays() {
     assert!(store.path().join("metrics").exists() && store.path().join("set.lock").exists());
     Store::destroy(store.path()).expect("all of them are the store's");
     assert_eq!(std::fs::read_dir(store.path()).expect("it stays").count(), 0);
+}
+
+/// No write is as fast as this target. So the background slows down while somebody writes, and is
+/// free again once nobody does. Flushes go on all the time.
+#[test]
+fn a_target_of_latency_slows_the_background_while_somebody_waits() {
+    let place = tempfile::tempdir().expect("a directory");
+    let mut keyspace = KeyspaceOptions::default();
+    keyspace.write_buffer_bytes = 1 << 20;
+    let options = Options::default().keyspace(keyspace).background(Background::Threads(2));
+    let store = Store::open(place.path(), options).expect("it opens");
+    let limit = || store.metrics().background_io_limit_bytes;
+    let write = |number: u64| {
+        let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        store.put(key, [number as u8; 500]).expect("a put");
+        if number.is_multiple_of(64) {
+            store.sync().expect("a sync");
+            let durable = runstone::WriteOptions::sync();
+            store.default_keyspace().put_with("synced", "value", durable).expect("a put");
+        }
+    };
+    (0..10_000).for_each(write);
+    assert_eq!(limit(), None, "no target");
+    store.set_live("target_p99", "10us").expect("a target");
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut number = 10_000;
+    while limit().is_none() {
+        (0..100).for_each(|more| write(number + more));
+        number += 100;
+        assert!(Instant::now() < end, "it never slowed down");
+    }
+    let flushes = store.metrics().counters.flushes;
+    assert!(flushes > 1 && limit() >= Some(1 << 20), "{flushes}, {:?}", limit());
+    awaited(|| limit().is_none().then_some(()));
+    store.set_live("target_p99", "off").expect("no target");
+    store.wait_idle().expect("idle");
+    store.close().expect("a close");
 }

@@ -27,8 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// If another process has the store open, that one is asked to change them, and its compactions
 /// follow. Then it can also be asked for memory_budget_bytes, background_threads,
-/// background_io_bytes_per_second (or unlimited) and compactions (paused or running), which act
-/// until it closes the store, and to scrub: to read all files at so many bytes a second (or off).
+/// background_io_bytes_per_second (or unlimited), target_p99 (a latency for which background I/O
+/// slows down, such as 5ms, or off) and compactions (paused or running), which act until it closes
+/// the store, and to scrub: to read all files at so many bytes a second (or off).
 #[derive(clap::Args)]
 pub struct Args {
     /// The store.

@@ -8,7 +8,7 @@ mod prometheus;
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
@@ -226,6 +226,63 @@ pub struct Metrics {
     pub(crate) sync_ns: Histogram,
     /// Keys that are read, one in 64.
     pub(crate) heat: Heat,
+    /// Latencies since somebody last took them.
+    pub(crate) lately: Lately,
+}
+
+/// Latencies of gets and commits that were measured, and of synced writes, while somebody wants
+/// them.
+#[derive(Debug, Default)]
+pub(crate) struct Lately {
+    is_wanted: AtomicBool,
+    sampled_ns: Histogram,
+    synced_ns: Histogram,
+    /// How often they were asked for in vain.
+    looks: AtomicU64,
+    /// The gets and commits by then.
+    calls: AtomicU64,
+}
+
+impl Lately {
+    /// Fewer measurements do not tell a hundredth.
+    const LEAST: u64 = 20;
+    /// After so many looks what there is must do.
+    const MOST_LOOKS: u64 = 10;
+
+    fn record(&self, took: Duration) {
+        if self.is_wanted.load(Relaxed) {
+            self.sampled_ns.record(took);
+        }
+    }
+
+    /// Notes a synced write.
+    pub(crate) fn record_synced(&self, took: Duration) {
+        if self.is_wanted.load(Relaxed) {
+            self.synced_ns.record(took);
+        }
+    }
+
+    /// The slower p99 of both since they were last taken, unless few were measured.
+    fn take(&self) -> Option<Duration> {
+        self.is_wanted.store(true, Relaxed);
+        let both = [&self.sampled_ns, &self.synced_ns];
+        let is_late = self.looks.fetch_add(1, Relaxed) + 1 >= Lately::MOST_LOOKS;
+        let least = if is_late { 1 } else { Lately::LEAST };
+        if both.iter().all(|one| one.percentiles().count < least) {
+            return None;
+        }
+        self.looks.store(0, Relaxed);
+        let p99 = both.iter().filter_map(|one| {
+            let taken = one.take();
+            (taken.count >= least).then(|| Duration::from_nanos(taken.p99_ns))
+        });
+        p99.max()
+    }
+
+    /// Nobody wants them any more.
+    pub(crate) fn rest(&self) {
+        self.is_wanted.store(false, Relaxed);
+    }
 }
 
 #[inline]
@@ -273,6 +330,7 @@ impl Default for Metrics {
             stall_ns: Histogram::default(),
             sync_ns: Histogram::default(),
             heat: Heat::default(),
+            lately: Lately::default(),
         }
     }
 }
@@ -293,6 +351,25 @@ impl Metrics {
                 mine[*counter as usize].fetch_add(*amount, Relaxed);
             }
         }
+    }
+
+    /// Notes a get that was measured.
+    pub(crate) fn record_get(&self, took: Duration) {
+        self.get_ns.record(took);
+        self.lately.record(took);
+    }
+
+    /// Notes a commit that was measured.
+    pub(crate) fn record_commit(&self, took: Duration) {
+        self.commit_ns.record(took);
+        self.lately.record(took);
+    }
+
+    /// The latency of late, and whether anybody read or wrote since the last call.
+    pub(crate) fn take_lately(&self) -> (Option<Duration>, bool) {
+        let counters = self.counters();
+        let calls = counters.gets + counters.commits;
+        (self.lately.take(), self.lately.calls.swap(calls, Relaxed) != calls)
     }
 
     /// All counters, summed over the stripes.
@@ -345,6 +422,15 @@ impl Histogram {
         self.buckets[bucket(ns)].fetch_add(1, Relaxed);
         self.sum.fetch_add(ns, Relaxed);
         self.max.fetch_max(ns, Relaxed);
+    }
+
+    /// The percentiles, and no measurement afterwards. One that comes meanwhile may be lost.
+    fn take(&self) -> Percentiles {
+        let taken = self.percentiles();
+        self.buckets.iter().for_each(|bucket| bucket.store(0, Relaxed));
+        self.sum.store(0, Relaxed);
+        self.max.store(0, Relaxed);
+        taken
     }
 
     /// Percentiles of all measurements so far.
@@ -442,6 +528,9 @@ pub struct MetricsSnapshot {
     pub write_amplification: f64,
     /// Whether writers are held back, and by what.
     pub pressure: PressureState,
+    /// Bytes that flushes and compactions may write in a second now, by the rate that was set or by
+    /// `target_p99`; `None` for any number.
+    pub background_io_limit_bytes: Option<u64>,
     /// Estimated bytes still to be compacted.
     pub compaction_debt_bytes: u64,
     /// The same for each keyspace, in order of creation.
@@ -559,6 +648,22 @@ mod tests {
             let (least, most) = (hits.iter().min(), hits.iter().max());
             assert!(hits.iter().all(|hits| (850..1150).contains(hits)), "{least:?} {most:?}");
         }
+    }
+
+    #[test]
+    fn latencies_of_late_are_told_once_there_are_enough() {
+        let lately = Lately::default();
+        lately.record(Duration::from_secs(9));
+        assert_eq!(lately.take(), None, "nobody wanted that one");
+        (0..19).for_each(|_| lately.record(Duration::from_millis(1)));
+        assert_eq!(lately.take(), None);
+        lately.record(Duration::from_millis(2));
+        let p99 = lately.take().expect("twenty");
+        assert!(p99.as_millis() == 2 || p99.as_micros() > 1900, "{p99:?}");
+        lately.record_synced(Duration::from_millis(30));
+        assert!((0..9).all(|_| lately.take().is_none()), "too few, for a while");
+        assert!(lately.take() >= Some(Duration::from_millis(30)), "then it must do");
+        assert_eq!(lately.take(), None);
     }
 
     #[test]

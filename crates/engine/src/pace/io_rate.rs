@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::pace::target::{Seen, Target};
 use crate::sync::{Mutex, rank};
 
 /// Bytes may come this much early, so that waits are few.
@@ -15,6 +16,11 @@ const BURST: Duration = Duration::from_millis(50);
 pub(crate) struct IoRate {
     /// 0 for no limit.
     bytes_per_second: AtomicU64,
+    /// A lower limit that follows the latency of reads and writes; 0 for none.
+    followed: AtomicU64,
+    /// All bytes.
+    written: AtomicU64,
+    pub(crate) target: Target,
     /// When the bytes written so far are paid for.
     paid_until: Mutex<rank::IoRate, Instant>,
 }
@@ -22,8 +28,13 @@ pub(crate) struct IoRate {
 impl IoRate {
     /// At most this many bytes in a second, if there is a limit.
     pub(crate) fn new(bytes_per_second: Option<u64>) -> IoRate {
-        let bytes_per_second = AtomicU64::new(bytes_per_second.unwrap_or(0));
-        IoRate { bytes_per_second, paid_until: Mutex::new(Instant::now()) }
+        IoRate {
+            bytes_per_second: AtomicU64::new(bytes_per_second.unwrap_or(0)),
+            followed: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            target: Target::default(),
+            paid_until: Mutex::new(Instant::now()),
+        }
     }
 
     /// The limit, if there is one.
@@ -38,6 +49,49 @@ impl IoRate {
         *paid_until = Instant::now();
     }
 
+    /// The limit that the target has led to, if there is one.
+    pub(crate) fn followed(&self) -> Option<u64> {
+        Some(self.followed.load(Relaxed)).filter(|rate| *rate > 0)
+    }
+
+    /// The limit that holds.
+    pub(crate) fn now(&self) -> Option<u64> {
+        match (self.get(), self.followed()) {
+            (Some(set), Some(followed)) => Some(set.min(followed)),
+            (set, followed) => set.or(followed),
+        }
+    }
+
+    /// Adds what a store has seen to the step of the target, and follows it.
+    pub(crate) fn follow(&self, seen: Seen, now: Instant) {
+        let (rate, written) = (self.followed(), self.written.load(Relaxed));
+        if let Some(next) = self.target.step(seen, rate, written, now) {
+            self.follow_at(next, now);
+        }
+    }
+
+    /// Sets a target, or ends the one that there is, with its limit.
+    pub(crate) fn set_target(&self, p99: Option<Duration>) {
+        self.target.set(p99);
+        if p99.is_none() {
+            self.follow_at(None, Instant::now());
+        }
+    }
+
+    /// Changes the limit that follows. What is owed is owed in bytes: a flush at a low limit would
+    /// hold compactions up for long after the limit is gone.
+    fn follow_at(&self, next: Option<u64>, now: Instant) {
+        let mut paid_until = self.paid_until.lock();
+        let before = self.now();
+        self.followed.store(next.unwrap_or(0), Relaxed);
+        let owed = paid_until.saturating_duration_since(now);
+        let owed_ns = match (before, self.now()) {
+            (Some(before), Some(next)) => owed.as_nanos() * u128::from(before) / u128::from(next),
+            _ => 0,
+        };
+        *paid_until = now + Duration::from_nanos(u64::try_from(owed_ns).unwrap_or(u64::MAX));
+    }
+
     /// Counts bytes that are being written.
     pub(crate) fn charge(&self, bytes: usize) {
         self.charge_at(bytes, Instant::now());
@@ -45,14 +99,15 @@ impl IoRate {
 
     /// How long callers that can wait do so now.
     pub(crate) fn wait(&self) -> Duration {
-        match self.get() {
+        match self.now() {
             None => Duration::ZERO,
             Some(_) => self.wait_at(Instant::now()),
         }
     }
 
     fn charge_at(&self, bytes: usize, now: Instant) {
-        let Some(rate) = self.get() else { return };
+        self.written.fetch_add(bytes as u64, Relaxed);
+        let Some(rate) = self.now() else { return };
         let cost = Duration::from_nanos((bytes as u128 * 1_000_000_000 / u128::from(rate)) as u64);
         let mut paid_until = self.paid_until.lock();
         *paid_until = (*paid_until).max(now) + cost;
@@ -83,5 +138,23 @@ mod tests {
         assert_eq!((rate.get(), rate.wait()), (Some(1 << 20), Duration::ZERO));
         rate.charge_at(1 << 20, idle);
         assert_eq!(rate.wait_at(idle), Duration::from_secs(1) - BURST);
+    }
+
+    /// At a low limit a flush of 64 MiB is paid for after a minute. The limit is gone before.
+    #[test]
+    fn what_is_owed_shrinks_as_the_limit_grows() {
+        let (rate, now) = (IoRate::new(Some(256 << 20)), Instant::now());
+        rate.follow_at(Some(1 << 20), now);
+        assert_eq!((rate.get(), rate.followed()), (Some(256 << 20), Some(1 << 20)));
+        rate.charge_at(64 << 20, now);
+        assert_eq!(rate.wait_at(now), Duration::from_secs(64) - BURST);
+        rate.follow_at(Some(16 << 20), now);
+        assert_eq!(rate.wait_at(now), Duration::from_secs(4) - BURST);
+        rate.follow_at(None, now);
+        assert_eq!(
+            rate.wait_at(now),
+            Duration::from_millis(250) - BURST,
+            "what was set still holds"
+        );
     }
 }

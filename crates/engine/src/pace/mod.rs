@@ -3,5 +3,6 @@
 
 pub(crate) mod io_rate;
 pub(crate) mod pacing;
+pub(crate) mod target;
 pub(crate) mod throttle;
 pub(crate) mod write_back;

@@ -272,7 +272,7 @@ impl Reader {
             self.stir(keyspace);
         }
         if let Some(started) = started {
-            self.env.metrics.get_ns.record(started.elapsed());
+            self.env.metrics.record_get(started.elapsed());
             self.env.metrics.heat.note(keyspace.id, key, started);
         }
         Ok(value)

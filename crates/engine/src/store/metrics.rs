@@ -54,6 +54,7 @@ impl Engine {
             follower_leases_revoked: leases.revoked,
             write_amplification: (written.saturating_mul(1000) / user_bytes) as f64 / 1000.0,
             pressure: self.env.throttle.report(),
+            background_io_limit_bytes: self.env.io_rate.now(),
             compaction_debt_bytes: sum(|keyspace| keyspace.compaction_debt_bytes),
             keyspaces,
             commit: self.env.metrics.commit_ns.percentiles(),

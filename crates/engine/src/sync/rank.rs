@@ -60,6 +60,8 @@ ranks! {
     Members,
     /// What a store tells other processes, while it is written.
     Publishing,
+    /// When a store looks at its latencies again.
+    NextLook,
     /// What a transaction has read.
     Reads,
     /// A checkpoint, while flushes have a limit.
@@ -147,6 +149,8 @@ ranks! {
     MeasuredBuffers,
     /// When the bytes that compactions wrote are paid for.
     IoRate,
+    /// What stores that share a rate have seen.
+    Target,
     /// How long synced writes take beside compactions.
     Pacing,
     /// The stores that may have work.

@@ -224,7 +224,7 @@ impl Committer {
         };
         self.end_commit(batch, last_seq, durability)?;
         if let Some(started) = started {
-            self.env.metrics.commit_ns.record(started.elapsed());
+            self.env.metrics.record_commit(started.elapsed());
         }
         Ok(())
     }
@@ -268,9 +268,12 @@ impl Committer {
 
     /// Makes a write durable while its writer waits. Compactions make way for such syncs.
     pub(super) fn sync_write(&self, seq: SeqNo) -> Result<()> {
-        let write = self.env.pace.begin_write(Instant::now());
+        let began = Instant::now();
+        let write = self.env.pace.begin_write(began);
         let synced = self.sync_through(seq);
-        self.env.pace.end_write(write, Instant::now());
+        let ended = Instant::now();
+        self.env.pace.end_write(write, ended);
+        self.env.metrics.lately.record_synced(ended - began);
         self.synced_by_hand(&synced);
         synced?;
         let durable_seq = self.catalog.durable_seq.load(Acquire);

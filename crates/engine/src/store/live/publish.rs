@@ -15,11 +15,14 @@ use runstone_storage::{Category, Storage};
 use super::{EVERY, METRICS, METRICS_NEW, forget, request, since_1970_ms};
 use crate::error::Result;
 use crate::jobs::workers::Housekeeping;
+use crate::pace::target::Seen;
 use crate::store::engine::Engine;
 use crate::store::resources::Parts;
 use crate::store::scrub;
 use crate::sync::{Mutex, rank};
 
+/// How often latencies are looked at.
+const LOOK: Duration = Duration::from_millis(450);
 /// A snapshot may take this part of the time.
 const PART_OF_TIME: u32 = 100;
 
@@ -27,6 +30,8 @@ const PART_OF_TIME: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct Publishing {
     state: Mutex<rank::Publishing, State>,
+    /// When latencies are looked at again.
+    next_look: Mutex<rank::NextLook, Instant>,
 }
 
 #[derive(Debug)]
@@ -40,7 +45,7 @@ struct State {
 impl Default for Publishing {
     fn default() -> Publishing {
         let state = State { next_at: Instant::now(), number: 0, is_closed: false };
-        Publishing { state: Mutex::new(state) }
+        Publishing { state: Mutex::new(state), next_look: Mutex::new(Instant::now()) }
     }
 }
 
@@ -71,6 +76,7 @@ impl House {
 impl Housekeeping for House {
     fn keep(&self) {
         if let Some(engine) = self.engine.upgrade() {
+            engine.follow_target(Instant::now());
             engine.publish_if_asked(Instant::now());
             request::look(&engine, &self.parts);
             scrub::start_if_due(&engine);
@@ -79,6 +85,24 @@ impl Housekeeping for House {
 }
 
 impl Engine {
+    /// Follows the latency of reads and writes with the rate of background I/O, if there is a
+    /// target.
+    fn follow_target(&self, now: Instant) {
+        if self.env.io_rate.target.get().is_none() {
+            self.env.metrics.lately.rest();
+            return;
+        }
+        // Another thread may be at it.
+        let Some(mut next_at) = self.publishing.next_look.try_lock() else { return };
+        if now < *next_at {
+            return;
+        }
+        *next_at = now + LOOK;
+        let (p99, is_busy) = self.env.metrics.take_lately();
+        let is_pressing = self.env.throttle.permille() > 0;
+        self.env.io_rate.follow(Seen { p99, is_busy, is_pressing }, now);
+    }
+
     /// Tells what the store measures, if it is time and somebody asks.
     fn publish_if_asked(&self, now: Instant) {
         // Another thread may be at it.

@@ -5,6 +5,7 @@
 //! on all of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::memory::limit::limit_bytes;
@@ -91,6 +92,15 @@ const SETTINGS: &[Setting] = &[
         set: set_rate,
     },
     Setting {
+        name: "target_p99",
+        doc: "the latency of 99 of 100 gets and writes for which background I/O slows down, or off",
+        get: |open| match open.parts.common.io_rate.target.get() {
+            Some(p99) => format!("{}us", p99.as_micros()),
+            None => OFF.to_string(),
+        },
+        set: set_target,
+    },
+    Setting {
         name: "compactions",
         doc: "running, or paused until writers would be slowed down for want of one",
         get: |open| match open.engine.schedule.is_paused() {
@@ -110,6 +120,9 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// Shorter than a get from memory.
+const LEAST_TARGET_US: u64 = 10;
+const MOST_TARGET_US: u64 = 60_000_000;
 const UNLIMITED: &str = "unlimited";
 const OFF: &str = "off";
 const PAUSED: &str = "paused";
@@ -130,6 +143,7 @@ impl Store {
     /// assert_eq!((change.old.as_str(), change.new.as_str()), ("536870912", "134217728"));
     /// store.set_live("background_threads", "1")?;
     /// store.set_live("background_io_bytes_per_second", "10M")?;
+    /// store.set_live("target_p99", "5ms")?;
     /// store.set_live("compactions", "paused")?;
     /// store.set_live("compactions", "running")?;
     /// assert!(store.set_live("background_threads", "0").is_err());
@@ -256,6 +270,41 @@ fn set_rate(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
         open.parts.common.io_rate.set(rate);
     }
     Ok(())
+}
+
+fn set_target(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
+    let name = "target_p99";
+    let p99 = match value {
+        OFF => None,
+        _ => Some(latency(name, value)?),
+    };
+    if p99.is_some() && open.engine.env.is_manual() {
+        let what = "the jobs of this store are run by hand, so nothing follows its latency";
+        return Err(Error::invalid(what, "open it with threads"));
+    }
+    if acts {
+        open.parts.common.io_rate.set_target(p99);
+    }
+    Ok(())
+}
+
+/// A latency, such as `500us`, `5ms` or `1s`.
+fn latency(name: &str, value: &str) -> Result<Duration> {
+    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let micros = match &value[digits.len()..] {
+        "us" => Some(1),
+        "ms" => Some(1000),
+        "s" => Some(1_000_000),
+        _ => None,
+    };
+    let parsed = digits.parse().ok().zip(micros).and_then(|(number, micros): (u64, u64)| {
+        let micros = number.checked_mul(micros)?;
+        (LEAST_TARGET_US..=MOST_TARGET_US).contains(&micros).then_some(micros)
+    });
+    parsed.map(Duration::from_micros).ok_or_else(|| {
+        let what = format!("{name}: {value:?} is no latency from 10us to 60s");
+        Error::invalid(what, "write a number with us, ms or s, such as 5ms, or off")
+    })
 }
 
 fn set_scrub(open: &Open<'_>, value: &str, acts: bool) -> Result<()> {
