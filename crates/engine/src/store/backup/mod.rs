@@ -165,8 +165,8 @@ impl Backups {
     }
 
     /// Copies and reads at most so many bytes in a second from now on: backups, archives, checks
-    /// and restores, together. A backup or archive that is slower than the store changes holds files of
-    /// the store meanwhile, up to `follower_keep_bytes` and `follower_keep_seconds`.
+    /// and restores, together. A backup or archive that is slower than the store changes holds
+    /// files of the store meanwhile, up to `follower_keep_bytes` and `follower_keep_seconds`.
     ///
     /// # Errors
     /// If the rate is below 16 KiB.
