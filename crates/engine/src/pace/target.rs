@@ -2,9 +2,9 @@
 //! a store measures, and a step is half a second.
 //!
 //! 1. While the latency is above the target, the rate falls by a quarter a step, or by half where
-//!    it is more than twice the target. It falls from what was written in fact: a limit far above that
-//!    would take many steps to matter. It never falls below [`LEAST`], because a tree that is not
-//!    compacted slows everybody down in the end.
+//!    it is more than twice the target. It falls from what was written in fact: a limit far above
+//!    that would take many steps to matter. It never falls below [`LEAST`], because a tree that is
+//!    not compacted slows everybody down in the end.
 //! 2. Where the background writes less than that already, it is not the cause, and the rate stays.
 //! 3. While the latency is well below the target, the rate grows by an eighth a step.
 //! 4. While nobody reads or writes, it doubles each step. From [`UNLIMITED_FROM`] on there is no
