@@ -52,7 +52,8 @@ impl Engine {
             // Also on a full disk, where no more may be written.
             self.committer.sync_through(visible)?;
         }
-        self.committer.seal_log();
+        // A segment that is not ended lies above the floor, and may not be removed.
+        self.committer.seal_log()?;
         let log_start = self.committer.log_floor_without(|_, _| false);
         let mut manifest = self.catalog.manifest.lock();
         if manifest.log_start.1 > self.catalog.durable_seq.load(Acquire) || manifest.log.is_none() {
@@ -82,7 +83,9 @@ impl Engine {
         let keyspaces = self.catalog.unflushed.all();
         if self.env.options.flush_at_close || keyspaces.is_empty() {
             // The flushes then move the floor after the log.
-            self.committer.seal_log();
+            if let Err(error) = self.committer.seal_log() {
+                tracing::warn!(%error, "a segment of the log is not ended");
+            }
             self.committer.rotate(&keyspaces, |_| true);
             let has_log = self.env.options.has_log();
             let at_once = if has_log { MOST_FLUSHES } else { keyspaces.len().max(1) };

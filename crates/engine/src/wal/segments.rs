@@ -319,10 +319,7 @@ impl Wal {
         large: &mut LargeSegment,
         (first_seq, unsynced, count): (SeqNo, u64, u64),
     ) -> Result<(u64, PassedOver)> {
-        // It comes before. No writer fails because of it.
-        if let Err(error) = self.tell_opening(first_seq) {
-            tracing::debug!(%error, "an opening was not logged");
-        }
+        self.tell_opening(first_seq).or_else(|error| self.go_without_opening(error))?;
         let number = large.record.number();
         if self.segments.back().is_some_and(|last| last.number >= number) {
             let what = format!("more than {AHEAD} files were made while a batch was written");
@@ -358,7 +355,10 @@ impl Wal {
         };
         let before = writer.position();
         if let Err(failed) = writer.append(parts) {
-            self.is_soiled = true;
+            // Readers in other processes may look before a later append overwrites it. A record
+            // that ends with zeros may be whole.
+            let capacity_bytes = self.segments.back().map_or(0, |segment| segment.capacity_bytes);
+            self.is_soiled = writer.void_rest(capacity_bytes).is_err();
             return Err(failed);
         }
         Ok(self.note_filled(before))
@@ -438,10 +438,17 @@ impl Wal {
         });
         self.last_number = number;
         self.dir_dirty = true;
-        // No writer fails because readers of the history are not told.
-        if let Err(error) = self.put_opening(first_seq) {
-            tracing::debug!(%error, "an opening was not logged");
+        self.put_opening(first_seq).or_else(|error| self.go_without_opening(error))
+    }
+
+    /// No writer fails because readers of the history are not told of an opening. But they would
+    /// not know a keyspace whose record had no room.
+    fn go_without_opening(&mut self, error: Error) -> Result<()> {
+        if self.owes {
+            self.room_to = 0;
+            return Err(error);
         }
+        tracing::debug!(%error, "an opening was not logged");
         Ok(())
     }
 

@@ -383,10 +383,8 @@ impl Committer {
 
     /// Ends the current segment. A floor of the log that is taken after this may lie after the
     /// segment.
-    pub(crate) fn seal_log(&self) {
-        if let Err(error) = self.state.lock().wal.seal() {
-            tracing::warn!(%error, "a segment of the log is not ended");
-        }
+    pub(crate) fn seal_log(&self) -> Result<()> {
+        self.state.lock().wal.seal()
     }
 
     /// Makes the log durable and leaves it for the next open. Only files without records are

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use runstone::storage::Category;
-use runstone::{Background, KeyspaceOptions, Options, Store};
+use runstone::{Background, KeyspaceOptions, Options, Store, WalMode};
 use runstone_fault_storage::{Fault, FaultKind, SimStorage};
 
 fn open(disk: &SimStorage) -> Store {
@@ -86,4 +86,31 @@ fn a_failed_write_that_is_whole_by_its_zeros_is_not_replayed() {
         assert!(store.get("b").expect("reads").is_none());
     }
     assert_eq!(struck, 200);
+}
+
+/// What a failed write left in the log could not be voided either, so the segment was not ended,
+/// and the floor of the log stayed before it. Nothing was left to flush, because the keyspace was
+/// dropped: a close removed the log all the same, and the store did not open again. A test of
+/// readers beside a full disk found it.
+#[test]
+fn a_close_leaves_a_log_whose_end_it_cannot_write() {
+    let mut struck = 0;
+    for at in 0..8 {
+        let disk = SimStorage::new(at);
+        let options = Options::default().background(Background::Manual).wal_mode(WalMode::Write);
+        let opened = || Store::open_on(Arc::new(disk.clone()), options.clone()).expect("it opens");
+        let store = opened();
+        let dropped = store.open_keyspace("dropped", None).expect("there is room");
+        dropped.put("a", "1").expect("there is room");
+        store.sync().expect("no faults");
+        let (at_op, kind, category) = (disk.ops(), FaultKind::NoSpace, Some(Category::Wal));
+        disk.inject(Fault { at_op, kind, sticky: true, category });
+        struck += u32::from(dropped.put("b", "2").is_err_and(|error| error.is_no_space()));
+        store.drop_keyspace("dropped").expect("a full disk is a reason to drop one");
+        // Whether it says so or not.
+        let _ = store.close();
+        disk.clear_faults();
+        opened().put("c", "3").expect("there is room again");
+    }
+    assert_eq!(struck, 8);
 }

@@ -15,13 +15,13 @@ use runstone_sim::random::{Random, seeds};
 use runstone_sim::workload::{options, placed, read_keyspace};
 
 /// The keyspaces of a store with what they hold.
-type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+pub(super) type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 fn open(storage: &SimStorage, options: &Options) -> Result<Store> {
     Store::open_on(Arc::new(storage.clone()), options.clone())
 }
 
-fn contents(store: &Store) -> Contents {
+pub(super) fn contents(store: &Store) -> Contents {
     let names = store.keyspaces().into_iter().filter(|name| name != MIRROR_KEYSPACE);
     let read = |name: String| {
         let keyspace = store.keyspace(&name).expect("it is there");
@@ -32,7 +32,7 @@ fn contents(store: &Store) -> Contents {
 }
 
 /// Where two states differ.
-fn differ(found: &Contents, state: Option<&Contents>) -> String {
+pub(super) fn differ(found: &Contents, state: Option<&Contents>) -> String {
     let flat = |one: &Contents| -> BTreeMap<(String, String), (usize, u8)> {
         let entries = one.iter().flat_map(|(name, content)| {
             let entry = |(key, value): (&Vec<u8>, &Vec<u8>)| {
@@ -51,21 +51,25 @@ fn differ(found: &Contents, state: Option<&Contents>) -> String {
     format!("{names}, found {added:?} instead of {lost:?}")
 }
 
-fn backups(disk: &SimStorage) -> Backups {
+pub(super) fn backups(disk: &SimStorage) -> Backups {
     Backups::open_on(Arc::new(disk.clone())).expect("it is its own")
 }
 
-fn archiver(disk: &SimStorage, source: &SimStorage) -> Result<Archiver> {
+pub(super) fn archiver(disk: &SimStorage, source: &SimStorage) -> Result<Archiver> {
     backups(disk).archive_on(Arc::new(source.clone()))
 }
 
-fn mirror(source: &SimStorage, target: &SimStorage, options: &Options) -> Result<Mirror> {
+pub(super) fn mirror(
+    source: &SimStorage,
+    target: &SimStorage,
+    options: &Options,
+) -> Result<Mirror> {
     let (source, target) = (Arc::new(source.clone()), Arc::new(target.clone()));
     Mirror::open_on(source, target, options.clone())
 }
 
 /// What a restore shows.
-fn restored(disk: &SimStorage, moment: Moment, options: &Options) -> Result<Contents> {
+pub(super) fn restored(disk: &SimStorage, moment: Moment, options: &Options) -> Result<Contents> {
     let target = SimStorage::new(3);
     backups(disk).restore_to_on(moment, &(Arc::new(target.clone()) as _))?;
     Ok(contents(&open(&target, options)?))
@@ -73,6 +77,15 @@ fn restored(disk: &SimStorage, moment: Moment, options: &Options) -> Result<Cont
 
 /// Loads puts and deletes into a keyspace.
 pub(super) fn load(store: &Store, name: &str, entries: &[(String, Option<Vec<u8>>)]) {
+    // A value file whose pointers are written back takes no load over keys that it has.
+    let _ = load_fallible(store, name, entries);
+}
+
+pub(super) fn load_fallible(
+    store: &Store,
+    name: &str,
+    entries: &[(String, Option<Vec<u8>>)],
+) -> Result<()> {
     let files = Arc::new(SimStorage::new(5));
     let mut writer =
         SortedWriter::create_on(Arc::clone(&files) as _, "load", &KeyspaceOptions::default())
@@ -86,8 +99,7 @@ pub(super) fn load(store: &Store, name: &str, entries: &[(String, Option<Vec<u8>
     }
     writer.finish().expect("no faults");
     let keyspace = store.keyspace(name).expect("it is there");
-    // A value file whose pointers are written back takes no load over keys that it has.
-    let _ = keyspace.ingest_from(&*files, &["load"]);
+    keyspace.ingest_from(&*files, &["load"]).map(drop)
 }
 
 /// A load of which a compaction has dropped or rewritten a part is not taken for the load.
@@ -296,6 +308,33 @@ fn rounds_end_although_there_is_more() {
     while mirror.advance(Duration::ZERO).expect("no faults") > 0 {}
     assert_eq!(restored(&disk, Moment::End, &options).expect("it is there"), contents(&store));
     assert_eq!(contents(mirror.store()), contents(&store));
+}
+
+/// A batch in a segment of its own had room, and the record of its keyspace has none.
+#[test]
+fn a_large_batch_comes_after_what_had_no_room() {
+    for at in 0..40 {
+        let options = Options::default().background(Background::Manual).wal_segment_bytes(64 << 10);
+        let (source, target) = (SimStorage::new(1), SimStorage::new(2));
+        let store = open(&source, &options).expect("no faults");
+        store.put("first", "").expect("no faults");
+        let mut mirror = mirror(&source, &target, &options).expect("it begins");
+        let (kind, category) = (FaultKind::NoSpace, Some(Category::Wal));
+        source.inject(Fault { at_op: source.ops(), kind, sticky: true, category });
+        let made = store.open_keyspace("made", None).expect("the manifest has room");
+        source.clear_faults();
+        let mut batch = runstone::Batch::new();
+        for i in 0..40u8 {
+            batch.put(&made, [i], vec![7; 9000]).expect("it fits");
+        }
+        source.inject(Fault { at_op: source.ops() + at, kind, sticky: false, category });
+        let written = store.write(&batch, runstone::WriteOptions::default());
+        source.clear_faults();
+        mirror.advance(Duration::ZERO).unwrap_or_else(|error| panic!("{at}: {error}"));
+        store.put("last", "").expect("there is room again");
+        mirror.advance(Duration::ZERO).unwrap_or_else(|error| panic!("{at}: {error}"));
+        assert_eq!(contents(mirror.store()), contents(&store), "{at}: {written:?}");
+    }
 }
 
 /// A sync of the archive that fails has lost what it should have made durable.

@@ -3,6 +3,7 @@
 mod archives;
 mod attacks;
 mod cut_short;
+mod full;
 mod gaps;
 mod mirrors;
 
