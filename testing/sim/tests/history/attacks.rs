@@ -310,6 +310,27 @@ fn rounds_end_although_there_is_more() {
     assert_eq!(contents(mirror.store()), contents(&store));
 }
 
+/// A round that ends at its limit does not know that it has all. The next one does.
+#[test]
+fn the_time_is_archived_although_a_full_round_took_all() {
+    let options = Options::default().background(Background::Manual).memory_budget_bytes(64 << 20);
+    let (source, disk) = (SimStorage::new(1), SimStorage::new(2));
+    let store = open(&source, &options).expect("no faults");
+    let mut archiving = archiver(&disk, &source).expect("it begins");
+    (0..16u8).for_each(|n| store.put([n], vec![n; 1 << 20]).expect("no faults"));
+    let round = archiving.advance(Duration::ZERO).expect("no faults");
+    assert!(!round.is_drained && round.changes == 16, "{round:?}");
+    let round = archiving.advance(Duration::ZERO).expect("no faults");
+    assert!(round.is_drained && round.changes == 0, "{round:?}");
+    let state = contents(&store);
+    std::thread::sleep(Duration::from_millis(2));
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
+    std::thread::sleep(Duration::from_millis(2));
+    store.put("later", "").expect("no faults");
+    archiving.advance(Duration::ZERO).expect("no faults");
+    assert_eq!(restored(&disk, Moment::Time(now), &options).expect("it is there"), state);
+}
+
 /// A batch in a segment of its own had room, and the record of its keyspace has none.
 #[test]
 fn a_large_batch_comes_after_what_had_no_room() {

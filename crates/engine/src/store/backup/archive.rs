@@ -70,6 +70,8 @@ pub struct Archiver {
     begun_history: u64,
     /// Whether a round failed: what the reader handed out since `whole` is to be read again.
     is_cut_short: bool,
+    /// Whether changes came after the last time that was noted.
+    lacks_time: bool,
     /// A backup with which the archive began, if nobody was told of it.
     based: Option<Based>,
     _lock: Box<dyn StorageLock>,
@@ -167,6 +169,7 @@ impl Archiver {
             whole_file: None,
             begun_history: 0,
             is_cut_short: false,
+            lacks_time: false,
             based: None,
             _lock: lock,
         };
@@ -242,29 +245,28 @@ impl Archiver {
         if self.is_cut_short {
             self.go_back()?;
         }
-        let (mut done, mut drained_ms) = (Archiving::default(), None);
+        let (mut done, mut asked_ms) = (Archiving::default(), now_ms());
         let mut next = self.changes.wait(most)?;
-        done.is_drained = next.is_none();
         while let Some(changed) = next {
             let bytes = self.append(&changed)?;
             self.backups.pace(bytes as usize);
             done.bytes += bytes;
             done.changes += 1;
-            self.position = changed.position;
+            (self.position, self.lacks_time) = (changed.position, true);
             if done.bytes >= ROUND_BYTES {
-                break;
+                self.sync()?;
+                done.based = self.based.take();
+                return Ok(done);
             }
-            let now_ms = now_ms();
+            asked_ms = now_ms();
             next = self.changes.next()?;
+        }
+        done.is_drained = true;
+        if self.lacks_time {
             // Everything up to here had been committed by then, and what comes later had not.
-            done.is_drained = next.is_none();
-            drained_ms = done.is_drained.then_some(now_ms);
-        }
-        if let Some(ms) = drained_ms {
-            done.bytes += self.put(&Archived::Note(self.position, Note::Time(ms)))?;
-        }
-        if done.changes > 0 {
+            done.bytes += self.put(&Archived::Note(self.position, Note::Time(asked_ms)))?;
             self.sync()?;
+            self.lacks_time = false;
         }
         done.based = self.based.take();
         Ok(done)
