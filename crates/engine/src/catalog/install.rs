@@ -62,8 +62,7 @@ impl Catalog {
     /// What the log holds for sure. Every edit says it: one that frees values is taken up only by
     /// readers who know the writes that made them garbage.
     pub(crate) fn log_change(&self, manifest: &ManifestState) -> Change {
-        // Acquire: what was synced by then is durable before the edit is.
-        let synced_seq = self.durable_seq.load(Acquire);
+        let synced_seq = self.told_synced_seq();
         Change::Log { synced_seq, next_keyspace: manifest.next_keyspace }
     }
 

@@ -72,6 +72,37 @@ pub(crate) struct Catalog {
     /// Largest sequence number that is known to survive a power loss. The committer advances it,
     /// and edits record it.
     pub(crate) durable_seq: CachePadded<AtomicU64>,
+    pub(crate) load: NumberedLoad,
+}
+
+/// The load that has a number and is not in the tree yet. No edit says that it is durable or below
+/// the floor of the log: readers in other processes would take it for one that has ended.
+#[derive(Debug)]
+pub(crate) struct NumberedLoad {
+    seq: AtomicU64,
+    segment: AtomicU64,
+}
+
+impl NumberedLoad {
+    fn none() -> NumberedLoad {
+        NumberedLoad { seq: AtomicU64::new(u64::MAX), segment: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Called under the commit lock, and so before a sync covers the number.
+    pub(crate) fn begin(&self, seq: SeqNo, segment: u64) {
+        self.segment.store(segment, Relaxed);
+        self.seq.store(seq, Release);
+    }
+
+    pub(crate) fn end(&self) {
+        self.seq.store(u64::MAX, Release);
+        self.segment.store(u64::MAX, Relaxed);
+    }
+
+    /// The segment of the log that has its record.
+    pub(crate) fn segment(&self) -> Option<u64> {
+        Some(self.segment.load(Relaxed)).filter(|segment| *segment < u64::MAX)
+    }
 }
 
 impl Catalog {
@@ -90,7 +121,15 @@ impl Catalog {
             unflushed: Unflushed::default(),
             manifest: Mutex::new(manifest),
             durable_seq: CachePadded::new(AtomicU64::new(durable_seq)),
+            load: NumberedLoad::none(),
         }
+    }
+
+    /// What an edit says is durable.
+    fn told_synced_seq(&self) -> SeqNo {
+        // Acquire: what was synced by then is durable before the edit is.
+        let durable_seq = self.durable_seq.load(Acquire);
+        durable_seq.min(self.load.seq.load(Acquire) - 1)
     }
 
     /// All keyspaces, in order of creation.
@@ -162,7 +201,7 @@ impl Catalog {
             last_seq: manifest.flushed.values().copied().max().unwrap_or(0),
             log_floor: manifest.log_start.0,
             log_start_seq: manifest.log_start.1,
-            log_synced_seq: self.durable_seq.load(Acquire),
+            log_synced_seq: self.told_synced_seq(),
             next_keyspace: manifest.next_keyspace,
             history: manifest.history.clone(),
             has_no_log: !self.env.options.has_log(),

@@ -40,6 +40,7 @@ impl Drop for LoadNumber<'_> {
         // load.
         self.committer.log_load_end(self.seq);
         self.keyspace.end_load();
+        self.committer.catalog.load.end();
         reached!(LoadShown);
         self.committer.visibility.publisher.publish(self.seq, self.seq);
         if !self.committer.env.options.has_log() {
@@ -89,6 +90,7 @@ impl Committer {
             state.extra.pass_over(seq);
         }
         keyspace.last_load.store(seq, Relaxed);
+        self.catalog.load.begin(seq, segment);
         keyspace.replace_active(None, fresh, |active| !active.is_empty());
         keyspace.dead_ranges.forget_all();
         if turn.is_some() {

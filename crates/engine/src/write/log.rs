@@ -90,7 +90,7 @@ impl Committer {
             let state = self.state.lock();
             state.wal.floor(None, state.next_seq)
         };
-        let mut needed = begin.0;
+        let mut needed = begin.0.min(self.catalog.load.segment().unwrap_or(u64::MAX));
         self.catalog.unflushed.for_each(|other| {
             let view = other.view.load();
             for memtable in view.memtables() {

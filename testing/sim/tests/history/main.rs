@@ -5,6 +5,7 @@ mod attacks;
 mod cut_short;
 mod full;
 mod gaps;
+mod loading;
 mod mirrors;
 
 use std::sync::Arc;

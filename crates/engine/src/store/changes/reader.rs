@@ -136,9 +136,22 @@ impl HistoryReader {
         Ok(reader)
     }
 
-    /// Goes to the end of the log.
+    /// Goes to the end of the log, or to a load that has not ended: whoever copies the store has
+    /// neither that nor the writes behind it.
     fn pass_all(&mut self) -> Result<()> {
-        self.log.read(|_| Ok(Flow::Next))?;
+        let mut ended = self.manifest.state.last_seq;
+        loop {
+            let mut load = None;
+            self.log.read(|record| {
+                let Says::Load(seq) = record.says()? else { return Ok(Flow::Next) };
+                load = Some(seq).filter(|seq| *seq > ended);
+                Ok(if load.is_some() { Flow::Hold } else { Flow::Next })
+            })?;
+            match load {
+                Some(seq) if self.has_ended(seq)? => ended = seq,
+                _ => break,
+            }
+        }
         let floor = self.manifest.state.log_floor;
         self.read.segments = self.log.segments_from(floor).map(|(number, _)| number).collect();
         self.read.own_seq = self.log.last_seq();
