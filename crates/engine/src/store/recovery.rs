@@ -189,7 +189,7 @@ fn tell_history(inner: &Engine) {
     inner.committer.log_opening(current, &note);
 }
 
-fn describe(keyspace: &KeyspaceCore) -> NotedKeyspace {
+pub(super) fn describe(keyspace: &KeyspaceCore) -> NotedKeyspace {
     NotedKeyspace {
         id: keyspace.id,
         name: keyspace.name.clone(),

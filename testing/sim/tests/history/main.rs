@@ -2,9 +2,13 @@
 
 mod archives;
 mod attacks;
+mod bridged;
 mod cut_short;
+mod eras;
 mod full;
 mod gaps;
+#[path = "../follow/hooked.rs"]
+mod hooked;
 mod loading;
 mod mirrors;
 

@@ -163,16 +163,15 @@ impl Bridge {
     /// Goes on after a position with the state, and then with the log.
     fn begin(self, before: Position) -> Result<Changes> {
         let (storage, leases) = (Arc::clone(&self.storage), &self.leases);
+        // Before the view, so that the log behind it stays.
         let mut changes = Changes::begin(storage, leases, ChangesFrom::Now)?;
         let options = Options::clone(&self.options);
         let follower = Follower::begin(Arc::clone(&self.storage), leases, options)?;
         let through = follower.store().inner.visibility.now();
         // What is handed out is durable.
         changes.pass_through(through)?;
-        let is_known = changes.history().last_common(before.history()).is_some();
-        let gap = Gap { after: if is_known { before.seq() } else { 0 }, through };
-        let keyspaces = changes.keyspaces();
-        let state = Some(StateReader::new(follower, gap, before, keyspaces)?);
+        let after = changes.common_with(before)?.unwrap_or(0);
+        let state = Some(StateReader::new(follower, Gap { after, through }, before)?);
         Ok(Changes { position: before, state, bridge: Some(self), ..changes })
     }
 }
@@ -337,6 +336,14 @@ impl Changes {
         self.reader.pass_through(seq)?;
         self.position = self.reader.position();
         Ok(())
+    }
+
+    /// A position's number in the history of what was read; `None` if its history is not known.
+    fn common_with(&self, position: Position) -> Result<Option<SeqNo>> {
+        match self.history().last_common(position.history()) {
+            Some(common) if position.seq() > common => Err(self.reader.forked(common)),
+            common => Ok(common.map(|_| position.seq())),
+        }
     }
 
     /// The history of what was read.

@@ -236,6 +236,9 @@ impl HistoryReader {
     /// there, and a power loss must not take it back.
     pub(super) fn pass_through(&mut self, seq: SeqNo) -> Result<()> {
         debug_assert!(self.read.changes.is_empty());
+        // The copy may be younger than what was read: it may have other value files, and lie in a
+        // history that began since.
+        self.read_manifest()?;
         let HistoryReader { log, read, .. } = self;
         log.read(|record| {
             let is_wanted = record.before() < seq;
@@ -261,7 +264,7 @@ impl HistoryReader {
         self.manifest.state.uid
     }
 
-    fn forked(&self, last_common: SeqNo) -> Error {
+    pub(super) fn forked(&self, last_common: SeqNo) -> Error {
         Error::HistoryForked { path: self.storage.location(), last_common }
     }
 

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{Change, NotedKeyspace, Position};
+use super::{Change, Position};
 use crate::catalog::keyspace::View;
 use crate::error::Result;
 use crate::keys::{Kind, SeqNo, seq_of};
@@ -19,6 +19,7 @@ use crate::read::merge::MergeIter;
 use crate::read::options::ReadOptions;
 use crate::read::source::{RunIter, Source};
 use crate::store::follow::Follower;
+use crate::store::recovery::describe;
 use crate::store::{Keyspace, Store};
 use crate::table::handle::TableHandle;
 use crate::table::iterator::Access;
@@ -55,13 +56,10 @@ pub(super) struct StateReader {
 
 impl StateReader {
     /// The state of `follower` as of `through`, of what was written after `after`.
-    pub(super) fn new(
-        follower: Follower,
-        gap: Gap,
-        before: Position,
-        keyspaces: Vec<NotedKeyspace>,
-    ) -> Result<StateReader> {
+    pub(super) fn new(follower: Follower, gap: Gap, before: Position) -> Result<StateReader> {
         let store: Store = follower.store();
+        // Those of the view: the store may have others by now, of which the log then tells.
+        let keyspaces = store.inner.catalog.all().iter().map(|one| describe(one)).collect();
         let names = store.keyspaces();
         let left: Result<VecDeque<Keyspace>> =
             names.iter().map(|name| store.keyspace(name)).collect();

@@ -102,6 +102,8 @@ struct Following {
     needed_seq: SeqNo,
     /// The last load whose end the log has shown.
     ended_load: SeqNo,
+    /// Whether the manifest has told of a keyspace that is gone, when it was read last.
+    has_dropped: bool,
     /// When the last refresh that succeeded began.
     as_of: Instant,
 }
@@ -251,6 +253,7 @@ impl Following {
             written: BTreeSet::new(),
             needed_seq: 0,
             ended_load: 0,
+            has_dropped: false,
             as_of: Instant::now(),
         };
         following.note_all_changed();
@@ -276,8 +279,9 @@ impl Following {
 
     /// Reads until log and manifest fit each other.
     fn read_until_whole(&mut self) -> Result<()> {
-        for _ in 0..MOST_ROUNDS {
-            if self.read_round()? {
+        for round in 0..MOST_ROUNDS {
+            // Some writers drop keyspaces all the time.
+            if self.read_round(round < MOST_ROUNDS / 2)? {
                 return Ok(());
             }
         }
@@ -297,14 +301,18 @@ impl Following {
         self.lease.iter().fold(error, |error, lease| lease.explain(error))
     }
 
-    /// Reads log and manifest once. Returns whether they fit each other.
-    fn read_round(&mut self) -> Result<bool> {
+    /// Reads log and manifest once. Returns whether they fit each other. A keyspace that is gone
+    /// may have got writes that were not read yet, and whoever goes on with the log behind the view
+    /// would not know it. So the log is read again after a drop, if it `heeds_drops`.
+    fn read_round(&mut self, heeds_drops: bool) -> Result<bool> {
         let round = self.read_log()?;
+        self.has_dropped = false;
         let is_same_log = !self.read_manifest()?;
         self.log.forget_below(self.manifest.state.log_floor);
         // A collection syncs the pointers that it moved before an edit frees the old places.
         self.needed_seq = self.needed_seq.max(self.manifest.state.log_synced_seq);
-        Ok(round == Round::Done && is_same_log && self.log.last_seq() >= self.needed_seq)
+        let is_whole = round == Round::Done && self.log.last_seq() >= self.needed_seq;
+        Ok(is_same_log && is_whole && !(self.has_dropped && heeds_drops))
     }
 
     fn behind(&self) -> Error {
@@ -328,6 +336,8 @@ impl Following {
                 let tables = TableContext::new(Arc::clone(&self.env.storage), cache, self.uid());
                 self.tables = Arc::new(TableContext { lease: self.lease.clone(), ..tables });
                 self.note_all_changed();
+                // Which keyspaces the edits between have dropped is not known.
+                self.has_dropped = true;
             }
         }
         let is_behind = self.manifest.state.log_start_seq > self.log.last_seq() + 1;
@@ -365,7 +375,10 @@ impl Following {
                 self.needed_seq = self.needed_seq.max(largest);
                 self.recent.flushed(id, state.flushed_seq);
             }
-            None => self.recent.forget(id),
+            None => {
+                self.has_dropped = true;
+                self.recent.forget(id);
+            }
         }
     }
 
