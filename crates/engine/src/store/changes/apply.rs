@@ -93,7 +93,13 @@ impl Applier {
         let is_stale = |(id, one): &(&KeyspaceId, &Option<Keyspace>)| {
             **id != noted.id && one.as_ref().is_some_and(|one| one.name() == noted.name)
         };
-        if let Some((id, _)) = self.keyspaces.iter().find(is_stale) {
+        // Looked for only where the name is taken by another: there may be 100,000 keyspaces.
+        let known = self.keyspaces.get(&noted.id).and_then(Option::as_ref);
+        let is_known = known.is_some_and(|one| one.name() == noted.name);
+        if !is_known
+            && self.store.keyspace(&noted.name).is_ok()
+            && let Some((id, _)) = self.keyspaces.iter().find(is_stale)
+        {
             self.drop_keyspace(*id)?;
         }
         let options = KeyspaceOptions::from_toml(&noted.options)?;
