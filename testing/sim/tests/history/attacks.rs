@@ -331,6 +331,28 @@ fn the_time_is_archived_although_a_full_round_took_all() {
     assert_eq!(restored(&disk, Moment::Time(now), &options).expect("it is there"), state);
 }
 
+/// All but the zeros at the end of a write that failed was in the log. A reader that looked before
+/// the next write took it for whole, and the next one for known.
+#[test]
+fn a_write_that_failed_is_not_told() {
+    let mut struck = 0;
+    for seed in 0..50 {
+        let options = Options::default().background(Background::Manual).wal_mode(WalMode::Write);
+        let (source, target) = (SimStorage::new(seed), SimStorage::new(seed + 1));
+        let store = open(&source, &options).expect("no faults");
+        store.put("first", "").expect("no faults");
+        let mut mirror = mirror(&source, &target, &options).expect("it begins");
+        let (at_op, kind) = (source.ops(), FaultKind::NoSpace);
+        source.inject(Fault { at_op, kind, sticky: false, category: Some(Category::Wal) });
+        struck += u32::from(store.put("failed", [0; 2000]).is_err());
+        mirror.advance(Duration::ZERO).expect("no faults");
+        store.put("next", "").expect("there is room again");
+        mirror.advance(Duration::ZERO).expect("no faults");
+        assert_eq!(contents(mirror.store()), contents(&store), "seed {seed}");
+    }
+    assert_eq!(struck, 50);
+}
+
 /// A batch in a segment of its own had room, and the record of its keyspace has none.
 #[test]
 fn a_large_batch_comes_after_what_had_no_room() {
