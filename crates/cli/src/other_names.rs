@@ -12,7 +12,7 @@ const NAMES: &[(&[&str], &str)] = &[
         "`runstone stats STORE` lists the keyspaces with their sizes",
     ),
     (
-        &["ls", "list", "keys", "cat", "dir", "idump"],
+        &["ls", "list", "cat", "dir", "idump"],
         "`runstone scan STORE --keys-only` lists the keys, `runstone stats STORE` the keyspaces",
     ),
     (
