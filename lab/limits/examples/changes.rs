@@ -66,8 +66,9 @@ fn archive(path: &Path, backups: &Path, child: &mut Child) -> Result<()> {
     }
     let mut archiver = Backups::open(backups)?.archive(path)?;
     while child.try_wait().expect("a child").is_none() {
-        archiver.advance(Duration::ZERO)?;
-        sleep(Duration::from_millis(500));
+        if archiver.advance(Duration::ZERO)?.is_drained {
+            sleep(Duration::from_millis(500));
+        }
     }
     Ok(())
 }
