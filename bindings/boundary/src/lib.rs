@@ -7,7 +7,7 @@
 //! * [`options`]: options of a store as TOML. [`events`]: events of a store as kinds and fields.
 //! * [`transactions`]: transactions that several objects hold, and their cursors. [`cursors`]:
 //!   cursors over a store or over a transaction.
-//! * [`backups`]: what all bindings say of backups. [`changes`]: what was committed, with names.
+//! * [`backups`]: backups and archives. [`changes`]: changes in order, with names of keyspaces.
 //! * [`properties`]: what LevelDB's programs ask of a store.
 
 #![forbid(unsafe_code)]

@@ -122,7 +122,7 @@ impl OpenStore {
     /// store of now, and shows it. Nobody else shows one meanwhile. Returns whether there was.
     ///
     /// # Errors
-    /// If the store is open for writing; those of [`Follower::refresh`], and those of `show`.
+    /// If the store is open for writing. The errors of [`Follower::refresh`] and of `show`.
     pub fn refresh(&self, show: impl FnOnce(OpenStore) -> Result<()>) -> Result<bool> {
         self.refresh_names(|store, _| show(store))
     }
@@ -160,7 +160,7 @@ impl OpenStore {
     /// Copies the store, as of now, into a new directory.
     ///
     /// # Errors
-    /// Those of [`Store::checkpoint`] or [`Follower::checkpoint`].
+    /// The errors of [`Store::checkpoint`] or [`Follower::checkpoint`].
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> runstone::Result<()> {
         match &self.following {
             Some(following) => following.follower.checkpoint(path),

@@ -317,7 +317,7 @@ typedef struct {
     uint64_t entries;
     // Bytes of its tables.
     uint64_t bytes;
-    // The largest number of a write that was found. Later ones, if there were any, are not there.
+    // The largest number of a write that the repair found. Later writes are lost.
     uint64_t last_seq;
     // How many files, or parts of them, are damaged or missing.
     uint64_t lost;

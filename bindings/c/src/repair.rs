@@ -26,7 +26,7 @@ pub struct runstone_repaired {
     pub entries: u64,
     /// Bytes of its tables.
     pub bytes: u64,
-    /// The largest number of a write that was found. Later ones, if there were any, are not there.
+    /// The largest number of a write that the repair found. Later writes are lost.
     pub last_seq: u64,
     /// How many files, or parts of them, are damaged or missing.
     pub lost: u64,

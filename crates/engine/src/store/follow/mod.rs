@@ -301,9 +301,10 @@ impl Following {
         self.lease.iter().fold(error, |error, lease| lease.explain(error))
     }
 
-    /// Reads log and manifest once. Returns whether they fit each other. A keyspace that is gone
-    /// may have got writes that were not read yet, and whoever goes on with the log behind the view
-    /// would not know it. So the log is read again after a drop, if it `heeds_drops`.
+    /// Reads the log and the manifest once. Returns whether the two fit each other. The log may
+    /// hold unread writes to a keyspace that the manifest has dropped, and a reader of the changes
+    /// behind this view would not know that keyspace. With `heeds_drops`, a drop makes another
+    /// round.
     fn read_round(&mut self, heeds_drops: bool) -> Result<bool> {
         let round = self.read_log()?;
         self.has_dropped = false;

@@ -192,7 +192,7 @@ impl Keyspace {
 #[derive(Debug, Default)]
 struct Survey {
     seen: Vec<Seen>,
-    /// Large entries that stand for nothing but themselves.
+    /// Large entries. They do not stand for other entries.
     large: Vec<SurveyedKey>,
     looked_at: u64,
 }
