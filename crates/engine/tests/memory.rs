@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use runstone::storage::MemoryStorage;
+use runstone::storage::{Category, MemoryStorage, Storage};
 use runstone::{Background, Keyspace, KeyspaceOptions, Options, Store, ValuePlacement};
 
 const BUDGET_BYTES: u64 = 16 << 20;
@@ -125,4 +125,32 @@ fn the_least_budget_works_with_the_usual_options() {
     let refused = Store::open_on(Arc::new(MemoryStorage::new()), options);
     let told = refused.map(drop).expect_err("below the least").to_string();
     assert!(told.contains("must be at least 1048576"), "{told}");
+}
+
+/// A flush that writes to a thousand groups has a buffer for each. Under a small budget they are
+/// written before they are full.
+#[test]
+fn buffers_of_value_groups_follow_the_budget() {
+    let writes = |budget_bytes: u64| {
+        let storage = Arc::new(MemoryStorage::new());
+        let options = Options::default()
+            .memory_budget_bytes(budget_bytes)
+            .wal_segment_bytes(256 << 10)
+            .background(Background::Manual);
+        let shared: Arc<dyn Storage> = Arc::<MemoryStorage>::clone(&storage);
+        let store = Store::open_on(shared, options).expect("a store");
+        let mut values = KeyspaceOptions::default().write_buffer_bytes(32 << 20);
+        values.values.placement = ValuePlacement::HashGrouped;
+        (values.values.separate_at, values.values.groups) = (500, 1_000);
+        let keyspace = store.open_keyspace("values", Some(values)).expect("a keyspace");
+        (0..8_000).for_each(|number| keyspace.put(key(number), [7; 1_000]).expect("a put"));
+        let before = storage.counters().snapshot(Category::Value).writes;
+        store.flush().expect("a flush");
+        let read = |number| keyspace.get(key(number)).expect("a get").expect("it is there").len();
+        assert!((0..8_000).all(|number| read(number) == 1_000));
+        storage.counters().snapshot(Category::Value).writes - before
+    };
+    let (large, small) = (writes(1 << 30), writes(24 << 20));
+    assert!((1_000..1_100).contains(&large), "one for each group: {large}");
+    assert!(small > 4 * large, "{small} beside {large}");
 }

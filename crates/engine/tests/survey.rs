@@ -140,7 +140,7 @@ fn a_large_value_is_found_wherever_it_lies() {
             store.compact().expect("compacted");
             keyspace.delete("key000999").expect("a delete");
         }
-        // Its places are drawn at random, and a block that is looked at shows what was replaced too.
+        // Places are drawn at random, and a block that is looked at shows what was replaced too.
         // The large segments do not, so most surveys show only the one that is live.
         let mut others = Vec::new();
         for _ in 0..30 {

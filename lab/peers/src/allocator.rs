@@ -1,5 +1,5 @@
-//! The allocator of a run. A program has one allocator, so there are two programs, and the parent
-//! chooses between them. The stores in C and C++ take that of the C library in both.
+//! The allocator of a run. A program has one allocator, so there is a program for each, and the
+//! parent chooses between them. The stores in C and C++ take that of the C library in all.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,11 @@ impl Runner {
         let program = match allocator {
             "mimalloc" => "peers",
             "glibc" => "peers-glibc",
-            _ => return Err(format!("no allocator {allocator:?}: mimalloc or glibc").into()),
+            "jemalloc" => "peers-jemalloc",
+            _ => {
+                let known = "mimalloc, jemalloc or glibc";
+                return Err(format!("no allocator {allocator:?}: {known}").into());
+            }
         };
         crate::peers::find(engine)?;
         Ok(Runner { label: label.into(), engine: engine.into(), program })
@@ -47,6 +51,7 @@ mod tests {
         assert_eq!(program("runstone", "mimalloc"), Some("peers"));
         assert_eq!(program("runstone", "glibc"), Some("peers-glibc"));
         assert_eq!(program("runstone@glibc", "mimalloc"), Some("peers-glibc"));
+        assert_eq!(program("runstone@jemalloc", "glibc"), Some("peers-jemalloc"));
         assert_eq!(program("runstone@other", "mimalloc"), None);
         assert_eq!(program("nothing@glibc", "mimalloc"), None);
     }

@@ -35,7 +35,9 @@ pub fn run(plan: &Plan) -> Result<String> {
     Ok(match &plan.task {
         Task::Measure => serde_json::to_string(&measure(plan)?)?,
         Task::Open => serde_json::to_string(&open(plan)?)?,
-        Task::Scenario(name) => serde_json::to_string(&scenarios::run(name, plan)?)?,
+        Task::Scenario { name, part } => {
+            serde_json::to_string(&scenarios::run(name, *part, plan)?)?
+        }
     })
 }
 

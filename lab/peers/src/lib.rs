@@ -33,10 +33,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 #[command(version, name = "peers")]
 struct Arguments {
     /// Stores to compare, in the order of each round. `@glibc` after one runs it with the allocator
-    /// of the C library.
+    /// of the C library, `@jemalloc` with jemalloc.
     #[arg(long, value_delimiter = ',', default_value = "runstone,rocksdb,fjall")]
     engines: Vec<String>,
-    /// Allocator of the stores that name none: mimalloc or glibc.
+    /// Allocator of the stores that name none: mimalloc, jemalloc or glibc.
     #[arg(long, default_value = "mimalloc")]
     allocator: String,
     /// Run these scenarios in place of load and reads: names, or `all`; `list` lists them.

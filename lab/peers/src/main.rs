@@ -1,4 +1,4 @@
-//! `peers`, with mimalloc. Not with the allocator of the C library: that is `peers-glibc`.
+//! `peers`, with mimalloc. `peers-glibc` has the C library's allocator, `peers-jemalloc` jemalloc.
 
 use std::process::ExitCode;
 

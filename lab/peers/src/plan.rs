@@ -112,8 +112,8 @@ pub enum Task {
     Measure,
     /// Open the existing store and get one key.
     Open,
-    /// One of [`crate::scenarios::SCENARIOS`].
-    Scenario(String),
+    /// A part of one of [`crate::scenarios::SCENARIOS`].
+    Scenario { name: String, part: usize },
 }
 
 /// The order to a child.

@@ -32,8 +32,9 @@ const COUNTS_BYTES: usize = 16;
 /// This fraction of the cache's share is set aside for slots of slabs that are briefly free, and
 /// for buffers of compactions.
 const FREE_FRACTION: u64 = 32;
-/// When slabs take more than the cache's share, at most this many sparse slabs are emptied at once.
-const MOST_EMPTIED: usize = 4;
+/// When an insertion finds that slabs take more than the share of the cache, it empties at most
+/// this many sparse ones.
+const MOST_EMPTIED: u64 = 4;
 /// The cache keeps at least this fraction of the budget, whatever memtables take.
 const CACHE_FLOOR_FRACTION: u64 = 16;
 /// The cache has about one shard for this many bytes of the budget. The number of shards is a power
@@ -239,8 +240,7 @@ pub struct Budget {
     /// The largest value of `memtable_bytes` since writers last paused.
     memtable_peak_bytes: AtomicU64,
     pinned_bytes: AtomicU64,
-    /// Memory of flushed memtables that readers hold. It does not count against the budget, because
-    /// then the cache would shrink for values that users keep.
+    /// Memory of flushed memtables that readers hold.
     held_bytes: AtomicU64,
     /// Set when a memtable takes memory while memtables take a large part of the budget.
     memtables_grew: AtomicBool,
@@ -307,7 +307,7 @@ impl Budget {
         self.tried_at_bytes.store(0, Relaxed);
         loop {
             let before = self.slabs.mapped_bytes();
-            self.empty_sparse();
+            self.empty_sparse(MOST_EMPTIED);
             self.slabs.trim();
             if self.slabs.mapped_bytes() >= before {
                 return;
@@ -324,7 +324,7 @@ impl Budget {
     fn insert(&self, key: CacheKey, value: Cached) {
         let bytes = Weight.weight(&key, &value);
         self.map.insert(key, value);
-        self.empty_sparse();
+        self.empty_sparse(MOST_EMPTIED);
         let whole = self.map.capacity() / TURN_FRACTION;
         let before = self.turn_bytes.fetch_add(bytes, Relaxed);
         if before < whole && before + bytes >= whole {
@@ -337,9 +337,10 @@ impl Budget {
     }
 
     /// Empties sparse slabs while slabs take more than the cache's share. This happens when the
-    /// sizes of cached objects have changed, and slots of the earlier sizes are of no use.
-    fn empty_sparse(&self) {
-        for _ in 0..MOST_EMPTIED {
+    /// sizes of cached objects have changed, and slots of the earlier sizes are of no use, or when
+    /// the share has become smaller. Empties `most` slabs at once.
+    fn empty_sparse(&self, most: u64) {
+        for _ in 0..most {
             let mapped = self.slabs.mapped_bytes();
             let share = self.share_bytes.load(Relaxed);
             // Readers may hold the memory that is mapped above the share. Then there is nothing to
@@ -460,14 +461,22 @@ impl Budget {
         }
     }
 
+    /// Fits the map to what the others take.
     fn adjust(&self) {
-        let others = self.memtable_bytes.load(Relaxed) + self.pinned_bytes.load(Relaxed);
+        let others = self.memtable_bytes.load(Relaxed)
+            + self.pinned_bytes.load(Relaxed)
+            + self.held_bytes.load(Relaxed);
         let wanted = self.capacity_beside(others);
         let mut capacity = self.capacity_bytes.lock();
         if wanted.abs_diff(*capacity) >= ADJUST_STEP_BYTES.min(self.bytes() / 64) {
+            let is_less = wanted < *capacity;
             *capacity = wanted;
             self.share_bytes.store(self.share_beside(others), Relaxed);
             self.map.set_capacity(wanted);
+            drop(capacity);
+            if is_less {
+                self.empty_sparse(self.slabs.mapped_bytes() / self.slabs.slab_bytes());
+            }
         }
     }
 
@@ -659,5 +668,25 @@ mod tests {
         cache.hold(32 << 20);
         cache.take_back(32 << 20);
         assert_eq!(*cache.capacity_bytes.lock(), before);
+    }
+
+    #[test]
+    fn what_readers_hold_is_no_room_for_the_cache_either() {
+        let cache = Arc::new(Cache::new(64 << 20));
+        let memtable = cache.reserve(32 << 20);
+        let fill = |uid| {
+            let all = 0..20_000;
+            all.for_each(|offset| cache.insert(CacheKey { uid, offset }, block(4000)));
+            let usage = cache.usage();
+            usage.mapped_bytes.max(usage.cache_bytes)
+        };
+        assert!(fill(1) <= 32 << 20);
+        cache.hold(32 << 20);
+        assert!(fill(2) <= 32 << 20, "readers hold the other half");
+        let _next = cache.reserve(16 << 20);
+        assert!(cache.usage().mapped_bytes <= 16 << 20, "emptied at once");
+        cache.take_back(32 << 20);
+        drop(memtable);
+        assert!(fill(3) > 40 << 20);
     }
 }

@@ -8,6 +8,7 @@
 //! 2. All of it is initialised from the start, because the system maps zeros.
 #![allow(unsafe_code)]
 
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 pub const PAGE_BYTES: usize = 4 << 10;
@@ -96,6 +97,36 @@ impl Drop for Region {
     }
 }
 
+/// Bytes in a mapping of their own, for what a job needs for a while.
+#[derive(Debug)]
+pub struct MappedBytes {
+    region: Region,
+    len: usize,
+}
+
+impl MappedBytes {
+    /// `len` zeros. `None` if the system has no memory.
+    pub fn zeros(len: usize) -> Option<MappedBytes> {
+        Some(MappedBytes { region: Region::map(len.max(1))?, len })
+    }
+}
+
+impl Deref for MappedBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: initialised bytes of a region (obligation 2) whose only user is this value (1).
+        unsafe { std::slice::from_raw_parts(self.region.at(0, self.len).as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for MappedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` is the only access.
+        unsafe { std::slice::from_raw_parts_mut(self.region.at(0, self.len).as_ptr(), self.len) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +144,16 @@ mod tests {
                 // SAFETY: as above.
                 unsafe { byte.write(1) };
             }
+        }
+    }
+
+    #[test]
+    fn mapped_bytes_are_zero_and_can_be_written() {
+        for len in [0, 1, PAGE_BYTES, 300_000] {
+            let mut bytes = MappedBytes::zeros(len).expect("memory");
+            assert!(bytes.len() == len && bytes.iter().all(|byte| *byte == 0));
+            bytes.fill(7);
+            assert!(bytes.iter().all(|byte| *byte == 7));
         }
     }
 }

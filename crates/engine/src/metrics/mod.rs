@@ -41,7 +41,7 @@ pub struct MemoryUse {
     /// Index and filter partitions held outside of the cache.
     pub pinned_bytes: u64,
     /// Flushed memtables that live on because values, cursors or views of users borrow from them.
-    /// They come on top of the budget.
+    /// The cache shrinks for them.
     pub held_bytes: u64,
     /// Blocks, partitions and values in the cache.
     pub cache_bytes: u64,

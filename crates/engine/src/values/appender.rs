@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use runstone_policy::sketch::Sketch;
 
+use crate::cache::Reservation;
 use crate::error::{Error, Result};
 use crate::format::record::{Pointer, placed_tag_bytes, record_bytes, tag_bytes};
 use crate::keys::SeqNo;
@@ -23,11 +24,14 @@ use crate::values::file::ValueFile;
 use crate::values::layout::{GroupEdit, Segment, ValueEdit};
 use crate::values::liveness::Tag;
 
-/// A group's buffer is written when it holds this many bytes.
+/// A group's buffer is written when it would hold more bytes than this.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The first capacity of a group's buffer: most flushes bring a group about this much.
-const FIRST_BYTES: usize = 16 << 10;
+/// All buffers of an appender are written when they hold this fraction of the memory budget.
+const BUFFERED_FRACTION: u64 = 32;
+
+/// The memory budget is charged for buffers in steps of this many bytes.
+const CHARGED_BYTES: usize = 256 << 10;
 
 /// Adds records to a value file.
 #[derive(Debug)]
@@ -39,6 +43,11 @@ pub(crate) struct Appender {
     watched: Option<u32>,
     written_keys: Vec<(Vec<u8>, SeqNo)>,
     committed: bool,
+    /// Bytes of all buffers, and the most that they may hold.
+    buffered: usize,
+    most_buffered: usize,
+    charged: usize,
+    charge: Option<Reservation>,
     /// Bytes of records appended.
     pub(crate) bytes: u64,
 }
@@ -83,7 +92,19 @@ impl Appender {
         drop(state);
         let (groups, written_keys) = (BTreeMap::new(), Vec::new());
         let store = Arc::clone(store);
-        Appender { store, groups, watched, written_keys, committed: false, bytes: 0 }
+        let most_buffered = (store.cache.bytes() / BUFFERED_FRACTION) as usize;
+        Appender {
+            store,
+            groups,
+            watched,
+            written_keys,
+            committed: false,
+            buffered: 0,
+            most_buffered,
+            charged: 0,
+            charge: None,
+            bytes: 0,
+        }
     }
 
     /// An appender for the copies of a collection. The collection need not learn of their keys.
@@ -141,19 +162,21 @@ impl Appender {
         if self.watched == Some(group) {
             self.written_keys.push((key.to_vec(), seq));
         }
+        let bytes = what.record_bytes(key.len());
+        self.make_room(group, bytes as usize)?;
         let writer = self.groups.entry(group).or_insert_with(|| {
             let found = self.store.state.lock().open.remove(&group);
             GroupWriter {
                 open: found,
                 found,
                 full: Vec::new(),
-                buffer: Vec::with_capacity(FIRST_BYTES),
+                buffer: Vec::new(),
                 write_back: WriteBack::default(),
                 keys: Sketch::of_nothing(),
             }
         });
-        let bytes = what.record_bytes(key.len());
         self.bytes += bytes;
+        let before = writer.buffer.len();
         if !matches!(what, What::Marker) {
             // A marker keeps nothing alive, so its key does not make the group grow.
             writer.keys.add(ValueFile::sketch_hash(key));
@@ -177,13 +200,44 @@ impl Appender {
                 seal.put_placed_tag(out, offset, seq, key, (tag.stream_offset, value_bytes));
             }
         }
-        if large || writer.buffer.len() >= WRITE_BYTES {
-            writer.write_out(&self.store)?;
-        }
         if large {
+            writer.write_out(&self.store)?;
             writer.full.extend(writer.open.take());
         }
+        self.buffered = self.buffered + writer.buffer.len() - before;
+        self.charge();
         Ok(stream_offset)
+    }
+
+    /// Takes the buffers' memory from the budget until the appender is dropped.
+    fn charge(&mut self) {
+        while self.charged < self.buffered {
+            self.charged += CHARGED_BYTES;
+            let more = self.store.cache.pin(CHARGED_BYTES as u64);
+            match &mut self.charge {
+                Some(charge) => charge.merge(more),
+                None => self.charge = Some(more),
+            }
+        }
+    }
+
+    /// Writes what the buffers cannot hold beside `bytes` more for a group.
+    fn make_room(&mut self, group: u32, bytes: usize) -> Result<()> {
+        if let Some(writer) = self.groups.get_mut(&group)
+            && writer.buffer.len() + bytes > WRITE_BYTES
+        {
+            let buffered = writer.buffer.len();
+            writer.write_out(&self.store)?;
+            self.buffered -= buffered;
+        }
+        if self.buffered + bytes > self.most_buffered {
+            for writer in self.groups.values_mut() {
+                writer.write_out(&self.store)?;
+                writer.buffer = Vec::new();
+            }
+            self.buffered = 0;
+        }
+        Ok(())
     }
 
     /// Writes and syncs everything. Returns the edit that makes it part of the file.
@@ -277,6 +331,7 @@ impl GroupWriter {
         let at = store.position(&open) + open.bytes - self.buffer.len() as u64;
         store.write_at(at, &self.buffer, &mut self.write_back)?;
         self.buffer.clear();
+        self.buffer.shrink_to(WRITE_BYTES);
         Ok(())
     }
 }

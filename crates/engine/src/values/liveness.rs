@@ -7,10 +7,12 @@ use std::ops::Range;
 
 use runstone_policy::sketch::Sketch;
 
+use crate::cache::Reservation;
 use crate::format::record::{footer_bytes, tag_bytes};
 use crate::keys::{SeqNo, head};
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
+use crate::values::scan::HeldSegment;
 
 /// A record of the group that is being collected.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +63,10 @@ impl RecordEntry {
 pub(crate) struct Scanned {
     pub(crate) keys: Vec<u8>,
     pub(crate) entries: Vec<RecordEntry>,
+    /// What the entries take from the memory budget.
+    pub(crate) charge: Option<Reservation>,
     /// The bytes of each segment that is held.
-    pub(crate) held: Vec<Option<Vec<u8>>>,
+    pub(crate) held: Vec<Option<HeldSegment>>,
     /// Spreads the hashes of keys. Nobody outside knows this value, so nobody can choose keys whose
     /// hashes collide.
     pub(crate) mix: u64,

@@ -1,19 +1,44 @@
 //! Reads all records of segments, for step 4 of a collection and for verification.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::cache::Reservation;
 use crate::error::Result;
 use crate::format::record::{Footer, HEADER_BYTES, Record, record_bytes};
+use crate::memory::region::MappedBytes;
 use crate::values::file::ValueFile;
 use crate::values::layout::Segment;
 use crate::values::liveness::{RecordEntry, Scanned, Tag};
 
-/// Up to this size, segments of a group are held in memory between scan and copy; beyond it
-/// survivors are read again. If the file is in memory, nothing is held: both steps read the file in
-/// place, because a closed segment does not change while readers hold it.
-const HELD_BYTES: u64 = 64 << 20;
+/// Up to this size, or this fraction of the memory budget, segments of a group are held in memory
+/// between scan and copy; beyond it survivors are read again. If the file is in memory, nothing is
+/// held: both steps read the file in place, because a closed segment does not change while readers
+/// hold it.
+const MOST_HELD_BYTES: u64 = 64 << 20;
+const HELD_FRACTION: u64 = 16;
+
+/// The bytes of a segment, which count against the budget.
+#[derive(Debug)]
+pub(crate) struct HeldSegment {
+    bytes: MappedBytes,
+    _charge: Reservation,
+}
+
+impl Deref for HeldSegment {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 impl ValueFile {
+    /// How much of the segments that it reads a collection may hold.
+    fn most_held_bytes(&self) -> u64 {
+        MOST_HELD_BYTES.min(self.cache.bytes() / HELD_FRACTION)
+    }
+
     /// Reads all records of segments.
     pub(crate) fn scan(
         &self,
@@ -22,13 +47,15 @@ impl ValueFile {
     ) -> Result<Scanned> {
         let mut scanned = Scanned { mix: self.uid, ..Scanned::default() };
         let records = |one: &Segment| u64::from(one.records).min(one.bytes / HEADER_BYTES as u64);
-        scanned.entries.reserve(segments.iter().map(records).sum::<u64>() as usize);
-        let mut held_bytes = 0;
+        let records = segments.iter().map(records).sum::<u64>() as usize;
+        scanned.charge = Some(self.cache.pin((records * size_of::<RecordEntry>()) as u64));
+        scanned.entries.reserve(records);
+        let (mut held_bytes, most) = (0, self.most_held_bytes());
         for (i, segment) in (0..).zip(segments) {
             cancelled()?;
             let bytes = self.scan_segment(i, segment, &mut scanned)?;
             held_bytes += segment.bytes;
-            scanned.held.push(bytes.filter(|_| held_bytes <= HELD_BYTES));
+            scanned.held.push(bytes.filter(|_| held_bytes <= most));
         }
         Ok(scanned)
     }
@@ -39,7 +66,7 @@ impl ValueFile {
         index: u32,
         segment: &Segment,
         scanned: &mut Scanned,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<Option<HeldSegment>> {
         // Done first: while a callback views the bytes of a file, it must not read that file.
         let footer = segment.collected.then(|| self.footer(segment)).transpose()?;
         let stream_offsets =
@@ -51,9 +78,15 @@ impl ValueFile {
         if self.file.show(place, segment.bytes, &mut see) {
             return outcome.map(|()| None);
         }
-        let bytes = self.file.read_vec(place, segment.bytes as usize)?;
+        let charge = self.cache.pin(segment.bytes);
+        let Some(mut bytes) = MappedBytes::zeros(segment.bytes as usize) else {
+            let bytes = self.file.read_vec(place, segment.bytes as usize)?;
+            self.scan_records(index, stream_offsets(), &bytes, scanned)?;
+            return Ok(None);
+        };
+        self.file.read_at(place, &mut bytes)?;
         self.scan_records(index, stream_offsets(), &bytes, scanned)?;
-        Ok(Some(bytes))
+        Ok(Some(HeldSegment { bytes, _charge: charge }))
     }
 
     fn scan_records(

@@ -15,6 +15,7 @@ use crate::data::Data;
 use crate::peers::{self, Peer};
 use crate::plan::{Plan, Setup};
 
+mod budgets;
 mod expiry;
 mod hot_scans;
 mod memory;
@@ -42,6 +43,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// Its description in one line.
     what: &'static str,
+    /// Each part runs in a process of its own.
+    parts: usize,
     run: fn(&Bench<'_>) -> Result<Figures>,
 }
 
@@ -50,7 +53,12 @@ const fn scenario(
     what: &'static str,
     run: fn(&Bench<'_>) -> Result<Figures>,
 ) -> Scenario {
-    Scenario { name, what, run }
+    Scenario { name, what, parts: 1, run }
+}
+
+/// A scenario whose parts must not share a process.
+const fn in_parts(parts: usize, scenario: Scenario) -> Scenario {
+    Scenario { parts, ..scenario }
 }
 
 pub static SCENARIOS: &[Scenario] = &[
@@ -60,6 +68,10 @@ pub static SCENARIOS: &[Scenario] = &[
     scenario("overwriting", "13.5 million puts over a million keys beside gets", overwriting::run),
     scenario("hot-scans", "scans of ten keys, each put 20,000 times", hot_scans::run),
     scenario("memory", "peak resident memory of loads, gets and updates", memory::run),
+    in_parts(
+        budgets::CASES.len(),
+        scenario("budgets", "peak memory under 96 MiB, nine cases by pairs", budgets::run),
+    ),
     scenario("range-deletes", "100,000 that overlap: write, flush, compact", range_deletes::run),
     scenario("merge-chains", "16,000 operands of 1 KB on one key in tables", merge_chains::run),
     scenario("expiry", "300,000 expired entries before 1,000 alive ones", expiry::run),
@@ -84,17 +96,19 @@ pub fn list() -> String {
     SCENARIOS.iter().map(|one| format!("{:<16} {}\n", one.name, one.what)).collect()
 }
 
-/// Runs one in this process.
-pub fn run(name: &str, plan: &Plan) -> Result<Figures> {
+/// Runs a part of one in this process.
+pub fn run(name: &str, part: usize, plan: &Plan) -> Result<Figures> {
+    let scenario = by_name(name)?;
     let bench = Bench {
         peer: peers::find(&plan.engine)?,
         setup: &plan.setup,
         path: &plan.path,
         data: Data::of_sizes(KEY_BYTES, VALUE_BYTES),
+        part,
     };
     let cpu = process::cpu_seconds();
-    let mut figures = (by_name(name)?.run)(&bench)?;
-    if !figures.0.is_empty() {
+    let mut figures = (scenario.run)(&bench)?;
+    if !figures.0.is_empty() && scenario.parts == 1 {
         figures.add("whole run, cpu s", process::cpu_seconds() - cpu);
         figures.add("whole run, peak MiB", mebibytes(process::peak_resident_bytes()));
     }
@@ -108,6 +122,8 @@ pub struct Bench<'a> {
     /// An empty directory.
     pub path: &'a Path,
     pub data: Data,
+    /// Which of the scenario's parts this is.
+    pub part: usize,
 }
 
 impl Bench<'_> {

@@ -49,11 +49,15 @@ pub fn compare(
         for round in 1..=rounds {
             for (runner, store) in runners.iter().zip(&mut stores) {
                 eprintln!("{}, round {round} of {rounds}: {}", scenario.name, runner.label);
-                let path = root.join("run");
-                fs::create_dir(&path)?;
-                let task = Task::Scenario(scenario.name.into());
-                store.rounds.push(child(runner, task, &path, setup)?);
-                fs::remove_dir_all(&path)?;
+                let mut figures = Figures::default();
+                for part in 0..scenario.parts {
+                    let path = root.join("run");
+                    fs::create_dir(&path)?;
+                    let task = Task::Scenario { name: scenario.name.into(), part };
+                    figures.0.extend(child::<Figures>(runner, task, &path, setup)?.0);
+                    fs::remove_dir_all(&path)?;
+                }
+                store.rounds.push(figures);
             }
         }
         stores.iter_mut().for_each(|store| store.medians = medians(&store.rounds));

@@ -15,9 +15,14 @@ fn names(scenario: &Scenario, peer: &Peer) -> Vec<String> {
     let directory = format!("peers-test-{}-{}-{}", scenario.name, peer.name, std::process::id());
     let path = std::env::temp_dir().join(directory);
     fs::create_dir(&path).expect("is made");
-    let task = Task::Scenario(scenario.name.into());
-    let plan = Plan { engine: peer.name.into(), task, path: path.clone(), setup: setup() };
-    let figures = run(scenario.name, &plan).expect("runs");
+    let mut figures = Figures::default();
+    for part in 0..scenario.parts {
+        let path = path.join(part.to_string());
+        fs::create_dir(&path).expect("is made");
+        let task = Task::Scenario { name: scenario.name.into(), part };
+        let plan = Plan { engine: peer.name.into(), task, path, setup: setup() };
+        figures.0.extend(run(scenario.name, part, &plan).expect("runs").0);
+    }
     fs::remove_dir_all(&path).expect("is removed");
     assert!(figures.0.iter().all(|figure| figure.value.is_finite()), "{figures:?}");
     figures.0.into_iter().map(|figure| figure.name).collect()
