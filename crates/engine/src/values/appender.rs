@@ -27,8 +27,10 @@ use crate::values::liveness::Tag;
 /// A group's buffer is written when it would hold more bytes than this.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// All buffers of an appender are written when they hold this fraction of the memory budget.
+/// All buffers of an appender are written when they hold this fraction of the memory budget, and
+/// more than the least.
 const BUFFERED_FRACTION: u64 = 32;
+const LEAST_BUFFERED_BYTES: u64 = 1 << 20;
 
 /// The memory budget is charged for buffers in steps of this many bytes.
 const CHARGED_BYTES: usize = 256 << 10;
@@ -92,7 +94,7 @@ impl Appender {
         drop(state);
         let (groups, written_keys) = (BTreeMap::new(), Vec::new());
         let store = Arc::clone(store);
-        let most_buffered = (store.cache.bytes() / BUFFERED_FRACTION) as usize;
+        let most_buffered = (store.cache.bytes() / BUFFERED_FRACTION).max(LEAST_BUFFERED_BYTES);
         Appender {
             store,
             groups,
@@ -100,7 +102,7 @@ impl Appender {
             written_keys,
             committed: false,
             buffered: 0,
-            most_buffered,
+            most_buffered: most_buffered as usize,
             charged: 0,
             charge: None,
             bytes: 0,
