@@ -23,6 +23,8 @@ mod locks;
 mod mapped;
 mod memory;
 mod names;
+#[allow(unsafe_code)]
+mod page_cache;
 mod posix;
 mod posix_file;
 pub mod process;
@@ -274,6 +276,16 @@ pub trait StorageFile: Send + Sync + Debug {
 
     /// Announces that the range will be read soon. A hint: never fails, may do nothing.
     fn read_ahead(&self, _offset: u64, _len_bytes: u64) {}
+
+    /// How many bytes of a stretch the system holds in memory for whoever reads the file; `None` if
+    /// it does not tell. A hint: the next moment it may be otherwise.
+    fn cached_bytes(&self, _offset: u64, _len_bytes: u64) -> Option<u64> {
+        None
+    }
+
+    /// Tells the system that it need not hold a stretch in memory. What is not written back stays.
+    /// A hint, which changes no byte.
+    fn drop_cached(&self, _offset: u64, _len_bytes: u64) {}
 
     /// Whether `read_ahead` has an effect. Where it has none, a caller does better to leave out
     /// reads that it does not want yet.

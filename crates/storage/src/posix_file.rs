@@ -17,7 +17,7 @@ use crate::handle::Handle;
 use crate::mapped::{self, Mapping};
 use crate::names::fixed_capacity;
 use crate::uring::Rings;
-use crate::{Operation, ReadRequest, Result, StorageFile, announce, write_back};
+use crate::{Operation, ReadRequest, Result, StorageFile, announce, page_cache, write_back};
 
 /// `stat` counts the space of a file in this unit, whatever the unit of the file system is.
 const STAT_BLOCK_BYTES: u64 = 512;
@@ -154,6 +154,16 @@ impl StorageFile for PosixFile {
         // A zero length would mean "to the end"; a refused hint is no loss.
         if let Some(len_bytes) = NonZeroU64::new(len_bytes) {
             let _ = fadvise(&self.file, offset, Some(len_bytes), Advice::WillNeed);
+        }
+    }
+
+    fn cached_bytes(&self, offset: u64, len_bytes: u64) -> Option<u64> {
+        page_cache::cached_bytes(&self.file, offset, len_bytes)
+    }
+
+    fn drop_cached(&self, offset: u64, len_bytes: u64) {
+        if let Some(len_bytes) = NonZeroU64::new(len_bytes) {
+            let _ = fadvise(&self.file, offset, Some(len_bytes), Advice::DontNeed);
         }
     }
 }

@@ -22,6 +22,7 @@ pub const MODULES: [&str; 18] = [
     "crates/storage/src/fork.rs",
     "crates/storage/src/mapped.rs",
     "crates/storage/src/uring.rs",
+    "crates/storage/src/page_cache.rs",
     "crates/storage/src/write_back.rs",
 ];
 

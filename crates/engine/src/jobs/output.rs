@@ -22,6 +22,7 @@ use crate::keys::{Kind, SeqNo, is_operand, is_pointer, kind_of, pack, seq_of};
 use crate::metrics::Counter;
 use crate::read::merge::MergeIter;
 use crate::read::source::Source;
+use crate::table::behind::Warmth;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::table_name;
 use crate::values::separation::{Separated, Separation};
@@ -43,12 +44,23 @@ pub(crate) struct Output<'a> {
     pub(crate) filter: Option<Filter>,
     /// Folds operands; `None` if the keyspace has none.
     pub(crate) folding: Option<Folding>,
+    /// How much of the inputs was in memory; of none, the output stays there.
+    pub(crate) warmth: Vec<Arc<Warmth>>,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(catalog: &'a Catalog, layout: TableLayout, cutter: Cutter) -> Output<'a> {
         let (first_id, separation, filter, folding) = (None, None, None, None);
-        Output { catalog, layout, cutter, first_id, separation, filter, folding }
+        Output {
+            catalog,
+            layout,
+            cutter,
+            first_id,
+            separation,
+            filter,
+            folding,
+            warmth: Vec::new(),
+        }
     }
 
     /// Tables of known cells, with consecutive ids from `first_id`. So a table is the same, byte by
@@ -67,7 +79,8 @@ impl<'a> Output<'a> {
             Some(first) => first + self.cutter.cell() as u64,
             None => self.catalog.env.new_file(),
         };
-        Ok((id, TableBuilder::create(&self.catalog.tables, id, self.layout.clone())?))
+        let builder = TableBuilder::create(&self.catalog.tables, id, self.layout.clone())?;
+        Ok((id, builder.made_of(&self.warmth)))
     }
 }
 

@@ -405,6 +405,17 @@ impl StorageFile for PooledFile {
         });
     }
 
+    fn cached_bytes(&self, offset: u64, len_bytes: u64) -> Option<u64> {
+        self.with(|file| Ok(file.cached_bytes(offset, len_bytes))).ok().flatten()
+    }
+
+    fn drop_cached(&self, offset: u64, len_bytes: u64) {
+        let _ = self.with(|file| {
+            file.drop_cached(offset, len_bytes);
+            Ok(())
+        });
+    }
+
     fn heeds_hints(&self) -> bool {
         self.hints.heeds_hints
     }

@@ -8,6 +8,7 @@
 //!
 //! Memory is bounded by one partition plus the write buffer, whatever the table's size.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use runstone_policy::prefix::{MAX_TABLE_PREFIXES, Prefixer};
@@ -28,6 +29,7 @@ use crate::keys::expiry::expiry_of;
 use crate::keys::{KeyspaceId, Kind, compare, is_delete, kind_of, range_delete, separator, seq_of};
 use crate::options::store::{Compression, KeyspaceOptions};
 use crate::pace::write_back::WriteBack;
+use crate::table::behind::Warmth;
 use crate::table::copy::{Summary, WholeBlock};
 use crate::table::handle::{DiskUse, TableContext};
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
@@ -104,6 +106,8 @@ pub struct TableBuilder {
     out: Vec<u8>,
     written_bytes: u64,
     write_back: WriteBack,
+    /// How much of what the table is made of was in memory; nothing if that does not matter.
+    inputs: Vec<Arc<Warmth>>,
 }
 
 #[derive(Debug)]
@@ -161,6 +165,7 @@ impl TableBuilder {
             out: Vec::with_capacity(WRITE_BUFFER_BYTES + (64 << 10)),
             written_bytes: 0,
             write_back: WriteBack::default(),
+            inputs: Vec::new(),
         }
     }
 
@@ -342,10 +347,25 @@ impl TableBuilder {
         Ok((offset, len as u64))
     }
 
+    /// Says what the table is made of. If most of that was not in memory, it need not be there.
+    pub(crate) fn made_of(mut self, inputs: &[Arc<Warmth>]) -> TableBuilder {
+        self.inputs = inputs.to_vec();
+        self
+    }
+
+    fn is_cold(&self) -> bool {
+        Warmth::is_cold(self.inputs.iter().map(|one| &**one))
+    }
+
     fn write_out(&mut self) -> Result<()> {
         self.file.write_at(self.written_bytes, &self.out)?;
         if let Some(step) = self.write_back.wrote(self.written_bytes, self.out.len()) {
-            self.file.write_back(step.begin, step.wait_for)?;
+            let Range { start, end } = step.wait_for;
+            self.file.write_back(step.begin, start..end)?;
+            // It is on the disk, and so can leave memory.
+            if start < end && self.is_cold() {
+                self.file.drop_cached(start, end - start);
+            }
         }
         self.written_bytes += self.out.len() as u64;
         self.out.clear();
@@ -411,6 +431,9 @@ impl TableBuilder {
         self.write_out()?;
         if !seeded!(TableNotSynced) {
             self.file.sync()?;
+        }
+        if self.is_cold() {
+            self.file.drop_cached(0, self.written_bytes);
         }
         self.disk.add(self.written_bytes);
         let properties = self.properties;

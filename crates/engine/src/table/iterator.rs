@@ -4,11 +4,13 @@
 //! double while the walk is sequential) and `Sequential` for compactions (large reads into a
 //! private buffer; nothing enters the cache, because a compaction touches every block once).
 
+use std::mem;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::format::block::{BEFORE_ALL_VERSIONS, BadBlock, Block, BlockCursor};
 use crate::format::index::Partition;
+use crate::table::behind::Behind;
 use crate::table::copy::WholeBlock;
 use crate::table::reader::{ProbeStats, TableReader};
 
@@ -45,6 +47,8 @@ pub struct TableIter {
     /// The bytes read ahead by `Sequential`, and their offset in the file.
     window: Vec<u8>,
     window_at: u64,
+    /// For `Sequential`: what of the file the system had in memory.
+    behind: Behind,
     /// For `Cached`: how much to hint next, and where the last hint ends.
     read_ahead_bytes: u64,
     hinted_to: u64,
@@ -65,6 +69,7 @@ impl TableIter {
             key_buffer: Vec::new(),
             window: Vec::new(),
             window_at: 0,
+            behind: Behind::default(),
             read_ahead_bytes: 0,
             hinted_to: 0,
             stats: ProbeStats::default(),
@@ -72,16 +77,20 @@ impl TableIter {
     }
 
     /// Shows only the user keys from `floor` on.
-    pub fn starting_at(self, floor: Option<&[u8]>) -> Self {
-        TableIter { floor: floor.map(Box::from), ..self }
+    pub fn starting_at(mut self, floor: Option<&[u8]>) -> Self {
+        self.floor = floor.map(Box::from);
+        self
     }
 
     /// Reuses the buffers of an iterator that is done.
-    pub fn after(self, done: Option<TableIter>) -> Self {
+    pub fn after(mut self, done: Option<TableIter>) -> Self {
         let Some(mut done) = done else { return self };
         done.drop_cursor();
         done.window.clear();
-        TableIter { window: done.window, key_buffer: done.key_buffer, ..self }
+        let (window, key_buffer) = (mem::take(&mut done.window), mem::take(&mut done.key_buffer));
+        self.window = window;
+        self.key_buffer = key_buffer;
+        self
     }
 
     /// Whether the iterator is on an entry.
@@ -102,8 +111,8 @@ impl TableIter {
     }
 
     /// Its place in the current block, without the rest.
-    pub fn into_cursor(self) -> Option<BlockCursor> {
-        self.cursor
+    pub fn into_cursor(mut self) -> Option<BlockCursor> {
+        self.cursor.take()
     }
 
     /// Moves to the first entry.
@@ -346,6 +355,7 @@ impl TableIter {
             let wanted =
                 COMPACTION_READ_BYTES.max(len).min(data_end.saturating_sub(offset)).max(len);
             self.window_at = offset;
+            self.table.enter(&mut self.behind, offset, wanted);
             if let Err(error) = self.table.read_raw(offset, wanted, &mut self.window) {
                 self.window.clear();
                 return Err(error);
@@ -356,5 +366,11 @@ impl TableIter {
             Some(stored) => self.table.open_block(stored, offset),
             None => Err(self.table.corrupt(offset, "block outside of its partition")),
         }
+    }
+}
+
+impl Drop for TableIter {
+    fn drop(&mut self) {
+        self.table.leave(&mut self.behind);
     }
 }

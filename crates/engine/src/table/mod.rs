@@ -7,6 +7,7 @@
 //! Every part but the footer is framed (`frame`): compressed and checksummed with the file's uid
 //! and its own offset. Nothing here knows levels or policies.
 
+pub(crate) mod behind;
 pub mod builder;
 pub mod copy;
 pub mod handle;

@@ -22,6 +22,7 @@ use crate::keys::SeqNo;
 use crate::keys::codec::{Reader, u32_at, u64_at};
 use crate::memory::slabs::Buffer;
 use crate::sync::threads;
+use crate::table::behind::{Behind, Warmth};
 use crate::table::{FOOTER_BYTES, TABLE_FORMAT, TABLE_MAGIC, table_name};
 
 /// Frames of at most this size are read into a buffer that the thread keeps.
@@ -56,6 +57,7 @@ pub struct TableReader {
     /// The number of all entries, if those were written without one.
     number: Option<SeqNo>,
     cache: Arc<Cache>,
+    warmth: Arc<Warmth>,
 }
 
 /// Counts what a point read did.
@@ -164,6 +166,7 @@ impl TableReader {
             properties_at,
             number,
             cache,
+            warmth: Arc::default(),
         })
     }
 
@@ -532,6 +535,21 @@ impl TableReader {
     /// system costs a compaction more than reading. After an error the content means nothing.
     pub fn read_raw(&self, offset: u64, len: u64, buffer: &mut Vec<u8>) -> Result<()> {
         read_into(&self.name, &*self.file, self.file_len, offset, len, buffer)
+    }
+
+    /// A walk will read a stretch once, and needs nothing before it.
+    pub(crate) fn enter(&self, behind: &mut Behind, offset: u64, len: u64) {
+        behind.enter((&*self.file, self.file_len), offset..offset + len, &self.warmth);
+    }
+
+    /// That walk has ended.
+    pub(crate) fn leave(&self, behind: &mut Behind) {
+        behind.leave(&*self.file);
+    }
+
+    /// How much of it was in memory when walks came to it.
+    pub fn warmth(&self) -> &Arc<Warmth> {
+        &self.warmth
     }
 
     /// Tells the storage that a stretch will be read.

@@ -28,6 +28,7 @@ use crate::jobs::output::{KeyRange, Output, Written, write_streams};
 use crate::metrics::Counter;
 use crate::pace::pacing::Worker;
 use crate::read::source::{RunIter, Source};
+use crate::table::behind::Warmth;
 use crate::table::builder::TableLayout;
 use crate::table::handle::TableHandle;
 use crate::table::iterator::Access;
@@ -158,8 +159,15 @@ impl Execution<'_> {
         output.folding = Folding::of(self.keyspace, budget_bytes);
         let ids = self.compaction.input_ids().collect();
         output.filter = Filter::of(self.keyspace, &ids, self.compaction.output_level);
+        output.warmth = self.warmth(&version)?;
         drop(version);
         write_streams(sources, range, output, live, &|| self.check(at, worker))
+    }
+
+    /// How much of the inputs is found in memory.
+    fn warmth(&self, version: &Version) -> Result<Vec<Arc<Warmth>>> {
+        let inputs = self.compaction.input_ids().filter_map(|id| version.handle(id));
+        inputs.map(|table| Ok(Arc::clone(table.reader()?.warmth()))).collect()
     }
 
     /// The version to read from, and the inputs that it still has.

@@ -1,0 +1,210 @@
+//! What a walk over a table leaves in the page cache of the system: what was there before, and no
+//! more. A compaction reads each block once; what it reads would push out what others read often,
+//! the gets of this store among them.
+//!
+//! 1. A file is divided into regions, and these into chunks. Before the walk reads a region, it asks
+//!    which chunks the system has. The kernel reads ahead, and what it read so must not seem to have
+//!    been there, so the question comes [`AHEAD_BYTES`] early.
+//! 2. Once the walk is past a region, the system is told to drop the chunks that it had not.
+//! 3. Where the system does not tell, nothing is dropped: that could hurt who reads these blocks.
+//!
+//! A table counts how much of what was walked was there. If most of its inputs were not, a
+//! compaction leaves its output out of the page cache as well ([`Warmth`]).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use runstone_storage::StorageFile;
+
+/// The kernel reads 128 KiB ahead, or what the device is tuned to: 8 MiB where this was measured,
+/// and twice as much, because it begins the next stretch in the middle of one.
+const AHEAD_BYTES: u64 = 32 << 20;
+const REGION_BYTES: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 16 << 10;
+const CHUNKS: u64 = REGION_BYTES / CHUNK_BYTES;
+
+/// Chunks of a table that walks came to.
+#[derive(Debug, Default)]
+pub struct Warmth {
+    /// Those that the system had in memory, or of which it does not tell.
+    warm: AtomicU64,
+    cold: AtomicU64,
+}
+
+impl Warmth {
+    /// Whether more than half of what was walked in some tables was not in memory.
+    pub fn is_cold<'a>(all: impl Iterator<Item = &'a Warmth>) -> bool {
+        let sum = |(warm, cold): (u64, u64), one: &Warmth| {
+            (warm + one.warm.load(Relaxed), cold + one.cold.load(Relaxed))
+        };
+        let (warm, cold) = all.fold((0, 0), sum);
+        cold > warm
+    }
+}
+
+/// Where a walk is, and which chunks of the regions around it were there before.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    /// Numbers of regions, ascending, with a bit for each chunk that was there.
+    asked: VecDeque<(u64, u16)>,
+    /// The first region that was not asked for.
+    next: u64,
+}
+
+impl Behind {
+    /// The walk is about to read a range of a file of `len` bytes, and needs nothing before it any
+    /// more.
+    pub(crate) fn enter(
+        &mut self,
+        (file, len): (&dyn StorageFile, u64),
+        range: Range<u64>,
+        warmth: &Warmth,
+    ) {
+        let first = range.start / REGION_BYTES;
+        let ends = self.asked.front().zip(self.asked.back());
+        if ends.is_some_and(|((least, _), (most, _))| first < *least || first > *most) {
+            // It went elsewhere.
+            self.leave(file);
+        }
+        if self.asked.is_empty() {
+            self.next = first;
+        }
+        let end = len.min(range.end + AHEAD_BYTES);
+        while self.next * REGION_BYTES < end {
+            self.asked.push_back((self.next, chunks_there(file, self.next, warmth)));
+            self.next += 1;
+        }
+        while self.asked.front().is_some_and(|(region, _)| *region < first) {
+            self.drop_first(file);
+        }
+    }
+
+    /// The walk has ended.
+    pub(crate) fn leave(&mut self, file: &dyn StorageFile) {
+        while !self.asked.is_empty() {
+            self.drop_first(file);
+        }
+    }
+
+    fn drop_first(&mut self, file: &dyn StorageFile) {
+        let Some((region, there)) = self.asked.pop_front() else { return };
+        let mut chunk = 0;
+        while chunk < CHUNKS {
+            let run = (chunk..CHUNKS).take_while(|chunk| there >> chunk & 1 == 0).count() as u64;
+            if run > 0 {
+                let begin = region * REGION_BYTES + chunk * CHUNK_BYTES;
+                file.drop_cached(begin, run * CHUNK_BYTES);
+            }
+            chunk += run + 1;
+        }
+    }
+}
+
+/// The chunks of a region of which the system has a part.
+fn chunks_there(file: &dyn StorageFile, region: u64, warmth: &Warmth) -> u16 {
+    let begin = region * REGION_BYTES;
+    let there = match file.cached_bytes(begin, REGION_BYTES) {
+        Some(0) => 0,
+        Some(REGION_BYTES) | None => u16::MAX,
+        Some(_) => (0..CHUNKS).fold(0, |there, chunk| {
+            let cached = file.cached_bytes(begin + chunk * CHUNK_BYTES, CHUNK_BYTES);
+            there | u16::from(cached != Some(0)) << chunk
+        }),
+    };
+    let warm = u64::from(there.count_ones());
+    warmth.warm.fetch_add(warm, Relaxed);
+    warmth.cold.fetch_add(CHUNKS - warm, Relaxed);
+    there
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+
+    use runstone_storage::Result;
+
+    use super::*;
+
+    /// A file of which the system has some chunks, and that tells which it was told to drop.
+    #[derive(Debug, Default)]
+    struct Told {
+        cached: BTreeSet<u64>,
+        dropped: Mutex<Vec<Range<u64>>>,
+        is_silent: bool,
+    }
+
+    impl StorageFile for Told {
+        fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> Result<()> {
+            Ok(())
+        }
+        fn write_at(&self, _offset: u64, _data: &[u8]) -> Result<()> {
+            Ok(())
+        }
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+        fn len(&self) -> Result<u64> {
+            Ok(1 << 30)
+        }
+        fn set_len(&self, _len_bytes: u64) -> Result<()> {
+            Ok(())
+        }
+        fn allocate(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
+            Ok(())
+        }
+        fn punch(&self, _offset: u64, _len_bytes: u64) -> Result<()> {
+            Ok(())
+        }
+        fn cached_bytes(&self, offset: u64, len_bytes: u64) -> Option<u64> {
+            let chunks = offset / CHUNK_BYTES..(offset + len_bytes) / CHUNK_BYTES;
+            let count = chunks.filter(|chunk| self.cached.contains(chunk)).count() as u64;
+            (!self.is_silent).then_some(count * CHUNK_BYTES)
+        }
+        fn drop_cached(&self, offset: u64, len_bytes: u64) {
+            let chunks = offset / CHUNK_BYTES..(offset + len_bytes) / CHUNK_BYTES;
+            self.dropped.lock().expect("no panic").push(chunks);
+        }
+    }
+
+    fn walk(file: &Told, from: u64, to: u64) -> (Vec<Range<u64>>, bool) {
+        let (mut behind, warmth) = (Behind::default(), Warmth::default());
+        for read in (from..to).step_by(REGION_BYTES as usize / 2) {
+            behind.enter((file, 5 * REGION_BYTES), read..read + REGION_BYTES / 2, &warmth);
+        }
+        behind.leave(file);
+        (
+            std::mem::take(&mut file.dropped.lock().expect("no panic")),
+            Warmth::is_cold([&warmth].into_iter()),
+        )
+    }
+
+    #[test]
+    fn what_was_there_stays_and_the_rest_goes() {
+        // One chunk of the second region, and all of the third.
+        let cached = [20].into_iter().chain(32..48).collect();
+        let file = Told { cached, ..Told::default() };
+        let dropped = vec![0..16, 16..20, 21..32, 48..64, 64..80];
+        assert_eq!(walk(&file, 0, 4 * REGION_BYTES), (dropped, true));
+        let rest = vec![16..20, 21..32, 48..64, 64..80];
+        assert_eq!(walk(&file, REGION_BYTES, 2 * REGION_BYTES), (rest, true), "read ahead");
+        let silent = Told { is_silent: true, ..Told::default() };
+        assert_eq!(walk(&silent, 0, 4 * REGION_BYTES), (vec![], false), "nothing is known");
+    }
+
+    #[test]
+    fn a_walk_that_goes_elsewhere_drops_what_it_came_from() {
+        let (file, warmth) = (Told::default(), Warmth::default());
+        let mut behind = Behind::default();
+        let at = |region: u64| region * REGION_BYTES..region * REGION_BYTES + 1000;
+        for region in [0, 200, 0] {
+            behind.enter((&file, 1000 * REGION_BYTES), at(region), &warmth);
+        }
+        behind.leave(&file);
+        let dropped = std::mem::take(&mut *file.dropped.lock().expect("no panic"));
+        let regions = (0..129).chain(200..329).chain(0..129);
+        let chunks = regions.map(|region| region * CHUNKS..(region + 1) * CHUNKS);
+        assert_eq!(dropped, chunks.collect::<Vec<_>>());
+    }
+}
