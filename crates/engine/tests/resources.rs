@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use runstone::{
-    Background, Error, Event, EventListener, KeyspaceOptions, Options, Resources, Store, WalMode,
-    WriteOptions,
+    Background, Error, Event, EventListener, Follower, KeyspaceOptions, Options, Resources, Store,
+    WalMode, WriteOptions,
 };
 
 /// The tests count threads and descriptors of the process, so they run one after another.
@@ -95,6 +95,56 @@ fn three_hundred_stores_take_few_threads_and_descriptors() {
     }
     drop(resources);
     assert_eq!(threads(0), 0);
+}
+
+/// As many followers take what one takes, and read what their writers write.
+#[test]
+fn sixty_followers_take_few_threads_and_descriptors() {
+    const COUNT: usize = 60;
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |n: usize| dir.path().join(n.to_string());
+    let of_writers = Resources::builder().threads(1).build().expect("resources");
+    let writers: Vec<Store> = (0..COUNT)
+        .map(|n| of_writers.open(path(n), Options::default()).expect("a store"))
+        .collect();
+    for (n, writer) in writers.iter().enumerate() {
+        writer.put("flushed", n.to_be_bytes()).expect("a put");
+        writer.flush().expect("a flush");
+    }
+    settles("the writers rest", || descriptors(dir.path()) <= 4 * COUNT);
+    let before = descriptors(dir.path());
+    let budget = Resources::builder().memory_budget(32 << 20).threads(2).max_open_files(20);
+    let resources = budget.build().expect("resources");
+    let follow = |n| resources.follow(path(n), Options::default()).expect("a store");
+    let followers: Vec<Follower> = (0..COUNT).map(follow).collect();
+    assert_eq!((threads(3), resources.stores()), (3, COUNT as u64));
+    for (n, (writer, follower)) in writers.iter().zip(&followers).enumerate() {
+        writer.put("logged", n.to_be_bytes()).expect("a put");
+        assert!(follower.refresh().expect("readable"));
+        for key in ["flushed", "logged"] {
+            let value = follower.store().get(key).expect("a get").expect("there");
+            assert_eq!(&value[..], n.to_be_bytes());
+        }
+    }
+    let taken = descriptors(dir.path()) - before;
+    assert!(taken <= 3 * COUNT + 20, "{taken} descriptors");
+    let memory = resources.memory();
+    assert!(memory.memtable_bytes > 0, "what the log has counts");
+    assert!(memory.memtable_bytes + memory.cache_bytes <= 32 << 20, "{memory:?}");
+    // A view outlives its follower, and keeps what it reads with.
+    let view = followers[7].store();
+    drop(followers);
+    assert_eq!(resources.stores(), 0);
+    drop(resources);
+    assert!(view.get("logged").expect("a get").is_some());
+    drop(view);
+    assert_eq!(threads(1), 1, "those of the writers");
+    for writer in writers {
+        writer.close().expect("a close");
+    }
+    drop(of_writers);
+    settles("nothing stays open", || descriptors(dir.path()) == 0);
 }
 
 /// Their copies have the uids of the stores, and files of the same numbers with other content.

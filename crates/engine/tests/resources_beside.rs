@@ -114,6 +114,26 @@ fn memtables_of_a_store_without_space_hold_up_no_other() {
     settles("it goes on when there is space", || write(&own, 100_000).is_ok());
 }
 
+/// A writer may log more before its flush than the budget of those who follow it.
+#[test]
+fn what_a_follower_keeps_of_a_log_holds_up_no_other() {
+    let (resources, storage) = (resources(2), Arc::new(SimStorage::new(1)));
+    let writer = Store::open_on(Arc::clone(&storage) as _, Options::default()).expect("a store");
+    write(&[writer.default_keyspace().clone()], 2 * BUDGET_BYTES).expect("a buffer holds it");
+    let follower = resources.follow_on(storage, Options::default()).expect("a store");
+    let kept = resources.memory().memtable_bytes;
+    assert!(kept > BUDGET_BYTES, "only {kept} bytes were not flushed");
+    let stores: Vec<Store> = (0..8).map(|_| on_memory(&resources, Options::default())).collect();
+    let others = stores.clone();
+    ends("the writes of others", move || {
+        let all: Vec<_> = others.iter().map(|store| store.default_keyspace().clone()).collect();
+        write(&all, 24 << 20).expect("they are written");
+    });
+    assert!(stores.iter().all(|store| store.metrics().pressure.level.parts() < 1000));
+    let last = (2 * BUDGET_BYTES / 1_000 - 1).to_be_bytes();
+    assert!(follower.store().get(last).expect("a get").is_some());
+}
+
 /// What it held is free, and nothing else notifies the others.
 #[test]
 fn a_store_that_closes_without_a_flush_slows_no_other_down() {

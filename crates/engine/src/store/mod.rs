@@ -497,6 +497,8 @@ impl Opening {
 
 impl Drop for Opening {
     fn drop(&mut self) {
+        // A view of a follower still has them.
+        self.parts.get_mut().iter().for_each(Parts::leave_to_parent);
         if let Err(error) = self.close()
             && !matches!(error, Error::OtherProcess)
         {

@@ -2,6 +2,7 @@
 //! the files that are open, and the rate at which the background writes.
 
 use std::mem;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -114,6 +115,12 @@ impl Resources {
         open_on(storage, options, Some(&self.0))
     }
 
+    /// What a follower uses of them.
+    pub(super) fn parts(&self) -> Result<&Arc<Parts>> {
+        self.check_process()?;
+        Ok(&self.0)
+    }
+
     fn check_process(&self) -> Result<()> {
         if self.0.process.is_current() { Ok(()) } else { Err(Error::OtherProcess) }
     }
@@ -123,19 +130,15 @@ impl Resources {
         self.0.budget.usage()
     }
 
-    /// How many stores are open.
+    /// How many stores are open, or followed.
     pub fn stores(&self) -> u64 {
         self.0.stores.load(Relaxed)
     }
 }
 
 impl Drop for Resources {
-    /// The threads do not exist in a fork, and a lock may be held there for ever. So the fork keeps
-    /// the memory.
     fn drop(&mut self) {
-        if !self.0.process.is_current() {
-            mem::forget(Arc::clone(&self.0));
-        }
+        self.0.leave_to_parent();
     }
 }
 
@@ -156,7 +159,8 @@ impl ResourcesBuilder {
     }
 
     /// The number of tables, value files and manifests that are kept open. Each store has one more
-    /// descriptor, for its lock, and one for its log if the file system cannot map the log.
+    /// descriptor, for its lock, and one for its log if the file system cannot map the log. A
+    /// follower has three: for its lease, and for the manifest and the log that it reads.
     pub fn max_open_files(mut self, count: usize) -> Self {
         self.options.max_open_files = Some(count);
         self
@@ -279,12 +283,46 @@ impl Parts {
         self.syncing.abandon();
     }
 
+    /// Called before a drop. The threads do not exist in a fork, and a lock may be held there for
+    /// ever. So the fork keeps the memory.
+    pub(super) fn leave_to_parent(self: &Arc<Parts>) {
+        if !self.process.is_current() {
+            mem::forget(Arc::clone(self));
+        }
+    }
+
     /// Counts a store as open, or as closed.
     pub(super) fn count(&self, is_open: bool) {
         match is_open {
             true => self.stores.fetch_add(1, Relaxed),
             false => self.stores.fetch_sub(1, Relaxed),
         };
+    }
+}
+
+/// Parts that a follower uses. It counts as an open store as long as this value is there.
+#[derive(Debug)]
+pub(super) struct Member(Arc<Parts>);
+
+impl Member {
+    pub(super) fn new(parts: Arc<Parts>) -> Member {
+        parts.count(true);
+        Member(parts)
+    }
+}
+
+impl Deref for Member {
+    type Target = Arc<Parts>;
+
+    fn deref(&self) -> &Arc<Parts> {
+        &self.0
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.0.count(false);
+        self.0.leave_to_parent();
     }
 }
 

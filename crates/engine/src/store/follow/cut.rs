@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::keys::{KeyspaceId, SeqNo};
 use crate::lease::holder::LeasePart;
 use crate::options::store::Options;
+use crate::store::resources::Parts;
 use crate::table::handle::file_uid;
 use crate::table::table_name;
 use crate::tree::manifest::{KeyspaceState, Manifest, StoreState};
@@ -53,20 +54,32 @@ pub(crate) struct Piece {
 
 /// The storage of a store in a directory: for reading, and for leases.
 pub(crate) fn open(path: &Path) -> Result<(Arc<dyn Storage>, Arc<dyn Storage>)> {
+    let [reads, leases] = open_both(path)?;
+    Ok((Arc::new(reads), Arc::new(leases)))
+}
+
+/// The same, in a process that opens many stores.
+pub(super) fn open_one_of_many(path: &Path) -> Result<(Arc<dyn Storage>, Arc<dyn Storage>)> {
+    let [reads, leases] = open_both(path)?.map(PosixStorage::with_few_descriptors);
+    Ok((Arc::new(reads), Arc::new(leases)))
+}
+
+fn open_both(path: &Path) -> Result<[PosixStorage; 2]> {
     let open = |access| match PosixStorage::open(path, access) {
         Err(error) if error.is_not_found() => {
             Err(Error::NotAStore { path: path.display().to_string() })
         }
         opened => Ok(opened?),
     };
-    Ok((Arc::new(open(Access::ReadOnly)?), Arc::new(open(Access::MustExist)?)))
+    Ok([open(Access::ReadOnly)?, open(Access::MustExist)?])
 }
 
 impl Cut {
     /// The present moment of a store. O(log).
     pub(crate) fn take(storage: Arc<dyn Storage>, leases: &Arc<dyn Storage>) -> Result<Cut> {
         let options = Options::default().read_only(true).memory_budget_bytes(BUDGET_BYTES);
-        let mut following = Following::begin(Arc::clone(&storage), leases, options, false)?;
+        let (both, parts) = ((Arc::clone(&storage), leases), Parts::of(&options));
+        let mut following = Following::begin(both, options, parts, false)?;
         following.read_until_whole().map_err(|error| following.explain(error))?;
         following.into_cut(storage)
     }

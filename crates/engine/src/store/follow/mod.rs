@@ -28,7 +28,7 @@ use runstone_storage::Storage;
 
 use super::directory::SharedDirectory;
 use super::open::check_restored;
-use super::resources::Parts;
+use super::resources::{Member, Parts, Resources};
 use super::{DEFAULT_KEYSPACE, Keyspace, Opening, Store};
 use crate::catalog::keyspace::KeyspaceCore;
 use crate::catalog::{Catalog, ManifestState};
@@ -84,7 +84,7 @@ struct Following {
     /// As they were given: for reading, and for leases.
     storages: (Arc<dyn Storage>, Arc<dyn Storage>),
     env: Arc<Env>,
-    parts: Arc<Parts>,
+    parts: Member,
     tables: Arc<TableContext>,
     lease: Option<Arc<Lease>>,
     manifest: ManifestTail,
@@ -128,6 +128,26 @@ impl Store {
     }
 }
 
+impl Resources {
+    /// Reads the store in a directory, as [`Store::follow`] does, with these resources: see
+    /// [`Resources::open`]. What it keeps of the writer's log counts against their budget too.
+    ///
+    /// # Errors
+    /// Those of [`Store::follow`].
+    pub fn follow(&self, path: impl AsRef<Path>, options: Options) -> Result<Follower> {
+        let (storage, leases) = cut::open_one_of_many(path.as_ref())?;
+        Follower::with(storage, &leases, options, Some(self.parts()?))
+    }
+
+    /// Does the same as [`Resources::follow`] on a storage.
+    ///
+    /// # Errors
+    /// Those of [`Store::follow`].
+    pub fn follow_on(&self, storage: Arc<dyn Storage>, options: Options) -> Result<Follower> {
+        Follower::with(Arc::clone(&storage), &storage, options, Some(self.parts()?))
+    }
+}
+
 impl Follower {
     /// `leases` is the same storage, for the lease alone.
     pub(super) fn begin(
@@ -135,9 +155,20 @@ impl Follower {
         leases: &Arc<dyn Storage>,
         options: Options,
     ) -> Result<Follower> {
+        Follower::with(storage, leases, options, None)
+    }
+
+    fn with(
+        storage: Arc<dyn Storage>,
+        leases: &Arc<dyn Storage>,
+        options: Options,
+        parts: Option<&Arc<Parts>>,
+    ) -> Result<Follower> {
         let options = options.read_only(true).create_if_missing(false);
         options.check()?;
-        let mut following = Following::begin(storage, leases, options, true)?;
+        let parts = parts.map_or_else(|| Parts::of(&options), Arc::clone);
+        let options = parts.apply(options);
+        let mut following = Following::begin((storage, leases), options, parts, true)?;
         let view = following.refresh()?;
         let view = view.map_or_else(|| following.publish(), Ok)?;
         Ok(Follower { following: Mutex::new(following), view: ArcSwap::from_pointee(view) })
@@ -206,13 +237,13 @@ enum Round {
 
 impl Following {
     fn begin(
-        storage: Arc<dyn Storage>,
-        leases: &Arc<dyn Storage>,
+        (storage, leases): (Arc<dyn Storage>, &Arc<dyn Storage>),
         options: Options,
+        parts: Arc<Parts>,
         keeps_writes: bool,
     ) -> Result<Following> {
         let mut random = options.seed.map_or_else(Random::from_entropy, Random::new);
-        let parts = Parts::of(&options);
+        let parts = Member::new(parts);
         let (files, io_rate) = (Arc::clone(&parts.files), Arc::clone(&parts.common.io_rate));
         let storages = (Arc::clone(&storage), Arc::clone(leases));
         let storage: Arc<dyn Storage> = Arc::new(SharedDirectory::new(storage, files, io_rate));
