@@ -251,7 +251,7 @@ pub use store::builder::StoreBuilder;
 pub use store::changes::{
     Change, Changed, Changes, ChangesFrom, Gap, Load, NotedKeyspace, OnGap, Position,
 };
-pub use store::mirror::{MIRROR_KEYSPACE, Mirror};
+pub use store::mirror::{MIRROR_KEYSPACE, Mirror, Mirroring};
 pub use store::resources::{Resources, ResourcesBuilder};
 pub use store::sorted::{SortedFile, SortedWriter};
 pub use store::unstable;

@@ -47,9 +47,9 @@ impl Args {
         let end = Changes::open(&self.store, ChangesFrom::Now)?.position().seq();
         let mut changes = 0;
         loop {
-            let applied = mirror.advance(if self.follow { WAIT } else { Duration::ZERO })?;
-            changes += applied;
-            let is_behind = applied > 0 && mirror.position().seq() < end;
+            let round = mirror.advance(if self.follow { WAIT } else { Duration::ZERO })?;
+            changes += round.changes;
+            let is_behind = !round.is_drained && mirror.position().seq() < end;
             if interrupt::check().is_err() || !(self.follow || is_behind) {
                 break;
             }

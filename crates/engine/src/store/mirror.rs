@@ -39,6 +39,18 @@ pub struct Mirror {
     position: Position,
 }
 
+/// What a round of mirroring did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mirroring {
+    /// Changes that were applied.
+    pub changes: u64,
+    /// About how many bytes they have.
+    pub bytes: u64,
+    /// Whether there was no more.
+    pub is_drained: bool,
+}
+
 impl Mirror {
     /// Goes on with a mirror, or makes one in a directory that is new or empty. `options` are those
     /// of the mirror: it needs the merge operators and filters of the other store.
@@ -142,14 +154,14 @@ impl Mirror {
         self.applier.store().write(&batch, Default::default())
     }
 
-    /// Applies what was committed since, and waits for a change for at most so long. Returns how
-    /// many there were. It returns after about 16 MiB although there is more, because beside a busy
-    /// writer there always is. O(changes).
+    /// Applies what was committed since, and waits for a change for at most so long. It returns
+    /// after about 16 MiB although there is more, because beside a busy writer there always is.
+    /// O(changes).
     ///
     /// # Errors
     /// Those of [`Changes::next`] and of writes to the mirror.
-    pub fn advance(&mut self, most: Duration) -> Result<u64> {
-        let (mut count, mut bytes) = (0, 0);
+    pub fn advance(&mut self, most: Duration) -> Result<Mirroring> {
+        let mut done = Mirroring::default();
         let mut next = self.changes.wait(most)?;
         while let Some(changed) = next {
             let position = changed.position;
@@ -162,14 +174,15 @@ impl Mirror {
             if !matches!(changed.change, super::changes::Change::Writes(_)) {
                 self.note()?;
             }
-            count += 1;
-            bytes += changed.change.bytes();
-            if bytes >= ROUND_BYTES {
-                break;
+            done.changes += 1;
+            done.bytes += changed.change.bytes();
+            if done.bytes >= ROUND_BYTES {
+                return Ok(done);
             }
             next = self.changes.next()?;
         }
-        Ok(count)
+        done.is_drained = true;
+        Ok(done)
     }
 
     /// Closes the mirror, and ends the lease on the other store.
