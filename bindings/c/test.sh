@@ -39,6 +39,7 @@ programs() {
     compile tests/forks.c runstone -D_GNU_SOURCE "$@"
     compile tests/events.c runstone -D_GNU_SOURCE "$@"
     compile tests/backups.c runstone -D_GNU_SOURCE "$@"
+    compile tests/changes.c runstone -D_GNU_SOURCE "$@"
     compile tests/callbacks.cc runstone "$@"
     compile leveldb/tests/program.c leveldb -D_GNU_SOURCE "$@"
     compile leveldb/tests/choices.c leveldb -D_GNU_SOURCE "$@"
@@ -84,13 +85,13 @@ run() {
         "$work/$program" "$work/$program.$store"
     done
 }
-run store everything misuse pairs forks events backups callbacks program choices orders
+run store everything misuse pairs forks events backups changes callbacks program choices orders
 
 # Leaks and wrong accesses. Only valgrind sees reads of what was never written. Only the sanitizer
 # sees the ends of variables, and runs misuse: that forks, and valgrind counts as lost in the child
 # what threads of the parent held.
 if command -v valgrind > /dev/null; then
-    for program in everything events backups callbacks program orders; do
+    for program in everything events backups changes callbacks program orders; do
         valgrind --quiet --leak-check=full --show-leak-kinds=definite \
             --errors-for-leak-kinds=definite --error-exitcode=9 \
             "$work/$program" "$work/$program.valgrind"
@@ -103,7 +104,7 @@ if cc -fsanitize=address "$work/empty.c" -o "$work/empty" 2> /dev/null && "$work
     programs -fsanitize=address
     # Not forks: a lock of the sanitizer's own allocator that a thread holds when a fork comes stays
     # locked in the child.
-    run sanitizer everything misuse pairs events backups callbacks program choices orders
+    run sanitizer everything misuse pairs events backups changes callbacks program choices orders
 else
     echo "cc has no -fsanitize=address: the sanitizer looks for nothing"
 fi

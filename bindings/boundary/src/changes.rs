@@ -9,7 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use runstone::{
-    Batch, Change, Changes, ChangesFrom, Error, Kind, Load, NotedKeyspace, Operation, Position,
+    Batch, Change, Changes, ChangesFrom, Error, Gap, Kind, Load, NotedKeyspace, OnGap, Operation,
+    Options, Position,
 };
 
 use crate::failure::{Code, Failure, Result};
@@ -41,6 +42,30 @@ pub enum ChangeKind {
     Keyspaces = 4,
     /// The time of day.
     Time = 5,
+    /// The log does not have what comes next: the state of what was written meanwhile follows.
+    Gap = 6,
+    /// Part of that state: what keys have at its end.
+    State = 7,
+    /// The end of that state.
+    GapEnd = 8,
+}
+
+/// Where to begin, and how to read.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Where to begin.
+    pub from: ChangesFrom,
+    /// To go on with the state where the log does not reach back to a position: the options of a
+    /// store that follows, for the merge operators that they name. Without them it is a failure.
+    pub state: Option<Options>,
+    /// Hands out what is not durable yet, too.
+    pub unsynced: bool,
+}
+
+impl From<ChangesFrom> for Reading {
+    fn from(from: ChangesFrom) -> Reading {
+        Reading { from, state: None, unsynced: false }
+    }
 }
 
 /// A change.
@@ -54,6 +79,8 @@ pub struct OneChange {
     pub keyspaces: Vec<(String, Option<String>)>,
     /// Of a time, in milliseconds since 1970.
     pub time_ms: Option<u64>,
+    /// Of a gap: the state is of what was written behind the first number, up to the second.
+    pub gap: Option<(u64, u64)>,
     source: Source,
     names: Names,
 }
@@ -100,13 +127,21 @@ impl ChangeReader {
     /// Reads what is committed to the store in a directory.
     ///
     /// # Errors
-    /// Those of [`Changes::open`].
-    pub fn open(
-        path: impl AsRef<Path>,
-        from: ChangesFrom,
-        unsynced: bool,
-    ) -> runstone::Result<ChangeReader> {
-        let changes = Changes::open(path, from)?.unsynced(unsynced);
+    /// If it is to go on with the state, but begins at no position; those of [`Changes::open`] and
+    /// [`Changes::resume`].
+    pub fn open(path: impl AsRef<Path>, reading: Reading) -> Result<ChangeReader> {
+        let changes = match (reading.from, reading.state) {
+            (ChangesFrom::After(position), Some(options)) => {
+                Changes::resume(path, position, OnGap::State(Box::new(options)))?
+            }
+            (_, Some(_)) => {
+                return Err(Failure::invalid(
+                    "the state is handed out behind a position; give the position, too",
+                ));
+            }
+            (from, None) => Changes::open(path, from)?,
+        };
+        let changes = changes.unsynced(reading.unsynced);
         let mut reader = ChangeReader { changes, names: Names::default() };
         let known = reader.changes.keyspaces();
         known.iter().for_each(|one| reader.know(one));
@@ -138,13 +173,23 @@ impl ChangeReader {
     }
 
     fn tell(&mut self, position: Position, change: Change) -> Option<OneChange> {
-        let (mut keyspaces, mut time_ms, mut source) = (Vec::new(), None, Source::Nothing);
+        let (mut keyspaces, mut source) = (Vec::new(), Source::Nothing);
+        let (mut time_ms, mut gap) = (None, None);
         let noted = |one: &NotedKeyspace| (one.name.clone(), Some(one.options.clone()));
         let kind = match change {
             Change::Writes(batch) => {
                 source = Source::Batch(batch);
                 ChangeKind::Writes
             }
+            Change::State(batch) => {
+                source = Source::Batch(batch);
+                ChangeKind::State
+            }
+            Change::Gap(Gap { after, through, .. }) => {
+                gap = Some((after, through));
+                ChangeKind::Gap
+            }
+            Change::GapEnd => ChangeKind::GapEnd,
             Change::Loaded(load) => {
                 keyspaces.push((name_of(&self.names, load.keyspace()).to_string(), None));
                 source = Source::Load(load);
@@ -172,7 +217,7 @@ impl ChangeReader {
             _ => return None,
         };
         let names = Arc::clone(&self.names);
-        Some(OneChange { position, kind, keyspaces, time_ms, source, names })
+        Some(OneChange { position, kind, keyspaces, time_ms, gap, source, names })
     }
 }
 
@@ -285,7 +330,7 @@ mod tests {
     }
 
     fn open(dir: &Path, from: ChangesFrom) -> ChangeReader {
-        ChangeReader::open(dir, from, false).expect("a store")
+        ChangeReader::open(dir, from.into()).expect("a store")
     }
 
     #[test]
@@ -319,6 +364,54 @@ mod tests {
             kinds.push(change.kind);
         }
         assert_eq!(kinds, [ChangeKind::Keyspace, ChangeKind::Writes, ChangeKind::Dropped]);
+    }
+
+    /// Where the log is gone, the state of what was written meanwhile comes in its place.
+    #[test]
+    fn behind_the_log_comes_the_state() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        store.put("old", "1").expect("room");
+        store.put("gone", "1").expect("room");
+        let mut reader = open(dir.path(), ChangesFrom::Oldest);
+        while reader.next(Duration::ZERO).expect("readable").is_some() {}
+        let after = reader.position();
+        drop(reader);
+        store.flush().expect("room");
+        let apart = store.open_keyspace("apart", None).expect("room");
+        apart.put("k", "v").expect("room");
+        store.delete("gone").expect("room");
+        store.close().expect("room");
+        let store = Store::open(dir.path(), Options::default()).expect("opens");
+        store.put("late", "2").expect("room");
+        let from = ChangesFrom::After(after);
+        let refused = ChangeReader::open(dir.path(), from.into()).expect_err("it is gone");
+        assert_eq!(refused.code, Code::HistoryGone);
+        let state = Some(Options::default());
+        let nowhere = Reading { from: ChangesFrom::Now, state: state.clone(), unsynced: false };
+        let refused = ChangeReader::open(dir.path(), nowhere).expect_err("behind what?");
+        assert_eq!(refused.code, Code::InvalidArgument);
+        let reading = Reading { from, state, unsynced: true };
+        let mut reader = ChangeReader::open(dir.path(), reading).expect("it goes on");
+        let (mut kinds, mut keys) = (Vec::new(), Vec::new());
+        while let Some(change) = reader.next(Duration::ZERO).expect("readable") {
+            if change.kind == ChangeKind::Gap {
+                assert_eq!(change.gap.expect("told").0, after.seq());
+            }
+            if change.kind == ChangeKind::State {
+                assert_eq!(change.position, after, "whoever is interrupted begins there again");
+                keys.extend(all(&change).into_iter().map(|one| (one.keyspace, one.key)));
+            }
+            kinds.push(change.kind);
+        }
+        let found = keys.iter().map(|(keyspace, key)| (&**keyspace, &key[..]));
+        let expected: [(&str, &[u8]); 3] =
+            [("default", b"gone"), ("default", b"late"), ("apart", b"k")];
+        assert!(found.eq(expected), "{keys:?}");
+        kinds.dedup();
+        let expected =
+            [ChangeKind::Gap, ChangeKind::Keyspaces, ChangeKind::State, ChangeKind::GapEnd];
+        assert_eq!(kinds, expected);
     }
 
     /// A load of more than a piece comes in pieces, and its thread ends with the reader.

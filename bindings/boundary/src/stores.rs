@@ -20,10 +20,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use runstone::{Error, Follower, Keyspace, Options, Resources, Snapshot, Store};
+use runstone::{Error, Follower, Keyspace, LiveState, Options, Resources, Snapshot, Store};
 
 use crate::failure::{Code, Failure, Result};
 use crate::handles::{Handle, Handles};
+
+/// Why a store that is open for writing is not refreshed.
+const SHOWS_THE_NEWEST: &str = "always shows the newest";
 
 /// An open store.
 #[derive(Clone, Debug)]
@@ -85,18 +88,23 @@ impl OpenStore {
         }
     }
 
-    /// Opens a store that shares resources.
+    /// Opens a store that shares resources. Where another process has it open, one that is to be
+    /// read follows that process.
     ///
     /// # Errors
-    /// Those of [`Resources::open`].
+    /// Those of [`Resources::open`] and [`Resources::follow`].
     pub fn open_sharing(
         resources: &Resources,
         path: impl AsRef<Path>,
         options: Options,
     ) -> runstone::Result<OpenStore> {
         let is_read_only = options.read_only;
-        let store = resources.open(path, options)?;
-        Ok(OpenStore { store, following: None, is_read_only })
+        match resources.open(&path, options.clone()) {
+            Err(Error::InUse { .. }) if is_read_only => {
+                OpenStore::follow_sharing(resources, path, options)
+            }
+            opened => Ok(OpenStore { store: opened?, following: None, is_read_only }),
+        }
     }
 
     /// Follows a store, whether or not another process has it open.
@@ -104,8 +112,26 @@ impl OpenStore {
     /// # Errors
     /// Those of [`Store::follow`].
     pub fn follow(path: impl AsRef<Path>, options: Options) -> runstone::Result<OpenStore> {
+        OpenStore::following(|| Store::follow(path, options))
+    }
+
+    /// The same for a store that shares resources.
+    ///
+    /// # Errors
+    /// Those of [`Resources::follow`].
+    pub fn follow_sharing(
+        resources: &Resources,
+        path: impl AsRef<Path>,
+        options: Options,
+    ) -> runstone::Result<OpenStore> {
+        OpenStore::following(|| resources.follow(path, options))
+    }
+
+    fn following(
+        follow: impl FnOnce() -> runstone::Result<Follower>,
+    ) -> runstone::Result<OpenStore> {
         let as_of = Mutex::new(Instant::now());
-        let follower = Store::follow(path, options)?;
+        let follower = follow()?;
         let store = follower.store();
         let (refreshing, shown) = (Mutex::default(), Shown::default());
         let following = Following { follower, refreshing, as_of, shown };
@@ -131,7 +157,7 @@ impl OpenStore {
         &self,
         show: impl FnOnce(OpenStore, &mut Names) -> Result<()>,
     ) -> Result<bool> {
-        self.check_read_only()?;
+        self.check_reading(SHOWS_THE_NEWEST)?;
         // Nobody can write to a store that is open for reading without following.
         let Some(following) = &self.following else { return Ok(false) };
         let _alone = following.refreshing.lock();
@@ -152,9 +178,23 @@ impl OpenStore {
     /// # Errors
     /// If the store is open for writing.
     pub fn age(&self) -> Result<Duration> {
-        self.check_read_only()?;
+        self.check_reading(SHOWS_THE_NEWEST)?;
         let as_of = self.following.as_ref().map(|following| *following.as_of.lock());
         Ok(as_of.map_or(Duration::ZERO, |as_of| as_of.elapsed()))
+    }
+
+    /// What the process that writes to a store told last of what it measures. `None` if it has told
+    /// nothing: nobody writes to the store, or not for a second yet.
+    ///
+    /// # Errors
+    /// If the store is open for writing; those of [`Follower::live`].
+    pub fn live(&self) -> Result<Option<LiveState>> {
+        self.check_reading("tells by its own metrics what it measures")?;
+        match &self.following {
+            Some(following) => Ok(following.follower.live()?),
+            // Nobody can write to it.
+            None => Ok(None),
+        }
     }
 
     /// Copies the store, as of now, into a new directory.
@@ -168,13 +208,13 @@ impl OpenStore {
         }
     }
 
-    fn check_read_only(&self) -> Result<()> {
+    fn check_reading(&self, instead: &str) -> Result<()> {
         match self.is_read_only {
             true => Ok(()),
-            false => Err(Failure::invalid(
-                "the store is open for writing, so it always shows the newest; only one that is \
-                 open for reading is refreshed",
-            )),
+            false => Err(Failure::invalid(format!(
+                "the store is open for writing, so it {instead}; this is for one that is open for \
+                 reading"
+            ))),
         }
     }
 }

@@ -80,6 +80,48 @@ typedef enum {
     RUNSTONE_HISTORY_GONE = 23,
 } runstone_status;
 
+// What kind of change it is.
+typedef enum {
+    // There is no more for now.
+    RUNSTONE_CHANGE_NONE = 0,
+    // Writes that became visible together.
+    RUNSTONE_CHANGE_WRITES = 1,
+    // A load into a keyspace: many writes that became visible together.
+    RUNSTONE_CHANGE_LOADED = 2,
+    // A keyspace was made, or its options changed.
+    RUNSTONE_CHANGE_KEYSPACE = 3,
+    // A keyspace was dropped.
+    RUNSTONE_CHANGE_DROPPED = 4,
+    // All keyspaces that there are: after a crash, or behind a gap.
+    RUNSTONE_CHANGE_KEYSPACES = 5,
+    // The time of day, by the clock of the writer, which may go back. All changes before it had
+    // been committed by then.
+    RUNSTONE_CHANGE_TIME = 6,
+    // The log does not have what comes next. RUNSTONE_CHANGE_STATE follows until
+    // RUNSTONE_CHANGE_GAP_END. Values that were overwritten in between are not handed out, nor are
+    // deletes that a compaction has dropped together with what they hid: a key that the caller has
+    // and the store has not may not come.
+    RUNSTONE_CHANGE_GAP = 7,
+    // What keys have as of the end of the gap: a put or a delete of each, after deletes of ranges.
+    RUNSTONE_CHANGE_STATE = 8,
+    // The gap has ended.
+    RUNSTONE_CHANGE_GAP_END = 9,
+} runstone_change_kind;
+
+// What a write does.
+typedef enum {
+    // There are no more.
+    RUNSTONE_WRITE_NONE = 0,
+    // Stores a value.
+    RUNSTONE_WRITE_PUT = 1,
+    // Removes a key.
+    RUNSTONE_WRITE_DELETE = 2,
+    // Adds an operand of the merge operator.
+    RUNSTONE_WRITE_MERGE = 3,
+    // Removes a range of keys.
+    RUNSTONE_WRITE_DELETE_RANGE = 4,
+} runstone_write_kind;
+
 // What a write survives once it has returned.
 typedef enum {
     // What the store's options say; by default, a crash of the process.
@@ -111,6 +153,16 @@ typedef enum {
     RUNSTONE_AT_NUMBER = 2,
 } runstone_moment;
 
+// Where changes begin.
+typedef enum {
+    // The oldest change that the log of the store has.
+    RUNSTONE_FROM_OLDEST = 0,
+    // What is committed from now on.
+    RUNSTONE_FROM_NOW = 1,
+    // Everything behind `after`.
+    RUNSTONE_FROM_POSITION = 2,
+} runstone_changes_from;
+
 // Appends what is committed to a store to the archive beside its backups. One thread at a time may
 // use it.
 typedef struct runstone_archiver runstone_archiver;
@@ -121,6 +173,9 @@ typedef struct runstone_backups runstone_backups;
 // Writes for runstone_write(). One thread at a time may use it.
 typedef struct runstone_batch runstone_batch;
 
+// Reads what is committed to a store, in order. One thread at a time may use it.
+typedef struct runstone_changes runstone_changes;
+
 // A position in a keyspace, which moves. One thread at a time may use it. It shows the keyspace as
 // of the moment when it was made, or as of a snapshot.
 typedef struct runstone_cursor runstone_cursor;
@@ -128,6 +183,9 @@ typedef struct runstone_cursor runstone_cursor;
 // An ordered map from keys to values in a store. Any number of threads may use it. Keys have up to
 // 65,535 bytes and are ordered by their bytes; values have up to 4 GiB.
 typedef struct runstone_keyspace runstone_keyspace;
+
+// A store that follows another one, change by change. One thread at a time may use it.
+typedef struct runstone_mirror runstone_mirror;
 
 // Options for runstone_open(), which takes a copy. One thread at a time may use them.
 typedef struct runstone_options runstone_options;
@@ -163,10 +221,13 @@ typedef struct {
     uint64_t lacks_after;
     // Up to this one. 0 if it lacks nothing.
     uint64_t lacks_through;
+    // Whether there was no more. A round ends after about 16 MiB although there is more.
+    bool is_drained;
 } runstone_archiving;
 
 // A place in the history of a store, after a write. After a power loss the same number can mean
-// another write; the history tells them apart.
+// another write; the history tells them apart. As text, for the command, it is the number, `@`,
+// and the history in 16 hexadecimal digits.
 typedef struct {
     // The number of the last write before it.
     uint64_t seq;
@@ -229,6 +290,60 @@ typedef struct {
     uint64_t last_seq;
 } runstone_restored;
 
+// Where changes begin, and how they are read. All zero means: everything that the log has.
+typedef struct {
+    // Where to begin: a runstone_changes_from.
+    int32_t from;
+    // The position to begin behind, with RUNSTONE_FROM_POSITION: that of the last change whose
+    // effects the caller has.
+    runstone_position after;
+    // Where the log does not reach back to that position, hands out the state of what was written
+    // since (RUNSTONE_CHANGE_GAP), and then the log. Otherwise it fails with
+    // RUNSTONE_HISTORY_GONE.
+    bool state;
+    // Options for reading that state, because of the merge operators that they have; null if the
+    // store needs none.
+    const runstone_options *state_options;
+    // Hands out what is not durable yet, too. After a power loss the store may not have it: then
+    // the reader fails with RUNSTONE_HISTORY_FORKED.
+    bool unsynced;
+} runstone_changes_options;
+
+// A change.
+typedef struct {
+    // What kind it is.
+    runstone_change_kind kind;
+    // The position after it. Keep it in one batch with what the change does elsewhere, and each
+    // has its effect once. Inside a gap it is that before the gap.
+    runstone_position position;
+    // Of a time: in milliseconds since 1970. Otherwise 0.
+    uint64_t time_ms;
+    // Of a gap: the state is of what was written behind this number; 0 means of all keys.
+    // Otherwise 0.
+    uint64_t gap_after;
+    // Of a gap: the state is as of this number. Otherwise 0.
+    uint64_t gap_through;
+} runstone_change;
+
+// A write of a change. Its bytes are valid until the next call with the same reader.
+typedef struct {
+    // What it does.
+    runstone_write_kind kind;
+    // The name of the keyspace.
+    const char *keyspace;
+    // The key; of a range, the first one.
+    const void *key;
+    // Its size.
+    size_t key_size;
+    // The value or operand; of a range, the key before which it ends. Null for a delete, and for a
+    // range without an end.
+    const void *value;
+    // Its size.
+    size_t value_size;
+    // When the value expires, in milliseconds since 1970; 0 if it does not.
+    uint64_t expires_ms;
+} runstone_change_write;
+
 // How a cursor reads. All zero means: everything, as of now.
 typedef struct {
     // The snapshot to read; null means now.
@@ -263,6 +378,16 @@ typedef struct {
     // Its size.
     size_t value_size;
 } runstone_entry;
+
+// What a round of mirroring did.
+typedef struct {
+    // Changes that were applied.
+    uint64_t changes;
+    // About how many bytes they have.
+    uint64_t bytes;
+    // Whether there was no more. A round ends after about 16 MiB although there is more.
+    bool is_drained;
+} runstone_mirroring;
 
 // The caller's bytes.
 typedef struct {
@@ -325,6 +450,16 @@ typedef struct {
     // missing.
     uint64_t doubts;
 } runstone_repaired;
+
+// Who writes to a store that another process follows, and when that process told of it.
+typedef struct {
+    // The process that writes to the store.
+    uint64_t process;
+    // How long ago it told, in milliseconds.
+    uint64_t age_ms;
+    // Whether that was in the last seconds. If not, the process ended, hangs, or does not tell.
+    bool is_current;
+} runstone_live_state;
 
 // How a transaction runs. All zero means optimistic, with snapshot isolation.
 typedef struct {
@@ -498,6 +633,40 @@ void runstone_output_set(runstone_output *output,
                          const void *data,
                          size_t size);
 
+// Reads what is committed to the store in a directory, whether or not a process has it open.
+// `options` may be null. The store keeps its log for the reader, within its limits: behind them it
+// fails with RUNSTONE_LEASE_REVOKED. A log that was gone before is RUNSTONE_HISTORY_GONE
+// (`keep_log_bytes` keeps more), and RUNSTONE_HISTORY_FORKED means that a power loss took what the
+// caller has. Close it with runstone_changes_close().
+runstone_status runstone_changes_open(const char *store_path,
+                                      const runstone_changes_options *options,
+                                      runstone_changes **changes);
+
+// Moves to the next change, and waits for one for at most `wait_ms`. Its kind is
+// RUNSTONE_CHANGE_NONE if there is none: a later call goes on. After an error, what was handed out
+// stays valid.
+runstone_status runstone_changes_next(runstone_changes *changes,
+                                      uint64_t wait_ms,
+                                      runstone_change *change);
+
+// Moves to the next write of the change, in order. Its kind is RUNSTONE_WRITE_NONE if there are no
+// more, and for a change without writes. Those of a load are read a megabyte at a time.
+runstone_status runstone_changes_next_write(runstone_changes *changes,
+                                            runstone_change_write *write);
+
+// The keyspaces that the change is about, as a JSON list of objects with `name` and `options`:
+// TOML if they were made or changed, otherwise null. Empty for writes, whose keyspaces are with
+// them.
+runstone_status runstone_changes_keyspaces(const runstone_changes *changes,
+                                           runstone_bytes *keyspaces);
+
+// The position after the last change that was handed out.
+runstone_status runstone_changes_position(const runstone_changes *changes,
+                                          runstone_position *position);
+
+// Closes a reader of changes; the store keeps no log for it any more. Null is not an error.
+runstone_status runstone_changes_close(runstone_changes *changes);
+
 // Makes a cursor. `options` may be null. Move it before you look at it, and close it with
 // runstone_cursor_close().
 runstone_status runstone_cursor_create(const runstone_keyspace *keyspace,
@@ -654,6 +823,31 @@ runstone_status runstone_ingest(const runstone_keyspace *keyspace,
                                 const char *const *paths,
                                 uint64_t *entries);
 
+// Goes on with the mirror of a store, or makes it in a directory that is new or empty: a store
+// that is as the other one was at some moment. The other store may be open in this process or in
+// another one, or closed. `options`, which may be null, are those of the mirror: it needs the
+// merge operators and the filters of the other store. A mirror that was away for too long is
+// refused with RUNSTONE_HISTORY_GONE, and needs a new directory. Follow the mirror to read it
+// meanwhile. Close it with runstone_mirror_close().
+runstone_status runstone_mirror_open(const char *source_path,
+                                     const char *target_path,
+                                     const runstone_options *options,
+                                     runstone_mirror **mirror);
+
+// Applies what was committed since, and waits for a change for at most `wait_ms` first. After an
+// error the mirror is at its position, and the next call goes on. `done` may be null.
+runstone_status runstone_mirror_advance(runstone_mirror *mirror,
+                                        uint64_t wait_ms,
+                                        runstone_mirroring *done);
+
+// The position of the other store that the mirror shows.
+runstone_status runstone_mirror_position(const runstone_mirror *mirror,
+                                         runstone_position *position);
+
+// Closes a mirror, as runstone_close() does with a store; a round that runs ends first. The
+// directory is a store, and another call goes on with it. Null is not an error.
+runstone_status runstone_mirror_close(runstone_mirror *mirror);
+
 // Makes what many stores of the process share: one memory budget, threads, open files, and a rate
 // at which the background writes. `toml` has `memory_budget_bytes`, `background_threads`,
 // `max_open_files` and `background_bytes_per_second`; null or empty gives the defaults of a store.
@@ -664,8 +858,9 @@ runstone_status runstone_resources_create(const char *toml,
 // error.
 runstone_status runstone_resources_close(runstone_resources *resources);
 
-// Lets stores that are opened with these options draw on `resources`, which set the memory budget,
-// the threads and the open files. Options are refused if their TOML names one of the three.
+// Lets stores that are opened or followed with these options draw on `resources`, which set the
+// memory budget, the threads and the open files. Options are refused if their TOML names one of
+// the three.
 runstone_status runstone_options_set_resources(runstone_options *options,
                                                const runstone_resources *resources);
 
@@ -788,6 +983,14 @@ runstone_status runstone_refresh(runstone_store *store,
 // before then is in it. 0 for a store that no other process can write to.
 runstone_status runstone_age(const runstone_store *store,
                              uint64_t *age_ms);
+
+// What the process that writes to a store told last of its counters, sizes and latencies, in the
+// text format of Prometheus, as runstone_metrics() gives them there. It tells once a second while
+// somebody follows the store. `metrics` is null if it has told nothing: nobody writes to the
+// store, or not for a second yet. `state` may be null. The store must be open for reading.
+runstone_status runstone_live(const runstone_store *store,
+                              runstone_live_state *state,
+                              runstone_bytes *metrics);
 
 // Closes a store: waits for running jobs, writes what is in memory to tables, and releases the
 // directory. Its keyspaces, batches, snapshots and transactions fail with RUNSTONE_CLOSED from

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::time::Duration;
 
-use runstone::Archiver;
+use runstone::{Archiver, Position};
 use runstone_boundary::alone::Alone;
 use runstone_boundary::handle;
 use runstone_boundary::pointers::Kept;
@@ -15,7 +15,8 @@ use crate::status::{answer, runstone_status};
 handle!(11 "archiver" runstone_archiver: Alone<Archiver>);
 
 /// A place in the history of a store, after a write. After a power loss the same number can mean
-/// another write; the history tells them apart.
+/// another write; the history tells them apart. As text, for the command, it is the number, `@`,
+/// and the history in 16 hexadecimal digits.
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -41,6 +42,14 @@ pub struct runstone_archiving {
     pub lacks_after: u64,
     /// Up to this one. 0 if it lacks nothing.
     pub lacks_through: u64,
+    /// Whether there was no more. A round ends after about 16 MiB although there is more.
+    pub is_drained: bool,
+}
+
+impl From<Position> for runstone_position {
+    fn from(position: Position) -> runstone_position {
+        runstone_position { seq: position.seq(), history: position.history() }
+    }
 }
 
 /// Goes on with the archive of the store in a directory, or begins it with a backup. The store may
@@ -83,6 +92,7 @@ pub unsafe extern "C" fn runstone_archiver_advance(
                 backup: round.based.map_or(0, |based| based.backup.number),
                 lacks_after: lacks.0,
                 lacks_through: lacks.1,
+                is_drained: round.is_drained,
             });
         }
         Ok(())
@@ -98,8 +108,7 @@ pub unsafe extern "C" fn runstone_archiver_position(
     answer(|| {
         // SAFETY: the caller promises a valid place.
         let place = unsafe { Place::new("position", position) }?;
-        let found = runstone_archiver::get(archiver)?.lock()?.position();
-        place.set(runstone_position { seq: found.seq(), history: found.history() });
+        place.set(runstone_archiver::get(archiver)?.lock()?.position().into());
         Ok(())
     })
 }

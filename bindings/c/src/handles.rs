@@ -48,3 +48,11 @@ pub struct runstone_backups(());
 /// use it.
 #[allow(non_camel_case_types)]
 pub struct runstone_archiver(());
+
+/// Reads what is committed to a store, in order. One thread at a time may use it.
+#[allow(non_camel_case_types)]
+pub struct runstone_changes(());
+
+/// A store that follows another one, change by change. One thread at a time may use it.
+#[allow(non_camel_case_types)]
+pub struct runstone_mirror(());

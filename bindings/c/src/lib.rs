@@ -6,7 +6,8 @@
 //! * [`options`], [`store`], [`keyspace`]: opening, and functions that need no object of their own.
 //! * [`batch`], [`snapshot`], [`cursor`], [`transaction`], [`sorted`]: the other objects.
 //! * [`backups`], [`archiver`]: backups, and every moment between them. [`repair`]: a new store of
-//!   what a damaged one holds.
+//!   what a damaged one holds. [`changes`], [`mirror`]: what is committed, for other systems or for
+//!   a second store.
 //! * [`callbacks`]: the caller's merge operators, compaction filters and listeners.
 //!
 //! A pointer to an object is a handle, a number of [`runstone_boundary::handles`]: it points to no
@@ -20,10 +21,12 @@ pub mod backups;
 pub mod batch;
 pub mod bytes;
 pub mod callbacks;
+pub mod changes;
 pub mod cursor;
 pub mod durability;
 pub mod handles;
 pub mod keyspace;
+pub mod mirror;
 pub mod options;
 pub mod repair;
 pub mod snapshot;

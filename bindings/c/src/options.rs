@@ -46,13 +46,20 @@ impl OpenOptions {
         self.options.clone()
     }
 
-    /// What a store that follows takes of them.
-    pub(crate) fn to_follow(&self) -> Result<Options> {
+    /// Follows a store with them.
+    pub(crate) fn follow(&self, path: &str) -> runstone::Result<OpenStore> {
         match &self.resources {
-            Some(_) => Err(Failure::invalid(
-                "a store that follows another process shares no resources; give it options of its \
-                 own",
-            )),
+            Some(resources) => OpenStore::follow_sharing(resources, path, self.options.clone()),
+            None => OpenStore::follow(path, self.options.clone()),
+        }
+    }
+
+    /// The options for what shares no resources.
+    pub(crate) fn without_resources(&self, what: &str) -> Result<Options> {
+        match &self.resources {
+            Some(_) => Err(Failure::invalid(format!(
+                "{what} without shared resources; give it options of its own"
+            ))),
             None => Ok(self.options.clone()),
         }
     }
@@ -81,8 +88,9 @@ pub extern "C" fn runstone_resources_close(resources: *mut runstone_resources) -
     answer(|| runstone_resources::close(resources))
 }
 
-/// Lets stores that are opened with these options draw on `resources`, which set the memory budget,
-/// the threads and the open files. Options are refused if their TOML names one of the three.
+/// Lets stores that are opened or followed with these options draw on `resources`, which set the
+/// memory budget, the threads and the open files. Options are refused if their TOML names one of
+/// the three.
 #[unsafe(no_mangle)]
 pub extern "C" fn runstone_options_set_resources(
     options: *mut runstone_options,

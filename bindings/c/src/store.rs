@@ -55,11 +55,11 @@ pub unsafe extern "C" fn runstone_follow(
     answer(|| {
         // SAFETY: the caller's arguments, as the header says.
         let (path, place) = unsafe { (text("path", path)?, Place::new("store", store)?) };
-        let options = match runstone_options::get_some(options)? {
-            Some(options) => options.lock()?.to_follow()?,
-            None => Options::default(),
+        let followed = match runstone_options::get_some(options)? {
+            Some(options) => options.lock()?.follow(path)?,
+            None => OpenStore::follow(path, Options::default())?,
         };
-        place.keep(OpenStore::follow(path, options)?)
+        place.keep(followed)
     })
 }
 
@@ -95,6 +95,47 @@ pub unsafe extern "C" fn runstone_age(
         let place = unsafe { Place::new("age_ms", age_ms) }?;
         let age = runstone_store::get(store)?.age()?;
         place.set(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        Ok(())
+    })
+}
+
+/// Who writes to a store that another process follows, and when that process told of it.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct runstone_live_state {
+    /// The process that writes to the store.
+    pub process: u64,
+    /// How long ago it told, in milliseconds.
+    pub age_ms: u64,
+    /// Whether that was in the last seconds. If not, the process ended, hangs, or does not tell.
+    pub is_current: bool,
+}
+
+/// What the process that writes to a store told last of its counters, sizes and latencies, in the
+/// text format of Prometheus, as runstone_metrics() gives them there. It tells once a second while
+/// somebody follows the store. `metrics` is null if it has told nothing: nobody writes to the
+/// store, or not for a second yet. `state` may be null. The store must be open for reading.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_live(
+    store: *const runstone_store,
+    state: *mut runstone_live_state,
+    metrics: *mut runstone_bytes,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises a valid place.
+        let place = unsafe { Place::new("metrics", metrics) }?;
+        place.set(runstone_bytes::NONE);
+        let Some(told) = runstone_store::get(store)?.live()? else { return Ok(()) };
+        if !state.is_null() {
+            // SAFETY: the caller promises a valid place.
+            unsafe { Place::new("state", state) }?.set(runstone_live_state {
+                process: told.process.into(),
+                age_ms: u64::try_from(told.age.as_millis()).unwrap_or(u64::MAX),
+                is_current: told.is_current(),
+            });
+        }
+        place.set(runstone_bytes::of_text(told.metrics.to_prometheus()));
         Ok(())
     })
 }

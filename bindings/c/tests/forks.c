@@ -22,6 +22,10 @@ static runstone_batch *shared_batch;
 static runstone_transaction *shared_transaction;
 static runstone_backups *shared_backups;
 static runstone_archiver *shared_archiver;
+static runstone_changes *shared_changes;
+static runstone_mirror *shared_mirror;
+/* Both draw on the same resources, whose threads the child has not. */
+static runstone_store *shared_follower, *shared_writer;
 static atomic_bool is_over;
 
 /* Takes every kind of lock, again and again. Another thread may have an object that all share. */
@@ -102,6 +106,17 @@ static void refuses(struct objects *all) {
     REFUSED(OTHER, "fork", runstone_age(store, &count));
     REFUSED(OTHER, "fork", runstone_backups_create(shared_backups, "nowhere", NULL));
     REFUSED(OTHER, "fork", runstone_archiver_advance(shared_archiver, 0, NULL));
+    runstone_change change;
+    runstone_change_write write;
+    runstone_position position;
+    REFUSED(OTHER, "fork", runstone_changes_next(shared_changes, 0, &change));
+    REFUSED(OTHER, "fork", runstone_changes_next_write(shared_changes, &write));
+    REFUSED(OTHER, "fork", runstone_changes_position(shared_changes, &position));
+    REFUSED(OTHER, "fork", runstone_mirror_advance(shared_mirror, 0, NULL));
+    REFUSED(OTHER, "fork", runstone_mirror_position(shared_mirror, &position));
+    REFUSED(OTHER, "fork", runstone_refresh(shared_follower, &flag));
+    REFUSED(OTHER, "fork", runstone_live(shared_follower, NULL, &bytes));
+    REFUSED(OTHER, "fork", runstone_close(shared_follower));
     REFUSED(OTHER, "fork", runstone_close(store));
     /* A batch is memory. Whether a thread had it when the fork came is not known. */
     runstone_status status = runstone_batch_clear(shared_batch);
@@ -121,6 +136,8 @@ static void child(struct objects *all) {
     WORKS(runstone_sorted_writer_close(all->writer));
     WORKS(runstone_archiver_close(shared_archiver));
     WORKS(runstone_backups_close(shared_backups));
+    WORKS(runstone_changes_close(shared_changes));
+    WORKS(runstone_mirror_close(shared_mirror));
     WORKS(runstone_keyspace_close(keyspace));
     REFUSED(RUNSTONE_CLOSED, "snapshot", runstone_snapshot_close(all->snapshot));
     /* Options and new objects of its own work. */
@@ -192,6 +209,20 @@ int main(int argc, char **argv) {
     snprintf(backups, sizeof backups, "%s.backups", argv[1]);
     WORKS(runstone_backups_open(backups, true, &shared_backups));
     WORKS(runstone_archiver_create(shared_backups, argv[1], &shared_archiver));
+    char mirrored[512], beside[512];
+    runstone_resources *resources;
+    runstone_options *options;
+    snprintf(mirrored, sizeof mirrored, "%s.mirror", argv[1]);
+    snprintf(beside, sizeof beside, "%s.beside", argv[1]);
+    WORKS(runstone_changes_open(argv[1], NULL, &shared_changes));
+    WORKS(runstone_mirror_open(argv[1], mirrored, NULL, &shared_mirror));
+    WORKS(runstone_resources_create("background_threads = 2", &resources));
+    WORKS(runstone_options_create("", &options));
+    WORKS(runstone_options_set_resources(options, resources));
+    WORKS(runstone_open(beside, options, &shared_writer));
+    WORKS(runstone_follow(argv[1], options, &shared_follower));
+    WORKS(runstone_options_close(options));
+    WORKS(runstone_resources_close(resources));
     for (uintptr_t at = 0; at < THREADS; at++)
         pthread_create(&threads[at], NULL, is_busy, (void *)at);
     for (int round = 0; round < FORKS; round++) fork_once(argv[1]);
@@ -200,7 +231,20 @@ int main(int argc, char **argv) {
     WORKS(runstone_rollback(shared_transaction));
     WORKS(runstone_batch_close(shared_batch));
     WORKS(runstone_cursor_close(shared_cursor));
-    /* What the children did took nothing from the archive. */
+    /* What the children did took nothing from those who read. */
+    runstone_change change;
+    WORKS(runstone_changes_next(shared_changes, 0, &change));
+    CHECK(change.kind != RUNSTONE_CHANGE_NONE);
+    WORKS(runstone_changes_close(shared_changes));
+    WORKS(runstone_mirror_advance(shared_mirror, 0, NULL));
+    WORKS(runstone_mirror_close(shared_mirror));
+    WORKS(runstone_refresh(shared_follower, NULL));
+    WORKS(runstone_close(shared_follower));
+    WORKS(runstone_close(shared_writer));
+    WORKS(runstone_destroy(mirrored));
+    WORKS(runstone_destroy(beside));
+    rmdir(mirrored);
+    rmdir(beside);
     WORKS(runstone_archiver_advance(shared_archiver, 0, NULL));
     WORKS(runstone_archiver_close(shared_archiver));
     WORKS(runstone_backups_close(shared_backups));

@@ -76,6 +76,7 @@ pub struct Archiving {
     bytes: u64,
     backup: Option<Backup>,
     lacks: Option<(u64, u64)>,
+    is_drained: bool,
 }
 
 pub fn seconds(ms: u64) -> f64 {
@@ -126,12 +127,13 @@ impl Restored {
 #[pymethods]
 impl Archiving {
     fn __repr__(&self) -> String {
-        let Archiving { changes, bytes, .. } = self;
+        let Archiving { changes, bytes, is_drained, .. } = self;
+        let more = if *is_drained { "" } else { " and there is more" };
         let backup = self
             .backup
             .as_ref()
             .map_or(String::new(), |one| format!(" began with {}", one.__repr__()));
-        format!("<runstone.Archiving changes={changes} bytes={bytes}{backup}>")
+        format!("<runstone.Archiving changes={changes} bytes={bytes}{backup}{more}>")
     }
 }
 
@@ -351,6 +353,7 @@ impl Archiver {
                 return Ok(Archiving {
                     changes: round.changes,
                     bytes: round.bytes,
+                    is_drained: round.is_drained,
                     backup: round.based.map(|based| based.backup.into()),
                     lacks,
                 });

@@ -5,17 +5,20 @@ use std::vec;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use runstone::ChangesFrom;
+use pyo3::types::{PyBytes, PyDict};
+use runstone::{ChangesFrom, Options};
 use runstone_boundary::alone::Alone;
 use runstone_boundary::changes::{
-    ChangeKind, ChangeReader, OneChange, OneWrite, WriteKind, WriteReader,
+    ChangeKind, ChangeReader, OneChange, OneWrite, Reading, WriteKind, WriteReader,
 };
+use runstone_boundary::options::of_store;
 use runstone_boundary::{Failure, Result};
 
 use crate::backups::{Position, SLICE, place_of, seconds};
 use crate::errors::{closed, outcome, wait};
 use crate::held::Own;
+use crate::programs::mergers;
+use crate::store::text_of;
 
 /// Reads what is committed to a store.
 #[pyclass(frozen, module = "runstone")]
@@ -27,9 +30,9 @@ pub struct Change(Own<OneChange>);
 
 /// The writes of a change, one after another.
 #[pyclass(frozen, module = "runstone")]
-pub struct Writes(Own<Alone<Reading>>);
+pub struct Writes(Own<Alone<Paged>>);
 
-pub struct Reading {
+pub struct Paged {
     reader: WriteReader,
     page: vec::IntoIter<OneWrite>,
 }
@@ -59,6 +62,35 @@ fn position_of(after: &Bound<'_, PyAny>) -> PyResult<runstone::Position> {
     outcome(text.parse().map_err(Failure::from))
 }
 
+/// The options for the state behind a gap, if it is asked for.
+fn state_of(
+    py: Python<'_>,
+    on_gap: &str,
+    merge_operators: Option<Bound<'_, PyAny>>,
+    options: Option<Bound<'_, PyDict>>,
+) -> PyResult<Option<Options>> {
+    let refused = match on_gap {
+        "state" => {
+            let text = options.map(|given| text_of(given.into_any())).transpose()?;
+            let mut options = outcome(of_store(&text.unwrap_or_default()))?;
+            if let Some(given) = merge_operators {
+                let functions = py.import("runstone")?.getattr("_functions")?;
+                let given = functions.call1(("merge_operators", given))?;
+                options.merge_operators = mergers(given.cast::<PyDict>()?, &mut Vec::new())?;
+            }
+            return Ok(Some(options));
+        }
+        "fail" if merge_operators.is_none() && options.is_none() => return Ok(None),
+        "fail" => {
+            let names = options.map(|given| given.keys().to_string());
+            let names = names.unwrap_or_else(|| "merge_operators".to_string());
+            format!("{names}: options are for the state behind a gap: give on_gap=\"state\"")
+        }
+        other => format!("on_gap is \"fail\" or \"state\", not {other:?}"),
+    };
+    outcome(Err(Failure::invalid(refused)))
+}
+
 impl Changes {
     fn with<T: Send>(
         &self,
@@ -75,15 +107,23 @@ impl Changes {
 #[pymethods]
 impl Changes {
     #[new]
-    #[pyo3(signature = (store, *, after=None, now=false, unsynced=false))]
+    #[pyo3(signature = (
+        store, *, after=None, now=false, unsynced=false, on_gap="fail", merge_operators=None,
+        **options
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         store: &Bound<'_, PyAny>,
         after: Option<Bound<'_, PyAny>>,
         now: bool,
         unsynced: bool,
+        on_gap: &str,
+        merge_operators: Option<Bound<'_, PyAny>>,
+        options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Changes> {
         let store = place_of(store)?;
+        let state = state_of(py, on_gap, merge_operators, options)?;
         let from = match after {
             Some(_) if now => {
                 return outcome(Err(Failure::invalid("give after or now, not both")));
@@ -92,7 +132,8 @@ impl Changes {
             None if now => ChangesFrom::Now,
             None => ChangesFrom::Oldest,
         };
-        let reader = wait(py, || Ok(ChangeReader::open(store, from, unsynced)?))?;
+        let reading = Reading { from, state, unsynced };
+        let reader = wait(py, || ChangeReader::open(store, reading))?;
         Ok(Changes(Own::new(Alone::new(Some(reader)))))
     }
 
@@ -163,6 +204,9 @@ impl Change {
             ChangeKind::Dropped => "dropped",
             ChangeKind::Keyspaces => "keyspaces",
             ChangeKind::Time => "time",
+            ChangeKind::Gap => "gap",
+            ChangeKind::State => "state",
+            ChangeKind::GapEnd => "gap-end",
         })
     }
 
@@ -177,11 +221,17 @@ impl Change {
         Ok(outcome(self.0.get())?.time_ms.map(seconds))
     }
 
+    /// Of a gap.
+    #[getter]
+    fn gap(&self) -> PyResult<Option<(u64, u64)>> {
+        Ok(outcome(self.0.get())?.gap)
+    }
+
     /// Its writes, in order.
     fn __iter__(&self, py: Python<'_>) -> PyResult<Writes> {
         let reader = wait(py, || self.0.get()?.writes())?;
-        let reading = Reading { reader, page: Vec::new().into_iter() };
-        Ok(Writes(Own::new(Alone::new(reading))))
+        let paged = Paged { reader, page: Vec::new().into_iter() };
+        Ok(Writes(Own::new(Alone::new(paged))))
     }
 
     fn __repr__(&self) -> PyResult<String> {

@@ -7,7 +7,8 @@
 //! * [`batch`], [`snapshot`], [`transaction`], [`walk`]: the other objects.
 //! * [`backups`]: backups, and every moment between them. [`repair`]: a new store of what a damaged
 //!   one holds.
-//! * [`changes`]: what was committed, in order.
+//! * [`changes`]: what was committed, in order. [`mirror`]: a second store that is made of it.
+//! * [`live`]: what the process that writes to a store tells others.
 //! * [`between`]: iterators of plyvel. [`page`]: what iterators read ahead.
 //! * [`resources`]: what many stores share.
 //! * [`programs`]: merge operators, compaction filters and listeners in Python.
@@ -29,6 +30,8 @@ mod changes;
 mod errors;
 mod held;
 mod keyspace;
+mod live;
+mod mirror;
 mod page;
 mod programs;
 mod repair;
@@ -75,6 +78,10 @@ fn _runstone(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<changes::Change>()?;
     module.add_class::<changes::Writes>()?;
     module.add_class::<changes::Write>()?;
+    module.add_class::<mirror::Mirror>()?;
+    module.add_class::<mirror::Mirroring>()?;
+    module.add_function(wrap_pyfunction!(mirror::mirror, module)?)?;
+    module.add_class::<live::LiveState>()?;
     module.add_class::<repair::RepairReport>()?;
     module.add_class::<repair::Doubt>()?;
     module.add_function(wrap_pyfunction!(repair::repair, module)?)?;

@@ -48,6 +48,41 @@ impl fmt::Debug for Program {
     }
 }
 
+/// Functions of Python that stores and their objects share.
+pub type Functions = Vec<Arc<Py<PyAny>>>;
+
+/// A function of Python that the store and its object share: one reference, which Python's
+/// collector sees through the object.
+pub fn kept(function: Bound<'_, PyAny>, all: &mut Functions) -> Arc<Py<PyAny>> {
+    let function = Arc::new(function.unbind());
+    all.push(Arc::clone(&function));
+    function
+}
+
+/// The merge operators of a dict from names to functions.
+pub fn mergers(
+    given: &Bound<'_, PyDict>,
+    all: &mut Functions,
+) -> PyResult<Vec<Arc<dyn MergeOperator>>> {
+    let merger = |(name, function): (Bound<'_, PyAny>, _)| {
+        let program = Program::new(name.extract()?, kept(function, all));
+        Ok(Arc::new(Merger(program)) as Arc<dyn MergeOperator>)
+    };
+    given.iter().map(merger).collect()
+}
+
+/// The compaction filters of such a dict.
+pub fn filters(
+    given: &Bound<'_, PyDict>,
+    all: &mut Functions,
+) -> PyResult<Vec<Arc<dyn CompactionFilter>>> {
+    let filter = |(name, function): (Bound<'_, PyAny>, _)| {
+        let program = Program::new(name.extract()?, kept(function, all));
+        Ok(Arc::new(Filter(program)) as Arc<dyn CompactionFilter>)
+    };
+    given.iter().map(filter).collect()
+}
+
 /// `merge(key, base, operands)`, which gives the value.
 #[derive(Debug)]
 pub struct Merger(pub Program);

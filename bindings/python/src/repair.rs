@@ -1,7 +1,6 @@
 //! Repairs: a new store of what a damaged one holds.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -9,8 +8,7 @@ use runstone::{DoubtReason, RepairBasis, RepairOptions};
 use runstone_boundary::options::of_store;
 
 use crate::errors::{outcome, wait};
-use crate::programs::{Merger, Program};
-use crate::store::kept;
+use crate::programs::mergers;
 
 /// What a repair did.
 #[pyclass(frozen, get_all, module = "runstone")]
@@ -83,11 +81,7 @@ pub fn repair(
     lost_log: bool,
 ) -> PyResult<RepairReport> {
     let mut store = outcome(of_store(options))?;
-    let mut functions = Vec::new();
-    for (name, function) in merge_operators.iter() {
-        let program = Program::new(name.extract()?, kept(function, &mut functions));
-        store.merge_operators.push(Arc::new(Merger(program)));
-    }
+    store.merge_operators = mergers(merge_operators, &mut Vec::new())?;
     let options = RepairOptions::default().store(store).lost_log(lost_log);
     let report = wait(py, || Ok(runstone::Store::repair(source, target, options)?))?;
     let doubts = report.doubts.into_iter().map(|doubt| {

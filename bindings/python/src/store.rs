@@ -18,7 +18,8 @@ use crate::batch::WriteBatch;
 use crate::errors::{outcome, wait};
 use crate::held::Family;
 use crate::keyspace::Keyspace;
-use crate::programs::{Filter, Listener, LostLog, Merger, Program};
+use crate::live::LiveState;
+use crate::programs::{Listener, LostLog, filters, kept, mergers};
 use crate::resources::Resources;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
@@ -52,14 +53,8 @@ pub fn open<'py>(
     }
     let mut options = outcome(of_store(options))?;
     let mut functions = Vec::new();
-    for (name, function) in merge_operators.iter() {
-        let program = Program::new(name.extract()?, kept(function, &mut functions));
-        options.merge_operators.push(Arc::new(Merger(program)));
-    }
-    for (name, function) in compaction_filters.iter() {
-        let program = Program::new(name.extract()?, kept(function, &mut functions));
-        options.compaction_filters.push(Arc::new(Filter(program)));
-    }
+    options.merge_operators = mergers(merge_operators, &mut functions)?;
+    options.compaction_filters = filters(compaction_filters, &mut functions)?;
     let lost = Arc::new(LostLog::default());
     options.listener = Some(match on_event {
         Some(function) if !function.is_callable() => {
@@ -70,6 +65,7 @@ pub fn open<'py>(
     });
     let store = wait(py, || {
         Ok(match resources {
+            Some(shared) if follows => OpenStore::follow_sharing(&shared, &path, options)?,
             Some(shared) => OpenStore::open_sharing(&shared, &path, options)?,
             None if follows => OpenStore::follow(&path, options)?,
             None => OpenStore::open(&path, options)?,
@@ -90,19 +86,11 @@ pub fn open<'py>(
 }
 
 /// Options of a keyspace as TOML: a text is that already, a dict becomes it.
-fn text_of(options: Bound<'_, PyAny>) -> PyResult<String> {
+pub fn text_of(options: Bound<'_, PyAny>) -> PyResult<String> {
     if let Ok(text) = options.extract() {
         return Ok(text);
     }
     options.py().import("runstone")?.getattr("to_toml")?.call1((options,))?.extract()
-}
-
-/// A function of Python that the store and its object share: one reference, which Python's
-/// collector sees through the object.
-pub fn kept(function: Bound<'_, PyAny>, all: &mut Vec<Arc<Py<PyAny>>>) -> Arc<Py<PyAny>> {
-    let function = Arc::new(function.unbind());
-    all.push(Arc::clone(&function));
-    function
 }
 
 /// A store, without keeping it open.
@@ -244,6 +232,11 @@ impl Store {
     #[getter]
     fn age(&self, py: Python<'_>) -> PyResult<f64> {
         wait(py, || Ok(self.family.store()?.age()?.as_secs_f64()))
+    }
+
+    /// What the process that writes to the store told last.
+    fn live(&self, py: Python<'_>) -> PyResult<Option<LiveState>> {
+        wait(py, || Ok(self.family.store()?.live()?.map(LiveState::from)))
     }
 
     fn checkpoint(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {

@@ -153,6 +153,69 @@ def test_what_is_gone(tmp_path: Path) -> None:
                 changes.next(wait)
 
 
+def test_the_state_behind_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+    join = {"join": lambda key, base, operands: (base or b"") + b"".join(operands)}
+    options = {"merge_operator": "join"}
+    with runstone.open(path, merge_operators=join) as db:
+        db[b"old"] = db[b"gone"] = b"1"
+        with runstone.Changes(db) as changes:
+            assert kinds(changes)
+            after = changes.position
+        db[b"new"] = b"1"
+        db[b"new"] = b"2"
+        apart = db.keyspace("apart", options)
+        for _ in range(3):
+            apart.merge(b"m", b"x")
+            db.flush()
+        del db[b"gone"]
+    with runstone.open(path, merge_operators=join) as db:
+        db[b"late"] = b"3"
+        with pytest.raises(runstone.HistoryGone):
+            runstone.Changes(db, after=after)
+        with runstone.Changes(db, after=after, on_gap="state", merge_operators=join) as changes:
+            found = [change for change in changes if change.kind != "time"]
+            names = [change.kind for change in found]
+            assert names == ["gap", "keyspaces", "state", "state", "gap-end"]
+            assert found[0].gap is not None and found[0].gap[0] == after.number
+            assert [name for name, _ in found[1].keyspaces] == ["default", "apart"]
+            writes = [(one.kind, one.keyspace, one.key, one.value) for part in found for one in part]
+            assert writes == [
+                ("delete", "default", b"gone", None),
+                ("put", "default", b"late", b"3"),
+                ("put", "default", b"new", b"2"),
+                ("put", "apart", b"m", b"xxx"),
+            ]
+            # Whoever is interrupted in the middle begins with the gap again.
+            assert [change.position for change in found[:4]] == [after] * 4
+            assert found[4].position.number >= found[0].gap[1] and found[4].gap is None
+            # Then the log goes on.
+            db[b"last"] = b"4"
+            assert kinds(changes) == ["writes"]
+        # The state of operands needs the operator.
+        with pytest.raises(runstone.Error, match="join"):
+            with runstone.Changes(db, after=after, on_gap="state") as changes:
+                kinds(changes)
+        # Where the log reaches back, there is no gap.
+        end = found[4].position
+        with runstone.Changes(db, after=end, on_gap="state", unsynced=True) as changes:
+            assert kinds(changes) == ["writes"]
+    with pytest.raises(runstone.InvalidArgument, match="on_gap"):
+        runstone.Changes(path, after=after, on_gap="skip")  # type: ignore[arg-type]
+    with pytest.raises(runstone.InvalidArgument, match="position"):
+        runstone.Changes(path, on_gap="state")
+    with pytest.raises(runstone.InvalidArgument, match="memory_budget_bytes.*on_gap"):
+        runstone.Changes(path, after=after, memory_budget_bytes="16M")
+    with pytest.raises(runstone.InvalidArgument, match="on_gap"):
+        runstone.Changes(path, after=after, merge_operators=join)
+    with pytest.raises(runstone.InvalidArgument, match="memory"):
+        runstone.Changes(path, after=after, on_gap="state", memory=7)
+    with pytest.raises(TypeError, match="not callable"):
+        runstone.Changes(
+            path, after=after, on_gap="state", merge_operators={"join": 7}  # type: ignore[dict-item]
+        )
+
+
 def _in_a_fork(changes: runstone.Changes, change: runstone.Change) -> None:
     refused = 0
     for call in (changes.next, lambda: change.position, lambda: list(change)):

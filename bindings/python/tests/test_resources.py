@@ -50,6 +50,33 @@ def test_a_merge_operator_may_run_while_resources_end(tmp_path: Path) -> None:
         db.close()
 
 
+def test_followers_share_too(tmp_path: Path) -> None:
+    before = threads()
+    with runstone.open(tmp_path / "db", background_threads=1) as db:
+        db[b"key"] = b"1"
+        with runstone.Resources(memory_budget_bytes="32M", background_threads=2) as shared:
+            followers = [runstone.follow(tmp_path / "db", resources=shared) for _ in range(10)]
+            # One that is to be read follows whoever writes.
+            followers.append(runstone.open(tmp_path / "db", resources=shared, read_only=True))
+            assert (shared.stores, threads()) == (11, before + 3)
+            db[b"key"] = b"2"
+            for follower in followers:
+                assert follower[b"key"] == b"1" and follower.refresh()
+                assert follower[b"key"] == b"2"
+                follower.close()
+            assert shared.stores == 0
+            with pytest.raises(runstone.InvalidArgument, match="memory_budget_bytes"):
+                runstone.follow(tmp_path / "db", resources=shared, memory_budget_bytes="8M")
+            with pytest.raises(TypeError, match="resources"):
+                runstone.follow(tmp_path / "db", resources="many")  # type: ignore[arg-type]
+            with runstone.follow(tmp_path / "db", resources=shared) as last:
+                pass
+            last.close()
+        with pytest.raises(runstone.Closed):
+            runstone.follow(tmp_path / "db", resources=shared)
+    assert threads() == before
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(runstone.InvalidArgument, match="background_threads"):
         runstone.Resources(threads=2)

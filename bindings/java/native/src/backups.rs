@@ -250,7 +250,7 @@ extern "system" fn Java_org_runstone_Native_advance<'l>(
         let archiver = ARCHIVERS.get(handle(archiver))?;
         let round = archiver.lock().advance(most)?;
         Answer::default()
-            .numbers([round.changes, round.bytes])
+            .numbers([round.changes, round.bytes, u64::from(round.is_drained)])
             .optional(round.based, |answer, based| {
                 backup(answer, based.backup).optional(based.lacks, |answer, (after, through)| {
                     answer.numbers([after, through])

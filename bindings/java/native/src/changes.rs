@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use jni::EnvUnowned;
 use jni::objects::{JByteArray, JClass, JString};
-use jni::sys::{jint, jlong};
+use jni::sys::{jboolean, jint, jlong};
 use parking_lot::Mutex;
 use runstone::{ChangesFrom, Position};
-use runstone_boundary::changes::{ChangeKind, ChangeReader, OneChange, OneWrite, WriteReader};
-use runstone_boundary::{Failure, Handles, Result};
+use runstone_boundary::changes::{
+    ChangeKind, ChangeReader, OneChange, OneWrite, Reading, WriteReader,
+};
+use runstone_boundary::{Failure, Handles, Result, options};
 
 use crate::answers::Answer;
-use crate::calls::{call, handle, text};
+use crate::calls::{call, handle, optional_text, text};
 
 /// Open readers of changes.
 static CHANGES: Handles<Mutex<ChangeReader>> = Handles::new(9, "reader of changes");
@@ -23,6 +25,7 @@ const OLDEST: jint = 0;
 const NOW: jint = 1;
 const AFTER: jint = 2;
 
+/// With options for the state, a gap of the log is no failure.
 #[unsafe(no_mangle)]
 extern "system" fn Java_org_runstone_Native_openChanges<'l>(
     env: EnvUnowned<'l>,
@@ -31,6 +34,8 @@ extern "system" fn Java_org_runstone_Native_openChanges<'l>(
     from: jint,
     number: jlong,
     history: jlong,
+    state: JString<'l>,
+    unsynced: jboolean,
 ) -> jlong {
     call(env, |env| {
         let store = text(env, &store, "path of the store")?;
@@ -40,7 +45,9 @@ extern "system" fn Java_org_runstone_Native_openChanges<'l>(
             AFTER => ChangesFrom::After(Position::new(history as u64, number as u64)),
             _ => return Err(Failure::invalid(format!("there is no beginning {from}"))),
         };
-        let reader = ChangeReader::open(store, from, false)?;
+        let state = optional_text(env, &state, "options for the state")?;
+        let state = state.map(|text| options::of_store(&text)).transpose()?;
+        let reader = ChangeReader::open(store, Reading { from, state, unsynced })?;
         Ok(CHANGES.keep(Mutex::new(reader))?.get() as jlong)
     })
 }
@@ -85,7 +92,8 @@ fn tell(change: OneChange) -> Result<Answer> {
         .list(change.keyspaces, |answer, (name, options)| {
             answer.bytes(name).optional(options, Answer::bytes)
         })
-        .optional(change.time_ms, Answer::number);
+        .optional(change.time_ms, Answer::number)
+        .optional(change.gap, |answer, (after, through)| answer.numbers([after, through]));
     Ok(page(answer, first).number(rest))
 }
 

@@ -5,7 +5,8 @@
 //! * [`bytes`]: byte arrays and direct buffers as slices. The only unsafe code.
 //! * [`stores`], [`keyspaces`], [`snapshots`], [`cursors`], [`transactions`]: a module per object.
 //! * [`backups`]: backups, archives and repairs. [`answers`]: what has several fields.
-//! * [`changes`]: what was committed, in order. [`events`]: what a listener in Java receives.
+//! * [`changes`]: what was committed, in order. [`mirrors`]: a second store that is made of it.
+//! * [`events`]: what a listener in Java receives.
 //! * [`batches`]: many writes in one call.
 //!
 //! Java holds handles, which are numbers: one that was closed is refused by its table.
@@ -19,6 +20,7 @@ mod changes;
 mod cursors;
 mod events;
 mod keyspaces;
+mod mirrors;
 mod snapshots;
 mod stores;
 mod transactions;

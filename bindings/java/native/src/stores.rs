@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use jni::EnvUnowned;
-use jni::objects::{JClass, JObject, JString};
+use jni::objects::{JByteArray, JClass, JObject, JString};
 use jni::sys::{jboolean, jlong};
-use runstone::{Keyspace, Resources};
+use jni::{Env, EnvUnowned};
+use runstone::{Keyspace, Options, Resources};
 use runstone_boundary::stores::{self, OpenStore};
-use runstone_boundary::{Handles, options};
+use runstone_boundary::{Handles, Result, options};
 
+use crate::answers::Answer;
 use crate::calls::{call, handle, string, text};
 use crate::events::Listener;
 
@@ -67,18 +68,11 @@ extern "system" fn Java_org_runstone_Native_open<'l>(
     events: JObject<'l>,
 ) -> jlong {
     call(env, |env| {
-        let path = text(env, &path, "path")?;
-        let toml = text(env, &options, "options")?;
-        let mut options = options::of_store(&toml)?;
-        options.listener = Some(Arc::new(Listener::new(env, &events)?));
-        let store = match resources {
-            0 => OpenStore::open(path, options)?,
-            _ => {
-                options::check_sharing(&toml)?;
-                // This is a copy: opening takes long, and the handle may be closed meanwhile.
-                let resources = RESOURCES.get(handle(resources))?.clone();
-                OpenStore::open_sharing(&resources, path, options)?
-            }
+        let (path, shared) = (text(env, &path, "path")?, shared(resources)?);
+        let options = options_of(env, &options, &events, shared.is_some())?;
+        let store = match shared {
+            None => OpenStore::open(path, options)?,
+            Some(resources) => OpenStore::open_sharing(&resources, path, options)?,
         };
         Ok(STORES.keep(store)?.get() as jlong)
     })
@@ -99,14 +93,42 @@ extern "system" fn Java_org_runstone_Native_follow<'l>(
     _: JClass<'l>,
     path: JString<'l>,
     options: JString<'l>,
+    resources: jlong,
     events: JObject<'l>,
 ) -> jlong {
     call(env, |env| {
-        let path = text(env, &path, "path")?;
-        let mut options = options::of_store(&text(env, &options, "options")?)?;
-        options.listener = Some(Arc::new(Listener::new(env, &events)?));
-        Ok(STORES.keep(OpenStore::follow(path, options)?)?.get() as jlong)
+        let (path, shared) = (text(env, &path, "path")?, shared(resources)?);
+        let options = options_of(env, &options, &events, shared.is_some())?;
+        let store = match shared {
+            None => OpenStore::follow(path, options)?,
+            Some(resources) => OpenStore::follow_sharing(&resources, path, options)?,
+        };
+        Ok(STORES.keep(store)?.get() as jlong)
     })
+}
+
+/// The resources of a handle, if it is one. This is a copy: opening takes long, and the handle may
+/// be closed meanwhile.
+fn shared(resources: jlong) -> Result<Option<Resources>> {
+    match resources {
+        0 => Ok(None),
+        _ => Ok(Some(RESOURCES.get(handle(resources))?.clone())),
+    }
+}
+
+fn options_of(
+    env: &mut Env<'_>,
+    toml: &JString<'_>,
+    events: &JObject<'_>,
+    is_sharing: bool,
+) -> Result<Options> {
+    let toml = text(env, toml, "options")?;
+    let mut options = options::of_store(&toml)?;
+    if is_sharing {
+        options::check_sharing(&toml)?;
+    }
+    options.listener = Some(Arc::new(Listener::new(env, events)?));
+    Ok(options)
 }
 
 #[unsafe(no_mangle)]
@@ -128,6 +150,25 @@ extern "system" fn Java_org_runstone_Native_age<'l>(
     call(env, |_| {
         let age = STORES.get(handle(store))?.age()?;
         Ok(jlong::try_from(age.as_nanos()).unwrap_or(jlong::MAX))
+    })
+}
+
+/// What the process that writes to a store told last, or null.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_live<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    store: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let Some(told) = STORES.get(handle(store))?.live()? else {
+            return Ok(JByteArray::default());
+        };
+        let age_ms = u64::try_from(told.age.as_millis()).unwrap_or(u64::MAX);
+        Answer::default()
+            .numbers([u64::from(told.process), age_ms, u64::from(told.is_current())])
+            .bytes(told.metrics.to_prometheus())
+            .give(env)
     })
 }
 

@@ -51,8 +51,11 @@ from ._runstone import (
     Keys,
     Keyspace,
     LeaseRevoked,
+    LiveState,
     LockTimeout,
     MergeFailed,
+    Mirror,
+    Mirroring,
     NewerFormat,
     NoSpace,
     NotAStore,
@@ -104,8 +107,11 @@ __all__ = [
     "Keys",
     "Keyspace",
     "LeaseRevoked",
+    "LiveState",
     "LockTimeout",
     "MergeFailed",
+    "Mirror",
+    "Mirroring",
     "NewerFormat",
     "NoSpace",
     "NotAStore",
@@ -130,6 +136,7 @@ __all__ = [
     "destroy",
     "follow",
     "get_view",
+    "mirror",
     "open",
     "repair",
     "to_toml",
@@ -157,15 +164,18 @@ Listener = Callable[[Event], object]
 # Stores that are open. This does not keep them open. Their threads may call Python, so they end
 # before the interpreter does.
 _open: "list[_runstone.Opening]" = []
+# Mirrors that may be open. Their stores have threads, too.
+_mirrors: "weakref.WeakSet[Mirror]" = weakref.WeakSet()
 # They call back before Python's collector clears what a store calls.
 _watches: "dict[int, weakref.ref[Store]]" = {}
 
 
 @atexit.register
 def _close_all() -> None:
-    for opening in _open:
+    ending: "list[Union[_runstone.Opening, Mirror]]" = [*_open, *_mirrors]
+    for one in ending:
         try:
-            opening.close()
+            one.close()
         except Error:
             # There is nobody left to report to; what was written is in the log.
             pass
@@ -235,6 +245,7 @@ def follow(
     path: Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"],
     *,
     merge_operators: Optional[Mapping[str, Merger]] = None,
+    resources: Optional[Resources] = None,
     **options: Any,
 ) -> Store:
     """Opens a store for reading, whether or not another process writes to it.
@@ -242,15 +253,41 @@ def follow(
     It keeps nobody from that, and shows one moment. `Store.refresh` shows a later one, and
     `Store.age` says how old it may be. The writer keeps the files that the moment needs, within its
     ``follower_keep_bytes`` and ``follower_keep_seconds``: behind them `LeaseRevoked` is raised, and
-    the store is to be followed again. Options are those of `open`.
+    the store is to be followed again. Options and resources are those of `open`. `Store.live` says
+    what the process that writes to it measures.
     """
+    if resources is not None and not isinstance(resources, Resources):
+        raise TypeError(f"resources are a runstone.Resources, not {resources!r}")
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"path is text, bytes or a path, not {path!r}")
     operators = _functions("merge_operators", merge_operators)
     text = to_toml(options)
-    store = _runstone.open(os.fsdecode(path), True, text, operators, {}, None, None)
+    store = _runstone.open(os.fsdecode(path), True, text, operators, {}, None, resources)
     _watch(store, store._opening())
     return store
+
+
+def mirror(
+    source: Union[str, "os.PathLike[str]", Store],
+    target: Union[str, "os.PathLike[str]"],
+    *,
+    merge_operators: Optional[Mapping[str, Merger]] = None,
+    compaction_filters: Optional[Mapping[str, Filter]] = None,
+    **options: Any,
+) -> Mirror:
+    """Goes on with the mirror of a store in `target`, or makes it where that is new or empty.
+
+    A mirror is a store that is as the other one was at some moment; `Mirror.advance` brings it on.
+    The other store may be open in any process, or closed. Options, merge operators and filters are
+    those of the mirror: it needs those of the other store. A mirror that was away for too long is
+    `HistoryGone` (``keep_log_bytes`` of the other store), and needs a new directory. To read it
+    meanwhile, `follow` it.
+    """
+    mergers = _functions("merge_operators", merge_operators)
+    filters = _functions("compaction_filters", compaction_filters)
+    made = _runstone.mirror(source, target, to_toml(options), mergers, filters)
+    _mirrors.add(made)
+    return made
 
 
 def repair(

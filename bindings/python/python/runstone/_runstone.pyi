@@ -14,6 +14,7 @@ from typing import (
     Iterable,
     KeysView,
     List,
+    Literal,
     Mapping,
     MutableMapping,
     Optional,
@@ -435,6 +436,12 @@ class Store(_Closing, Keyspace):
 
         What was committed before then is in it. 0 for one that no other process can write to.
         """
+    def live(self) -> Optional[LiveState]:
+        """What the process that writes to a store that is open for reading told last.
+
+        It tells once a second while somebody follows the store. None: nobody writes to the store,
+        or not for a second yet.
+        """
     def sync(self) -> None: ...
     def flush(self) -> None: ...
     def wait_idle(self) -> None: ...
@@ -445,6 +452,22 @@ class Store(_Closing, Keyspace):
     def metrics(self) -> str:
         """The counters as a text for Prometheus."""
 
+class LiveState:
+    """What the process that writes to a store told last of what it measures."""
+
+    @property
+    def process(self) -> int:
+        """The id of that process."""
+    @property
+    def age(self) -> float:
+        """How long ago it told, in seconds."""
+    @property
+    def is_current(self) -> bool:
+        """Whether that is of the last seconds. If not, it ended, hangs, or does not tell."""
+    @property
+    def metrics(self) -> str:
+        """What `Store.metrics` gives in that process."""
+
 _Resources = TypeVar("_Resources", bound="Resources")
 
 class Resources:
@@ -453,7 +476,7 @@ class Resources:
     def __new__(cls: Type[_Resources], options: str) -> _Resources: ...
     @property
     def stores(self) -> int:
-        """How many stores that share them are open."""
+        """How many stores that share them are open, or followed."""
 
     def close(self) -> None:
         """Opens no more stores. Those that are open keep what they share."""
@@ -555,6 +578,9 @@ class Archiving:
     @property
     def lacks(self) -> Optional[Tuple[int, int]]:
         """Where the archive began again: it has nothing after the first number up to the second."""
+    @property
+    def is_drained(self) -> bool:
+        """Whether there was no more. A round ends after about 16 MiB although there is more."""
 
 class Archiver(_Closing):
     """Appends what is committed to a store to the archive beside its backups."""
@@ -718,10 +744,13 @@ class Change(Iterable[Write]):
         """The position after it. Whoever begins there gets no write twice."""
     @property
     def kind(self) -> str:
-        """writes, loaded, keyspace, dropped, keyspaces or time.
+        """writes, loaded, keyspace, dropped, keyspaces, time, gap, state or gap-end.
 
         keyspace: one was made, or its options changed. keyspaces: all that there are, after a
-        crash. time: all changes before it had been committed by then.
+        crash or behind a gap. time: all changes before it had been committed by then. gap: the log
+        does not have what comes next; state follows, what keys have as of its end, until gap-end.
+        Values that were overwritten meanwhile are not handed out, nor are deletes that a compaction
+        has dropped with what they hid: a key that the store has not any more may not come.
         """
     @property
     def keyspaces(self) -> List[Tuple[str, Optional[str]]]:
@@ -729,6 +758,9 @@ class Change(Iterable[Write]):
     @property
     def time(self) -> Optional[float]:
         """Of a time, by the writer's clock, in seconds since 1970. The clock may go back."""
+    @property
+    def gap(self) -> Optional[Tuple[int, int]]:
+        """Of a gap: state follows of what was written behind the first number, as of the second."""
     def __iter__(self) -> Writes: ...
 
 class Changes(_Closing, typing.Iterator[Change]):
@@ -736,8 +768,11 @@ class Changes(_Closing, typing.Iterator[Change]):
 
     A loop over it ends with what there is now; a later loop, or `next`, goes on. It begins with the
     oldest change of the log, or behind a position, or `now`. What it hands out is durable, unless
-    `unsynced`. `HistoryGone`: the log does not reach back so far (``keep_log_bytes``).
-    `HistoryForked`: the store lost to a power loss what was read. Then begin with its state.
+    `unsynced`. `HistoryForked`: the store lost to a power loss what was read.
+
+    `HistoryGone`: the log does not reach back so far (``keep_log_bytes``). With ``on_gap="state"``
+    the state of what was written behind the position comes in its place, and then the log: see
+    `Change.kind`. The options and merge operators are for reading that, and those of `follow`.
     """
 
     def __new__(
@@ -747,6 +782,9 @@ class Changes(_Closing, typing.Iterator[Change]):
         after: Union[Position, str, None] = None,
         now: bool = False,
         unsynced: bool = False,
+        on_gap: Literal["fail", "state"] = "fail",
+        merge_operators: Optional[Mapping[str, Callable[..., Any]]] = None,
+        **options: Any,
     ) -> Changes: ...
     def __iter__(self) -> Changes: ...
     def __next__(self) -> Change: ...
@@ -758,3 +796,36 @@ class Changes(_Closing, typing.Iterator[Change]):
 
         Keep it in one batch with what the change does, and each has its effect once.
         """
+
+class Mirroring:
+    """What a round of mirroring did."""
+
+    @property
+    def changes(self) -> int: ...
+    @property
+    def bytes(self) -> int:
+        """About how many bytes they have."""
+    @property
+    def is_drained(self) -> bool:
+        """Whether there was no more. A round ends after about 16 MiB although there is more."""
+
+class Mirror(_Closing):
+    """A store that follows another one, change by change."""
+
+    def advance(self, wait: float = 0.0) -> Mirroring:
+        """Applies what was committed since, and waits for a change for at most `wait` seconds.
+
+        After an error the mirror is at its position, and the next call goes on. Other threads run
+        meanwhile; one that closes the mirror ends the wait with `Closed`.
+        """
+    @property
+    def position(self) -> Position:
+        """The position of the other store that the mirror shows."""
+
+def mirror(
+    source: Union[_Path, Store],
+    target: _Path,
+    options: str,
+    merge_operators: Dict[str, Callable[..., Any]],
+    compaction_filters: Dict[str, Callable[..., Any]],
+) -> Mirror: ...

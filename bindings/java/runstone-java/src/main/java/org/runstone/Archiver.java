@@ -29,20 +29,24 @@ public final class Archiver extends Handle {
      *
      * @param changes changes that were appended
      * @param bytes bytes that were appended
+     * @param isDrained whether there was no more; a round ends after about 16 MiB although there is
+     *     more
      * @param backup the backup with which the archive began, at first or again; null if it went on
      * @param lacks what the archive lacks because it began again; null if nothing
      */
-    public record Round(long changes, long bytes, Backup backup, Gap lacks) {
+    public record Round(
+            long changes, long bytes, boolean isDrained, Backup backup, Gap lacks) {
         static Round of(Answer answer) {
             long changes = answer.number();
             long bytes = answer.number();
+            boolean isDrained = answer.number() == 1;
             Backup backup = null;
             Gap lacks = null;
             if (answer.number() == 1) {
                 backup = Backup.of(answer);
                 lacks = answer.optional(gap -> new Gap(gap.number(), gap.number()));
             }
-            return new Round(changes, bytes, backup, lacks);
+            return new Round(changes, bytes, isDrained, backup, lacks);
         }
     }
 

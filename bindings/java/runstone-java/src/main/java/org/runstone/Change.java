@@ -16,6 +16,7 @@ public final class Change implements Iterable<Change.Write> {
     private final Kind kind;
     private final List<NamedKeyspace> keyspaces;
     private final Instant time;
+    private final Gap gap;
     private final List<Write> writes;
     /** What follows the first writes of a load; null if nothing does. */
     private final Rest rest;
@@ -31,10 +32,30 @@ public final class Change implements Iterable<Change.Write> {
         KEYSPACE,
         /** A keyspace was dropped. */
         DROPPED,
-        /** All keyspaces that there are, after a crash. */
+        /** All keyspaces that there are, after a crash or behind a gap. */
         KEYSPACES,
         /** A time: all changes before it had been committed by then. */
-        TIME
+        TIME,
+        /**
+         * The log does not have what comes next: {@link #STATE} follows until {@link #GAP_END}.
+         * Values that were overwritten meanwhile are not handed out, nor are deletes that a
+         * compaction has dropped with what they hid: a key that the store has not any more may not
+         * come. The position inside a gap is that before it.
+         */
+        GAP,
+        /** What keys have as of the end of the gap: a put or a delete, after deletes of ranges. */
+        STATE,
+        /** The gap has ended. */
+        GAP_END
+    }
+
+    /**
+     * A gap of the log.
+     *
+     * @param after the state is of what was written behind this number; 0 means of all keys
+     * @param through the state is as of this number
+     */
+    public record Gap(long after, long through) {
     }
 
     /**
@@ -100,6 +121,7 @@ public final class Change implements Iterable<Change.Write> {
         kind = Kind.values()[(int) answer.number()];
         keyspaces = answer.list(NamedKeyspace::of);
         time = answer.optional(told -> Instant.ofEpochMilli(told.number()));
+        gap = answer.optional(told -> new Gap(told.number(), told.number()));
         writes = answer.list(Write::of);
         long handle = answer.number();
         rest = handle == 0 ? null : new Rest(changes, handle);
@@ -123,6 +145,11 @@ public final class Change implements Iterable<Change.Write> {
     /** Of a time, by the clock of the writer, which may go back; otherwise null. */
     public Instant time() {
         return time;
+    }
+
+    /** Of a gap; otherwise null. */
+    public Gap gap() {
+        return gap;
     }
 
     /**

@@ -9,7 +9,7 @@ import java.util.NoSuchElementException;
 
 /**
  * Reads what is committed to a store, in order, whether or not a process writes to it. What it hands
- * out is durable.
+ * out is durable, unless {@link ChangesOptions#unsynced}.
  *
  * <pre>{@code
  * try (Changes changes = Changes.after(Path.of("my-store"), position)) {
@@ -23,15 +23,11 @@ import java.util.NoSuchElementException;
  * }</pre>
  *
  * <p>With the code {@code HISTORY_GONE} the log does not reach back so far: the writer's option
- * {@code keep_log_bytes} keeps more. With {@code HISTORY_FORKED} the store has lost to a power loss
- * what was read. In both cases begin with its state. One thread at a time may use it; any may close
- * it.
+ * {@code keep_log_bytes} keeps more, and {@link ChangesOptions#stateOnGap()} goes on with the state
+ * in its place. With {@code HISTORY_FORKED} the store has lost to a power loss what was read: begin
+ * with its state. One thread at a time may use it; any may close it.
  */
 public final class Changes extends Handle implements Iterable<Change> {
-    // Where changes begin. The native side uses the same numbers.
-    private static final int OLDEST = 0;
-    private static final int NOW = 1;
-    private static final int AFTER = 2;
     /** A wait gives way this often: to an interrupt and to a close. */
     private static final long SLICE_MILLIS = 100;
 
@@ -39,29 +35,35 @@ public final class Changes extends Handle implements Iterable<Change> {
     /** What an iterator has seen, and has not handed out. */
     private Change ahead;
 
-    private Changes(Path store, int from, Position after) {
-        super("reader of changes", opened(store, from, after), Native::closeChanges);
+    private Changes(Path store, ChangesOptions options) {
+        super("reader of changes", opened(store, options), Native::closeChanges);
         position = Position.of(new Answer(Native.changesPosition(handle())));
     }
 
-    private static long opened(Path store, int from, Position after) {
+    private static long opened(Path store, ChangesOptions options) {
         Library.load();
-        return Native.openChanges(store.toString(), from, after.number(), after.history());
+        return Native.openChanges(store.toString(), options.from, options.after.number(),
+                options.after.history(), options.state, options.isUnsynced);
+    }
+
+    /** Reads what is committed to a store. */
+    public static Changes open(Path store, ChangesOptions options) {
+        return new Changes(store, options);
     }
 
     /** Begins with the oldest change that the log of a store has. */
     public static Changes oldest(Path store) {
-        return new Changes(store, OLDEST, new Position(0, 0));
+        return open(store, ChangesOptions.oldest());
     }
 
     /** Begins with what is committed from now on. */
     public static Changes now(Path store) {
-        return new Changes(store, NOW, new Position(0, 0));
+        return open(store, ChangesOptions.now());
     }
 
     /** Begins behind a position. */
     public static Changes after(Path store, Position position) {
-        return new Changes(store, AFTER, position);
+        return open(store, ChangesOptions.after(position));
     }
 
     /** The next change, or null if there is none now. */

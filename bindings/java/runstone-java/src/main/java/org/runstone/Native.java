@@ -21,11 +21,13 @@ final class Native {
 
     static native void closeStore(long store);
 
-    static native long follow(String path, String options, Events events);
+    static native long follow(String path, String options, long resources, Events events);
 
     static native boolean refresh(long store);
 
     static native long age(long store);
+
+    static native byte[] live(long store);
 
     static native long openKeyspace(long store, String name, String options, boolean mayMake);
 
@@ -120,7 +122,8 @@ final class Native {
 
     static native byte[] archived(long archiver);
 
-    static native long openChanges(String store, int from, long number, long history);
+    static native long openChanges(String store, int from, long number, long history,
+            String state, boolean unsynced);
 
     static native void closeChanges(long changes);
 
@@ -131,6 +134,14 @@ final class Native {
     static native byte[] nextWrites(long writes);
 
     static native void closeWrites(long writes);
+
+    static native long openMirror(String source, String target, String options, Events events);
+
+    static native void closeMirror(long mirror);
+
+    static native byte[] advanceMirror(long mirror, long waitMillis);
+
+    static native byte[] mirrored(long mirror);
 
     static native byte[] repair(String from, String to, String options, boolean lostLog);
 }

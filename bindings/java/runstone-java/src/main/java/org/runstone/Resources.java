@@ -56,7 +56,20 @@ public final class Resources extends Handle {
         return Store.opened(path, options, this, Objects.requireNonNull(onEvent, "onEvent"));
     }
 
-    /** How many open stores share these resources. */
+    /** Follows a store with these resources and default options. */
+    public Store follow(Path path) {
+        return follow(path, "");
+    }
+
+    /**
+     * Follows a store with these resources, as {@link Store#follow(Path, String)} does. Options
+     * that the resources set, such as {@code memory_budget_bytes}, are refused.
+     */
+    public Store follow(Path path, String options) {
+        return Store.followed(path, options, this);
+    }
+
+    /** How many open stores share these resources; those that are followed count too. */
     public long stores() {
         try {
             return Native.storesOf(handle());

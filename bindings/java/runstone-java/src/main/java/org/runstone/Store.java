@@ -80,10 +80,21 @@ public final class Store extends Handle {
      * @param options those of {@link #open(Path, String)}
      */
     public static Store follow(Path path, String options) {
+        return followed(path, options, null);
+    }
+
+    /** Follows a store; null resources mean its own. */
+    static Store followed(Path path, String options, Resources resources) {
         Objects.requireNonNull(options, "options");
         String directory = path.toString();
         Library.load();
-        return new Store(Native.follow(directory, options, new Events(directory, null)));
+        try {
+            long shared = resources == null ? 0 : resources.handle();
+            return new Store(Native.follow(
+                    directory, options, shared, new Events(directory, null)));
+        } finally {
+            keep(resources);
+        }
     }
 
     /** Opens a store; null resources mean its own. With a null listener, events are logged. */
@@ -253,16 +264,35 @@ public final class Store extends Handle {
     /** What the store measures, by name, such as {@code runstone_cache_bytes}. */
     public Map<String, Double> metrics() {
         try {
-            Map<String, Double> metrics = new LinkedHashMap<>();
-            for (String line : Native.metrics(handle()).split("\n")) {
-                int space = line.lastIndexOf(' ');
-                if (!line.startsWith("#") && space > 0) {
-                    metrics.put(line.substring(0, space), Double.valueOf(line.substring(space + 1)));
-                }
-            }
-            return metrics;
+            return byName(Native.metrics(handle()));
         } finally {
             keep(this);
         }
+    }
+
+    /**
+     * What the process that writes to a store that is open for reading told last of what it
+     * measures. It tells once a second while somebody follows the store. Null if it has told
+     * nothing: nobody writes to the store, or not for a second yet.
+     */
+    public LiveState live() {
+        try {
+            byte[] answer = Native.live(handle());
+            return answer == null ? null : LiveState.of(new Answer(answer));
+        } finally {
+            keep(this);
+        }
+    }
+
+    /** Numbers by name, from Prometheus' text format. */
+    static Map<String, Double> byName(String text) {
+        Map<String, Double> metrics = new LinkedHashMap<>();
+        for (String line : text.split("\n")) {
+            int space = line.lastIndexOf(' ');
+            if (!line.startsWith("#") && space > 0) {
+                metrics.put(line.substring(0, space), Double.valueOf(line.substring(space + 1)));
+            }
+        }
+        return metrics;
     }
 }

@@ -147,6 +147,57 @@ class ChangesTest {
         }
     }
 
+    /** The log is gone: what was written meanwhile comes as state, and then the log goes on. */
+    @Test
+    void theStateBehindAGap() {
+        Position after;
+        try (Store store = Store.open(path); Changes changes = Changes.oldest(path)) {
+            store.defaultKeyspace().put(bytes("old"), bytes("1"));
+            all(changes);
+            after = changes.position();
+            store.defaultKeyspace().put(bytes("new"), bytes("1"));
+            store.defaultKeyspace().put(bytes("new"), bytes("2"));
+            store.openKeyspace("apart").put(bytes("k"), bytes("v"));
+        }
+        try (Store store = Store.open(path)) {
+            store.defaultKeyspace().put(bytes("late"), bytes("3"));
+            ChangesOptions options = ChangesOptions.after(after);
+            RunstoneException gone = assertThrows(
+                    RunstoneException.class, () -> Changes.open(path, options));
+            assertEquals(Code.HISTORY_GONE, gone.code());
+            Position end;
+            try (Changes changes = Changes.open(path, options.stateOnGap())) {
+                List<Change> found = all(changes);
+                assertEquals(List.of(Change.Kind.GAP, Change.Kind.KEYSPACES, Change.Kind.STATE,
+                        Change.Kind.STATE, Change.Kind.GAP_END),
+                        found.stream().map(Change::kind).toList());
+                assertEquals(after.number(), found.get(0).gap().after());
+                assertNull(found.get(4).gap());
+                List<String> writes = new ArrayList<>();
+                found.forEach(change -> change.forEach(write -> writes.add(said(write))));
+                assertEquals(List.of("PUT default late 3", "PUT default new 2", "PUT apart k v"),
+                        writes);
+                // Whoever is interrupted in the middle begins with the gap again.
+                assertEquals(after, found.get(3).position());
+                end = found.get(4).position();
+                assertTrue(end.number() >= found.get(0).gap().through());
+                store.defaultKeyspace().put(bytes("last"), bytes("4"));
+                assertEquals("PUT default last 4", said(changes.next().iterator().next()));
+            }
+            // Where the log reaches back, there is no gap.
+            ChangesOptions reaching = ChangesOptions.after(end);
+            try (Changes changes = Changes.open(path, reaching.stateOnGap("").unsynced())) {
+                assertEquals(List.of(Change.Kind.WRITES),
+                        all(changes).stream().map(Change::kind).toList());
+            }
+        }
+        RunstoneException nowhere = assertThrows(RunstoneException.InvalidArgument.class,
+                () -> Changes.open(path, ChangesOptions.now().stateOnGap()));
+        assertTrue(nowhere.getMessage().contains("position"), nowhere.getMessage());
+        assertThrows(RunstoneException.InvalidArgument.class,
+                () -> Changes.open(path, ChangesOptions.after(after).stateOnGap("memory = 7")));
+    }
+
     @Test
     void whatIsGone() {
         Position first;

@@ -135,6 +135,40 @@ class ResourcesTest {
     }
 
     @Test
+    void followersShareToo() throws Exception {
+        int before = threads();
+        Path path = directory.resolve("followed");
+        try (Store store = Store.open(path, "background_threads = 1")) {
+            Keyspace keyspace = store.defaultKeyspace();
+            keyspace.put(bytes("k"), bytes("1"));
+            Resources resources = Resources.of(
+                    "memory_budget_bytes = '32M'\nbackground_threads = 2");
+            List<Store> followers = new ArrayList<>();
+            for (int at = 0; at < 10; at++) {
+                followers.add(resources.follow(path));
+            }
+            // One that is to be read follows whoever writes.
+            followers.add(resources.open(path, "read_only = true"));
+            assertEquals(11, resources.stores());
+            assertEquals(before + 3, threads(), "one of the store, and two of all followers");
+            keyspace.put(bytes("k"), bytes("2"));
+            for (Store follower : followers) {
+                assertArrayEquals(bytes("1"), follower.defaultKeyspace().get(bytes("k")));
+                assertTrue(follower.refresh());
+                assertArrayEquals(bytes("2"), follower.defaultKeyspace().get(bytes("k")));
+                follower.close();
+            }
+            assertEquals(0, resources.stores());
+            var twice = assertThrows(RunstoneException.InvalidArgument.class,
+                    () -> resources.follow(path, "max_open_files = 30"));
+            assertTrue(twice.getMessage().contains("max_open_files"), twice.getMessage());
+            resources.close();
+            assertThrows(RunstoneException.Closed.class, () -> resources.follow(path));
+        }
+        assertEquals(before, threads());
+    }
+
+    @Test
     void mistakesAreTold() {
         var unknown = assertThrows(RunstoneException.InvalidArgument.class,
                 () -> Resources.of("threads = 3"));

@@ -1,0 +1,116 @@
+//! Mirrors: a store that follows another one, change by change.
+
+use std::ffi::c_char;
+use std::time::Duration;
+
+use runstone::{Mirror, Mirroring, Options};
+use runstone_boundary::alone::Alone;
+use runstone_boundary::handle;
+use runstone_boundary::pointers::Kept;
+
+use crate::archiver::runstone_position;
+use crate::bytes::{Place, text};
+use crate::handles::{runstone_mirror, runstone_options};
+use crate::status::{answer, runstone_status};
+
+// `None` once it is closed.
+handle!(13 "mirror" runstone_mirror: Alone<Option<Mirror>>);
+
+/// What a round of mirroring did.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct runstone_mirroring {
+    /// Changes that were applied.
+    pub changes: u64,
+    /// About how many bytes they have.
+    pub bytes: u64,
+    /// Whether there was no more. A round ends after about 16 MiB although there is more.
+    pub is_drained: bool,
+}
+
+impl From<Mirroring> for runstone_mirroring {
+    fn from(done: Mirroring) -> runstone_mirroring {
+        let Mirroring { changes, bytes, is_drained, .. } = done;
+        runstone_mirroring { changes, bytes, is_drained }
+    }
+}
+
+/// Goes on with the mirror of a store, or makes it in a directory that is new or empty: a store
+/// that is as the other one was at some moment. The other store may be open in this process or in
+/// another one, or closed. `options`, which may be null, are those of the mirror: it needs the
+/// merge operators and the filters of the other store. A mirror that was away for too long is
+/// refused with RUNSTONE_HISTORY_GONE, and needs a new directory. Follow the mirror to read it
+/// meanwhile. Close it with runstone_mirror_close().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_mirror_open(
+    source_path: *const c_char,
+    target_path: *const c_char,
+    options: *const runstone_options,
+    mirror: *mut *mut runstone_mirror,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises valid strings and a valid place.
+        let (source, target, place) = unsafe {
+            let (source, target) =
+                (text("source_path", source_path)?, text("target_path", target_path)?);
+            (source, target, Place::new("mirror", mirror)?)
+        };
+        let options = match runstone_options::get_some(options)? {
+            Some(options) => options.lock()?.without_resources("a mirror is opened")?,
+            None => Options::default(),
+        };
+        place.keep(Alone::new(Some(Mirror::open(source, target, options)?)))
+    })
+}
+
+/// Applies what was committed since, and waits for a change for at most `wait_ms` first. After an
+/// error the mirror is at its position, and the next call goes on. `done` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_mirror_advance(
+    mirror: *mut runstone_mirror,
+    wait_ms: u64,
+    done: *mut runstone_mirroring,
+) -> runstone_status {
+    answer(|| {
+        let mirror = runstone_mirror::get(mirror)?;
+        let mut mirror = mirror.lock()?;
+        let mirror = mirror.as_mut().ok_or(runstone::Error::Closed)?;
+        let round = mirror.advance(Duration::from_millis(wait_ms))?;
+        if !done.is_null() {
+            // SAFETY: the caller promises a valid place.
+            unsafe { Place::new("done", done) }?.set(round.into());
+        }
+        Ok(())
+    })
+}
+
+/// The position of the other store that the mirror shows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn runstone_mirror_position(
+    mirror: *const runstone_mirror,
+    position: *mut runstone_position,
+) -> runstone_status {
+    answer(|| {
+        // SAFETY: the caller promises a valid place.
+        let place = unsafe { Place::new("position", position) }?;
+        let mirror = runstone_mirror::get(mirror)?;
+        let mirror = mirror.lock()?;
+        place.set(mirror.as_ref().ok_or(runstone::Error::Closed)?.position().into());
+        Ok(())
+    })
+}
+
+/// Closes a mirror, as runstone_close() does with a store; a round that runs ends first. The
+/// directory is a store, and another call goes on with it. Null is not an error.
+#[unsafe(no_mangle)]
+pub extern "C" fn runstone_mirror_close(mirror: *mut runstone_mirror) -> runstone_status {
+    answer(|| {
+        // In a fork it is only forgotten.
+        let open = runstone_mirror::get(mirror).ok();
+        runstone_mirror::close(mirror)?;
+        let Some(open) = open else { return Ok(()) };
+        let ended = open.wait()?.take();
+        Ok(ended.map_or(Ok(()), Mirror::close)?)
+    })
+}

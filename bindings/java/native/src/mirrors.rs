@@ -1,0 +1,83 @@
+//! Stores that follow another one, change by change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jni::EnvUnowned;
+use jni::objects::{JByteArray, JClass, JObject, JString};
+use jni::sys::jlong;
+use parking_lot::Mutex;
+use runstone::{Error, Mirror};
+use runstone_boundary::{Handles, options};
+
+use crate::answers::Answer;
+use crate::calls::{call, handle, text};
+use crate::events::Listener;
+
+/// Open mirrors; `None` once one is closed.
+static MIRRORS: Handles<Mutex<Option<Mirror>>> = Handles::new(11, "mirror");
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_openMirror<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    source: JString<'l>,
+    target: JString<'l>,
+    options: JString<'l>,
+    events: JObject<'l>,
+) -> jlong {
+    call(env, |env| {
+        let source = text(env, &source, "path of the store")?;
+        let target = text(env, &target, "path of the mirror")?;
+        let mut options = options::of_store(&text(env, &options, "options")?)?;
+        options.listener = Some(Arc::new(Listener::new(env, &events)?));
+        let mirror = Mirror::open(source, target, options)?;
+        Ok(MIRRORS.keep(Mutex::new(Some(mirror)))?.get() as jlong)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_closeMirror<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    mirror: jlong,
+) {
+    call(env, |_| {
+        let open = MIRRORS.get(handle(mirror))?;
+        MIRRORS.close(handle(mirror))?;
+        // A round that runs ends first.
+        let ended = open.lock().take();
+        Ok(ended.map_or(Ok(()), Mirror::close)?)
+    });
+}
+
+/// Java waits by short calls, so that others get at the mirror between them.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_advanceMirror<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    mirror: jlong,
+    wait_ms: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let most = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0));
+        let mirror = MIRRORS.get(handle(mirror))?;
+        let round = mirror.lock().as_mut().ok_or(Error::Closed)?.advance(most)?;
+        let numbers = [round.changes, round.bytes, u64::from(round.is_drained)];
+        Answer::default().numbers(numbers).give(env)
+    })
+}
+
+/// The position of the other store that the mirror shows.
+#[unsafe(no_mangle)]
+extern "system" fn Java_org_runstone_Native_mirrored<'l>(
+    env: EnvUnowned<'l>,
+    _: JClass<'l>,
+    mirror: jlong,
+) -> JByteArray<'l> {
+    call(env, |env| {
+        let mirror = MIRRORS.get(handle(mirror))?;
+        let found = mirror.lock().as_ref().ok_or(Error::Closed)?.position();
+        Answer::default().numbers([found.seq(), found.history()]).give(env)
+    })
+}

@@ -1,0 +1,77 @@
+// Where changes begin, and how they are read.
+
+package org.runstone;
+
+import java.util.Objects;
+
+/**
+ * Where {@link Changes} begin, and how they are read. A value does not change: each method gives
+ * another one.
+ *
+ * <pre>{@code
+ * Changes.open(path, ChangesOptions.after(position).stateOnGap().unsynced());
+ * }</pre>
+ */
+public final class ChangesOptions {
+    // Where changes begin. The native side uses the same numbers.
+    private static final int OLDEST = 0;
+    private static final int NOW = 1;
+    private static final int AFTER = 2;
+
+    final int from;
+    final Position after;
+    /** Options for reading the state behind a gap; null if a gap is a failure. */
+    final String state;
+    final boolean isUnsynced;
+
+    private ChangesOptions(int from, Position after, String state, boolean isUnsynced) {
+        this.from = from;
+        this.after = after;
+        this.state = state;
+        this.isUnsynced = isUnsynced;
+    }
+
+    private static ChangesOptions of(int from, Position after) {
+        return new ChangesOptions(from, after, null, false);
+    }
+
+    /** Begins with the oldest change that the log of a store has. */
+    public static ChangesOptions oldest() {
+        return of(OLDEST, new Position(0, 0));
+    }
+
+    /** Begins with what is committed from now on. */
+    public static ChangesOptions now() {
+        return of(NOW, new Position(0, 0));
+    }
+
+    /** Begins behind a position. */
+    public static ChangesOptions after(Position position) {
+        return of(AFTER, Objects.requireNonNull(position, "position"));
+    }
+
+    /** The same as {@link #stateOnGap(String)} with default options. */
+    public ChangesOptions stateOnGap() {
+        return stateOnGap("");
+    }
+
+    /**
+     * Where the log does not reach back to the position, hands out the state of what was written
+     * since, and then the log: see {@link Change.Kind#GAP}. Without this, that is an exception with
+     * the code {@code HISTORY_GONE}.
+     *
+     * @param options for reading the state, as in {@link Store#follow(java.nio.file.Path, String)}
+     */
+    public ChangesOptions stateOnGap(String options) {
+        Objects.requireNonNull(options, "options");
+        return new ChangesOptions(from, after, options, isUnsynced);
+    }
+
+    /**
+     * Hands out what is not durable yet, too. After a power loss the store may not have it: then
+     * the reader throws with the code {@code HISTORY_FORKED}.
+     */
+    public ChangesOptions unsynced() {
+        return new ChangesOptions(from, after, state, true);
+    }
+}
