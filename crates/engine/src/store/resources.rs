@@ -137,8 +137,12 @@ impl Resources {
 }
 
 impl Drop for Resources {
+    /// The threads do not exist in a fork, and a lock may be held there for ever. So the fork keeps
+    /// the memory.
     fn drop(&mut self) {
-        self.0.leave_to_parent();
+        if !self.0.process.is_current() {
+            mem::forget(Arc::clone(&self.0));
+        }
     }
 }
 
@@ -283,14 +287,6 @@ impl Parts {
         self.syncing.abandon();
     }
 
-    /// Called before a drop. The threads do not exist in a fork, and a lock may be held there for
-    /// ever. So the fork keeps the memory.
-    pub(super) fn leave_to_parent(self: &Arc<Parts>) {
-        if !self.process.is_current() {
-            mem::forget(Arc::clone(self));
-        }
-    }
-
     /// Counts a store as open, or as closed.
     pub(super) fn count(&self, is_open: bool) {
         match is_open {
@@ -322,7 +318,6 @@ impl Deref for Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.0.count(false);
-        self.0.leave_to_parent();
     }
 }
 

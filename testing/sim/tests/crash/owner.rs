@@ -267,8 +267,8 @@ impl Held {
 /// Dropping the copy of a writer removed the parent's file, and the parent's `finish` then reported
 /// success.
 ///
-/// The seed chooses the placement, the threads, whether the store shares resources, which objects
-/// there are, in which order the child uses or drops them, and which it leaves alone.
+/// The seed chooses the placement, the threads, whether the store and a follower share resources,
+/// which objects there are, in which order the child uses or drops them, and which it leaves alone.
 fn fork_beside_threads(path: &str, seed: u64) {
     let mut random = Random::new(seed);
     let placements = [ValuePlacement::HashGrouped, ValuePlacement::Inline, ValuePlacement::Vlog];
@@ -295,6 +295,15 @@ fn fork_beside_threads(path: &str, seed: u64) {
         let mut order: Vec<(u32, bool)> = (0..7).map(|one| (one, random.one_in(2))).collect();
         random.shuffle(&mut order);
         order.truncate(random.below(8) as usize);
+        let followed = match &resources {
+            Some(resources) => resources.follow(path, options.clone()),
+            None => Store::follow(path, options.clone()),
+        };
+        let follower = followed.expect("follows");
+        // A view may be left alone.
+        let view = follower.store();
+        let mut followed = Some((view, random.one_in(2).then_some(follower)));
+        let leaves = random.one_in(4);
         // SAFETY: O1.
         let child = match unsafe { libc::fork() } {
             0 => {
@@ -303,6 +312,11 @@ fn fork_beside_threads(path: &str, seed: u64) {
                 });
                 let wrong = order.iter().find(|(one, uses)| !held.end(*one, *uses));
                 let code = wrong.map_or(0, |(one, _)| 1 + *one as i32);
+                let taken = || resources.as_ref().map(|shared| shared.memory().memtable_bytes);
+                let before = taken();
+                drop(followed.take_if(|_| !leaves));
+                // To free it would take locks of the budget.
+                let code = if taken() == before { code } else { 98 };
                 // SAFETY: O2.
                 unsafe { libc::_exit(if opens { 99 } else { code }) }
             }
@@ -310,6 +324,9 @@ fn fork_beside_threads(path: &str, seed: u64) {
         };
         assert_eq!(status_of(child), Some(0), "seed {seed}, round {round}: {order:?}");
         held.go_on(&store, &file);
+        let (view, follower) = followed.expect("the child had copies");
+        assert!(follower.is_none_or(|follower| follower.refresh().is_ok()), "seed {seed}");
+        assert!(view.get(1_000u32.to_be_bytes()).expect("reads").is_some(), "seed {seed}");
     }
     ends.store(true, Relaxed);
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));

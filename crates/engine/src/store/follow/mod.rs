@@ -17,6 +17,7 @@ pub(crate) mod cut;
 mod recent;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -75,8 +76,19 @@ const MOST_ROUNDS: usize = 16;
 /// ```
 #[derive(Debug)]
 pub struct Follower {
-    following: Mutex<rank::Following, Following>,
+    /// Shared with nobody, but a fork leaves it to its parent.
+    following: Arc<Mutex<rank::Following, Following>>,
     view: ArcSwap<Store>,
+}
+
+impl Drop for Follower {
+    /// Freeing memory takes locks of the budget. In a fork, a thread that does not exist there may
+    /// hold them for ever.
+    fn drop(&mut self) {
+        if self.view.load().inner.env.check_process().is_err() {
+            mem::forget((Arc::clone(&self.following), self.view.load_full()));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -171,7 +183,8 @@ impl Follower {
         let mut following = Following::begin((storage, leases), options, parts, true)?;
         let view = following.refresh()?;
         let view = view.map_or_else(|| following.publish(), Ok)?;
-        Ok(Follower { following: Mutex::new(following), view: ArcSwap::from_pointee(view) })
+        let following = Arc::new(Mutex::new(following));
+        Ok(Follower { following, view: ArcSwap::from_pointee(view) })
     }
 
     /// The store as of the last refresh. It never changes, and writes to it fail with
