@@ -215,6 +215,9 @@ fn reading_of(options: &runstone_changes_options) -> Result<Reading> {
         }
     };
     let own = runstone_options::get_some(options.state_options)?;
+    if own.is_some() && !options.state {
+        return Err(Failure::invalid("state_options are for the state; set `state`, too"));
+    }
     let own = own.map(|own| own.lock()?.without_resources("the state is read")).transpose()?;
     let state = options.state.then(|| own.unwrap_or_default());
     Ok(Reading { from, state, unsynced: options.unsynced })

@@ -364,6 +364,8 @@ static void a_gap_of_operands(void) {
     CHECK(status == RUNSTONE_INVALID_ARGUMENT || status == RUNSTONE_MERGE_FAILED);
     CHECK(strstr(runstone_last_message(), "joins") != NULL);
     runstone_changes_close(changes);
+    reading.state = false;
+    REFUSED(RUNSTONE_INVALID_ARGUMENT, "state", runstone_changes_open(path, &reading, &changes));
     WORKS(runstone_options_close(none));
     WORKS(runstone_options_close(options));
     gone(path);

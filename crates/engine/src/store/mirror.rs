@@ -32,7 +32,11 @@ const SOURCE: &[u8] = b"source";
 /// A store that follows another one.
 #[derive(Debug)]
 pub struct Mirror {
+    /// The other store: for reading, and for leases.
+    source: (Arc<dyn Storage>, Arc<dyn Storage>),
     changes: Changes,
+    /// Whether a round failed: what the reader handed out behind `position` is to be read again.
+    is_cut_short: bool,
     applier: Applier,
     own: Keyspace,
     source_uid: u64,
@@ -99,7 +103,7 @@ impl Mirror {
         options: Options,
     ) -> Result<Mirror> {
         let mut changes = Changes::begin(Arc::clone(&source), leases, ChangesFrom::Now)?;
-        let cut = Cut::take(source, leases)?;
+        let cut = Cut::take(Arc::clone(&source), leases)?;
         let known = cut.keyspaces();
         let (source_uid, last_seq) = (cut.state.uid, cut.last_seq);
         cut.write_store(&target)?;
@@ -109,7 +113,8 @@ impl Mirror {
         changes.pass_through(last_seq)?;
         let applier = Applier::new(store, &known, Some(MIRROR_KEYSPACE))?;
         let position = changes.position();
-        let mirror = Mirror { changes, applier, own, source_uid, position };
+        let (source, is_cut_short) = ((source, Arc::clone(leases)), false);
+        let mirror = Mirror { source, changes, is_cut_short, applier, own, source_uid, position };
         mirror.note()?;
         mirror.applier.store().sync()?;
         Ok(mirror)
@@ -137,12 +142,14 @@ impl Mirror {
         let (Some(position), Some((source_uid, known))) = (position, said) else {
             return Err(unfit("is a mirror that was not made to its end"));
         };
-        let changes = Changes::begin(source, leases, ChangesFrom::After(position))?;
+        let from = ChangesFrom::After(position);
+        let changes = Changes::begin(Arc::clone(&source), leases, from)?;
         if changes.store_uid() != source_uid {
             return Err(unfit("is the mirror of another store"));
         }
         let applier = Applier::new(store, &known, Some(MIRROR_KEYSPACE))?;
-        Ok(Mirror { changes, applier, own, source_uid, position })
+        let (source, is_cut_short) = ((source, Arc::clone(leases)), false);
+        Ok(Mirror { source, changes, is_cut_short, applier, own, source_uid, position })
     }
 
     /// Notes position and keyspaces.
@@ -159,8 +166,20 @@ impl Mirror {
     /// O(changes).
     ///
     /// # Errors
-    /// Those of [`Changes::next`] and of writes to the mirror.
+    /// Those of [`Changes::next`] and of writes to the mirror. The next round goes on behind
+    /// [`Mirror::position`].
     pub fn advance(&mut self, most: Duration) -> Result<Mirroring> {
+        if self.is_cut_short {
+            // The lease of the reader before keeps the log until there is another.
+            let (storage, leases) = (Arc::clone(&self.source.0), &self.source.1);
+            self.changes = Changes::begin(storage, leases, ChangesFrom::After(self.position))?;
+        }
+        let outcome = self.apply_changes(most);
+        self.is_cut_short = outcome.is_err();
+        outcome
+    }
+
+    fn apply_changes(&mut self, most: Duration) -> Result<Mirroring> {
         let mut done = Mirroring::default();
         let mut next = self.changes.wait(most)?;
         while let Some(changed) = next {

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use runstone::storage::Category;
 use runstone::{
@@ -309,6 +310,38 @@ fn rounds_end_although_there_is_more() {
     while !mirror.advance(Duration::ZERO).expect("no faults").is_drained {}
     assert_eq!(restored(&disk, Moment::End, &options).expect("it is there"), contents(&store));
     assert_eq!(contents(mirror.store()), contents(&store));
+}
+
+/// A mirror on a full disk left out the change that found no space, once there was space again.
+#[test]
+fn a_change_that_found_no_space_comes_again() {
+    let small = KeyspaceOptions::default().write_buffer_bytes(256 << 10);
+    let options = Options::default().memory_budget_bytes(4 << 20).keyspace(small);
+    let (source, target) = (SimStorage::new(1), SimStorage::new(2));
+    let store = open(&source, &options).expect("no faults");
+    let mut mirror = mirror(&source, &target, &options).expect("it begins");
+    let (kind, category) = (FaultKind::NoSpace, Some(Category::Table));
+    target.inject(Fault { at_op: target.ops(), kind, sticky: true, category });
+    let mut refused = None;
+    for n in 0..10_000u32 {
+        store.put(n.to_be_bytes(), vec![n as u8; 10_000]).expect("no faults");
+        refused = mirror.advance(Duration::ZERO).err();
+        if refused.is_some() {
+            break;
+        }
+    }
+    let refused = refused.expect("there is no space");
+    assert!(refused.is_no_space(), "{refused:?}");
+    let position = mirror.position();
+    assert!(mirror.advance(Duration::ZERO).is_err() && mirror.position() == position);
+    target.clear_faults();
+    // It finds by itself that there is space.
+    let end = Instant::now() + Duration::from_secs(60);
+    while !mirror.advance(Duration::ZERO).is_ok_and(|round| round.is_drained) {
+        assert!(Instant::now() < end, "it does not go on");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(contents(mirror.store()) == contents(&store), "it misses something");
 }
 
 /// A round that ends at its limit does not know that it has all. The next one does.

@@ -253,7 +253,10 @@ impl Full {
                         text.contains("space") || text.contains("failed before"),
                         "{place}: {error:?}"
                     );
-                    self.mirror = None;
+                    // It may go on, unless its store has stopped.
+                    if text.contains("failed before") || self.random.one_in(2) {
+                        self.mirror = None;
+                    }
                 }
                 advanced => {
                     advanced.unwrap_or_else(|error| panic!("{place}: {error}"));
