@@ -20,8 +20,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use runstone::{
-    Background, Commit, Cursor, Error, KeyspaceOptions, Options, ReadOptions, Resources, Scan,
-    Snapshot, SortedWriter, Store, Transaction, TransactionOptions, ValuePlacement, WriteOptions,
+    Background, Commit, Cursor, Error, Follower, KeyspaceOptions, Options, ReadOptions, Resources,
+    Scan, Snapshot, SortedWriter, Store, Transaction, TransactionOptions, ValuePlacement,
+    WriteOptions,
 };
 use runstone_sim::random::{Random, for_seeds};
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -295,14 +296,7 @@ fn fork_beside_threads(path: &str, seed: u64) {
         let mut order: Vec<(u32, bool)> = (0..7).map(|one| (one, random.one_in(2))).collect();
         random.shuffle(&mut order);
         order.truncate(random.below(8) as usize);
-        let followed = match &resources {
-            Some(resources) => resources.follow(path, options.clone()),
-            None => Store::follow(path, options.clone()),
-        };
-        let follower = followed.expect("follows");
-        // A view may be left alone.
-        let view = follower.store();
-        let mut followed = Some((view, random.one_in(2).then_some(follower)));
+        let mut followed = Some(follow(&mut random, resources.as_ref(), path, &options));
         let leaves = random.one_in(4);
         // SAFETY: O1.
         let child = match unsafe { libc::fork() } {
@@ -312,11 +306,8 @@ fn fork_beside_threads(path: &str, seed: u64) {
                 });
                 let wrong = order.iter().find(|(one, uses)| !held.end(*one, *uses));
                 let code = wrong.map_or(0, |(one, _)| 1 + *one as i32);
-                let taken = || resources.as_ref().map(|shared| shared.memory().memtable_bytes);
-                let before = taken();
-                drop(followed.take_if(|_| !leaves));
-                // To free it would take locks of the budget.
-                let code = if taken() == before { code } else { 98 };
+                let is_kept = keeps(resources.as_ref(), followed.take_if(|_| !leaves));
+                let code = if is_kept { code } else { 98 };
                 // SAFETY: O2.
                 unsafe { libc::_exit(if opens { 99 } else { code }) }
             }
@@ -341,6 +332,32 @@ fn fork_beside_threads(path: &str, seed: u64) {
     }
     assert!(store.verify().expect("verifies").is_clean());
     store.close().expect("closes");
+}
+
+/// A view with its follower, or left alone by it.
+type Followed = (Store, Option<Follower>);
+
+fn follow(
+    random: &mut Random,
+    resources: Option<&Resources>,
+    path: &str,
+    options: &Options,
+) -> Followed {
+    let followed = match resources {
+        Some(resources) => resources.follow(path, options.clone()),
+        None => Store::follow(path, options.clone()),
+    };
+    let follower = followed.expect("follows");
+    (follower.store(), random.one_in(2).then_some(follower))
+}
+
+/// Drops the copies that a fork has. Whether none of the shared memory was freed: that would take
+/// locks of the budget.
+fn keeps(resources: Option<&Resources>, followed: Option<Followed>) -> bool {
+    let taken = || resources.map(|shared| shared.memory().memtable_bytes);
+    let before = taken();
+    drop(followed);
+    taken() == before
 }
 
 /// Takes and drops every kind of object that a store hands out, in a thread.
