@@ -55,6 +55,10 @@ pub enum Bug {
     RepairTrustsTables,
     /// A repair does not report what it cannot read of a table.
     RepairPassesHoles,
+    /// A repair carries a table over although its content does not verify.
+    RepairTrustsContent,
+    /// A repair forgets the deletes of the log where it carries tables over.
+    RepairForgetsDeletes,
     /// A writer removes and reuses what its followers read.
     LeasesIgnored,
     /// A power loss may take back changes that were handed out.

@@ -67,6 +67,10 @@ impl Args {
             basis(report.basis),
             report.last_seq
         );
+        if report.carried_tables > 0 {
+            let (carried, tables) = (report.carried_tables, plural(report.tables, "table"));
+            let _ = writeln!(text, "  {carried} of {tables} carried over unchanged");
+        }
         let lost = report.lost.iter().map(|lost| format!("{}: {}", lost.file, lost.what));
         list(&mut text, "damaged or missing", lost);
         let doubts = report.doubts.iter().map(|doubt| self.doubt(doubt));
@@ -106,6 +110,7 @@ impl Args {
             "basis": report.basis,
             "keyspaces": report.keyspaces,
             "tables": report.tables,
+            "carried_tables": report.carried_tables,
             "log_records": report.log_records,
             "entries": report.entries,
             "bytes": report.bytes,

@@ -1,6 +1,8 @@
 //! `repair`: what it makes, what it says, and what it refuses.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use crate::{Place, files_below};
 
@@ -36,6 +38,12 @@ fn a_store_without_current_is_whole_again() {
         ran.stdout
     );
     assert!(ran.stdout.contains("CURRENT: the file is missing"), "{}", ran.stdout);
+    // Both stores share the file of the table.
+    assert!(ran.stdout.contains("\n  1 of 1 table carried over unchanged\n"), "{}", ran.stdout);
+    let is_table = |path: &PathBuf| path.extension().is_some_and(|own| own == "table");
+    let table = files_below(&place.path("t")).into_keys().find(is_table).expect("there is one");
+    let links = fs::metadata(place.path("t").join(table)).expect("it is there").nlink();
+    assert_eq!(links, 2);
     assert!(!ran.stdout.contains("perhaps wrong"), "{}", ran.stdout);
     assert_eq!(place.json(&["count", "t"])["count"], 3_000);
     assert_eq!(files_below(&place.path("s")), before, "it is only read");

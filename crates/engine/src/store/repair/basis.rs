@@ -1,6 +1,6 @@
 //! What the manifests tell of the store: its keyspaces, its tables, where the log begins.
 //!
-//! The levels do not matter, because a repair merges all versions by their numbers. So the state is
+//! The levels do not matter to a repair that merges all versions by their numbers. So the state is
 //! flat, and an edit behind a damaged one can be applied too: what it removes is obsolete for
 //! certain, and what it places is in force, whatever the lost edit did.
 
@@ -50,6 +50,8 @@ pub(super) struct Basis {
     /// Every keyspace that was ever made has a smaller id; 0 if that is not known.
     pub(super) next_keyspace: KeyspaceId,
     pub(super) last_seq: SeqNo,
+    /// Files of the store have smaller numbers; 0 if that is not known.
+    pub(super) next_file: u64,
     /// The first segment of the log, and the number of its first record; zeros if not known.
     pub(super) log_floor: u64,
     pub(super) log_start_seq: SeqNo,
@@ -175,7 +177,8 @@ impl Basis {
     fn apply(&mut self, change: &Change) -> bool {
         match change {
             Change::Store { uid } => self.uid = Some(*uid),
-            Change::Counters { last_seq, log_floor, log_start_seq, .. } => {
+            Change::Counters { next_file, last_seq, log_floor, log_start_seq } => {
+                self.next_file = self.next_file.max(*next_file);
                 self.last_seq = self.last_seq.max(*last_seq);
                 (self.log_floor, self.log_start_seq) = (*log_floor, *log_start_seq);
             }

@@ -9,7 +9,7 @@
 //!
 //! `lost-NNNNNN.wal` are read apart, because an earlier recovery has given their numbers out again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use runstone_policy::shape::range_delete::RangeDelete;
@@ -19,7 +19,7 @@ use super::basis::Basis;
 use super::scratch::Scratch;
 use super::values::FoundValues;
 use crate::error::{Error, Result};
-use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, pack, range_delete};
+use crate::keys::{KeyspaceId, Kind, NO_KEYSPACE, SeqNo, is_pointer, pack, range_delete};
 use crate::log::{HEADER_BYTES, LogHeader, LogKind, LogReader, Next, number_in};
 use crate::tree::manifest::Current;
 use crate::wal::batch::{Operation, take_operation};
@@ -38,6 +38,8 @@ pub(super) struct FoundLog {
     pub(super) range_deletes: BTreeMap<KeyspaceId, Vec<RangeDelete>>,
     /// Keys whose values were in their file before the log, and are not there.
     pub(super) without_values: Vec<(KeyspaceId, Vec<u8>)>,
+    /// Keyspaces with writes whose values are in a value file still.
+    pub(super) with_pointers: BTreeSet<KeyspaceId>,
     /// Whether there are writes to a keyspace that the manifest does not know.
     pub(super) has_new_keyspace: bool,
     /// Whether the first record comes later than the manifest says.
@@ -228,6 +230,10 @@ impl<'a> LogScan<'a> {
                 }
             }
         }
-        self.scratch.add(keyspace, key, pack(seq, kind), value)
+        let trailer = pack(seq, kind);
+        if is_pointer(trailer) {
+            self.found.with_pointers.insert(keyspace);
+        }
+        self.scratch.add(keyspace, key, trailer, value)
     }
 }

@@ -10,9 +10,15 @@
 //!    makes puts of operands and expiry makes deletes of puts, never the reverse, so the smaller
 //!    kind is the newer.
 //! 4. A version from a log that was kept aside counts only if the key has no version from after it.
+//!
+//! The same walk serves a keyspace whose tables are carried over: to write what the log holds,
+//! with deletes, and to find out whether each visible pointer leads to a value.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+
+use runstone_policy::shape::TableId;
+use runstone_policy::shape::range_delete::RangeDelete;
 
 use super::Repairing;
 use super::report::{Doubt, DoubtReason};
@@ -28,8 +34,12 @@ use crate::ranges::RangeDeletes;
 
 /// A table to merge.
 pub(super) struct Input {
+    /// The table of the damaged store. `None`: it has entries of the log.
+    pub(super) table: Option<TableId>,
     /// What the report calls it.
     pub(super) name: String,
+    /// All range deletes of a table of the damaged store.
+    pub(super) range_deletes: Vec<RangeDelete>,
     pub(super) min_key: Vec<u8>,
     /// The numbers of its entries.
     pub(super) numbers: (SeqNo, SeqNo),
@@ -37,6 +47,17 @@ pub(super) struct Input {
     pub(super) open: Box<dyn Fn() -> Result<Salvage>>,
     /// Whether it holds writes of a log that was kept aside.
     pub(super) is_aside: bool,
+}
+
+/// What a merge is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To write all that a keyspace holds.
+    All,
+    /// To write what lies on top of tables that are carried over.
+    Top,
+    /// To see whether values are there.
+    Probe,
 }
 
 /// Writes of a log that was kept aside come before this number.
@@ -97,22 +118,32 @@ pub(super) struct Merge<'a> {
     pub(super) ranges: &'a RangeDeletes,
     /// Versions from this number on are newer than a log that was kept aside.
     pub(super) aside_from: SeqNo,
-    pub(super) inputs: Vec<Input>,
+    inputs: Vec<&'a Input>,
+    purpose: Purpose,
     pub(super) duplicates: u64,
     pub(super) has_operands: bool,
+    /// Whether a value is not there, or an entry could not be read. Only a probe sets it.
+    pub(super) misses: bool,
     /// The last doubt about a single key, for the reason to be joined with the next.
     joined: Option<DoubtReason>,
 }
 
 impl<'a> Merge<'a> {
-    pub(super) fn new(name: &'a str, ranges: &'a RangeDeletes, inputs: Vec<Input>) -> Merge<'a> {
+    pub(super) fn new(
+        name: &'a str,
+        ranges: &'a RangeDeletes,
+        inputs: Vec<&'a Input>,
+        purpose: Purpose,
+    ) -> Merge<'a> {
         Merge {
             name,
             ranges,
             aside_from: NO_ASIDE,
             inputs,
+            purpose,
             duplicates: 0,
             has_operands: false,
+            misses: false,
             joined: None,
         }
     }
@@ -203,13 +234,24 @@ impl<'a> Merge<'a> {
     }
 
     /// Keeps a version, or ends the key.
-    fn judge(&self, repairing: &mut Repairing, judged: &mut Judged, trailer: u64, value: Vec<u8>) {
+    fn judge(
+        &mut self,
+        repairing: &mut Repairing,
+        judged: &mut Judged,
+        trailer: u64,
+        value: Vec<u8>,
+    ) {
         if judged.is_done {
             return;
         }
         let is_hidden = self.ranges.hide(&judged.key, seq_of(trailer), MAX_SEQ);
         judged.is_done = is_hidden || !is_operand(trailer);
-        if is_hidden || is_delete(trailer) {
+        let is_needed = self.purpose == Purpose::Top && !seeded!(RepairForgetsDeletes);
+        if is_hidden || is_delete(trailer) && !is_needed {
+            return;
+        }
+        if self.purpose == Purpose::Probe {
+            self.misses |= is_pointer(trailer) && !repairing.values.holds(&value);
             return;
         }
         if !is_pointer(trailer) {
@@ -254,7 +296,7 @@ impl<'a> Merge<'a> {
     }
 
     /// Puts the versions of a log that was kept aside on top, if the key's own are all older.
-    fn settle_aside(&self, repairing: &mut Repairing, judged: &mut Judged) {
+    fn settle_aside(&mut self, repairing: &mut Repairing, judged: &mut Judged) {
         if judged.aside.is_empty() {
             return;
         }
@@ -297,15 +339,24 @@ impl<'a> Merge<'a> {
     }
 
     fn note_hole(&mut self, repairing: &mut Repairing, input: usize, hole: Hole) {
+        self.joined = None;
+        match self.purpose {
+            Purpose::Probe => self.misses = true,
+            _ => repairing.note_hole(self.name, self.inputs[input], hole),
+        }
+    }
+}
+
+impl Repairing {
+    /// Notes what cannot be read of a table.
+    pub(super) fn note_hole(&mut self, keyspace: &str, input: &Input, hole: Hole) {
         if seeded!(RepairPassesHoles) {
             return;
         }
-        self.joined = None;
-        let input = &self.inputs[input];
         let what = format!("{}: {}", input.name, hole.what);
-        repairing.lose(&input.name, &hole.what);
-        repairing.report.doubts.push(Doubt {
-            keyspace: Some(self.name.to_string()),
+        self.lose(&input.name, &hole.what);
+        self.report.doubts.push(Doubt {
+            keyspace: Some(keyspace.to_string()),
             from: hole.from,
             to: Some(hole.to),
             numbers: Some(input.numbers),

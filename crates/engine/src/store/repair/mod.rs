@@ -6,14 +6,19 @@
 //! 3. `logs`: what the log holds, before and behind what is damaged, goes to tables of
 //!    its own (`scratch`).
 //! 4. `tables`: which tables are used, for which keyspace; `salvage` reads one past its damage.
-//! 5. `merge`: all versions of a key by their numbers; `values`, `slots`: what pointers lead to.
-//!    Values become part of the entries. The new store separates them again as it compacts.
-//! 6. `output`: the new tables, then a manifest, then `CURRENT`. A repair that was cut short leaves
+//! 5. `decide`: whether the tables of a keyspace are carried over as they are (`check`, `carry`).
+//! 6. If not, `merge`: all versions of a key by their numbers; `values`, `slots`: what pointers
+//!    lead to. Values become part of the entries. The new store separates them again as it
+//!    compacts.
+//! 7. `output`: the new tables, then a manifest, then `CURRENT`. A repair that was cut short leaves
 //!    a directory without `CURRENT`, which no open takes for a store.
 //!
 //! What may be wrong is listed in the [`report`]. `docs/design/repair.md` has the hazards.
 
 mod basis;
+mod carry;
+mod check;
+mod decide;
 mod logs;
 mod merge;
 mod output;
@@ -28,13 +33,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use runstone_policy::shape::Shape;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_random::{Random, mix64};
 use runstone_storage::{Access, LockMode, Operation, PosixStorage, Storage};
 
 use self::basis::Basis;
+use self::carry::{Carried, first_free_file, whole_state};
 use self::logs::{FoundLog, LogScan};
-use self::merge::{Input, Merge, NO_ASIDE};
-use self::output::Output;
+use self::merge::{Input, Merge, NO_ASIDE, Purpose};
+use self::output::{Output, tree_of};
 use self::report::{Doubt, DoubtReason, RepairBasis, RepairReport};
 use self::salvage::Salvage;
 use self::scratch::Scratch;
@@ -49,6 +57,7 @@ use crate::keys::{KeyspaceId, SeqNo};
 use crate::log::number_in;
 use crate::options::store::{Background, KeyspaceOptions, Options};
 use crate::ranges::RangeDeletes;
+use crate::table::builder::TableLayout;
 use crate::table::handle::TableContext;
 use crate::table::reader::TableReader;
 use crate::tree::history::History;
@@ -76,6 +85,63 @@ impl RepairOptions {
     /// Sets [`RepairOptions::lost_log`].
     pub fn lost_log(self, lost_log: bool) -> RepairOptions {
         RepairOptions { lost_log, ..self }
+    }
+}
+
+/// Where the new store is made.
+struct Target<'a> {
+    context: &'a TableContext,
+    next_file: &'a mut u64,
+}
+
+/// What was found of a keyspace.
+struct Sources {
+    id: KeyspaceId,
+    tables: FoundTables,
+    /// What the log holds beyond the tables.
+    log: Vec<Input>,
+    log_ranges: Vec<RangeDelete>,
+    has_logged_pointers: bool,
+    /// Writes of a log that was kept aside.
+    aside: Vec<Input>,
+}
+
+impl Sources {
+    /// Those of each keyspace, by id.
+    fn of_all(
+        basis: &Basis,
+        (log, scratch): (&FoundLog, &Scratch),
+        (lost, aside): (&FoundLog, &Scratch),
+        mut tables: BTreeMap<KeyspaceId, FoundTables>,
+        passing: &Arc<TableContext>,
+    ) -> Vec<Sources> {
+        let of_logs = log.keyspaces.iter().chain(&lost.keyspaces);
+        let ids: BTreeSet<KeyspaceId> =
+            basis.keyspaces.keys().chain(of_logs).chain(tables.keys()).copied().collect();
+        let of_one = |id: KeyspaceId| Sources {
+            id,
+            tables: tables.remove(&id).unwrap_or_default(),
+            log: scratch_inputs(passing, scratch, id, false),
+            log_ranges: log.range_deletes.get(&id).cloned().unwrap_or_default(),
+            has_logged_pointers: log.with_pointers.contains(&id),
+            aside: scratch_inputs(passing, aside, id, true),
+        };
+        ids.into_iter().map(of_one).collect()
+    }
+
+    fn inputs(&self) -> Vec<&Input> {
+        self.tables.inputs.iter().chain(&self.log).chain(&self.aside).collect()
+    }
+
+    fn range_deletes(&self) -> impl Iterator<Item = RangeDelete> {
+        let of_tables = self.tables.inputs.iter().flat_map(|input| &input.range_deletes);
+        of_tables.chain(&self.log_ranges).cloned()
+    }
+
+    /// The smallest number of the log's writes.
+    fn first_logged(&self) -> Option<SeqNo> {
+        let entries = self.log.iter().map(|input| input.numbers.0);
+        entries.chain(self.log_ranges.iter().map(|range| range.seq)).min()
     }
 }
 
@@ -177,7 +243,7 @@ fn is_healthy(source: &Arc<dyn Storage>, options: Options) -> Result<bool> {
     }
 }
 
-/// Steps 3 to 6.
+/// Steps 3 to 7.
 fn rebuild(
     source: &Arc<dyn Storage>,
     target: &Arc<dyn Storage>,
@@ -186,11 +252,12 @@ fn rebuild(
 ) -> Result<RepairReport> {
     let mut random = Random::from_entropy();
     let cache = Arc::new(Cache::new(0));
-    let context = Arc::new(TableContext::new(Arc::clone(target), cache, random.draw()));
+    let context_of = |uid| Arc::new(TableContext::new(Arc::clone(target), Arc::clone(&cache), uid));
+    let passing = context_of(random.draw());
     let values = FoundValues::open(source, &basis);
-    let mut scratch = Scratch::new(Arc::clone(&context), 1);
+    let mut scratch = Scratch::new(Arc::clone(&passing), first_free_file(&**source, &basis)?);
     let log = LogScan::new(&**source, &basis, &values, &mut scratch).read_log()?;
-    let mut aside = Scratch::new(Arc::clone(&context), scratch.next_file());
+    let mut aside = Scratch::new(Arc::clone(&passing), scratch.next_file());
     let lost = match lost_log {
         true => LogScan::new(&**source, &basis, &values, &mut aside).read_lost()?,
         false => FoundLog::default(),
@@ -200,33 +267,29 @@ fn rebuild(
         Repairing { values, report: RepairReport::default(), last_seq: log.last_seq };
     repairing.report.basis = basis.kind;
     repairing.note_basis(&basis, &log, &lost);
-    let mut tables = tables::find(&mut repairing, source, &basis)?;
+    let tables = tables::find(&mut repairing, source, &basis)?;
     repairing.note_gaps(&basis, &log, &tables);
-    let ids: BTreeSet<KeyspaceId> = basis
-        .keyspaces
-        .keys()
-        .chain(&log.keyspaces)
-        .chain(&lost.keyspaces)
-        .chain(tables.keys())
-        .copied()
-        .collect();
+    let all = Sources::of_all(&basis, (&log, &scratch), (&lost, &aside), tables, &passing);
+    let ways = repairing.decide_all(&**source, &basis, &all)?;
+    // Tables that are carried over keep their numbers and the store's id.
+    let is_carried = ways.iter().any(|way| way.is_some());
+    let uid = basis.uid.filter(|_| is_carried).unwrap_or_else(|| random.draw());
+    let context = context_of(uid);
     let mut next_file = aside.next_file();
     let mut keyspaces = BTreeMap::new();
-    for id in ids {
-        let mut found = tables.remove(&id).unwrap_or_default();
-        found.range_deletes.extend(log.range_deletes.get(&id).into_iter().flatten().cloned());
-        found.inputs.extend(scratch_inputs(&context, &scratch, id, false));
-        found.inputs.extend(scratch_inputs(&context, &aside, id, true));
-        let aside_from = if lost.records > 0 { lost.from_seq } else { NO_ASIDE };
-        let made =
-            repairing.write_keyspace(&basis, (id, found), aside_from, &context, &mut next_file)?;
-        keyspaces.insert(id, made);
+    for (sources, way) in all.iter().zip(ways) {
+        let mut to = Target { context: &context, next_file: &mut next_file };
+        let made = match way {
+            Some(carried) => repairing.carry(&**source, carried, sources, &mut to)?,
+            None => repairing.write_merged(&basis, sources, &lost, &mut to)?,
+        };
+        keyspaces.insert(sources.id, made);
     }
     scratch.remove();
     aside.remove();
     repairing.report.last_seq = repairing.last_seq.max(lost.last_seq);
     let state = StoreState {
-        uid: context.store_uid,
+        uid,
         next_file: next_file + 1,
         last_seq: repairing.report.last_seq,
         log_floor: next_file + 1,
@@ -275,7 +338,9 @@ fn scratch_inputs(
                 Ok(Salvage::new(Arc::new(reader), b""))
             };
             Input {
+                table: None,
                 name: "the log".to_string(),
+                range_deletes: Vec::new(),
                 min_key: table.min_key.to_vec(),
                 numbers: (table.min_seq, table.max_seq),
                 open: Box::new(open),
@@ -356,19 +421,40 @@ impl Repairing {
         }
     }
 
-    /// Writes the tables of a keyspace.
-    fn write_keyspace(
+    /// Decides for each keyspace whether its tables are carried over. `None`: they are merged.
+    fn decide_all(
+        &mut self,
+        source: &dyn Storage,
+        basis: &Basis,
+        all: &[Sources],
+    ) -> Result<Vec<Option<Carried>>> {
+        let state = whole_state(source, basis);
+        let mut ways = Vec::new();
+        for sources in all {
+            let own = state.as_ref().and_then(|state| state.keyspaces.get(&sources.id));
+            let way = self.decide(source, basis, own, sources)?;
+            if let Err(why) = &way {
+                let keyspace = basis.name_of(sources.id);
+                tracing::info!(keyspace, ?why, "all tables of a keyspace are merged");
+            }
+            ways.push(way.ok());
+        }
+        Ok(ways)
+    }
+
+    /// Merges all that a keyspace has into new tables.
+    fn write_merged(
         &mut self,
         basis: &Basis,
-        (id, found): (KeyspaceId, FoundTables),
-        aside_from: SeqNo,
-        context: &TableContext,
-        next_file: &mut u64,
+        sources: &Sources,
+        lost: &FoundLog,
+        to: &mut Target<'_>,
     ) -> Result<KeyspaceState> {
-        let name = basis.name_of(id);
-        let text = match basis.keyspaces.get(&id).and_then(|known| known.named.as_ref()) {
+        let name = basis.name_of(sources.id);
+        let text = match basis.keyspaces.get(&sources.id).and_then(|known| known.named.as_ref()) {
             Some((_, options)) => options.clone(),
             None => {
+                let id = sources.id;
                 self.report.notes.push(format!(
                     "name and options of keyspace {id} are lost: it is {name:?}, with the defaults"
                 ));
@@ -376,21 +462,24 @@ impl Repairing {
             }
         };
         let options = KeyspaceOptions::from_toml(&text).unwrap_or_default();
-        let has_tables = !found.inputs.is_empty();
-        let ranges = RangeDeletes::of(found.range_deletes.into_iter().map(Arc::new).collect());
-        let mut merge = Merge::new(&name, &ranges, found.inputs);
-        merge.aside_from = aside_from;
-        let mut output = Output::new(context, next_file, id, &options);
+        let ranges = RangeDeletes::of(sources.range_deletes().map(Arc::new).collect());
+        let inputs = sources.inputs();
+        let has_tables = !inputs.is_empty();
+        let mut merge = Merge::new(&name, &ranges, inputs, Purpose::All);
+        merge.aside_from = if lost.records > 0 { lost.from_seq } else { NO_ASIDE };
+        // The deepest level is the one that lasts.
+        let layout = TableLayout::of_level(&options, &Shape::default(), Shape::MAX_LEVELS - 1);
+        let mut output = Output::new(to.context, to.next_file, layout.in_keyspace(sources.id));
         merge.run(self, |key, trailer, value| output.add(key, trailer, value))?;
         let (has_operands, duplicates) = (merge.has_operands, merge.duplicates);
-        let (shape, bytes, entries) = output.finish(&options)?;
-        self.report.bytes += bytes;
-        self.report.entries += entries;
+        let tables = output.finish()?;
+        self.report.bytes += tables.iter().map(|table| table.bytes).sum::<u64>();
+        self.report.entries += tables.iter().map(|table| table.entries).sum::<u64>();
         if basis.kind != RepairBasis::Manifest && has_tables && !seeded!(RepairTrustsTables) {
             self.doubt_tables(&name, has_operands, duplicates);
         }
         self.report.keyspaces.push(name.clone());
-        let flushed_seq = self.last_seq;
+        let (flushed_seq, shape) = (self.last_seq, tree_of(&tables, &options)?);
         Ok(KeyspaceState { flushed_seq, shape, ..KeyspaceState::new(name, text) })
     }
 }

@@ -1,13 +1,14 @@
-//! Writes the tables of the repaired store: one sorted run for each keyspace, at the place where a
-//! bulk load into an empty keyspace would put it.
+//! Writes tables of the repaired store: the one sorted run of a keyspace that is merged, or the few
+//! tables of one whose others are carried over.
 
 use std::sync::Arc;
 
 use runstone_policy::policy::load_edit;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_policy::shape::{Shape, Table};
 
 use crate::error::{Error, Result};
-use crate::keys::KeyspaceId;
+use crate::keys::{Kind, compare, pack};
 use crate::options::store::KeyspaceOptions;
 use crate::table::builder::{TableBuilder, TableLayout};
 use crate::table::handle::TableContext;
@@ -15,34 +16,62 @@ use crate::table::handle::TableContext;
 /// Where tables are cut, in bytes. The first compactions cut them as the policy wants.
 const TABLE_BYTES: u64 = 64 << 20;
 
-/// The tables of a keyspace.
+/// Tables that are being written, in key order.
 pub(super) struct Output<'a> {
     context: &'a TableContext,
     next_file: &'a mut u64,
     layout: TableLayout,
+    most_bytes: u64,
+    /// Range deletes that the tables get beside the entries, the next one last.
+    range_deletes: Vec<RangeDelete>,
     builder: Option<TableBuilder>,
     last_key: Vec<u8>,
     tables: Vec<Arc<Table>>,
-    pub(super) entries: u64,
 }
 
 impl<'a> Output<'a> {
     pub(super) fn new(
         context: &'a TableContext,
         next_file: &'a mut u64,
-        keyspace: KeyspaceId,
-        options: &KeyspaceOptions,
+        layout: TableLayout,
     ) -> Output<'a> {
-        // The deepest level is the one that lasts.
-        let layout = TableLayout::of_level(options, &Shape::default(), Shape::MAX_LEVELS - 1);
-        let layout = layout.in_keyspace(keyspace);
-        let (builder, tables) = (None, Vec::new());
-        Output { context, next_file, layout, builder, last_key: Vec::new(), tables, entries: 0 }
+        let (most_bytes, range_deletes) = (TABLE_BYTES, Vec::new());
+        let (builder, last_key, tables) = (None, Vec::new(), Vec::new());
+        Output { context, next_file, layout, most_bytes, range_deletes, builder, last_key, tables }
+    }
+
+    /// Never cuts, so there is one table at the most.
+    pub(super) fn in_one_table(self) -> Output<'a> {
+        Output { most_bytes: u64::MAX, ..self }
+    }
+
+    /// Adds range deletes to the entries that come.
+    pub(super) fn with_range_deletes(self, mut range_deletes: Vec<RangeDelete>) -> Output<'a> {
+        let trailer = |range: &RangeDelete| pack(range.seq, Kind::RangeDelete);
+        range_deletes
+            .sort_by(|one, two| compare(&two.start, trailer(two), &one.start, trailer(one)));
+        range_deletes.dedup();
+        Output { range_deletes, ..self }
     }
 
     /// Adds an entry. Tables are cut between keys only (I2).
     pub(super) fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
-        let is_full = |table: &TableBuilder| table.estimated_bytes() >= TABLE_BYTES;
+        let comes_first = |range: &mut RangeDelete| {
+            compare(&range.start, pack(range.seq, Kind::RangeDelete), key, trailer).is_lt()
+        };
+        while let Some(range) = self.range_deletes.pop_if(comes_first) {
+            self.put_range(&range)?;
+        }
+        self.put(key, trailer, value)
+    }
+
+    fn put_range(&mut self, range: &RangeDelete) -> Result<()> {
+        let end = range.end.as_deref().unwrap_or_default();
+        self.put(&range.start, pack(range.seq, Kind::RangeDelete), end)
+    }
+
+    fn put(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<()> {
+        let is_full = |table: &TableBuilder| table.estimated_bytes() >= self.most_bytes;
         if self.last_key != key && self.builder.as_ref().is_some_and(is_full) {
             self.close()?;
         }
@@ -58,7 +87,6 @@ impl<'a> Output<'a> {
         builder.add(key, trailer, value)?;
         self.last_key.clear();
         self.last_key.extend_from_slice(key);
-        self.entries += 1;
         Ok(())
     }
 
@@ -69,15 +97,25 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The tree of these tables, and how many bytes they have.
-    pub(super) fn finish(mut self, options: &KeyspaceOptions) -> Result<(Shape, u64, u64)> {
+    /// The tables, which are durable but for their names.
+    pub(super) fn finish(mut self) -> Result<Vec<Arc<Table>>> {
+        while let Some(range) = self.range_deletes.pop() {
+            self.put_range(&range)?;
+        }
         self.close()?;
-        let bytes = self.tables.iter().map(|table| table.bytes).sum();
-        let shape = Shape::default();
-        let edit = load_edit(&shape, options.compaction_policy()?, &options.shape, &self.tables);
-        let shape = shape.into_applied(&edit).map_err(|bad| {
-            Error::corruption("the repaired store", 0, format!("tables do not fit: {bad}"))
-        })?;
-        Ok((shape, bytes, self.entries))
+        Ok(self.tables)
     }
+}
+
+/// The tree of tables that hold all of a keyspace: they lie where a bulk load into an empty
+/// keyspace would put them.
+pub(super) fn tree_of(tables: &[Arc<Table>], options: &KeyspaceOptions) -> Result<Shape> {
+    let shape = Shape::default();
+    let edit = load_edit(&shape, options.compaction_policy()?, &options.shape, tables);
+    shape.into_applied(&edit).map_err(unfit)
+}
+
+/// The error for tables that do not fit the tree that was to hold them.
+pub(super) fn unfit(bad: impl std::fmt::Display) -> Error {
+    Error::corruption("the repaired store", 0, format!("tables do not fit: {bad}"))
 }

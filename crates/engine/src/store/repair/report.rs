@@ -80,9 +80,13 @@ pub struct RepairReport {
     pub keyspaces: Vec<String>,
     /// Tables read, those with damage included.
     pub tables: u64,
+    /// Tables among them that the repaired store has as they are, because the manifest is whole and
+    /// so are they. A link shares the file with the damaged store.
+    pub carried_tables: u64,
     /// Records of the log that were used.
     pub log_records: u64,
-    /// Entries of the repaired store: keys, and operands that are not folded.
+    /// Entries of the tables of the repaired store: keys, and operands that are not folded. Where
+    /// tables were carried over, also deletes and older versions that they hold.
     pub entries: u64,
     /// Bytes of its tables.
     pub bytes: u64,

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone_policy::shape::Table;
-use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_storage::Storage;
 
 use super::Repairing;
@@ -21,7 +20,7 @@ use super::report::{Doubt, DoubtReason, RepairBasis};
 use super::salvage::Salvage;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
-use crate::keys::{KeyspaceId, SeqNo};
+use crate::keys::{KeyspaceId, SeqNo, is_pointer};
 use crate::log::number_in;
 use crate::table::handle::file_uid;
 use crate::table::reader::TableReader;
@@ -31,7 +30,8 @@ use crate::table::table_name;
 #[derive(Default)]
 pub(super) struct FoundTables {
     pub(super) inputs: Vec<Input>,
-    pub(super) range_deletes: Vec<RangeDelete>,
+    /// Whether some of their entries point to value files.
+    pub(super) has_pointers: bool,
 }
 
 /// A table that could be opened.
@@ -66,19 +66,26 @@ pub(super) fn find(
     for table in opened {
         repairing.report.tables += 1;
         repairing.last_seq = repairing.last_seq.max(table.numbers.1);
-        let of = found.entry(table.keyspace).or_default();
-        match table.reader.range_deletes() {
-            Ok(ranges) => of.range_deletes.extend(ranges),
+        let range_deletes = match table.reader.range_deletes() {
+            Ok(ranges) => ranges,
             Err(error) => {
                 repairing.lose(&table_name(table.id), error.to_string());
                 let name = Some(basis.name_of(table.keyspace));
                 let what = format!("the range deletes of {}: {error}", table_name(table.id));
                 repairing.doubt_all(name, DoubtReason::MayBeOld, what);
+                Vec::new()
             }
-        }
-        of.inputs.push(input(storage, &cache, &table));
+        };
+        let of = found.entry(table.keyspace).or_default();
+        of.has_pointers |= has_pointers(table.reader.properties().kinds);
+        of.inputs.push(Input { range_deletes, ..input(storage, &cache, &table) });
     }
     Ok(found)
+}
+
+/// Whether a set of kinds, one bit each, has one that points to a value file.
+fn has_pointers(kinds: u64) -> bool {
+    (0..64).any(|kind| kinds >> kind & 1 == 1 && is_pointer(kind))
 }
 
 /// Opens a table and checks that it is the one that the manifest names.
@@ -226,7 +233,9 @@ fn input(storage: &Arc<dyn Storage>, cache: &Arc<Cache>, table: &Opened) -> Inpu
         }
     };
     Input {
+        table: Some(id),
         name: table_name(id),
+        range_deletes: Vec::new(),
         min_key: own.max(floor),
         numbers: table.numbers,
         open: Box::new(open),

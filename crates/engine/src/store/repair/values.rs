@@ -29,7 +29,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub(super) struct FoundValues {
     /// The files that a manifest describes, by number.
-    files: BTreeMap<u64, ValueFile>,
+    pub(super) files: BTreeMap<u64, ValueFile>,
     /// What lies in the slots of each file. Used where a layout is missing, or does not lead there.
     slots: BTreeMap<u64, Slots>,
     /// Whether the layouts are those in force.
@@ -98,6 +98,13 @@ impl FoundValues {
         let Some(slots) = self.slots.get_mut(&pointer.store) else { return Err(why) };
         let is_moved = is_relocation(trailer);
         slots.find(key, seq_of(trailer), is_moved, &pointer).ok_or(why)
+    }
+
+    /// Whether the layouts lead from an entry that points to a value to a record. It is not read.
+    pub(super) fn holds(&self, entry: &[u8]) -> bool {
+        let Ok(pointer) = Pointer::of_entry(entry) else { return false };
+        let file = self.files.get(&pointer.store);
+        file.is_some_and(|file| file.holds(&pointer).unwrap_or(false))
     }
 
     /// The value of a write that is in its file since before it was logged.

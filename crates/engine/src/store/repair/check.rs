@@ -1,0 +1,63 @@
+//! Reads tables as a whole, and tells those that do not verify. Tables are read on two threads, so
+//! that one checks while the other waits for the disk.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use runstone_policy::shape::{Shape, Table, TableId};
+use runstone_storage::Storage;
+
+use crate::cache::Cache;
+use crate::error::Result;
+use crate::store::verify::verify_entries;
+use crate::table::handle::file_uid;
+use crate::table::reader::TableReader;
+
+/// Memory for partitions: those of a table stay until it was read.
+const CACHE_BYTES: u64 = 32 << 20;
+
+/// The tables of a tree that are missing or do not verify. What was read of them is not used.
+pub(super) fn unlike_tables(
+    storage: &dyn Storage,
+    store_uid: u64,
+    shape: &Shape,
+) -> BTreeSet<TableId> {
+    // All of a file is carried over, so all of it is read, whatever the tree shows of it.
+    let whole = |table: &Arc<Table>| match shape.trims.get(&table.id) {
+        Some(min_key) => Arc::new(Table { min_key: min_key.clone(), ..Table::clone(table) }),
+        None => Arc::clone(table),
+    };
+    let tables: Vec<Arc<Table>> = shape.tables().map(|(_, table)| whole(table)).collect();
+    let cache = Arc::new(Cache::new(CACHE_BYTES));
+    let check = |table: &Table| -> Result<u64> {
+        let uid = file_uid(store_uid, table.id);
+        let reader = Arc::new(TableReader::open(storage, table, uid, Arc::clone(&cache))?);
+        verify_entries(&reader, table, &mut |_| Ok(()))
+    };
+    let next = AtomicUsize::new(0);
+    let check_all = || {
+        let mut unlike = BTreeSet::new();
+        while let Some(table) = tables.get(next.fetch_add(1, Relaxed)) {
+            if check(table).is_err() {
+                unlike.insert(table.id);
+            }
+        }
+        unlike
+    };
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("runstone-check".into());
+        // Without a second thread, the first reads all.
+        let second = match tables.len() {
+            0 | 1 => None,
+            _ => builder.spawn_scoped(scope, check_all).ok(),
+        };
+        let mut unlike = check_all();
+        match second.map(|second| second.join()) {
+            Some(Ok(more)) => unlike.extend(more),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => {}
+        }
+        unlike
+    })
+}
