@@ -186,6 +186,33 @@ fn a_flipped_bit_costs_the_bytes_of_its_table() {
     assert!(store.verify().expect("verifies").is_clean());
 }
 
+/// A repair held all tables open at once. A process that may open fewer files took those beyond for
+/// lost. A repair opens a few at a time, whether it merges or carries over.
+#[test]
+fn a_repair_opens_few_files_at_a_time() {
+    for with_manifest in [true, false] {
+        let storage = SimStorage::new(1);
+        filled(&storage, 20_000).close().expect("closes");
+        let names = storage.list().expect("lists").into_iter().map(|file| file.name);
+        let is_gone = |name: &String| match with_manifest {
+            true => name == "CURRENT",
+            false => name.ends_with(".manifest"),
+        };
+        names.filter(is_gone).for_each(|name| storage.remove(&name).expect("removes"));
+        let storage = storage.process_crash();
+        storage.set_most_handles(Some(24));
+        let (report, target) = repair_beside(&storage).expect("repairs");
+        assert_eq!(report.carried_tables > 0, with_manifest);
+        assert_eq!(report.lost.len(), 1, "{:#?}", report.lost);
+        assert!(report.tables > 30, "{} tables", report.tables);
+        storage.set_most_handles(None);
+        let store = Store::open_on(target, small()).expect("opens");
+        for number in 0..20_000 {
+            assert_eq!(get(&store, number), expected(number), "key {number}");
+        }
+    }
+}
+
 /// The new store may use up what it shares with the damaged one.
 #[test]
 fn the_damaged_store_keeps_its_files_whatever_the_new_one_does() {

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runstone_policy::shape::Table;
+use runstone_policy::shape::range_delete::RangeDelete;
 use runstone_storage::Storage;
 
 use super::Repairing;
@@ -20,6 +21,7 @@ use super::report::{Doubt, DoubtReason, RepairBasis};
 use super::salvage::Salvage;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
+use crate::format::properties::Properties;
 use crate::keys::{KeyspaceId, SeqNo, is_pointer};
 use crate::log::number_in;
 use crate::table::handle::file_uid;
@@ -34,7 +36,8 @@ pub(super) struct FoundTables {
     pub(super) has_pointers: bool,
 }
 
-/// A table that could be opened.
+/// A table that could be opened, and what it says of itself. It is closed again: there may be more
+/// tables than files that can be open.
 struct Opened {
     keyspace: KeyspaceId,
     id: u64,
@@ -42,7 +45,19 @@ struct Opened {
     /// The number of entries that are stored without one.
     number: SeqNo,
     numbers: (SeqNo, SeqNo),
-    reader: TableReader,
+    said: Said,
+}
+
+struct Said {
+    uid: u64,
+    properties: Properties,
+    range_deletes: Result<Vec<RangeDelete>>,
+}
+
+fn ask(storage: &dyn Storage, cache: &Arc<Cache>, id: u64) -> Result<Said> {
+    let reader = TableReader::inspect(storage, id, Arc::clone(cache))?;
+    let (uid, range_deletes) = (reader.uid(), reader.range_deletes());
+    Ok(Said { uid, properties: reader.properties().clone(), range_deletes })
 }
 
 /// Finds all tables, by keyspace. Damage goes into the report.
@@ -66,7 +81,8 @@ pub(super) fn find(
     for table in opened {
         repairing.report.tables += 1;
         repairing.last_seq = repairing.last_seq.max(table.numbers.1);
-        let range_deletes = match table.reader.range_deletes() {
+        let made = input(storage, &cache, &table);
+        let range_deletes = match table.said.range_deletes {
             Ok(ranges) => ranges,
             Err(error) => {
                 repairing.lose(&table_name(table.id), error.to_string());
@@ -77,8 +93,8 @@ pub(super) fn find(
             }
         };
         let of = found.entry(table.keyspace).or_default();
-        of.has_pointers |= has_pointers(table.reader.properties().kinds);
-        of.inputs.push(Input { range_deletes, ..input(storage, &cache, &table) });
+        of.has_pointers |= has_pointers(table.said.properties.kinds);
+        of.inputs.push(Input { range_deletes, ..made });
     }
     Ok(found)
 }
@@ -96,13 +112,14 @@ fn open_known(
     id: u64,
     known: &KnownTable,
 ) -> Result<Opened> {
-    let reader = TableReader::inspect(storage, id, Arc::clone(cache))?;
-    let (meta, found) = (&known.meta, reader.properties());
-    let is_it = basis.uid.is_none_or(|uid| file_uid(uid, id) == reader.uid())
+    let said = ask(storage, cache, id)?;
+    let (meta, found) = (&known.meta, &said.properties);
+    let is_it = basis.uid.is_none_or(|uid| file_uid(uid, id) == said.uid)
         && found.entries == meta.entries
         && *found.max_key == *meta.max_key;
     if !is_it {
-        return Err(reader.corrupt(0, "it is not the table that the manifest names"));
+        let what = "it is not the table that the manifest names";
+        return Err(Error::corruption(table_name(id), 0, what));
     }
     Ok(Opened {
         keyspace: known.keyspace,
@@ -110,7 +127,7 @@ fn open_known(
         floor: meta.min_key.to_vec(),
         number: meta.max_seq,
         numbers: (meta.min_seq, meta.max_seq),
-        reader,
+        said,
     })
 }
 
@@ -156,10 +173,10 @@ fn open_unknown(
         .filter(|id| !basis.tables.contains_key(id) && !basis.gone.contains(id))
         .collect();
     ids.sort_unstable();
-    let mut readers = Vec::new();
+    let mut asked = Vec::new();
     for id in ids {
-        match TableReader::inspect(storage, id, Arc::clone(cache)) {
-            Ok(reader) => readers.push((id, reader)),
+        match ask(storage, cache, id) {
+            Ok(said) => asked.push((id, said)),
             Err(error) => {
                 let name = table_name(id);
                 repairing.lose(&name, error.to_string());
@@ -167,14 +184,14 @@ fn open_unknown(
             }
         }
     }
-    let uid = basis.uid.or_else(|| commonest_store(&readers));
+    let uid = basis.uid.or_else(|| commonest_store(&asked));
     let mut opened = Vec::new();
     let mut newest = 1;
-    for (id, reader) in readers {
-        let found = reader.properties();
+    for (id, said) in asked {
+        let found = &said.properties;
         let home = found.home;
         let is_own = home.is_none_or(|home| Some(home.store) == uid)
-            && uid.is_none_or(|uid| file_uid(uid, id) == reader.uid());
+            && uid.is_none_or(|uid| file_uid(uid, id) == said.uid);
         if !is_own {
             let what = "it is of another store, or under another name, and was not used";
             repairing.lose(&table_name(id), what);
@@ -185,7 +202,7 @@ fn open_unknown(
         let numbers = if is_load { (newest, newest) } else { (found.min_seq, found.max_seq) };
         newest = newest.max(numbers.1);
         let keyspace = home.map_or(0, |home| home.keyspace);
-        let table = Opened { keyspace, id, floor: Vec::new(), number: numbers.1, numbers, reader };
+        let table = Opened { keyspace, id, floor: Vec::new(), number: numbers.1, numbers, said };
         doubt_unknown(repairing, basis, &table, home.is_some());
         opened.push(table);
     }
@@ -195,7 +212,7 @@ fn open_unknown(
 /// Notes what the properties of a table do not tell.
 fn doubt_unknown(repairing: &mut Repairing, basis: &Basis, table: &Opened, has_home: bool) {
     let name = table_name(table.id);
-    let found = table.reader.properties();
+    let found = &table.said.properties;
     let what = match (found.is_numbered_later, has_home) {
         (_, false) => format!("{name} does not say which keyspace it belongs to"),
         (true, _) => format!("{name} is of a load whose number is lost"),
@@ -212,9 +229,9 @@ fn doubt_unknown(repairing: &mut Repairing, basis: &Basis, table: &Opened, has_h
 }
 
 /// The store that most of the tables belong to.
-fn commonest_store(readers: &[(u64, TableReader)]) -> Option<u64> {
+fn commonest_store(asked: &[(u64, Said)]) -> Option<u64> {
     let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
-    for home in readers.iter().filter_map(|(_, reader)| reader.properties().home) {
+    for home in asked.iter().filter_map(|(_, said)| said.properties.home) {
         *counts.entry(home.store).or_default() += 1;
     }
     counts.into_iter().max_by_key(|(_, count)| *count).map(|(uid, _)| uid)
@@ -224,7 +241,7 @@ fn commonest_store(readers: &[(u64, TableReader)]) -> Option<u64> {
 fn input(storage: &Arc<dyn Storage>, cache: &Arc<Cache>, table: &Opened) -> Input {
     let (storage, cache) = (Arc::clone(storage), Arc::clone(cache));
     let (id, number, floor) = (table.id, table.number, table.floor.clone());
-    let own = table.reader.properties().min_key.clone();
+    let own = table.said.properties.min_key.clone();
     let open = {
         let floor = floor.clone();
         move || {
