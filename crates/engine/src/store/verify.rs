@@ -1,9 +1,10 @@
 //! Reads every byte of a store and checks it against checksums, order and metadata.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use runstone_policy::shape::Table;
 use runstone_policy::shape::expiry::{Expiries, MOST_STEPS};
+use runstone_policy::shape::{Table, TableId};
 use runstone_storage::Category;
 use serde::Serialize;
 
@@ -123,6 +124,15 @@ impl Engine {
 }
 
 impl Engine {
+    /// The tables of all trees.
+    pub(super) fn table_ids(&self) -> BTreeSet<TableId> {
+        let keyspaces = self.catalog.keyspaces.read().clone();
+        let views = keyspaces.values().map(|keyspace| keyspace.view.load_full());
+        views
+            .flat_map(|view| view.version.handles().map(|one| one.meta().id).collect::<Vec<_>>())
+            .collect()
+    }
+
     /// Checks both copies of the headers of the manifest and of the log. If one copy is damaged,
     /// the file can still be read, but not after the next damage.
     fn verify_headers(&self, manifest: &ManifestState) -> Result<()> {

@@ -66,10 +66,11 @@ pub(super) struct Carried {
 }
 
 impl Repairing {
-    /// Reads what has to be known of a keyspace, and decides.
+    /// Reads what has to be known of a keyspace, and decides. `verified` are tables that are known to
+    /// be whole.
     pub(super) fn decide(
         &mut self,
-        source: &dyn Storage,
+        (source, verified): (&dyn Storage, &BTreeSet<TableId>),
         basis: &Basis,
         state: Option<&KeyspaceState>,
         sources: &Sources,
@@ -93,7 +94,7 @@ impl Repairing {
         let (Some(state), Ok(()), Some(uid)) = (state, decide(&facts), basis.uid) else {
             return Ok(Err(decide(&facts).err().unwrap_or(Why::TreeNotKnown)));
         };
-        let mut unlike = unlike_tables(source, uid, &state.shape);
+        let mut unlike = unlike_tables(source, uid, &state.shape, verified);
         if seeded!(RepairTrustsContent) {
             let opened: BTreeSet<_> =
                 tables.inputs.iter().filter_map(|input| input.table).collect();

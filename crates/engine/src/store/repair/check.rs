@@ -17,18 +17,21 @@ use crate::table::reader::TableReader;
 /// Memory for partitions: those of a table stay until it was read.
 const CACHE_BYTES: u64 = 32 << 20;
 
-/// The tables of a tree that are missing or do not verify. What was read of them is not used.
+/// The tables of a tree that are missing or do not verify. What was read of them is not used. Those
+/// in `verified` are not read again.
 pub(super) fn unlike_tables(
     storage: &dyn Storage,
     store_uid: u64,
     shape: &Shape,
+    verified: &BTreeSet<TableId>,
 ) -> BTreeSet<TableId> {
     // All of a file is carried over, so all of it is read, whatever the tree shows of it.
     let whole = |table: &Arc<Table>| match shape.trims.get(&table.id) {
         Some(min_key) => Arc::new(Table { min_key: min_key.clone(), ..Table::clone(table) }),
         None => Arc::clone(table),
     };
-    let tables: Vec<Arc<Table>> = shape.tables().map(|(_, table)| whole(table)).collect();
+    let unread = shape.tables().filter(|(_, table)| !verified.contains(&table.id));
+    let tables: Vec<Arc<Table>> = unread.map(|(_, table)| whole(table)).collect();
     let cache = Arc::new(Cache::new(CACHE_BYTES));
     let check = |table: &Table| -> Result<u64> {
         let uid = file_uid(store_uid, table.id);

@@ -33,8 +33,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use runstone_policy::shape::Shape;
 use runstone_policy::shape::range_delete::RangeDelete;
+use runstone_policy::shape::{Shape, TableId};
 use runstone_random::{Random, mix64};
 use runstone_storage::{Access, LockMode, Operation, PosixStorage, Storage};
 
@@ -187,17 +187,17 @@ pub(super) fn repair_on(
     options: RepairOptions,
 ) -> Result<RepairReport> {
     let files = source.list()?;
-    let numbered = ["manifest", "table", "wal", "values"];
-    let is_of_store = |name: &str| {
-        name == CURRENT || numbered.iter().any(|extension| number_in(name, extension).is_some())
-    };
     if !files.iter().any(|file| is_of_store(&file.name)) {
         return Err(Error::NotAStore { path: source.location() });
     }
     let has_lost_log = files.iter().any(|file| lost_number(&file.name).is_some());
-    if is_healthy(source, options.store.clone())? && !(options.lost_log && has_lost_log) {
-        return Ok(RepairReport { is_healthy: true, ..RepairReport::default() });
-    }
+    let verified = match verify(source, options.store.clone())? {
+        Verified::Whole if !(options.lost_log && has_lost_log) => {
+            return Ok(RepairReport { is_healthy: true, ..RepairReport::default() });
+        }
+        Verified::Whole => BTreeSet::new(),
+        Verified::Damaged(verified) => verified,
+    };
     let _lock = take_lock(&**source, LockMode::Shared)?;
     let basis = Basis::read(&**source)?;
     let target = target()?;
@@ -206,7 +206,8 @@ pub(super) fn repair_on(
         return Err(Error::ForeignFiles { path, example });
     }
     let lost_log = options.lost_log && has_lost_log;
-    let mut report = rebuild(source, &target, basis, lost_log).inspect_err(|_| {
+    let report = rebuild(source, &target, basis, (lost_log, &verified));
+    let mut report = report.inspect_err(|_| {
         for file in target.list().unwrap_or_default() {
             let _ = target.remove(&file.name);
         }
@@ -218,8 +219,15 @@ pub(super) fn repair_on(
     Ok(report)
 }
 
-/// Whether the store opens and all of it verifies.
-fn is_healthy(source: &Arc<dyn Storage>, options: Options) -> Result<bool> {
+/// What a verification of the store says, if it opens.
+enum Verified {
+    Whole,
+    /// Not all of it is whole, but these tables are. No store changes a table, so that stays.
+    Damaged(BTreeSet<TableId>),
+}
+
+/// Opens the store, and verifies all of it.
+fn verify(source: &Arc<dyn Storage>, options: Options) -> Result<Verified> {
     let options = Options {
         read_only: true,
         create_if_missing: false,
@@ -227,20 +235,41 @@ fn is_healthy(source: &Arc<dyn Storage>, options: Options) -> Result<bool> {
         keyspace: None,
         ..options
     };
+    let mut tables = BTreeSet::new();
     let verified = open_on(Arc::clone(source), options, None).and_then(|store: Store| {
+        tables = store.inner.table_ids();
         let report = store.verify();
         store.close()?;
         report
     });
     match verified {
-        Ok(report) => Ok(report.is_clean()),
+        Ok(report) if report.is_clean() => Ok(Verified::Whole),
+        Ok(report) => {
+            for damage in &report.damage {
+                match number_in(&damage.file, "table") {
+                    Some(id) => _ = tables.remove(&id),
+                    None if is_of_store(&damage.file) => {}
+                    // It does not say which file it is.
+                    None => tables.clear(),
+                }
+            }
+            Ok(Verified::Damaged(tables))
+        }
         Err(Error::Corruption { .. } | Error::NotAStore { .. } | Error::ForeignFiles { .. }) => {
-            Ok(false)
+            Ok(Verified::Damaged(BTreeSet::new()))
         }
         // A file is missing, or a sector cannot be read.
-        Err(Error::Storage(error)) if error.operation != Operation::Lock => Ok(false),
+        Err(Error::Storage(error)) if error.operation != Operation::Lock => {
+            Ok(Verified::Damaged(BTreeSet::new()))
+        }
         Err(other) => Err(other),
     }
+}
+
+/// Whether a file has a name that a store gives.
+fn is_of_store(name: &str) -> bool {
+    let numbered = ["manifest", "table", "wal", "values"];
+    name == CURRENT || numbered.iter().any(|extension| number_in(name, extension).is_some())
 }
 
 /// Steps 3 to 7.
@@ -248,7 +277,7 @@ fn rebuild(
     source: &Arc<dyn Storage>,
     target: &Arc<dyn Storage>,
     mut basis: Basis,
-    lost_log: bool,
+    (lost_log, verified): (bool, &BTreeSet<TableId>),
 ) -> Result<RepairReport> {
     let mut random = Random::from_entropy();
     let cache = Arc::new(Cache::new(0));
@@ -270,7 +299,7 @@ fn rebuild(
     let tables = tables::find(&mut repairing, source, &basis)?;
     repairing.note_gaps(&basis, &log, &tables);
     let all = Sources::of_all(&basis, (&log, &scratch), (&lost, &aside), tables, &passing);
-    let ways = repairing.decide_all(&**source, &basis, &all)?;
+    let ways = repairing.decide_all((&**source, verified), &basis, &all)?;
     // Tables that are carried over keep their numbers and the store's id.
     let is_carried = ways.iter().any(|way| way.is_some());
     let uid = basis.uid.filter(|_| is_carried).unwrap_or_else(|| random.draw());
@@ -424,11 +453,11 @@ impl Repairing {
     /// Decides for each keyspace whether its tables are carried over. `None`: they are merged.
     fn decide_all(
         &mut self,
-        source: &dyn Storage,
+        source: (&dyn Storage, &BTreeSet<TableId>),
         basis: &Basis,
         all: &[Sources],
     ) -> Result<Vec<Option<Carried>>> {
-        let state = whole_state(source, basis);
+        let state = whole_state(source.0, basis);
         let mut ways = Vec::new();
         for sources in all {
             let own = state.as_ref().and_then(|state| state.keyspaces.get(&sources.id));
