@@ -1,7 +1,7 @@
 //! How much of a file the kernel holds in its page cache.
 //!
-//! `cachestat` (Linux 6.5) answers for a range in one call, and maps nothing. `mincore` would need a
-//! mapping of each file.
+//! `cachestat` (Linux 6.5) answers for a range in one call, and maps nothing. `mincore` would need
+//! a mapping of each file.
 //!
 //! Obligations of the unsafe code, cited by number below:
 //!

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! and then, in a directory on the disk that is meant:
-//! `cargo run --release -p runstone-limits --example page_cache [MEBIBYTES]`. In turn it compacts as
-//! the store does, and on a storage that does not tell what is in memory, as it did before. The
+//! `cargo run --release -p runstone-limits --example page_cache [MEBIBYTES]`. In turn it compacts
+//! as the store does, and on a storage that does not tell what is in memory, as it did before. The
 //! neighbour's file is read once before each, and once more after it: what the disk gives is what
 //! the compaction pushed out.
 

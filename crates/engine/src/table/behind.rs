@@ -2,9 +2,9 @@
 //! more. A compaction reads each block once; what it reads would push out what others read often,
 //! the gets of this store among them.
 //!
-//! 1. A file is divided into regions, and these into chunks. Before the walk reads a region, it asks
-//!    which chunks the system has. The kernel reads ahead, and what it read so must not seem to have
-//!    been there, so the question comes [`AHEAD_BYTES`] early.
+//! 1. A file is divided into regions, and these into chunks. Before the walk reads a region, it
+//!    asks which chunks the system has. The kernel reads ahead, and what it read so must not seem
+//!    to have been there, so the question comes [`AHEAD_BYTES`] early.
 //! 2. Once the walk is past a region, the system is told to drop the chunks that it had not.
 //! 3. Where the system does not tell, nothing is dropped: that could hurt who reads these blocks.
 //!
