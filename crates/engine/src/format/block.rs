@@ -370,12 +370,14 @@ impl Block {
     ) -> Result<Option<usize>, BadBlock> {
         use std::cmp::Ordering::{Equal, Greater, Less};
         let prefix_len = usize::from(self.prefix_len);
-        let (first_key, _) = self.restart_internal_key(0)?;
-        let prefix = first_key.get(..prefix_len).ok_or("prefix longer than the key")?;
-        match key.get(..prefix_len).unwrap_or(key).cmp(prefix) {
-            Less => return Ok(None),
-            Greater => return Ok(Some(self.restart_count - 1)),
-            Equal => {}
+        if prefix_len > 0 {
+            let (first_key, _) = self.restart_internal_key(0)?;
+            let prefix = first_key.get(..prefix_len).ok_or("prefix longer than the key")?;
+            match key.get(..prefix_len).unwrap_or(key).cmp(prefix) {
+                Less => return Ok(None),
+                Greater => return Ok(Some(self.restart_count - 1)),
+                Equal => {}
+            }
         }
         let wanted = head(key, prefix_len);
         let (mut low, mut high) = (0, self.restart_count);
