@@ -47,7 +47,11 @@ impl MetricsSnapshot {
             ("memtable_bytes", "Reserved by memtables and log.", memory.memtable_bytes),
             ("held_bytes", "Flushed memtables that readers hold.", memory.held_bytes),
             ("mapped_bytes", "Mapped for blocks and values.", memory.mapped_bytes),
-            ("pinned_bytes", "Pinned index, filters and range deletes.", memory.pinned_bytes),
+            (
+                "pinned_bytes",
+                "Pinned index, filters, range deletes, value jobs.",
+                memory.pinned_bytes,
+            ),
             ("cache_bytes", "Blocks, partitions and values in the cache.", memory.cache_bytes),
             ("table_bytes", "Live tables.", self.table_bytes),
             ("table_file_bytes", "Table files, live or not.", self.table_file_bytes),
