@@ -169,7 +169,8 @@ pub trait Storage: Send + Sync + Debug {
     fn create_sibling(&self, path: &Path) -> Result<Arc<dyn Storage>>;
 
     /// Makes `name` appear in `target` under the same name, by hard link where both are
-    /// directories of one file system, else by copy. `name` must no longer be written to.
+    /// directories of one file system, else by copy. `name` must no longer be written to. A file
+    /// that is protected against writes is copied.
     fn link_into(&self, name: &str, category: Category, target: &dyn Storage) -> Result<()>;
 
     /// Bytes that new files may still take, if the implementation knows.

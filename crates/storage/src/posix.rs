@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock, major, minor, statvfs};
+use rustix::fs::{FlockOperation, access, flock, major, minor, statvfs};
 use rustix::io::Errno;
 
 use crate::copy::copy_into;
@@ -258,10 +258,11 @@ impl Storage for PosixStorage {
             let source = io::ErrorKind::ReadOnlyFilesystem.into();
             return Err(Error::new(Operation::Link, target.location(), source));
         }
-        let Some(target_directory) = target.directory() else {
+        let path = self.directory.join(name);
+        let Some(target_directory) = target.directory().filter(|_| is_writable(&path)) else {
             return copy_into(self, name, category, target);
         };
-        match fs::hard_link(self.directory.join(name), target_directory.join(name)) {
+        match fs::hard_link(path, target_directory.join(name)) {
             Ok(()) => Ok(()),
             Err(error) if is_unlinkable(error.kind()) => copy_into(self, name, category, target),
             Err(source) => Err(self.failed(Operation::Link, name, source)),
@@ -381,6 +382,14 @@ fn is_unlinkable(kind: io::ErrorKind) -> bool {
         kind,
         CrossesDevices | PermissionDenied | ReadOnlyFilesystem | TooManyLinks | Unsupported
     )
+}
+
+/// Whether a link to a file can be opened like any file of a storage. A store whose files were
+/// protected against writes gives copies, because a link has the permissions of the file. Root may
+/// write to all the same, but the owner of the copy should not need to be root.
+fn is_writable(path: &Path) -> bool {
+    let is_protected = fs::metadata(path).is_ok_and(|found| found.permissions().readonly());
+    !is_protected && !matches!(access(path, rustix::fs::Access::WRITE_OK), Err(Errno::ACCESS))
 }
 
 /// Creates `path` and its missing parents, outermost first, each made durable in its parent before

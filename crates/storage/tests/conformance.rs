@@ -4,8 +4,9 @@
 #[macro_use]
 mod checks;
 
+use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use checks::{contents, kind, names, put};
@@ -131,6 +132,25 @@ fn posix_opens_what_it_should() {
     std::fs::create_dir(root.path().join("subdirectory")).unwrap();
     assert_eq!(names(&storage), ["file"]);
     assert!(storage.free_bytes().unwrap() > 0);
+}
+
+/// A link to a file that is protected against writes could not be opened, because it has the
+/// permissions of the file.
+#[test]
+fn posix_files_that_nobody_may_write_are_copied() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = PosixStorage::open(&root.path().join("one"), Access::CreateIfMissing).unwrap();
+    put(&storage, "free", b"bytes");
+    put(&storage, "protected", b"bytes");
+    let path = |name: &str| root.path().join("one").join(name);
+    std::fs::set_permissions(path("protected"), Permissions::from_mode(0o400)).unwrap();
+    let sibling = storage.create_sibling(&root.path().join("two")).unwrap();
+    for (name, links) in [("free", 2), ("protected", 1)] {
+        storage.link_into(name, Category::Table, &*sibling).unwrap();
+        assert_eq!(std::fs::metadata(path(name)).unwrap().nlink(), links, "{name}");
+        assert_eq!(mode(root.path().join("two").join(name)) & 0o600, 0o600, "{name}");
+        assert_eq!(contents(&*sibling.open(name, Category::Table).unwrap()), b"bytes");
+    }
 }
 
 #[test]
