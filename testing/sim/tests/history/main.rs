@@ -11,6 +11,7 @@ mod gaps;
 mod hooked;
 mod loading;
 mod mirrors;
+mod repaired;
 
 use std::sync::Arc;
 

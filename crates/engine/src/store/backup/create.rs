@@ -84,14 +84,19 @@ impl Backups {
         (number, time_ms): (u64, u64),
         earlier: &BTreeMap<u64, Description>,
     ) -> Result<Description> {
-        let known: BTreeMap<u64, TableFile> =
-            earlier.values().flat_map(|one| &one.tables).map(|table| (table.id, *table)).collect();
+        let known: BTreeMap<u64, (TableFile, bool)> = earlier
+            .values()
+            .flat_map(|one| {
+                let is_ours = shares_history(cut, one);
+                one.tables.iter().map(move |table| (table.id, (*table, is_ours)))
+            })
+            .collect();
         let mut added_bytes = 0;
         let mut tables = Vec::new();
         for (id, bytes) in cut.tables() {
             tables.push(match known.get(&id) {
-                Some(table) => {
-                    self.check_same(cut, table)?;
+                Some((table, is_ours)) => {
+                    self.check_same(cut, table, *is_ours)?;
                     *table
                 }
                 None => self.add_table(cut, id, bytes, &mut added_bytes)?,
@@ -112,12 +117,15 @@ impl Backups {
 
     /// Refuses a table that differs from the one that an earlier backup has: after a power loss a
     /// store may have lost its last edits, and may have used their numbers again.
-    fn check_same(&self, cut: &Cut, table: &TableFile) -> Result<()> {
+    fn check_same(&self, cut: &Cut, table: &TableFile, is_ours: bool) -> Result<()> {
         let (name, bytes) = (table_name(table.id), END_BYTES.min(table.bytes));
         let from = cut.storage.open(&name, Category::Table)?;
         let is_as_long = from.len()? == table.bytes;
         let end = |file: &dyn StorageFile| file.read_vec(table.bytes - bytes, bytes as usize);
-        if is_as_long && end(&*from)? == end(&*self.storage.open(&name, Category::Table)?)? {
+        if is_as_long
+            && end(&*from)? == end(&*self.storage.open(&name, Category::Table)?)?
+            && (is_ours || self.hash_of(&*from, 0, table.bytes)? == table.hash)
+        {
             return Ok(());
         }
         Err(Error::invalid(
@@ -254,8 +262,13 @@ fn add_segments(
     earlier: &BTreeMap<u64, Description>,
     pack: &mut Pack<'_>,
 ) -> Result<Vec<(SegmentName, Content)>> {
-    let known: BTreeMap<SegmentName, Content> =
-        earlier.values().flat_map(|one| one.segments.iter().copied()).collect();
+    let known: BTreeMap<SegmentName, (Content, bool)> = earlier
+        .values()
+        .flat_map(|one| {
+            let is_ours = shares_history(cut, one);
+            one.segments.iter().map(move |(name, content)| (*name, (*content, is_ours)))
+        })
+        .collect();
     let mut all = Vec::new();
     for layout in cut.layouts() {
         let from = cut.storage.open(&values_name(layout.number), Category::Value)?;
@@ -264,7 +277,7 @@ fn add_segments(
             let name = SegmentName::of(&piece, segment);
             let old = known.get(&name).filter(|_| name.is_named());
             let content = match old {
-                Some(old) if is_same(&*from, &piece, backups, old)? => *old,
+                Some((old, is_ours)) if is_same(&*from, &piece, backups, (old, *is_ours))? => *old,
                 _ => pack.add(&*from, piece.offset, piece.bytes)?,
             };
             all.push((name, content));
@@ -277,13 +290,20 @@ fn add_segments(
     Ok(all)
 }
 
-/// Whether a segment ends as an earlier copy does. Records and footers hold checksums over their
-/// content.
+/// Whether all that a backup has is of the history of the cut. Then a file of one name is the same
+/// file if it ends the same. Else two stores may have gone on from one state, and may have made
+/// files that differ in their middle alone: those are read as a whole.
+fn shares_history(cut: &Cut, earlier: &Description) -> bool {
+    let common = cut.state.history.last_common(earlier.state.history.id);
+    common.is_some_and(|common| earlier.last_seq <= common)
+}
+
+/// Whether a segment is that of an earlier copy, by its end if that is of the same history.
 fn is_same(
     from: &dyn StorageFile,
     piece: &Piece,
     backups: &Backups,
-    old: &Content,
+    (old, is_ours): (&Content, bool),
 ) -> Result<bool> {
     if old.bytes != piece.bytes {
         return Ok(false);
@@ -293,7 +313,8 @@ fn is_same(
         return Ok(false);
     };
     let there = pack.read_vec(old.offset + old.bytes - bytes, bytes as usize)?;
-    Ok(there == from.read_vec(piece.offset + piece.bytes - bytes, bytes as usize)?)
+    Ok(there == from.read_vec(piece.offset + piece.bytes - bytes, bytes as usize)?
+        && (is_ours || backups.hash_of(from, piece.offset, piece.bytes)? == old.hash))
 }
 
 pub(super) fn now_ms() -> u64 {

@@ -18,7 +18,8 @@
 //!
 //! Tables never change, and their numbers are never used again, so the number says which table it
 //! is. Segments of values grow, and a slot is used again: a segment is the same as an earlier one
-//! if its description and its last bytes are.
+//! if its description and its last bytes are. Where the earlier backup is of another history, files
+//! are compared as a whole.
 
 pub(crate) mod archive;
 mod archived;
