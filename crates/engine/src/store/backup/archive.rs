@@ -1,11 +1,12 @@
-//! Archives: every change of a store goes into the directory of its backups, so that a restore can
-//! go to any moment after a backup.
+//! Archives: every change of a store is added to the directory of its backups, so that a restore
+//! can reach any moment after a backup.
 //!
 //! 1. An archive begins with a backup. From there on the changes of the store are appended
 //!    (`archived`), and are durable when [`Archiver::advance`] returns.
-//! 2. It goes on where it ended, as long as the log of the store reaches back so far: a lease keeps
-//!    it while the archiver runs, and `keep_log_bytes` while it does not.
-//! 3. If the log does not, it begins again with a backup, and says which numbers it lacks.
+//! 2. It continues where it ended, as long as the log of the store reaches back so far. A lease
+//!    keeps the log while the archiver runs, and `keep_log_bytes` while it does not.
+//! 3. If the log does not reach back so far, the archive begins again with a backup, and says which
+//!    sequence numbers are missing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use crate::store::follow::cut;
 use crate::tree::history::History;
 use crate::wal::note::Note;
 
-/// Another file begins when one has this many bytes.
+/// A new file begins when the present one has this many bytes.
 const FILE_BYTES: u64 = 64 << 20;
-/// The lock of whoever appends to the archive.
+/// The lock of the process that appends to the archive.
 pub(super) const ARCHIVE_LOCK: &str = "ARCHIVE";
 
-/// Appends what is committed to a store to the archive in its directory of backups.
+/// Appends the committed changes of a store to the archive in the directory of its backups.
 ///
 /// ```
 /// # fn main() -> runstone::Result<()> {
@@ -68,11 +69,11 @@ pub struct Archiver {
     whole_file: Option<(u64, u64)>,
     /// The history with which the file of `writer` began.
     begun_history: u64,
-    /// Whether a round failed: what the reader handed out since `whole` is to be read again.
+    /// Whether a round failed: changes that the reader returned since `whole` must be read again.
     is_cut_short: bool,
     /// Whether changes came after the last time that was noted.
     lacks_time: bool,
-    /// A backup with which the archive began, if nobody was told of it.
+    /// A backup with which the archive began, if it was not reported yet.
     based: Option<Based>,
     _lock: Box<dyn StorageLock>,
 }
@@ -83,8 +84,8 @@ pub struct Archiver {
 pub struct Based {
     /// The backup.
     pub backup: BackupInfo,
-    /// The archive has nothing between these numbers: its last one before, and that of the backup.
-    /// `None` if it has just begun.
+    /// The archive has nothing between these sequence numbers: its last one, and that of the
+    /// backup. `None` if it has just begun.
     pub lacks: Option<(SeqNo, SeqNo)>,
 }
 
@@ -103,8 +104,8 @@ pub struct Archiving {
 }
 
 impl Backups {
-    /// Goes on with the archive of a store, or begins it with a backup. The store may be open in
-    /// this process or in another one, or closed.
+    /// Continues the archive of a store, or begins it with a backup. The store may be open in this
+    /// process or in another one, or closed.
     ///
     /// # Errors
     /// If another process archives into the directory; those of [`Backups::create`].
@@ -179,7 +180,7 @@ impl Archiver {
         Ok(archiver)
     }
 
-    /// Begins a file behind a backup. Also without a change it says that the archive has this
+    /// Begins a file after a backup. Even without a change, the file says that the archive has this
     /// moment.
     fn begin_at(&mut self, based: Based) -> Result<()> {
         self.position = self.changes.position();
@@ -190,18 +191,18 @@ impl Archiver {
         Ok(())
     }
 
-    /// Appends what was committed since, and waits for a change for at most so long. It is durable
-    /// when this returns. It returns after about 16 MiB although there is more, because beside a
-    /// busy writer there always is. O(changes).
+    /// Appends the changes that were committed since, and waits at most this long for a change.
+    /// They are durable when this returns. It returns after about 16 MiB even if there are more
+    /// changes, because beside a busy writer there always are. O(changes).
     ///
     /// # Errors
     /// Those of [`Changes::next`] and [`Backups::create`]; a full disk. The archive stays whole,
-    /// and the next call goes on.
+    /// and the next call continues.
     pub fn advance(&mut self, most: Duration) -> Result<Archiving> {
         let mut outcome = self.append_changes(most);
         if outcome.as_ref().is_err_and(ends_history) {
             self.cut_short();
-            // A lease that was revoked says nothing about the log: it may still reach back so far.
+            // A revoked lease says nothing about the log: the log may still reach back so far.
             outcome = match self.append_changes(Duration::ZERO) {
                 Err(error) if ends_history(&error) => self.begin_again(),
                 outcome => outcome,
@@ -213,7 +214,7 @@ impl Archiver {
         outcome
     }
 
-    /// Notes that what was written since the last sync counts for nothing.
+    /// Notes that changes written since the last sync do not count.
     fn cut_short(&mut self) {
         (self.writer, self.is_cut_short) = (None, true);
         self.position = self.whole;
@@ -229,7 +230,7 @@ impl Archiver {
     }
 
     /// Goes back to the last change that is durable in the archive. After a failed sync the kernel
-    /// may show what the disk does not have, so the file is cut there.
+    /// may show bytes that the disk does not have, so the file is cut there.
     fn go_back(&mut self) -> Result<()> {
         if let Some((number, bytes)) = self.whole_file {
             archived::cut(&*self.backups.storage, number, bytes)?;
@@ -263,7 +264,7 @@ impl Archiver {
         }
         done.is_drained = true;
         if self.lacks_time {
-            // Everything up to here had been committed by then, and what comes later had not.
+            // Everything up to here had been committed by then, and later changes had not.
             done.bytes += self.put(&Archived::Note(self.position, Note::Time(asked_ms)))?;
             self.sync()?;
             self.lacks_time = false;
@@ -295,7 +296,7 @@ impl Archiver {
     fn put(&mut self, record: &Archived) -> Result<u64> {
         let is_inside = matches!(record, Archived::Entries(_) | Archived::LoadEnd);
         let is_full = self.writer.as_ref().is_some_and(|one| one.position() >= FILE_BYTES);
-        // Each file says with its history which numbers it shares with earlier ones.
+        // The history in each file says which sequence numbers it shares with earlier histories.
         let is_other = self.begun_history != self.changes.history().id;
         if (is_full || is_other) && self.writer.is_some() && !is_inside {
             self.sync()?;
@@ -308,7 +309,7 @@ impl Archiver {
                 self.begun_history = history.id;
                 let number =
                     archived::archives(&*self.backups.storage)?.last().map_or(1, |n| n + 1);
-                // Until it is durable, it is to be removed.
+                // Until the file is durable, it is removed on an error.
                 self.whole_file = Some((number, 0));
                 let begun = begin_file(&self.backups, number, history, self.position)?;
                 self.whole_file = Some((number, begun.position()));

@@ -1,4 +1,4 @@
-//! The archive in a directory of backups: what was committed since, change by change.
+//! The archive in a directory of backups: the changes committed since a backup, one by one.
 //!
 //! ```text
 //! NNNNNN.archive  records (`log/`), of which the first is a begin
@@ -12,8 +12,8 @@
 //! place     := history u64 | seq varint: the position after it
 //! ```
 //!
-//! A file ends where its records do: what a crash left behind the last whole change counts for
-//! nothing. The next file goes on there.
+//! A file ends with its records: bytes that a crash left after the last whole change do not count.
+//! The next file continues there.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub(super) fn archive_name(number: u64) -> String {
 /// A record of an archive.
 #[derive(Debug)]
 pub(super) enum Archived {
-    /// The file goes on after this number of this history.
+    /// The file continues after this sequence number of this history.
     Begin(History, SeqNo),
     Writes(Position, Batch),
     Note(Position, Note),
@@ -136,7 +136,7 @@ fn take_batch(reader: &mut Reader<'_>) -> Decoded<Batch> {
     Ok(batch)
 }
 
-/// The note that stands for a change in an archive; `None` for writes and loads.
+/// The note that represents a change in an archive; `None` for writes and loads.
 pub(super) fn note_of(position: Position, change: &Change) -> Option<Note> {
     match change {
         Change::Keyspace(keyspace) => Some(Note::Keyspace(keyspace.clone())),
@@ -147,13 +147,13 @@ pub(super) fn note_of(position: Position, change: &Change) -> Option<Note> {
             keyspaces: all.clone(),
         }),
         Change::Time(ms) => Some(Note::Time(*ms)),
-        // Who archives begins with a backup where there is a gap.
+        // After a gap, an archiver begins with a backup.
         Change::Gap(_) | Change::State(_) | Change::GapEnd => None,
         Change::Writes(_) | Change::Loaded(_) => None,
     }
 }
 
-/// The change that a note of an archive stands for.
+/// The change that a note of an archive represents.
 pub(super) fn change_of(note: Note) -> Option<Change> {
     match note {
         Note::Keyspace(keyspace) => Some(Change::Keyspace(keyspace)),
@@ -167,23 +167,23 @@ pub(super) fn change_of(note: Note) -> Option<Change> {
 /// Files of an archive without a gap between them.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
-    /// What the first file goes on after.
+    /// The position after which the first file continues.
     pub(super) from: SeqNo,
     /// The end of the last change.
     pub(super) through: Position,
     /// The history of its end.
     history: u64,
-    /// The last number that each history has in common with that one.
+    /// The last sequence number that each history shares with that one.
     common: BTreeMap<u64, SeqNo>,
-    /// Each file, and what it goes on after.
+    /// Each file, and the position after which it continues.
     pub(super) files: Vec<(u64, SeqNo)>,
-    /// The times that it tells, in order of the records, with the number before each.
+    /// The times in it, in order of the records, with the sequence number before each.
     pub(super) times: Vec<(SeqNo, u64)>,
     pub(super) bytes: u64,
 }
 
 impl Chain {
-    /// What users are told of it.
+    /// Its description for users.
     pub(super) fn info(&self) -> ArchiveInfo {
         ArchiveInfo {
             from_seq: self.from,
@@ -194,7 +194,7 @@ impl Chain {
         }
     }
 
-    /// Whether a state of the store lies in it.
+    /// Whether it contains a state of the store.
     pub(super) fn holds(&self, history: &History, seq: SeqNo) -> bool {
         let common = self.common.get(&history.id);
         common.is_some_and(|common| seq <= *common) && self.from <= seq && seq <= self.through.seq()
@@ -214,14 +214,15 @@ impl Chain {
         chain
     }
 
-    /// Goes on in another history, which shares numbers up to `common` with the one before.
+    /// Continues in another history, which shares sequence numbers up to `common` with the one
+    /// before.
     fn fork(&mut self, id: u64, common: SeqNo) {
         self.common.values_mut().for_each(|one| *one = common.min(*one));
         self.common.insert(id, SeqNo::MAX);
         self.history = id;
     }
 
-    /// Takes up what a history says about earlier ones.
+    /// Takes in what a history says about earlier ones.
     fn know(&mut self, history: &History) {
         for (earlier, _) in &history.forks {
             let common = history.last_common(*earlier).unwrap_or(0);
@@ -229,7 +230,7 @@ impl Chain {
         }
     }
 
-    /// Takes another file up, if it goes on where this ends.
+    /// Takes in another file, if it continues where this chain ends.
     fn goes_on(&mut self, number: u64, history: &History, from: SeqNo) -> bool {
         let common = history.last_common(self.through.history());
         let goes_on = from == self.through.seq() && common.is_some_and(|common| from <= common);
@@ -247,8 +248,8 @@ impl Chain {
     }
 }
 
-/// What stands at the beginning of a file of an archive: a reader of the rest, and the begin.
-/// `None` if a crash left the last file without it.
+/// The beginning of a file of an archive: a reader of the rest, and the begin record. `None` if a
+/// crash left the last file without it.
 fn open(
     storage: &dyn Storage,
     number: u64,
@@ -284,7 +285,7 @@ pub(super) fn each(
     number: u64,
     mut see: impl FnMut(Archived) -> Result<bool>,
 ) -> Result<()> {
-    // Whether it may be without its begin was looked at before.
+    // The caller has checked whether the file may lack its begin record.
     let Some((mut reader, ..)) = open(storage, number, true)? else { return Ok(()) };
     while let Next::Record { offset, bytes } = reader.next()? {
         let record = Archived::decode(&bytes).map_err(|_| {
@@ -343,9 +344,9 @@ fn verify_file(storage: &dyn Storage, number: u64, is_last: bool) -> Result<Opti
     }
 }
 
-/// Makes the archive whole that another archiver left. The last file is removed if a crash left it
-/// without its begin: behind the next one it would look damaged. What was written to it is made
-/// durable before anything goes on after it.
+/// Completes the archive that another archiver left. The last file is removed if a crash left it
+/// without its begin record: before a later file it would look damaged. Bytes written to it are
+/// made durable before anything continues after it.
 pub(super) fn make_whole(storage: &dyn Storage) -> Result<()> {
     let Some(last) = archives(storage)?.pop() else { return Ok(()) };
     match open(storage, last, true)? {
@@ -357,7 +358,7 @@ pub(super) fn make_whole(storage: &dyn Storage) -> Result<()> {
     }
 }
 
-/// Cuts a file of which only so much is known to be durable; removes it if nothing is.
+/// Cuts a file to the part that is known to be durable; removes it if there is no such part.
 pub(super) fn cut(storage: &dyn Storage, number: u64, bytes: u64) -> Result<()> {
     let name = archive_name(number);
     if bytes == 0 {
@@ -390,7 +391,7 @@ pub(super) fn chains(storage: &dyn Storage) -> Result<Vec<Chain>> {
     Ok(chains)
 }
 
-/// Where the archive ends, which its last file says; `None` if there is none.
+/// Where the archive ends, according to its last file; `None` if there is no archive.
 pub(super) fn end(storage: &dyn Storage) -> Result<Option<Position>> {
     let numbers = archives(storage)?;
     for number in numbers.iter().rev() {
@@ -424,7 +425,7 @@ fn read_into(storage: &dyn Storage, number: u64, chain: &mut Chain) -> Result<()
         };
         if let Some(position) = position {
             if position.history() != chain.history {
-                // What the two share behind this number is not known.
+                // It is not known what the two share after this sequence number.
                 chain.fork(position.history(), chain.through.seq());
             }
             chain.through = position;

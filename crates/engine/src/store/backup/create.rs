@@ -18,7 +18,7 @@ use crate::table::table_name;
 use crate::values::file::values_name;
 use crate::wal::segments::segment_name;
 
-/// How much of the end of a segment must be that of an earlier copy.
+/// How many bytes at the end of a segment must equal those of an earlier copy.
 const END_BYTES: u64 = 4096;
 
 impl Backups {
@@ -27,7 +27,7 @@ impl Backups {
     ///
     /// # Errors
     /// If the directory has backups of another store, or another process uses it; or those of
-    /// [`crate::Store::follow`]. What was there before stays whole.
+    /// [`crate::Store::follow`]. Earlier backups stay whole.
     pub fn create(&self, store: impl AsRef<Path>) -> Result<BackupInfo> {
         let (storage, leases) = cut::open(store.as_ref())?;
         self.create_from(storage, &leases)
@@ -56,7 +56,7 @@ impl Backups {
         let number = self.highest_number()? + 1;
         let made = cut.judge(self.copy(&cut, (number, time_ms), &earlier))?;
         self.write_whole(&backup_name(number), &made.encode())?;
-        // What backups left that were cut short, and that this one does not need either.
+        // Files of interrupted backups that this backup does not need either.
         self.remove_unneeded()?;
         Ok(made.info())
     }
@@ -68,7 +68,7 @@ impl Backups {
         Ok(numbers.max().unwrap_or(0))
     }
 
-    /// Waits until bytes that were copied or read may have been, at the rate that was asked for.
+    /// Waits until the bytes copied or read so far are within the requested rate.
     pub(super) fn pace(&self, bytes: usize) {
         self.rate.charge(bytes);
         let wait = self.rate.wait();
@@ -142,7 +142,7 @@ impl Backups {
         }
     }
 
-    /// Refuses another store than that of the backups.
+    /// Refuses a store other than that of the backups.
     pub(super) fn check_own(&self, uid: u64) -> Result<()> {
         match self.uid()? {
             Some(known) if known == uid => Ok(()),
@@ -160,7 +160,7 @@ impl Backups {
         let file = self.storage.create(&part, Category::Other)?;
         file.write_at(0, bytes)?;
         file.sync()?;
-        // What it names is durable before it is.
+        // Everything that the file names is durable before the file.
         self.storage.sync_dir()?;
         self.storage.rename(&part, name)?;
         Ok(self.storage.sync_dir()?)
@@ -197,8 +197,8 @@ impl Backups {
         Ok(hash.digest())
     }
 
-    /// Copies a table. One that a backup left that was cut short is whole, and is only read. It may
-    /// be another table: a store that was restored uses numbers again that no backup has.
+    /// Copies a table. If an interrupted backup left the table, it is whole, and is only read. It
+    /// may be another table: a restored store uses file numbers again that no backup has.
     fn add_table(&self, cut: &Cut, id: u64, bytes: u64, added: &mut u64) -> Result<TableFile> {
         let name = table_name(id);
         let from = cut.storage.open(&name, Category::Table)?;

@@ -1,4 +1,4 @@
-//! Checks that backups and the archive do what they are for: a store opens on them, and every entry
+//! Checks that backups and the archive serve their purpose: a store opens on them, and every entry
 //! can be read. Nothing is written to a disk; see [`super::overlay`].
 
 use std::sync::Arc;
@@ -26,12 +26,11 @@ use crate::wal::segments::segment_name;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct DeepReport {
-    /// What a verification of the store found, as by [`Store::verify`], and what could not be read.
+    /// The findings of [`Store::verify`] on the store, and entries that could not be read.
     pub report: VerifyReport,
-    /// Entries that readers see, and whose values were read.
+    /// Entries that readers see and whose values were read.
     pub read: u64,
-    /// Entries that need a merge operator which is registered by a program, and not here. These
-    /// were not folded.
+    /// Entries that need a merge operator which only a program registers. These were not folded.
     pub unfolded: u64,
     /// Changes of the archive that were applied.
     pub changes: u64,
@@ -40,7 +39,8 @@ pub struct DeepReport {
 impl Backups {
     /// Does what [`Backups::verify`] does, and then opens the store that [`Backups::restore`] would
     /// make, without writing it: replays its log in memory, checks every table and value, and reads
-    /// every entry as a program would. Takes the memory of the log, and reads all three times.
+    /// every entry as a program would. It needs as much memory as the log has bytes, and reads
+    /// everything three times.
     ///
     /// ```
     /// # fn main() -> runstone::Result<()> {
@@ -75,8 +75,8 @@ impl Backups {
 
     /// Does what [`Backups::verify_archives`] does, then replays the archive to its end over the
     /// newest backup that it follows, as [`Backups::restore_to`] would, without writing it, and
-    /// reads every entry. Takes the memory of what the archive changes, with the compactions that
-    /// follow. `None` if there is no archive.
+    /// reads every entry. It needs memory for all changes of the archive and for the compactions
+    /// that follow. `None` if there is no archive.
     ///
     /// # Errors
     /// A storage error. Damage is in the report.
@@ -151,7 +151,7 @@ impl Backups {
         Ok(())
     }
 
-    /// Reads every entry. One that cannot be read is noted, and the next ones are read.
+    /// Reads every entry. An entry that cannot be read is noted, and the walk continues.
     fn read_keyspace(&self, keyspace: &Keyspace, deep: &mut DeepReport) -> Result<()> {
         let mut cursor = keyspace.cursor(ReadOptions::default().fill_cache(false))?;
         let mut stepped = cursor.seek_to_first();
@@ -168,7 +168,7 @@ impl Backups {
                         _ => note(deep, error)?,
                     }
                     if cursor.key().is_empty() {
-                        // It came to no key, and the next step would fail in the same way.
+                        // The walk reached no key, and the next step would fail in the same way.
                         return Ok(());
                     }
                 }
@@ -178,7 +178,7 @@ impl Backups {
     }
 }
 
-/// Damage and a file that is missing go into the report; other errors end the verification.
+/// Damage and missing files are added to the report; other errors end the verification.
 fn note(deep: &mut DeepReport, error: Error) -> Result<()> {
     match error {
         Error::Corruption { file, what, .. } => deep.report.damage.push(Damage::new(file, what)),

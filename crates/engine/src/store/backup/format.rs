@@ -44,7 +44,7 @@ pub(super) struct TableFile {
     pub(super) hash: u64,
 }
 
-/// Which segment of values it is: two with the same name are the same, if their ends are.
+/// Names a segment of values: two segments with the same name are equal if their ends are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SegmentName {
     pub(super) file: u64,
@@ -69,12 +69,12 @@ impl SegmentName {
         }
     }
 
-    /// A record that only the log leads to. It has no description, and is always copied.
+    /// A record to which only the log points. It has no description, and is always copied.
     pub(super) fn of_early(piece: &Piece) -> SegmentName {
         SegmentName { file: piece.file, offset: piece.offset, ..SegmentName::default() }
     }
 
-    /// Whether an earlier copy may stand for it.
+    /// Whether an earlier copy may replace it.
     pub(super) fn is_named(&self) -> bool {
         self.generation > 0
     }

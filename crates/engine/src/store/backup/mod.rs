@@ -14,12 +14,13 @@
 //!    that ends in `.table` stands for a whole and durable file.
 //! 3. It writes a pack: the log, and the segments of values that no earlier pack has.
 //! 4. The file that describes it is written last, and renamed: a backup exists if and only if that
-//!    file does. A crash leaves earlier backups as they were, and the next one uses what is there.
+//!    file does. A crash leaves earlier backups as they were, and the next backup uses the files
+//!    that it finds.
 //!
-//! Tables never change, and their numbers are never used again, so the number says which table it
-//! is. Segments of values grow, and a slot is used again: a segment is the same as an earlier one
-//! if its description and its last bytes are. Where the earlier backup is of another history, files
-//! are compared as a whole.
+//! Tables never change, and their file numbers are never used again, so the file number identifies
+//! a table. Segments of values grow, and slots are used again: a segment is the same as an earlier
+//! one if its description and its last bytes are equal. Files of a backup of another history are
+//! compared as a whole.
 
 pub(crate) mod archive;
 mod archived;
@@ -46,7 +47,7 @@ use crate::store::changes::Position;
 use crate::store::verify::Damage;
 use format::Description;
 
-/// Says which store a directory has backups of.
+/// Says to which store the backups in a directory belong.
 const MARKER: &str = "BACKUPS";
 
 fn backup_name(number: u64) -> String {
@@ -57,7 +58,7 @@ fn pack_name(number: u64) -> String {
     format!("{number:06}.pack")
 }
 
-/// The backups whose description is whole, and those where it is damaged.
+/// The backups whose description is whole, and those whose description is damaged.
 type Descriptions = (BTreeMap<u64, Description>, Vec<(u64, String)>);
 
 /// A directory of backups of one store.
@@ -84,7 +85,7 @@ type Descriptions = (BTreeMap<u64, Description>, Vec<(u64, String)>);
 #[derive(Debug)]
 pub struct Backups {
     storage: Arc<dyn Storage>,
-    /// What is copied and read in a second.
+    /// The limit on bytes copied and read in a second.
     rate: Arc<IoRate>,
 }
 
@@ -108,27 +109,27 @@ pub struct BackupInfo {
     pub added_bytes: u64,
 }
 
-/// A part of an archive that has every change.
+/// A part of an archive without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArchiveInfo {
-    /// It has everything after this number.
+    /// It has every change after this sequence number.
     pub from_seq: SeqNo,
     /// Its end.
     pub through: Position,
-    /// The first time that it tells, in milliseconds since 1970.
+    /// The first time that it records, in milliseconds since 1970.
     pub from_ms: Option<u64>,
-    /// The last time that it tells.
+    /// The last time that it records.
     pub through_ms: Option<u64>,
     /// Bytes of its files.
     pub bytes: u64,
 }
 
 impl Backups {
-    /// Opens a directory of backups, or one that is new or empty.
+    /// Opens a directory of backups, or makes one of a new or empty directory.
     ///
     /// # Errors
-    /// [`Error::ForeignFiles`] if it holds something else, a store among them; or a storage error.
+    /// [`Error::ForeignFiles`] if it holds anything else, such as a store; or a storage error.
     pub fn open(path: impl AsRef<Path>) -> Result<Backups> {
         let storage = PosixStorage::open(path.as_ref(), Access::CreateIfMissing)?;
         Backups::open_on(Arc::new(storage))
@@ -165,9 +166,10 @@ impl Backups {
         }
     }
 
-    /// Copies and reads at most so many bytes in a second from now on: backups, archives, checks
-    /// and restores, together. A backup or archive that is slower than the store changes holds
-    /// files of the store meanwhile, up to `follower_keep_bytes` and `follower_keep_seconds`.
+    /// Limits the bytes that are copied and read in a second from now on, by backups, archives,
+    /// checks and restores together. If a backup or archive is slower than the changes of the
+    /// store, it holds files of the store meanwhile, up to `follower_keep_bytes` and
+    /// `follower_keep_seconds`.
     ///
     /// # Errors
     /// If the rate is below 16 KiB.
@@ -206,7 +208,7 @@ impl Backups {
     }
 
     /// Reads the archive and checks it. Returns the damage. A power loss may have left the end of a
-    /// file incomplete; that is none.
+    /// file incomplete; this is no damage.
     ///
     /// # Errors
     /// A storage error.
@@ -237,7 +239,7 @@ impl Backups {
         Ok(self.all_descriptions()?.0)
     }
 
-    /// Those that are whole, and those that are damaged.
+    /// The whole backups, and the damaged ones.
     fn all_descriptions(&self) -> Result<Descriptions> {
         let (mut whole, mut damaged) = (BTreeMap::new(), Vec::new());
         for file in self.storage.list()? {
@@ -267,7 +269,7 @@ impl Backups {
     }
 }
 
-/// The lock of whoever changes the directory.
+/// The lock of the process that changes the directory.
 const LOCK: &str = "LOCK";
 
 fn is_own(name: &str) -> bool {

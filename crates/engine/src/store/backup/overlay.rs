@@ -1,11 +1,11 @@
-//! A backup as a storage on which a store opens, without a copy of it: files are pieces of those of
-//! the directory, and what is written stays in memory.
+//! Presents a backup as a storage on which a store opens, without copying it. Its files consist of
+//! pieces of the files in the directory, and writes stay in memory.
 //!
 //! 1. A file of the backup is a list of pieces, each a part of a table or of a pack. Between them
 //!    are zeros.
-//! 2. A write goes to pages in memory, which hide what is below. So a store can replay an archive
-//!    over a backup, and nothing of either changes.
-//! 3. Files that the store makes are in memory alone.
+//! 2. A write goes to pages in memory, which hide the bytes below them. So a store can replay an
+//!    archive over a backup without changing either.
+//! 3. Files that the store makes exist only in memory.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -30,7 +30,7 @@ pub(super) struct Part {
     pub(super) at: u64,
     pub(super) bytes: u64,
     pub(super) from: Arc<dyn StorageFile>,
-    /// Where it begins in that one.
+    /// Where it begins in the source.
     pub(super) offset: u64,
 }
 
@@ -158,7 +158,7 @@ struct OverlayFile {
 }
 
 impl OverlayFile {
-    /// What the backup has.
+    /// The pieces of the backup.
     fn read_below(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         buf.fill(0);
         let end = offset + buf.len() as u64;
@@ -226,7 +226,7 @@ impl StorageFile for OverlayFile {
         Ok(self.bytes.load(Relaxed))
     }
 
-    /// What is cut off is not read any more: a file of a backup only grows.
+    /// Bytes that were cut off are not read again: a file of a backup only grows.
     fn set_len(&self, len_bytes: u64) -> Result<()> {
         self.bytes.store(len_bytes, Relaxed);
         Ok(())
@@ -246,7 +246,8 @@ impl StorageFile for OverlayFile {
 mod tests {
     use super::*;
 
-    /// Whatever is written over it, a file shows what a plain one does, and those below stay.
+    /// After any writes, a file shows the same bytes as a plain file, and the files below stay
+    /// unchanged.
     #[test]
     fn what_is_written_hides_what_is_below() {
         let mut random = runstone_random::Random::new(7);

@@ -1,4 +1,4 @@
-//! Removes backups by count and by age, and never what one that stays needs.
+//! Removes backups by count and by age, but never a file that a remaining backup needs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::log::number_in;
 
 impl Backups {
-    /// Removes all backups but the newest `keep`, and what only they needed. Returns how many.
+    /// Removes all backups but the newest `keep`, and the files that only they needed. Returns the
+    /// number of removed backups.
     ///
     /// # Errors
     /// If `keep` is zero, or another process uses the directory; or a storage error.
@@ -20,8 +21,8 @@ impl Backups {
 
     /// Removes the backups that are older than `age`, but none of the newest `keep`. Where there is
     /// an archive, the newest of the older ones stays too: with it the archive reaches every moment
-    /// of that time. By the clock of the machine, so one that was turned far forward leaves the
-    /// newest `keep` alone.
+    /// of that time. Ages are measured by the clock of the machine, so a clock that was set far
+    /// forward leaves only the newest `keep`.
     ///
     /// # Errors
     /// Those of [`Backups::prune`].
@@ -75,7 +76,7 @@ impl Backups {
     pub(super) fn remove_unneeded(&self) -> Result<()> {
         let (all, damaged) = self.all_descriptions()?;
         if !damaged.is_empty() {
-            // What a damaged one needs is not known.
+            // It is not known which files a damaged backup needs.
             return Ok(());
         }
         let tables: BTreeSet<u64> = all.values().flat_map(Description::table_ids).collect();
@@ -94,9 +95,9 @@ impl Backups {
     }
 }
 
-/// How many of the oldest backups go, of which the times are given, the oldest first. With an age,
-/// those go that lie before the first that is young enough: a clock that went back makes a later
-/// one seem old, and it is not.
+/// How many of the oldest backups are removed. Their times are given, the oldest first. With an
+/// age, all backups before the first one that is young enough are removed: after a clock went back,
+/// a later backup may seem old although it is not.
 fn gone(times: &[u64], keep: usize, age: Option<(Duration, u64)>, is_archived: bool) -> usize {
     let beyond = times.len().saturating_sub(keep);
     let Some((age, now_ms)) = age else { return beyond };

@@ -1,4 +1,4 @@
-//! Makes a store of a backup again, and checks backups.
+//! Makes a store from a backup, and checks backups.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::values::file::{header, values_name};
 use crate::wal::segments::segment_name;
 
 impl Backups {
-    /// Makes a store of a backup in a directory that is new or empty. Everything is checked on the
-    /// way. It is a store only once all of it is there.
+    /// Makes a store from a backup in a directory that is new or empty, and checks everything on
+    /// the way. The directory becomes a store only when the restore is complete.
     ///
     /// # Errors
     /// [`Error::Corruption`] if a file of the backup is damaged; if the directory is not empty; or

@@ -24,14 +24,14 @@ use crate::store::open::{RESTORING, open_on};
 pub enum Moment {
     /// After the last batch whose number is at most this.
     Number(SeqNo),
-    /// After everything that had been committed by then, in milliseconds since 1970. The archive
-    /// knows the time of a change to about a second.
+    /// After everything that had been committed by this time, in milliseconds since 1970. The
+    /// archive knows the time of a change to about a second.
     Time(u64),
     /// The end of the archive.
     End,
 }
 
-/// What a restore to a moment made.
+/// The result of a restore to a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
@@ -39,7 +39,7 @@ pub struct Restored {
     pub backup: u64,
     /// Changes that were applied to it.
     pub changes: u64,
-    /// The last number of the original store that the new one has.
+    /// The last sequence number of the original store that the new one has.
     pub last_seq: SeqNo,
 }
 
@@ -47,13 +47,13 @@ pub struct Restored {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     seq: SeqNo,
-    /// This many times that the chain tells come before it.
+    /// This many times of the chain come before the end.
     times: usize,
 }
 
 impl Backups {
-    /// Makes a store as of a moment in a directory that is new or empty. It is a store only once
-    /// all of it is there. O(the backup, and the archive up to the moment).
+    /// Makes a store as of a moment in a directory that is new or empty. The directory becomes a
+    /// store only when the restore is complete. O(the backup, and the archive up to the moment).
     ///
     /// # Errors
     /// If neither a backup nor the archive has the moment; if the clock of the store went back, so
@@ -154,10 +154,10 @@ impl Backups {
 /// Applies the records of a chain.
 struct Replay {
     applier: Applier,
-    /// What is up to here is in the backup.
+    /// Everything up to here is in the backup.
     after: SeqNo,
     end: End,
-    /// Times that were told so far.
+    /// The number of times read so far.
     times: usize,
     /// The load whose entries follow, and whether they are applied.
     load: Option<(Position, bool)>,
@@ -166,7 +166,7 @@ struct Replay {
 }
 
 impl Replay {
-    /// Returns `false` behind the end.
+    /// Returns `false` after the end.
     fn take(&mut self, record: Archived) -> Result<bool> {
         let wanted = |position: &Position| position.seq() > self.after;
         match record {
@@ -185,8 +185,8 @@ impl Replay {
                     return Ok(false);
                 }
                 self.times += usize::from(is_time);
-                // One at the number of the backup may have come before or after it: what it says
-                // has the same result twice.
+                // A note at the sequence number of the backup may have come before or after the
+                // backup: applying it twice has the same result.
                 let is_new = position.seq() >= self.after && !is_time;
                 if let Some(change) = change_of(note).filter(|_| is_new) {
                     self.apply(position, &change)?;
@@ -246,7 +246,7 @@ fn find(chains: &[Chain], moment: Moment) -> Result<(&Chain, End)> {
 }
 
 fn find_time(chains: &[Chain], ms: u64) -> Result<Option<(&Chain, End)>> {
-    // A part begins with a backup, and with the first time that it tells.
+    // A part begins with a backup, and with its first time.
     let begun = |chain: &&Chain| chain.times.first().is_some_and(|(_, first)| *first <= ms);
     let Some(at) = chains.iter().rposition(|chain| begun(&chain)) else { return Ok(None) };
     let chain = &chains[at];

@@ -9,20 +9,20 @@ use crate::options::store::{KeyspaceOptions, WriteOptions};
 use crate::store::{DEFAULT_KEYSPACE, Keyspace, Store};
 use crate::wal::batch::{Batch, Operation};
 
-/// A store that changes are applied to. Keyspaces have the names that they have where the changes
-/// come from, and ids of their own.
+/// A store to which changes are applied. Its keyspaces have the names of the source, and ids of
+/// their own.
 #[derive(Debug)]
 pub(crate) struct Applier {
     store: Store,
-    /// By their ids in the other store. `None` is left out.
+    /// By their ids in the other store. `None` stands for a keyspace that is left out.
     keyspaces: BTreeMap<KeyspaceId, Option<Keyspace>>,
     /// The name of the keyspace that is left out.
     left_out: Option<&'static str>,
 }
 
 impl Applier {
-    /// `known` are the keyspaces of the other store, as of the state that this store has. One of
-    /// this name is left out.
+    /// `known` are the keyspaces of the other store, as of the state that this store has. A
+    /// keyspace with this name is left out.
     pub(crate) fn new(
         store: Store,
         known: &[NotedKeyspace],
@@ -53,8 +53,8 @@ impl Applier {
             .map(move |(id, one)| (*id, one.as_ref().map_or(left_out, Keyspace::name)))
     }
 
-    /// Applies a change. `mark` may add to the last of the batches that it takes; it is called once
-    /// for a change that takes none, too.
+    /// Applies a change. `mark` may add to the last batch of the change. It is also called once for
+    /// a change without a batch.
     pub(crate) fn apply(
         &mut self,
         change: &Change,
@@ -83,17 +83,17 @@ impl Applier {
         if last.is_empty() { Ok(()) } else { self.store.write(&last, WriteOptions::default()) }
     }
 
-    /// Makes a keyspace, or gives one its options.
+    /// Makes a keyspace, or changes its options.
     fn make(&mut self, noted: &NotedKeyspace) -> Result<()> {
         if self.left_out.is_some_and(|name| name == noted.name) {
             self.keyspaces.insert(noted.id, None);
             return Ok(());
         }
-        // One of this name that nobody said was dropped.
+        // There is a keyspace of this name, and no change has dropped it.
         let is_stale = |(id, one): &(&KeyspaceId, &Option<Keyspace>)| {
             **id != noted.id && one.as_ref().is_some_and(|one| one.name() == noted.name)
         };
-        // Looked for only where the name is taken by another: there may be 100,000 keyspaces.
+        // The search happens only if another keyspace has the name: there may be 100,000 keyspaces.
         let known = self.keyspaces.get(&noted.id).and_then(Option::as_ref);
         let is_known = known.is_some_and(|one| one.name() == noted.name);
         if !is_known
@@ -117,7 +117,7 @@ impl Applier {
         }
     }
 
-    /// The same writes to the keyspaces of this store.
+    /// Translates the writes to the keyspaces of this store.
     fn own(&self, batch: &Batch) -> Result<Batch> {
         let mut own = Batch::with_capacity(batch.encoded().len());
         for operation in batch.operations() {

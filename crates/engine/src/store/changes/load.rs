@@ -51,7 +51,8 @@ impl Load {
         self.tables.iter().map(|table| table.bytes).sum()
     }
 
-    /// Hands out its entries in order of keys, in batches of about 1 MiB. They were one change.
+    /// Returns its entries in order of keys, in batches of about 1 MiB. Together they are one
+    /// change.
     ///
     /// # Errors
     /// [`Error::Corruption`], a storage error, or one of `see`.

@@ -1,15 +1,16 @@
-//! What was committed to a store, in order, for others to follow: archives, mirrors, indexes.
+//! The committed changes of a store, in order, for archives, mirrors and indexes that follow it.
 //!
-//! 1. The log is read as it grows, beside the process that writes to it or in it, under a lease
-//!    that keeps its segments and the values that it points to (`lease`).
+//! 1. The log is read as it grows, in the process that writes to it or in another one. A lease
+//!    keeps its segments, and the values to which it points (`lease`).
 //! 2. A position is a sequence number with its history ([`crate::tree::history`]). After a power
 //!    loss the same number may stand for another write.
-//! 3. What is handed out is durable, unless the caller asks for more: the reader syncs the segments
-//!    that it has read itself, so no crash takes back what others have applied already.
-//! 4. What a collection moved is left out, and so is what an open logged again.
+//! 3. A change that is returned is durable, unless the caller also asks for others: the reader
+//!    itself syncs the segments that it has read. So no crash takes back a change that others have
+//!    applied already.
+//! 4. Values that a collection moved are left out, and so are writes that an open logged again.
 //! 5. A load has no writes in the log. Its entries are read from the tables that it made, which the
 //!    lease keeps too.
-//! 6. Where the log does not reach back so far, a caller can have the state instead (`state`).
+//! 6. If the log does not reach back so far, a caller can get the state instead (`state`).
 
 pub(crate) mod apply;
 mod load;
@@ -38,11 +39,11 @@ pub use crate::wal::note::NotedKeyspace;
 use reader::HistoryReader;
 use state::StateReader;
 
-/// How often a reader that waits looks for more.
+/// How often a waiting reader looks for further changes.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// About how many bytes whoever applies changes takes before it returns. Beside a busy writer there
-/// are always more.
+/// A call that applies changes returns after about this many bytes. Beside a busy writer there are
+/// always more.
 pub(crate) const ROUND_BYTES: u64 = 16 << 20;
 
 /// Where changes begin.
@@ -51,20 +52,21 @@ pub(crate) const ROUND_BYTES: u64 = 16 << 20;
 pub enum ChangesFrom {
     /// The oldest change that the log has.
     Oldest,
-    /// What is committed from now on.
+    /// The first change after now.
     Now,
     /// Everything after this position.
     After(Position),
 }
 
-/// What to do where the log does not reach back to a position.
+/// What to do if the log does not reach back to a position.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OnGap {
-    /// Fail with [`crate::Error::HistoryGone`], which names the first position that is there.
+    /// Fail with [`crate::Error::HistoryGone`], which names the first position that the log still
+    /// has.
     Fail,
-    /// Hand out the state of what was written since, as [`Change::Gap`] says, and then the changes.
-    /// The options are those of [`Store::follow`]: they name merge operators.
+    /// Return the state of the keys that were written since, as [`Change::Gap`] says, and then the
+    /// changes. The options are those of [`Store::follow`]: they name merge operators.
     State(Box<Options>),
 }
 
@@ -79,21 +81,23 @@ pub enum Change {
     Keyspace(NotedKeyspace),
     /// A keyspace was dropped.
     Dropped(KeyspaceId),
-    /// All keyspaces, after a crash: it may have come between a change of one and its record.
+    /// All keyspaces, after a crash: the crash may have come between the change of a keyspace and
+    /// its record.
     Keyspaces(Vec<NotedKeyspace>),
     /// A load into a keyspace.
     Loaded(Load),
     /// The time of day, by the clock of the writer, in milliseconds since 1970. All changes before
     /// it had been committed by then. The clock may go back.
     Time(u64),
-    /// The log does not have what comes next: [`Change::State`] follows until the position is past
-    /// the gap. Values that were overwritten in between are not handed out, operands come as the
-    /// value that they make, and keyspaces are those that the store has now. Deletes of single keys
-    /// are handed out as long as tables hold them. A compaction drops one together with what it
-    /// hid, so a key that the consumer has and the store has not may not come. A later operand
-    /// would apply to the value that the consumer still has.
+    /// The log does not have the next changes: [`Change::State`] follows until the position is past
+    /// the gap. Values that were overwritten in between are left out. Operands come as the value
+    /// that they make, and keyspaces are those that the store has now. Deletes of single keys are
+    /// returned as long as tables hold them. A compaction drops a delete together with the entries
+    /// that it hid, so the consumer may not learn that a key was deleted. A later operand would
+    /// then apply to the value that the consumer still has.
     Gap(Gap),
-    /// What keys have as of the end of the gap: a put or a delete of each, after range deletes.
+    /// The values of keys as of the end of the gap: a put or a delete for each key, after range
+    /// deletes.
     State(Batch),
     /// The gap has ended.
     GapEnd,
@@ -110,13 +114,13 @@ impl Change {
     }
 }
 
-/// A change, and where it is.
+/// A change with its position.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// The position after it. Whoever begins there gets no write twice; what takes no number comes
-    /// again, and has the same result when it is applied again.
+    /// The position after it. A reader that begins there gets no write twice. A change that takes
+    /// no sequence number may come again; applying it again has the same result.
     pub position: Position,
-    /// What was committed.
+    /// The change.
     pub change: Change,
 }
 
@@ -145,13 +149,13 @@ pub struct Changed {
 pub struct Changes {
     reader: HistoryReader,
     position: Position,
-    /// What comes before the log.
+    /// The state that comes before the log.
     state: Option<StateReader>,
-    /// How to go on where the log does not.
+    /// How to continue if the log does not reach back far enough.
     bridge: Option<Bridge>,
 }
 
-/// What it takes to hand out state where the log does not reach back to a position.
+/// What is needed to return state if the log does not reach back to a position.
 #[derive(Debug)]
 struct Bridge {
     storage: Arc<dyn Storage>,
@@ -160,15 +164,15 @@ struct Bridge {
 }
 
 impl Bridge {
-    /// Goes on after a position with the state, and then with the log.
+    /// Continues after a position with the state, and then with the log.
     fn begin(self, before: Position) -> Result<Changes> {
         let (storage, leases) = (Arc::clone(&self.storage), &self.leases);
-        // Before the view, so that the log behind it stays.
+        // Taken before the view, so that the log after the view stays.
         let mut changes = Changes::begin(storage, leases, ChangesFrom::Now)?;
         let options = Options::clone(&self.options);
         let follower = Follower::begin(Arc::clone(&self.storage), leases, options)?;
         let through = follower.store().inner.visibility.now();
-        // What is handed out is durable.
+        // Whatever is returned is durable.
         changes.pass_through(through)?;
         let after = changes.common_with(before)?.unwrap_or(0);
         let state = Some(StateReader::new(follower, Gap { after, through }, before)?);
@@ -177,7 +181,7 @@ impl Bridge {
 }
 
 impl Store {
-    /// Reads what is committed to this store, in order.
+    /// Reads the committed changes of this store, in order.
     ///
     /// # Errors
     /// Those of [`Changes::open`].
@@ -216,12 +220,12 @@ impl Changes {
         Ok(Changes { reader, position, state: None, bridge: None })
     }
 
-    /// Goes on after a position, and does what the caller says where the log does not reach back so
-    /// far.
+    /// Continues after a position. If the log does not reach back so far, it does what the caller
+    /// says.
     ///
     /// # Errors
-    /// Those of [`Changes::open`] and of [`Store::follow`]. A position behind a fork is refused in
-    /// any case, because the consumer has what the store has lost.
+    /// Those of [`Changes::open`] and of [`Store::follow`]. A position after a fork is refused in
+    /// any case, because the consumer has writes that the store has lost.
     pub fn resume(path: impl AsRef<Path>, after: Position, on_gap: OnGap) -> Result<Changes> {
         let (storage, leases) = cut::open(path.as_ref())?;
         Changes::resume_with(storage, &leases, after, on_gap)
@@ -278,8 +282,8 @@ impl Changes {
         }))
     }
 
-    /// Also hands out what is not durable yet. After a power loss the store may not have it: then
-    /// the reader fails with [`crate::Error::HistoryForked`].
+    /// Also returns changes that are not durable yet. After a power loss the store may not have
+    /// them: then the reader fails with [`crate::Error::HistoryForked`].
     pub fn unsynced(mut self, unsynced: bool) -> Changes {
         self.reader.syncs = !unsynced;
         self
@@ -289,9 +293,9 @@ impl Changes {
     ///
     /// # Errors
     /// [`crate::Error::LeaseRevoked`], [`crate::Error::HistoryForked`],
-    /// [`crate::Error::HistoryGone`], [`crate::Error::Corruption`], or a storage error. What was
-    /// handed out stays valid.
-    // An iterator ends where this only has nothing for now.
+    /// [`crate::Error::HistoryGone`], [`crate::Error::Corruption`], or a storage error. Changes
+    /// that were returned stay valid.
+    // Not an iterator: an iterator would end, where this method only has nothing for now.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Changed>> {
         let next = match self.next_state()? {
@@ -304,7 +308,7 @@ impl Changes {
         Ok(next)
     }
 
-    /// Does the same, and waits for a change for at most so long.
+    /// Does the same, and waits at most this long for a change.
     ///
     /// # Errors
     /// Those of [`Changes::next`].
@@ -320,25 +324,26 @@ impl Changes {
         }
     }
 
-    /// The position after the last change that was handed out.
+    /// The position after the last change that was returned.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// The position up to which the log was read. Between this and [`Changes::position`] is nothing
-    /// that is handed out, once `next` returned nothing.
+    /// The position up to which the log was read. Once `next` has returned nothing, there is no
+    /// change between this and [`Changes::position`].
     pub fn read_position(&self) -> Position {
         self.reader.position()
     }
 
-    /// Passes over everything up to a number, which must be the end of a change.
+    /// Skips everything up to a sequence number, which must be the end of a change.
     pub(crate) fn pass_through(&mut self, seq: SeqNo) -> Result<()> {
         self.reader.pass_through(seq)?;
         self.position = self.reader.position();
         Ok(())
     }
 
-    /// A position's number in the history of what was read; `None` if its history is not known.
+    /// The sequence number of a position in the history of the changes read so far; `None` if its
+    /// history is not known.
     fn common_with(&self, position: Position) -> Result<Option<SeqNo>> {
         match self.history().last_common(position.history()) {
             Some(common) if position.seq() > common => Err(self.reader.forked(common)),
@@ -346,7 +351,7 @@ impl Changes {
         }
     }
 
-    /// The history of what was read.
+    /// The history of the changes read so far.
     pub(crate) fn history(&self) -> &History {
         self.reader.history()
     }

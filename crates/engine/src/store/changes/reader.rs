@@ -29,10 +29,10 @@ use crate::wal::tail::{Flow, LogRecord, LogTail, Says};
 
 /// About how many bytes of changes are read ahead.
 const AHEAD_BYTES: usize = 1 << 20;
-/// How often one read looks at the manifest until log and manifest fit.
+/// How often one read looks at the manifest until log and manifest agree.
 const MOST_ROUNDS: usize = 16;
 
-/// Reads what was committed, in order.
+/// Reads the committed changes, in order.
 #[derive(Debug)]
 pub(super) struct HistoryReader {
     /// For reading.
@@ -43,15 +43,15 @@ pub(super) struct HistoryReader {
     /// What the lease keeps: everything that edits behind this place freed.
     part: Option<LeasePart>,
     kept: EditPlace,
-    /// A load whose end is looked for, and how far the log was read for it.
+    /// A load whose end is sought, and how far the log was read for it.
     sought: Option<(SeqNo, LogTail)>,
-    /// Of loads up to this number, the manifest need not have shown the tables.
+    /// The manifest need not have shown the tables of loads up to this sequence number.
     watched_from: SeqNo,
     manifest: ManifestTail,
     log: LogTail,
-    /// The history of what was read.
+    /// The history of the changes read so far.
     history: History,
-    /// Whether changes are synced before they are handed out.
+    /// Whether changes are synced before they are returned.
     pub(super) syncs: bool,
     values: EarlyValues,
     read: Ahead,
@@ -59,28 +59,28 @@ pub(super) struct HistoryReader {
     has_failed: bool,
 }
 
-/// What was read of the log and not handed out.
+/// Changes that were read from the log and not returned yet.
 #[derive(Debug, Default)]
 struct Ahead {
-    /// Changes with their numbers.
+    /// Changes with their sequence numbers.
     changes: VecDeque<(SeqNo, Change)>,
     bytes: usize,
-    /// The last write that the writer made, and no open logged again.
+    /// The last write that the writer made, not one that an open logged again.
     own_seq: SeqNo,
     /// Whether the next record repeats earlier ones.
     repeats: bool,
     /// Whether the manifest is to be read before the next record.
     is_behind: bool,
-    /// The last load that was told.
+    /// The last load that was reported.
     load: SeqNo,
-    /// What the log says about the next one.
+    /// What the log says about the next load.
     logged: Logged,
     /// Segments and value files that were read since the last sync.
     segments: BTreeSet<u64>,
     value_files: BTreeSet<u64>,
 }
 
-/// What keeps the reader from the next record.
+/// What the reader needs before the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     /// Nothing: there is none, or enough was read.
@@ -136,8 +136,8 @@ impl HistoryReader {
         Ok(reader)
     }
 
-    /// Goes to the end of the log, or to a load that has not ended: whoever copies the store has
-    /// neither that nor the writes behind it.
+    /// Goes to the end of the log, or to a load that has not ended: a copy of the store has neither
+    /// this load nor the writes after it.
     fn pass_all(&mut self) -> Result<()> {
         let mut ended = self.manifest.state.last_seq;
         loop {
@@ -158,7 +158,7 @@ impl HistoryReader {
         self.read_manifest()
     }
 
-    /// Stays at the beginning of what is left of the log.
+    /// Stays at the beginning of the remaining log.
     fn begin_oldest(&mut self) -> Result<()> {
         let start_seq = self.manifest.state.log_start_seq;
         let oldest = LogTail::first_seq(&self.storage)?.unwrap_or(start_seq).min(start_seq);
@@ -185,7 +185,7 @@ impl HistoryReader {
                     self.tell_keyspaces(position.seq())?;
                 }
             }
-            // All of it is in tables, and the log begins behind it.
+            // Everything up to the position is in tables, and the log begins after it.
             None if start_seq == position.seq() + 1 => self.tell_keyspaces(position.seq())?,
             None if start_seq > position.seq() => return Err(self.gone()),
             None => {
@@ -197,8 +197,8 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Tells which keyspaces there are, for a log that begins behind the position: what it said
-    /// about keyspaces between the last write before it and the next one is gone.
+    /// Reports which keyspaces exist, for a log that begins after the position: its notes about
+    /// keyspaces between the last write before the position and the next write are gone.
     fn tell_keyspaces(&mut self, seq: SeqNo) -> Result<()> {
         let Some(mut ahead) = self.log.look_ahead()? else { return Err(self.gone()) };
         let known = &self.manifest.state.keyspaces;
@@ -209,7 +209,7 @@ impl HistoryReader {
                 Some(Note::Repeats(_)) => repeats = true,
                 Some(Note::Opened { .. }) if !is_written => is_told = true,
                 Some(Note::Keyspace(keyspace)) => drop(made.insert(keyspace.id)),
-                // The manifest has forgotten it, and earlier writes may be to it.
+                // The manifest has forgotten this keyspace, and earlier writes may belong to it.
                 Some(Note::Dropped(_)) => is_gone = true,
                 Some(Note::Opened { .. } | Note::Time(_)) => {}
                 None if matches!(record.says()?, Says::Edits(..)) => {}
@@ -232,12 +232,12 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Passes over everything up to a number, and syncs it: whoever has a copy of it goes on from
-    /// there, and a power loss must not take it back.
+    /// Skips everything up to a sequence number, and syncs it: the caller has a copy of it and
+    /// continues from there, so a power loss must not take it back.
     pub(super) fn pass_through(&mut self, seq: SeqNo) -> Result<()> {
         debug_assert!(self.read.changes.is_empty());
-        // The copy may be younger than what was read: it may have other value files, and lie in a
-        // history that began since.
+        // The copy may be newer than the log read so far: it may have other value files, and belong
+        // to a history that began since.
         self.read_manifest()?;
         let HistoryReader { log, read, .. } = self;
         log.read(|record| {
@@ -247,10 +247,10 @@ impl HistoryReader {
             }
             Ok(if is_wanted { Flow::Next } else { Flow::Hold })
         })?;
-        // Tables may have more than is left of the log.
+        // Tables may have writes that are no longer in the log.
         self.log.pass_to(seq);
         self.read.own_seq = self.read.own_seq.max(self.log.last_seq());
-        // Which of them have values that only the log leads to was not looked at.
+        // Nobody checked which of them have values to which only the log points.
         let layouts = self.manifest.state.keyspaces.values().flat_map(|one| &one.values);
         self.read.value_files = layouts.map(|layout| layout.number).collect();
         self.sync_read()
@@ -274,11 +274,11 @@ impl HistoryReader {
         Error::HistoryGone { path: self.storage.location(), first: first.saturating_sub(1) }
     }
 
-    /// The error for a read that failed: a file may be gone because the lease is.
+    /// The error for a read that failed: a file may be gone because the lease was revoked.
     fn explain(&self, error: Error) -> Error {
         let error = self.lease.iter().fold(error, |error, lease| lease.explain(error));
         match &error {
-            // A lease keeps what edits freed that came after it.
+            // A lease keeps everything that later edits freed.
             Error::Storage(storage) if storage.is_not_found() => self.gone(),
             _ => error,
         }
@@ -299,8 +299,9 @@ impl HistoryReader {
             }
             self.check_whole()?;
             if let Err(error) = self.fill() {
-                // What was read may be neither durable nor of this history, and the log stands
-                // behind it. So nothing more comes: the caller begins again at its position.
+                // The changes read so far may be neither durable nor of this history, and the log
+                // stands after them. So nothing more is returned: the caller begins again at its
+                // position.
                 self.read.changes.clear();
                 self.has_failed = true;
                 return Err(self.explain(error));
@@ -320,7 +321,7 @@ impl HistoryReader {
         }
     }
 
-    /// Reads ahead. What is read is durable at the end, if that is asked for.
+    /// Reads ahead. At the end everything read is durable, if the caller asked for that.
     fn fill(&mut self) -> Result<()> {
         self.read.bytes = 0;
         let mut rounds = 0;
@@ -332,8 +333,8 @@ impl HistoryReader {
                     self.read_manifest()?;
                     self.take_load(seq)?;
                 }
-                // Also at the end: what the lease keeps becomes less, and a store that was opened
-                // anew shows.
+                // This also happens at the end: the lease then keeps less, and it becomes visible
+                // that the store was opened again.
                 asked => {
                     self.read_manifest()?;
                     let is_missing = self.manifest.state.log_start_seq > self.log.last_seq() + 1;
@@ -352,14 +353,14 @@ impl HistoryReader {
         self.free_read()
     }
 
-    /// Takes a load up that has ended.
+    /// Takes in a load that has ended.
     fn take_load(&mut self, seq: SeqNo) -> Result<()> {
         let Logged { keyspace, tables: logged } = std::mem::take(&mut self.read.logged);
         let tables = self.manifest.loaded(seq);
         if seq <= self.watched_from {
-            // A compaction may have rewritten some of its tables, or dropped some of its entries
-            // and left the rest under its number. Those that are as it left them have their ids.
-            // Whether it failed is not known.
+            // A compaction may have rewritten some tables of the load, or dropped some of its
+            // entries and left the rest under its sequence number. Tables that no compaction
+            // touched have their ids. It is not known whether the load failed.
             let mut left: Vec<u64> = tables.iter().map(|table| table.id).collect();
             left.sort_unstable();
             if left.is_empty() || left != logged {
@@ -402,7 +403,7 @@ impl HistoryReader {
         };
         let mut has_ended = false;
         ahead.read(|record| {
-            // Whatever was logged by another opening of the store came after the load had ended.
+            // Records that a later opening of the store logged came after the load had ended.
             has_ended |= matches!(record.says()?, Says::Edits(_, ended) if ended == load)
                 || matches!(record.note()?, Some(Note::Opened { .. } | Note::Repeats(_)));
             Ok(if has_ended { Flow::Hold } else { Flow::Next })
@@ -412,10 +413,10 @@ impl HistoryReader {
         Ok(has_ended)
     }
 
-    /// Reads the manifest further.
+    /// Reads more of the manifest.
     fn read_manifest(&mut self) -> Result<()> {
         if self.manifest.advance()?.is_none() {
-            // Edits between may have been missed.
+            // Edits in between may have been missed.
             self.watched_from = self.manifest.state.last_seq;
             check_log(&self.manifest)?;
         }
@@ -431,14 +432,15 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Lets the writer free what was read and synced.
+    /// Lets the writer free everything that was read and synced.
     fn free_read(&mut self) -> Result<()> {
         let state = &self.manifest.state;
-        // What an edit freed that lies behind unread records may be what they point to.
+        // Unread records may point to values that a later edit freed.
         if self.log.last_seq() + 1 >= state.log_start_seq.max(state.log_synced_seq + 1) {
             let Current { number, least_bytes } = self.manifest.place();
             let place = EditPlace { manifest: number, bytes: least_bytes };
-            // The new part first: without one the lease would keep everything for a moment.
+            // The new part is made first: without any part, the lease would keep everything for a
+            // moment.
             let part = self.lease.as_ref().map(|lease| lease.part(place)).transpose()?;
             (self.part, self.kept) = (part, place);
             self.log.forget_below(state.log_floor);
@@ -447,14 +449,15 @@ impl HistoryReader {
         Ok(())
     }
 
-    /// Syncs what was read: values before the log that points to them, and the log in order.
+    /// Syncs everything that was read: values before the log that points to them, and the log in
+    /// order.
     fn sync_read(&mut self) -> Result<()> {
         if !self.syncs || seeded!(HistoryNotSynced) {
             return Ok(());
         }
         for number in &self.read.value_files {
             match self.own.open(&values_name(*number), Category::Value) {
-                // Nothing points there any more.
+                // Nothing points to it any more.
                 Err(error) if error.is_not_found() => {}
                 file => file?.sync()?,
             }
@@ -476,7 +479,7 @@ impl HistoryReader {
     }
 }
 
-/// Refuses a store without a log. What it writes is nowhere in order.
+/// Refuses a store without a log, because its writes are nowhere in order.
 fn check_log(manifest: &ManifestTail) -> Result<()> {
     if !manifest.state.has_no_log {
         return Ok(());
@@ -490,7 +493,7 @@ fn log_start(state: &StoreState) -> LogStart {
 }
 
 impl Ahead {
-    /// Takes a record up, or says what is needed first.
+    /// Takes in a record, or says what is needed first.
     fn take(
         &mut self,
         record: &LogRecord<'_>,
@@ -515,7 +518,7 @@ impl Ahead {
                 let is_repeated = std::mem::take(&mut self.repeats);
                 self.segments.insert(record.segment());
                 if is_repeated {
-                    // The next record is of whoever opened the store.
+                    // The opening of the store logged the next record.
                     self.is_behind = true;
                     return Ok(Asked::Nothing);
                 }
@@ -552,7 +555,8 @@ impl Ahead {
         Asked::Nothing
     }
 
-    /// The writes of a record, without what a collection moved. `None` if a value is not there.
+    /// The writes of a record, without values that a collection moved. `None` if a value is
+    /// missing.
     fn writes_of(
         &mut self,
         record: &LogRecord<'_>,
@@ -581,7 +585,8 @@ impl Ahead {
 #[derive(Debug, Default)]
 struct Logged {
     keyspace: KeyspaceId,
-    /// The ids of its tables, ascending. None in a log of a release that did not say them.
+    /// The ids of its tables, ascending. None if the release that wrote the log did not record
+    /// them.
     tables: Vec<u64>,
 }
 
@@ -634,7 +639,7 @@ impl EarlyValues {
         Ok(found.map(|one| one.value.to_vec()))
     }
 
-    /// A value file, and the size of its slots, which its header tells.
+    /// A value file, and the size of its slots from its header.
     fn open(&self, number: u64) -> Result<Option<(Arc<dyn StorageFile>, u64)>> {
         let file = match self.storage.open(&values_name(number), Category::Value) {
             Err(error) if error.is_not_found() => return Ok(None),

@@ -1,11 +1,12 @@
-//! What the log no longer tells, as state: where it does not reach back to a position, the newest
-//! value of each key that was written since, and the deletes that tables still hold.
+//! The state in place of changes that the log no longer has. If the log does not reach back to a
+//! position, this is the newest value of each key that was written since, and the deletes that
+//! tables still hold.
 //!
-//! 1. Writes after the position lie in tables with a larger number, in memtables, and nowhere else.
-//!    Their keys are handed out with what they have now.
-//! 2. What is no longer anywhere is not handed out: values that were overwritten meanwhile, and
-//!    deletes that compactions have dropped together with what they hid.
-//! 3. All of it is one view, and the log is read from that view on.
+//! 1. Writes after the position lie in memtables, in tables with larger sequence numbers, and
+//!    nowhere else. Their keys are returned with their present values.
+//! 2. Writes that no longer exist are not returned: values that were overwritten meanwhile, and
+//!    deletes that compactions have dropped together with the entries that they hid.
+//! 3. All of the state belongs to one view, and the log is read from that view on.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,17 +37,17 @@ pub struct Gap {
     /// The state of each key that was written after this number follows. 0 if the history of the
     /// position is not known any more: then it is the state of all keys.
     pub after: SeqNo,
-    /// The state is as of this number, and the log goes on behind it.
+    /// The state is as of this sequence number, and the log continues after it.
     pub through: SeqNo,
 }
 
-/// Hands out the state behind a gap.
+/// Returns the state after a gap.
 #[derive(Debug)]
 pub(super) struct StateReader {
     /// Keeps the files of the view.
     _follower: Follower,
     gap: Gap,
-    /// The position before the gap: whoever is interrupted begins there again.
+    /// The position before the gap: a caller that is interrupted begins there again.
     before: Position,
     /// What comes before the keys.
     first: VecDeque<Change>,
@@ -55,10 +56,10 @@ pub(super) struct StateReader {
 }
 
 impl StateReader {
-    /// The state of `follower` as of `through`, of what was written after `after`.
+    /// The state of `follower` as of `through`, for keys that were written after `after`.
     pub(super) fn new(follower: Follower, gap: Gap, before: Position) -> Result<StateReader> {
         let store: Store = follower.store();
-        // Those of the view: the store may have others by now, of which the log then tells.
+        // Those of the view: the store may have others by now, and the log will report them.
         let keyspaces = store.inner.catalog.all().iter().map(|one| describe(one)).collect();
         let names = store.keyspaces();
         let left: Result<VecDeque<Keyspace>> =
@@ -92,16 +93,17 @@ impl StateReader {
     }
 }
 
-/// Hands out the state of a keyspace.
+/// Returns the state of a keyspace.
 #[derive(Debug)]
 struct KeyspaceReader {
     keyspace: Keyspace,
     /// Everything that may have newer entries.
     entries: MergeIter,
     values: Cursor,
-    /// The last key that was handed out, if any was.
+    /// The last key that was returned, if any was.
     last: Option<Vec<u8>>,
-    /// They come first: a key that was written after one follows with what it has now.
+    /// Range deletes come first: a key that was written after a range delete follows with its
+    /// present value.
     range_deletes: Batch,
 }
 
@@ -136,7 +138,7 @@ impl KeyspaceReader {
     }
 }
 
-/// Adds what a key has now.
+/// Adds the present value of a key.
 fn push_state(batch: &mut Batch, id: u32, values: &mut Cursor, key: &[u8]) -> Result<()> {
     values.seek(key)?;
     if !values.valid() || values.key() != key {
